@@ -1,0 +1,68 @@
+# One word per job; `make` alone lists them. Every job builds .venv first when it is missing or out of date.
+.DEFAULT_GOAL := help
+SHELL := bash
+
+# The first interpreter that runs and is new enough.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup demo test test-all bench bench-peers bench-kernels golden lint types fmt clean
+
+help:  ## list the jobs
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(READY)  ## build .venv, and find or install Java
+
+$(READY): pyproject.toml constraints.txt tools/ensure-java
+	@tools/ensure-java
+	@test -n "$(PYTHON)" || { echo "setup: needs Python 3.11 or newer on PATH (or: make PYTHON=/path/to/python)"; exit 1; }
+	@echo "setup: building .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv || { echo "setup: on Debian run: sudo apt-get install python3-venv"; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)  ## a skewed stream under two layouts, checked and drawn (out/demo)
+	@echo "demo: EQ5, Zipf 1.0, 16 instances: layout hash, then mnrt"
+	$(BIN)/joinengine compare eq5 --layouts hash,mnrt --zipf 1.0 --scale 0.1 --instances 16 \
+		--json out/demo/demo.json --figure out/demo/demo.png
+
+test: $(READY)  ## the tests (minutes)
+	@echo "test: everything but the slow matrices"
+	$(BIN)/pytest -m "not slow"
+
+test-all: $(READY)  ## the tests and the slow matrices
+	@echo "test-all: everything"
+	$(BIN)/pytest
+
+bench: $(READY)  ## every layout over three skews, validated (out/bench)
+	@echo "bench: EQ5 over z = 0, 0.8, 1.5"
+	$(BIN)/python -m benchmarks.layouts --out out/bench
+
+bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers)
+	@echo "bench-peers: orders join lineitem within an interval"
+	$(BIN)/python -m benchmarks.peers --out out/peers
+
+bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding
+	@echo "bench-kernels: rows per second of the array kernels"
+	$(BIN)/pytest benchmarks/kernels --benchmark-only --benchmark-columns=min,median,rounds
+
+lint: $(READY)  ## style and mistakes
+	@echo "lint: ruff"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## types
+	@echo "types: mypy"
+	$(BIN)/mypy
+
+fmt: $(READY)  ## format in place
+	@echo "fmt: ruff"
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove what the jobs made
+	@echo "clean: removing .venv, out and caches"
+	rm -rf .venv out build *.egg-info .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,73 @@
+"""Durations as Spark users write them, in microseconds of event time.
+
+>>> microseconds("175 minutes")
+10500000000
+>>> microseconds("-1 hour 30 minutes"), microseconds("250ms")
+(-5400000000, 250000)
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from joinengine.model.errors import InvalidRequest
+
+_UNITS = {
+    "microsecond": 1,
+    "us": 1,
+    "millisecond": 1_000,
+    "ms": 1_000,
+    "second": 1_000_000,
+    "sec": 1_000_000,
+    "s": 1_000_000,
+    "minute": 60_000_000,
+    "min": 60_000_000,
+    "m": 60_000_000,
+    "hour": 3_600_000_000,
+    "h": 3_600_000_000,
+    "day": 86_400_000_000,
+    "d": 86_400_000_000,
+    "week": 604_800_000_000,
+    "w": 604_800_000_000,
+}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def microseconds(duration: str | timedelta, what: str = "duration") -> int:
+    """The length of `duration` in microseconds; a leading minus makes all of it negative.
+
+    Raises InvalidRequest for a text without units or with units that are not of fixed length
+    (months, years); `what` names the argument in the message.
+    """
+    if isinstance(duration, timedelta):
+        return duration // _MICROSECOND
+    text = str(duration).strip().lower().removeprefix("interval").strip()
+    sign = -1 if text.startswith("-") else 1
+    text = text.lstrip("+-").strip()
+    total, end = 0.0, 0
+    while match := _PART.match(text, end):
+        unit = match[2] if match[2] in _UNITS else match[2].removesuffix("s")
+        if unit not in _UNITS:
+            break
+        total += float(match[1]) * _UNITS[unit]
+        end = match.end()
+    if end == 0 or end != len(text):
+        raise InvalidRequest(
+            f"{what} {duration!r} is not a duration; write a number and a unit, "
+            f"such as '10 seconds' or '-1 hour 30 minutes'"
+        )
+    return sign * round(total)
+
+
+def describe(length_us: int) -> str:
+    """The shortest plain text for a length in microseconds.
+
+    >>> describe(180_000_000), describe(-5_400_000_000), describe(0)
+    ('180 s', '-90 min', '0 s')
+    """
+    for size, name in ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms")):
+        if length_us % size == 0 and abs(length_us) >= 5 * size:
+            return f"{length_us // size} {name}"
+    return f"{length_us / 1_000_000:g} s"

@@ -1,0 +1,23 @@
+"""The errors that joinengine raises on purpose.
+
+Why: a user must be able to tell a request that cannot be served from state that is damaged. Every
+message says what was asked, the value, and what to change.
+"""
+
+from __future__ import annotations
+
+
+class JoinEngineError(Exception):
+    """Whatever joinengine refuses or cannot go on with."""
+
+
+class InvalidRequest(JoinEngineError):
+    """The request cannot be served as it stands; nothing was started."""
+
+
+class CheckpointMismatch(InvalidRequest):
+    """The checkpoint belongs to another query, another format, or another driver's batch."""
+
+
+class DamagedState(JoinEngineError):
+    """A file of the checkpoint is missing, truncated or altered; the message names it."""

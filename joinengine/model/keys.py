@@ -1,0 +1,110 @@
+"""Sides, key hashes, u, and where a key lives.
+
+Why: every later part speaks of a tuple through two numbers. Its *key hash* says which tuples it can
+meet; its *u* says which share of a split key it belongs to, which row or column of a grid. Both fit
+into one 64-bit *word*, hash above u, so that one comparison orders tuples by key and then by share,
+and "the slice [u_lower, u_upper) of key k" is one contiguous range of sorted words.
+
+Law: a route is a function of (key hash, u, layout version) and of nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from itertools import pairwise
+
+from joinengine.model.errors import InvalidRequest
+
+#: u has 24 bits (shares are exact to 6e-8) and the key hash the 40 above them. Two keys of one hash
+#: route together and are told apart by value when they meet: with ten million keys some 45 pairs.
+U_BITS = 24
+U_ONE = 1 << U_BITS
+HASH_BITS = 64 - U_BITS
+
+
+class Side(IntEnum):
+    """The two inputs of a join. Inside a batch LEFT goes before RIGHT (the pairing rule)."""
+
+    LEFT = 0
+    RIGHT = 1
+
+    @property
+    def other(self) -> Side:
+        """The side that this one probes."""
+        return Side(1 - self)
+
+
+class Mode(Enum):
+    """How the homes of one key share its tuples.
+
+    WHOLE   one home.
+    SPLIT   a tuple of either side is stored at one home, by u, and probes all.
+    COPIED  the split side is stored at one home, by u, and probes only there; the other side is
+            stored at all homes and probes all (fragment-replicate).
+    GRID    homes are the cells of `rows` x `columns`; a left tuple lives in the cells of one row,
+            a right tuple in those of one column, both by u.
+    """
+
+    WHOLE = "whole"
+    SPLIT = "split"
+    COPIED = "copied"
+    GRID = "grid"
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """The share [u_lower, u_upper) of one key at one instance; u counts units of 1 / U_ONE."""
+
+    instance: int
+    u_lower: int
+    u_upper: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one key lives: its mode and its homes.
+
+    The fragments partition [0, U_ONE), in order. WHOLE has one. GRID lists its cells row by row
+    (their ranges cut [0, U_ONE) evenly and serve only as numbers of cells) and `columns` says how
+    many cells a row has.
+
+    Raises InvalidRequest where the fragments leave a gap, overlap, or do not fit the mode.
+
+    >>> Placement.whole(3).homes
+    (3,)
+    >>> Placement(Mode.SPLIT, (Fragment(0, 0, 10), Fragment(1, 10, U_ONE))).homes
+    (0, 1)
+    """
+
+    mode: Mode
+    fragments: tuple[Fragment, ...]
+    split_side: Side = Side.LEFT
+    columns: int = 1
+
+    def __post_init__(self) -> None:
+        edges = [0, *(fragment.u_upper for fragment in self.fragments)]
+        starts = [fragment.u_lower for fragment in self.fragments]
+        if edges[:-1] != starts or edges[-1] != U_ONE or any(a >= b for a, b in pairwise(edges)):
+            raise InvalidRequest(f"{self.fragments} do not partition [0, {U_ONE})")
+        if self.mode is Mode.WHOLE and len(self.fragments) != 1:
+            raise InvalidRequest(f"a whole key has one home, not {self.homes}")
+        if self.mode is Mode.GRID and len(self.fragments) % self.columns:
+            raise InvalidRequest(f"{len(self.fragments)} cells do not fill rows of {self.columns}")
+        if self.mode is Mode.GRID and len(self.homes) != len(self.fragments):
+            raise InvalidRequest("each cell of a grid needs an instance of its own")
+
+    @classmethod
+    def whole(cls, instance: int) -> Placement:
+        """All tuples of both sides at one instance."""
+        return cls(Mode.WHOLE, (Fragment(instance, 0, U_ONE),))
+
+    @property
+    def homes(self) -> tuple[int, ...]:
+        """The instances that hold tuples of the key, without repeats, in fragment order."""
+        return tuple(dict.fromkeys(fragment.instance for fragment in self.fragments))
+
+    @property
+    def rows(self) -> int:
+        """Rows of the grid; meaningful for GRID only."""
+        return len(self.fragments) // self.columns

@@ -1,0 +1,1 @@
+"""Slow and obviously right twins of what the engine does fast; tests compare against them."""
