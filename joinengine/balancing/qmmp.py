@@ -1,0 +1,59 @@
+"""QMMP: reach balance fast, by cutting keys wherever the target load falls.
+
+How: every instance above UL = (1 + imbalance) * mean gives its excess to a pool, key after key, the
+last one cut; the pool then fills the instances below the mean up to the mean, cutting again.
+Law: where loads can be divided (`fixed` = 0) no instance ends above UL, whatever the tolerance,
+unless its immovable rest does.
+Cost: O(K) after sorting.
+Source: Fang et al., JOS 2017, algorithm 3. Its outcome depends on the order in which keys come, of
+which the paper says nothing: here it is the order of key hashes. Ours: `fixed` loads (copies of the
+smaller side); where they use up the room below the mean, the pool goes on to UL, then to the least
+loaded instance.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from joinengine.balancing.statistics import Loads
+from joinengine.balancing.workspace import Piece, Workspace
+
+
+def plan_qmmp(loads: Loads, imbalance: float) -> dict[int, dict[int, float]]:
+    """The keys to place anew: key number -> instance -> share. Empty where all is within UL."""
+    work = Workspace(loads)
+    mean = work.mean()
+    limit = (1 + imbalance) * mean
+    pool = list[Piece]()
+    for instance in np.flatnonzero(work.level > limit).tolist():
+        keys, _ = work.on(instance)
+        order = np.argsort(loads.hashes[keys], kind="stable")
+        pool += work.unload(instance, limit, keys[order].tolist())
+    pool.sort(key=lambda piece: piece.key)
+    for target in (mean, limit):
+        pool = _fill(work, pool, target)
+    for piece in pool:
+        work.put(piece.key, int(np.argmin(work.level)), piece.share)
+    return work.changed
+
+
+def _fill(work: Workspace, pool: list[Piece], target: float) -> list[Piece]:
+    """Fill instances up to `target`, in order, cutting each one's last piece; what is left."""
+    waiting = pool[::-1]
+    for instance in range(work.loads.n_instances):
+        while waiting and work.level[instance] < target:
+            piece = waiting.pop()
+            room = target - work.level[instance]
+            cost = work.cost_to_put(piece.key, instance, piece.share)
+            if cost <= room:
+                work.put(piece.key, instance, piece.share)
+                continue
+            spread = piece.share * work.loads.spread[piece.key]
+            share = piece.share * (1 - (cost - room) / spread) if spread else 0.0
+            if share <= 0:  # the fixed load alone is more than the room
+                waiting.append(piece)
+                break
+            work.put(piece.key, instance, share)
+            waiting.append(piece._replace(share=piece.share - share, cut=True))
+            break
+    return waiting[::-1]

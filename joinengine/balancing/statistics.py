@@ -1,0 +1,302 @@
+"""What the tasks count, and what the planners make of it.
+
+Why: a planner sees numbers, never tuples. Per instance, side and interval a task reports exact
+counts for the keys that could unbalance it, and everything else as one sum.
+
+Which keys: those with more than 1/H of the tuples that an instance stored from that side (so at
+most H = 4096 of them), and those in the routing table. Keys lighter than that cannot unbalance an
+instance: were all its keys so light, hashing would leave it within 1/sqrt(H) = 1.6 % of the mean.
+
+Load: the tuples of the last `intervals` intervals that a key causes to be *stored*, copies
+included. A key's load has a part that can be divided among homes (`spread`) and a part that every
+home pays (`fixed`): under COPIED the split side is divided and the other side is stored at each
+home; under SPLIT all of it is divided. Fang et al. (JOS 2017) balance the tuples held; we take
+those of the last intervals, so that a planner follows a shift although all history is held.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import group_keys
+from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
+from joinengine.routing.table import RoutingTable
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+#: A key is reported where it holds more than this part of an instance's tuples of one side.
+HEAVY_PART = 4096
+#: Copying the smaller side is chosen where the larger one is at least so many times as large. Over
+#: the life of the state, copying costs X + D*Y messages and (D - 1)*Y copies, probing all homes
+#: D*(X + Y) messages: equal at X = Y. The margin keeps a key from flapping between the two.
+COPY_MARGIN = 2.0
+
+
+class KeyCounts(NamedTuple):
+    """Counts of single keys, one row per (instance, side, key)."""
+
+    instances: Ints
+    sides: Ints
+    hashes: Words
+    stored: Ints
+    held: Ints
+
+    @classmethod
+    def empty(cls) -> KeyCounts:
+        """No key."""
+        none = np.empty(0, np.int64)
+        return cls(none, none, np.empty(0, np.uint64), none, none)
+
+    @classmethod
+    def concat(cls, parts: Sequence[KeyCounts]) -> KeyCounts:
+        """All rows of `parts`."""
+        if not parts:
+            return cls.empty()
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+class Interval(NamedTuple):
+    """What one join counted in one interval.
+
+    (K,) keys; (2, K) their arrivals and (2, K) their tuples in the state, per side and each tuple
+    once; (N,) the rest that each instance stored.
+    """
+
+    hashes: Words
+    arrived: Floats
+    held: Floats
+    rest: Floats
+
+    def to_bytes(self) -> bytes:
+        """The counts as bytes that `from_bytes` reads."""
+        buffer = io.BytesIO()
+        np.savez(buffer, **self._asdict())
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Interval:
+        """The inverse of `to_bytes`."""
+        with np.load(io.BytesIO(content)) as arrays:
+            return cls(**{name: arrays[name] for name in cls._fields})
+
+
+def heavy_keys(words: Words, listed: Words) -> tuple[Words, Ints]:
+    """Sorted words that one instance stores of one side -> (key hashes to report, their counts)."""
+    needles = group_keys(words)
+    counts = np.diff(needles.starts)
+    chosen = counts * HEAVY_PART > len(words)
+    if len(listed):
+        chosen |= np.isin(needles.hashes, listed)
+    return needles.hashes[chosen], counts[chosen]
+
+
+@dataclass(frozen=True)
+class Loads:
+    """A planner's input: K keys over N instances. All loads count tuples.
+
+    `hashes` (K,) ascending; `homes` (K,) base homes; `spread` and `fixed` (K,) as above; `held`
+    (K,) tuples of the state; `copied` (K,) and `split_sides` (K,) how a key would be split.
+    Fragment f is the share `shares[f]` of key `keys[f]` at `instances[f]`; the fragments of one
+    key sum to 1 and stand together. `rest` (N,) cannot be moved.
+    """
+
+    hashes: Words
+    homes: Ints
+    spread: Floats
+    fixed: Floats
+    held: Floats
+    copied: Bools
+    split_sides: Ints
+    keys: Ints
+    instances: Ints
+    shares: Floats
+    rest: Floats
+
+    @property
+    def n_instances(self) -> int:
+        """N."""
+        return len(self.rest)
+
+    def per_instance(self) -> Floats:
+        """(N,) the load of each instance under the present fragments."""
+        weights = self.shares * self.spread[self.keys] + self.fixed[self.keys]
+        moved = np.bincount(self.instances, weights, minlength=self.n_instances)
+        return np.asarray(self.rest + moved)
+
+
+def skew(loads: Floats | Ints) -> float:
+    """Largest over mean; 1.0 where there is no load.
+
+    >>> skew(np.array([2.0, 4.0]))
+    1.3333333333333333
+    """
+    total = float(np.sum(loads))
+    return float(np.max(loads)) * len(loads) / total if total else 1.0
+
+
+def summarise(counts: KeyCounts, stored: Ints, table: RoutingTable) -> Interval:
+    """The reports of one interval, made under `table`; `stored` is (2, N), per side and instance.
+
+    The result does not depend on who held a key: intervals under different tables add up.
+    """
+    hashes = np.unique(counts.hashes)
+    reported = np.zeros(stored.shape)
+    np.add.at(reported, (counts.sides, counts.instances), counts.stored)
+    return Interval(
+        hashes,
+        _per_key(counts, counts.stored, hashes, table),
+        _per_key(counts, counts.held, hashes, table),
+        np.maximum(stored - reported, 0).sum(axis=0),
+    )
+
+
+def gather_loads(history: Sequence[Interval], table: RoutingTable, instances: int) -> Loads:
+    """The loads of the intervals in `history`, newest last, as they would be under `table`."""
+    listed = np.array(sorted(table.placements), np.uint64)
+    hashes = np.unique(np.concatenate([listed, *(interval.hashes for interval in history)]))
+    arrived = np.zeros((2, len(hashes)))
+    held = np.zeros((2, len(hashes)))
+    for interval in history:
+        where = np.searchsorted(hashes, interval.hashes)
+        arrived[:, where] += interval.arrived
+        held[:, where] = interval.held
+    split_sides, copied = _how_to_split(hashes, arrived + held, table)
+    columns = np.arange(len(hashes))
+    larger, smaller = arrived[split_sides, columns], arrived[1 - split_sides, columns]
+    keys, homes, shares = _fragments(hashes, table, instances)
+    return Loads(
+        hashes=hashes,
+        homes=(hashes % np.uint64(instances)).astype(np.int64),
+        spread=np.where(copied, larger, larger + smaller),
+        fixed=np.where(copied, smaller, 0.0),
+        held=held.sum(axis=0),
+        copied=copied,
+        split_sides=split_sides,
+        keys=keys,
+        instances=homes,
+        shares=shares,
+        rest=np.sum([interval.rest for interval in history], axis=0),
+    )
+
+
+def _per_key(counts: KeyCounts, values: Ints, hashes: Words, table: RoutingTable) -> Floats:
+    """(2, K) tuples per side and key, each counted once however many homes store it."""
+    total = np.zeros((2, len(hashes)))
+    most = np.zeros((2, len(hashes)))
+    where = np.searchsorted(hashes, counts.hashes)
+    np.add.at(total, (counts.sides, where), values)
+    np.maximum.at(most, (counts.sides, where), values)
+    for column, hash_ in enumerate(hashes.tolist()):
+        placement = table.placements.get(hash_)
+        if placement is not None and placement.mode is Mode.COPIED:
+            copies = placement.split_side.other
+            total[copies, column] = most[copies, column]
+    return total
+
+
+def _how_to_split(hashes: Words, sizes: Floats, table: RoutingTable) -> tuple[Ints, Bools]:
+    """Per key the side to be divided, and whether to copy the other one."""
+    split_sides = (sizes[Side.RIGHT] > sizes[Side.LEFT]).astype(np.int64)
+    for hash_, placement in table.placements.items():
+        if placement.mode is Mode.COPIED:  # keeps its side until the other is clearly larger
+            column = int(np.searchsorted(hashes, np.uint64(hash_)))
+            ours, other = placement.split_side, placement.split_side.other
+            if sizes[other, column] < COPY_MARGIN * sizes[ours, column]:
+                split_sides[column] = ours
+    columns = np.arange(len(hashes))
+    larger, smaller = sizes[split_sides, columns], sizes[1 - split_sides, columns]
+    return split_sides, larger >= COPY_MARGIN * smaller
+
+
+def _fragments(hashes: Words, table: RoutingTable, instances: int) -> tuple[Ints, Ints, Floats]:
+    keys, homes, shares = list[int](), list[int](), list[float]()
+    listed = np.isin(hashes, np.array(sorted(table.placements), np.uint64))
+    for column in np.flatnonzero(listed):
+        held = dict[int, float]()
+        for fragment in table.placements[int(hashes[column])].fragments:
+            share = (fragment.u_upper - fragment.u_lower) / U_ONE
+            held[fragment.instance] = held.get(fragment.instance, 0.0) + share
+        keys += [int(column)] * len(held)
+        homes += held.keys()
+        shares += held.values()
+    plain = np.flatnonzero(~listed)
+    all_keys = np.concatenate([np.array(keys, np.int64), plain])
+    all_homes = np.concatenate(
+        [np.array(homes, np.int64), (hashes[plain] % np.uint64(instances)).astype(np.int64)]
+    )
+    all_shares = np.concatenate([np.array(shares), np.ones(len(plain))])
+    return all_keys, all_homes, all_shares
+
+
+def build_table(
+    table: RoutingTable, loads: Loads, changed: dict[int, dict[int, float]]
+) -> RoutingTable:
+    """`table` with the keys of `changed` (key number -> instance -> share) placed anew.
+
+    Ranges of u stay where they are as far as the new shares allow, so that little state moves.
+    """
+    placements = dict(table.placements)
+    for key, shares in changed.items():
+        hash_ = int(loads.hashes[key])
+        old = table.place(hash_, loads.n_instances)
+        if len(shares) == 1:
+            (home,) = shares
+            if home == loads.homes[key]:
+                placements.pop(hash_, None)
+            else:
+                placements[hash_] = Placement.whole(home)
+            continue
+        mode = Mode.COPIED if loads.copied[key] else Mode.SPLIT
+        fragments = reshare(old.fragments, shares)
+        placements[hash_] = Placement(mode, fragments, Side(int(loads.split_sides[key])))
+    return RoutingTable(placements)
+
+
+def reshare(old: Sequence[Fragment], shares: dict[int, float]) -> tuple[Fragment, ...]:
+    """Ranges of u in the proportions of `shares`, overlapping `old` as far as they can.
+
+    >>> half = (Fragment(0, 0, U_ONE),)
+    >>> [f.u_lower / U_ONE for f in reshare(half, {0: 0.75, 1: 0.25})]
+    [0.0, 0.75]
+    """
+    edges = np.round(np.cumsum([0.0, *shares.values()]) / sum(shares.values()) * U_ONE)
+    quota = {i: int(n) for i, n in zip(shares, np.diff(edges), strict=True) if n > 0}
+    cut, free = list[Fragment](), list[tuple[int, int]]()
+    for fragment in old:
+        kept = min(quota.get(fragment.instance, 0), fragment.u_upper - fragment.u_lower)
+        middle = fragment.u_lower + kept
+        if kept:
+            quota[fragment.instance] -= kept
+            cut.append(Fragment(fragment.instance, fragment.u_lower, middle))
+        if middle < fragment.u_upper:
+            free.append((middle, fragment.u_upper))
+    wanting = [(instance, units) for instance, units in quota.items() if units]
+    for lower, upper in free:
+        start = lower
+        while start < upper:
+            instance, units = wanting.pop()
+            stop = min(upper, start + units)
+            cut.append(Fragment(instance, start, stop))
+            if stop - start < units:
+                wanting.append((instance, units - (stop - start)))
+            start = stop
+    return _joined(sorted(cut, key=lambda f: f.u_lower))
+
+
+def _joined(fragments: list[Fragment]) -> tuple[Fragment, ...]:
+    joined = list[Fragment]()
+    for fragment in fragments:
+        if joined and joined[-1].instance == fragment.instance:
+            joined[-1] = Fragment(fragment.instance, joined[-1].u_lower, fragment.u_upper)
+        else:
+            joined.append(fragment)
+    return tuple(joined)

@@ -1,0 +1,39 @@
+"""Comparing values row by row: the test behind the hash, and the event time of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from joinengine.kernels.hashing import fixed_width
+from joinengine.kernels.probing import Ints
+
+
+def equal_at(
+    left: pa.Array, left_rows: Ints, right: pa.Array, right_rows: Ints
+) -> NDArray[np.bool_]:
+    """(n,) whether left[left_rows[i]] = right[right_rows[i]]; neither column may hold NULLs there.
+
+    Integers of different width compare by value.
+    """
+    a, b = _as_integers(left), _as_integers(right)
+    if a is not None and b is not None:
+        return np.asarray(a[left_rows] == b[right_rows])
+    same = pc.equal(left.take(pa.array(left_rows)), right.take(pa.array(right_rows)))
+    return np.asarray(same.to_numpy(zero_copy_only=False), bool)
+
+
+def latest_time(batch: pa.RecordBatch, columns: Sequence[str]) -> Ints:
+    """(n,) the latest of the timestamp columns of each row, microseconds."""
+    times = [fixed_width(batch.column(name), np.dtype(np.int64)) for name in columns]
+    return times[0] if len(times) == 1 else np.maximum.reduce(times)
+
+
+def _as_integers(column: pa.Array) -> Ints | None:
+    kind = column.type
+    plain = pa.types.is_integer(kind) or pa.types.is_temporal(kind)
+    return fixed_width(column, np.dtype(f"i{kind.bit_width // 8}")) if plain else None

@@ -1,0 +1,180 @@
+"""Key hashes, u, and words.
+
+Why: joins, layouts and state work on one 64-bit word per tuple; the columns themselves are touched
+only where two words meet and where a result leaves. The hash is written here and not taken from a
+library because it is stored: state must be found again by every later version.
+
+Law: equal values of equal type hash alike, whatever array, slice or batch they come in.
+Cost: 2 to 5 ns a row for a fixed-width column, some 10 ns per 8 bytes of a string.
+Source: the finaliser is the public-domain SplitMix64 of Steele, Lea and Flood (OOPSLA 2014).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import U_BITS, U_ONE
+
+Words = NDArray[np.uint64]
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_M1 = np.uint64(0xBF58476D1CE4E5B9)
+_M2 = np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+_NULL = np.uint64(0x6A09E667F3BCC909)
+_U_SHIFT = np.uint64(U_BITS)
+_U_MASK = np.uint64(U_ONE - 1)
+
+
+def mix(values: Words) -> Words:
+    """(n,) -> (n,): each bit of the input moves about half of the bits of the output."""
+    z = values + _GAMMA
+    z ^= z >> _S30
+    z *= _M1
+    z ^= z >> _S27
+    z *= _M2
+    z ^= z >> _S31
+    return z
+
+
+def hash_columns(columns: Sequence[pa.Array]) -> Words:
+    """(n,) columns of equal length -> (n,) hashes of their rows. NULL hashes as one more value.
+
+    Raises InvalidRequest for a type without a hash (nested types).
+
+    >>> a, b = hash_columns([pa.array([7])]), hash_columns([pa.array([6, 7])[1:]])
+    >>> bool(a[0] == b[0])
+    True
+    """
+    combined: Words | None = None
+    for column in columns:
+        hashes = _hash_column(column)
+        combined = hashes if combined is None else mix(combined * _M1 ^ hashes)
+    if combined is None:
+        raise InvalidRequest("a hash needs at least one column")
+    return combined
+
+
+def any_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:
+    """(n,) True where a column is NULL; None where no column has a NULL."""
+    nulls = [
+        column.is_null().to_numpy(zero_copy_only=False) for column in columns if column.null_count
+    ]
+    return np.logical_or.reduce(nulls) if nulls else None
+
+
+def draw_u(hashes: Words, seed: int) -> Words:
+    """(n,) hashes -> (n,) u in [0, U_ONE): a mix of the hash, the row's number and `seed`.
+
+    The number of the row, not the hash, makes equal keys differ; the seed (batch and map task)
+    keeps the first rows of all batches from sharing one u.
+    """
+    numbers = np.arange(len(hashes), dtype=np.uint64)
+    start = mix(np.array([seed], dtype=np.uint64))[0]
+    return mix(hashes ^ (numbers * _GAMMA + start)) >> np.uint64(64 - U_BITS)
+
+
+def make_words(hashes: Words, u: Words) -> Words:
+    """(n,) hashes and (n,) u -> (n,) words: the hash's upper 40 bits above u."""
+    return (hashes & ~_U_MASK) | u
+
+
+def key_hash(words: Words) -> Words:
+    """(n,) words -> (n,) key hashes (40 bits)."""
+    return words >> _U_SHIFT
+
+
+def u_of(words: Words) -> Words:
+    """(n,) words -> (n,) u."""
+    return words & _U_MASK
+
+
+def first_word(hashes: Words) -> Words:
+    """(n,) key hashes -> (n,) the lowest word of each."""
+    return hashes << _U_SHIFT
+
+
+def multiset_checksum(columns: Sequence[pa.Array]) -> int:
+    """The sum modulo 2^64 of the row hashes: the same for any order of the rows."""
+    return int(hash_columns(columns).sum(dtype=np.uint64))
+
+
+def _hash_column(column: pa.Array) -> Words:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+        kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        hashes = _hash_bytes(column, np.int32)
+    elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        hashes = _hash_bytes(column, np.int64)
+    elif pa.types.is_decimal128(kind):
+        halves = fixed_width(column, np.dtype(np.uint64), 2).reshape(-1, 2)
+        hashes = mix(mix(halves[:, 0]) ^ halves[:, 1])
+    elif pa.types.is_floating(kind):
+        hashes = mix(_float_bits(column))
+    elif pa.types.is_null(kind):
+        return np.full(len(column), _NULL)
+    elif pa.types.is_primitive(kind) and kind.bit_width <= 64:
+        signed = fixed_width(column, np.dtype(f"i{kind.bit_width // 8}"))
+        # Widened, so that an int and a bigint of equal value hash alike.
+        hashes = mix(signed.astype(np.int64).view(np.uint64))
+    else:
+        raise InvalidRequest(f"a column of type {kind} has no hash; cast it or leave it out")
+    if column.null_count:
+        hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return hashes
+
+
+def fixed_width(column: pa.Array, dtype: np.dtype[np.generic], per_row: int = 1) -> NDArray:  # type: ignore[type-arg]
+    """The values of a fixed-width array as numpy sees them, without a copy; NULLs hold anything."""
+    start, stop = column.offset * per_row, (column.offset + len(column)) * per_row
+    buffer = column.buffers()[1]
+    if buffer is None:
+        return np.zeros(stop - start, dtype)
+    return np.frombuffer(buffer, dtype)[start:stop]
+
+
+def _float_bits(column: pa.Array) -> Words:
+    values = pc.cast(column, pa.float64())
+    bits = fixed_width(values, np.dtype(np.float64)) + 0.0  # -0.0 becomes 0.0, on a copy
+    bits[np.isnan(bits)] = np.nan
+    return bits.view(np.uint64)
+
+
+def _hash_bytes(column: pa.Array, offset_type: type[np.signedinteger]) -> Words:
+    """8 bytes at a time, all rows at once; rows that have ended drop out."""
+    _, offset_buffer, data = column.buffers()
+    offsets = np.frombuffer(offset_buffer, offset_type)[
+        column.offset : column.offset + len(column) + 1
+    ]
+    starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    hashes = mix(lengths.view(np.uint64))
+    if not len(column) or not lengths.any():
+        return hashes
+    end = int(offsets[-1])
+    flat = np.frombuffer(data, np.uint8, count=end)
+    padded = np.concatenate([flat, np.zeros(8, np.uint8)])
+    # Every position read as a little-endian word: unaligned, and the tail masked off below.
+    window = np.ndarray((end + 1,), np.dtype("<u8"), padded, strides=(1,))
+    active = np.flatnonzero(lengths)
+    taken = 0
+    while len(active):
+        left = lengths[active] - taken
+        loaded = window[starts[active] + taken]
+        short = left < 8
+        if short.any():
+            bits = (np.minimum(left, 7) * 8).astype(np.uint64)
+            loaded = np.where(short, loaded & ((np.uint64(1) << bits) - np.uint64(1)), loaded)
+        hashes[active] = mix(hashes[active] ^ loaded)
+        taken += 8
+        active = active[left > 8]
+    return hashes

@@ -1,0 +1,79 @@
+"""What turns the state of one routing table into the state of the next.
+
+Why: a plan speaks of keys and shares; state is held in word ranges. For each key that changes, the
+strips of the old and the new placement are laid over each other; where an instance is new for a
+range of u it *pulls* that range from an instance that had it, where one is no longer named it
+*drops* it. That covers moves, splits, merges and every change of mode.
+
+Law: after the moves each live tuple stands at exactly the instances that its new strip stores at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
+from joinengine.routing.table import RoutingTable, strips
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Copy the words [lower, upper) of `side` from `source` to `target`."""
+
+    side: Side
+    source: int
+    target: int
+    lower: int
+    upper: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Forget the words [lower, upper) of `side` at `instance`."""
+
+    side: Side
+    instance: int
+    lower: int
+    upper: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """The state changes that one re-layout asks of the next batch."""
+
+    pulls: tuple[Pull, ...] = ()
+    drops: tuple[Drop, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.pulls or self.drops)
+
+
+def plan_moves(old: RoutingTable, new: RoutingTable, instances: int) -> Moves:
+    """The moves from `old` to `new` over the same base function."""
+    pulls, drops = list[Pull](), list[Drop]()
+    for hash_ in sorted(old.placements.keys() | new.placements.keys()):
+        before, after = old.place(hash_, instances), new.place(hash_, instances)
+        if before == after:
+            continue
+        first = hash_ << U_BITS
+        for side in Side:
+            for lower, upper, had, wants in _overlay(before, after, side):
+                low, high = first + lower, first + upper
+                source = min(had)
+                pulls += [Pull(side, source, i, low, high) for i in sorted(wants - had)]
+                drops += [Drop(side, i, low, high) for i in sorted(had - wants)]
+    return Moves(tuple(pulls), tuple(drops))
+
+
+def _overlay(
+    before: Placement, after: Placement, side: Side
+) -> Iterable[tuple[int, int, set[int], set[int]]]:
+    old, new = strips(before, side), strips(after, side)
+    cuts = sorted({s.u_lower for s in old} | {s.u_lower for s in new} | {U_ONE})
+    for lower, upper in pairwise(cuts):
+        had = next(set(s.stores) for s in reversed(old) if s.u_lower <= lower)
+        wants = next(set(s.stores) for s in reversed(new) if s.u_lower <= lower)
+        if had != wants:
+            yield lower, upper, had, wants

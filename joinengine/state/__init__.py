@@ -1,0 +1,1 @@
+"""What survives a batch: runs, spines, manifests, and the files that hold them."""

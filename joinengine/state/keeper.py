@@ -1,0 +1,245 @@
+"""The keeper: opens, moves, seals and merges the runs of one task in one batch.
+
+Why: the join speaks of state as "the runs that I can probe" and "tuples to be kept". What has moved
+away or in, where a run is written and when it is merged is decided here, and said to the driver as
+changes; nothing counts until a manifest names it.
+
+Law: at any moment each live tuple of an instance is in exactly one of its runs, per layout version.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from joinengine.kernels.comparing import latest_time
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import Ints, rows_between
+from joinengine.model.keys import Side
+from joinengine.model.query import JoinSpec
+from joinengine.state.run import OpenRun, Run, RunStore, RunWriter
+from joinengine.state.spine import MergeStep, cut_word, plan_merges
+from joinengine.state.storage import StoredFile
+
+#: Rows of one run that are copied at a time when state moves.
+MOVE_ROWS = 1 << 18
+
+
+@dataclass(slots=True)
+class Changes:
+    """What a task did to the state: runs that are new, less than before, or gone."""
+
+    runs: dict[tuple[str, int], Run] = field(default_factory=dict)
+    gone: set[tuple[str, int]] = field(default_factory=set)
+    files: list[StoredFile] = field(default_factory=list)
+    expired_rows: int = 0
+    moved_rows: int = 0
+    moved_bytes: int = 0
+
+    def change(self, run: Run) -> None:
+        """A run is new, or less of it is live."""
+        if run.live:
+            self.runs[run.ident] = run
+        else:
+            self.remove(run)
+
+    def remove(self, run: Run) -> None:
+        """A run is no more."""
+        self.runs.pop(run.ident, None)
+        self.gone.add(run.ident)
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What a keeper needs to know of its task; `merge_rows` is how much it may merge."""
+
+    spec: JoinSpec
+    batch: int
+    task: int
+    version: int
+    watermark: float
+    merge_rows: int
+    fsync: bool = False
+
+
+class Keeper:
+    """The state of one task's instances during one batch; `close` seals what it wrote."""
+
+    def __init__(
+        self, upkeep: Upkeep, folder: Path, store: RunStore, files: Mapping[str, StoredFile]
+    ) -> None:
+        self._upkeep = upkeep
+        self._folder = folder
+        self._store = store
+        self._files = files
+        self._writers: dict[Side, tuple[str, RunWriter]] = {}
+        self._merge_rows = upkeep.merge_rows
+        self._groups = upkeep.batch << 20
+        self.changes = Changes()
+
+    def open(self, runs: Iterable[Run], drops: Sequence[tuple[int, int]] = ()) -> list[OpenRun]:
+        """The runs of one spine, less the word ranges in `drops`."""
+        spine = list[OpenRun]()
+        for run in runs:
+            opened = self._store.open(run, self._files[run.file])
+            if drops:
+                less = run.without(drops, opened.words)
+                if less.excluded != run.excluded:
+                    self.changes.change(less)
+                    opened = self._store.open(less, self._files[run.file])
+            if opened.run.live:
+                spine.append(opened)
+        return spine
+
+    def pull(
+        self, instance: int, runs: Iterable[Run], ranges: Iterable[tuple[int, int]]
+    ) -> Iterator[OpenRun]:
+        """Seal the word ranges of another instance's `runs` as runs of `instance`."""
+        ordered = sorted(ranges)
+        lower = np.array([low for low, _ in ordered], np.uint64)
+        upper = np.array([high % (1 << 64) for _, high in ordered], np.uint64)
+        for run in runs:
+            opened = self._store.open(run, self._files[run.file])
+            rows = rows_between(opened.words, lower, upper, opened.gone)
+            for start in range(0, len(rows), MOVE_ROWS):
+                some = rows[start : start + MOVE_ROWS]
+                columns = opened.columns.take(pa.array(some))
+                moved = self.seal(instance, run.side, opened.words[some], columns)
+                self.changes.moved_rows += moved.run.rows
+                self.changes.moved_bytes += moved.run.size_bytes
+                yield moved
+
+    def seal(
+        self,
+        instance: int,
+        side: Side,
+        words: Words,
+        columns: pa.RecordBatch,
+        *,
+        aside: bool = False,
+    ) -> OpenRun:
+        """Write a run; what is returned can be probed at once.
+
+        `aside`: into a file of its own, read back as a map, so that its memory can go.
+        """
+        if aside:
+            name, writer = self._new_file(side)
+            run = self._write(name, writer, instance, side, words, columns)
+            stored = writer.close(fsync=self._upkeep.fsync)
+            self.changes.files.append(stored)
+            self._store.trust(name)
+            return self._store.open(run, stored)
+        if side not in self._writers:
+            self._writers[side] = self._new_file(side)
+        run = self._write(*self._writers[side], instance, side, words, columns)
+        return OpenRun(run, words, columns, None)
+
+    def merge(self, spine: Sequence[OpenRun]) -> None:
+        """Merge runs of earlier batches, as far as what is left of the allowance goes."""
+        if self._merge_rows <= 0 or len(spine) < 2:
+            return
+        window = self._upkeep.spec.window
+        opened = {one.run.ident: one for one in spine}
+        span = None if window is None else window.span_us
+        for step in plan_merges([one.run for one in spine], self._merge_rows, span):
+            self._merge_rows -= self._merge([opened[run.ident] for run in step.inputs], step)
+
+    def close(self) -> Changes:
+        """Seal the files; what has changed."""
+        for name, writer in self._writers.values():
+            self.changes.files.append(writer.close(fsync=self._upkeep.fsync))
+            self._store.trust(name)
+        return self.changes
+
+    def _merge(self, inputs: list[OpenRun], step: MergeStep) -> int:
+        """Copy the lowest words of `inputs` into one run; how many rows were looked at."""
+        everything = np.zeros(1, np.uint64)
+        live = [rows_between(one.words, everything, everything, one.gone) for one in inputs]
+        words = [one.words[rows] for one, rows in zip(inputs, live, strict=True)]
+        cut = cut_word(words, step.max_rows)
+        below = [len(w) if cut >> 64 else int(np.searchsorted(w, np.uint64(cut))) for w in words]
+        merged, columns = _taken(inputs, live, below)
+        side = inputs[0].run.side
+        kept = self._unexpired(side, columns)
+        if kept is not None:
+            self.changes.expired_rows += int((~kept).sum())
+            merged, columns = merged[kept], columns.filter(pa.array(kept))
+        group = self._next_group() if step.group is None else step.group
+        if len(merged):
+            # Sorted inputs one after another are what a merge sort is fastest at.
+            order = np.argsort(merged, kind="stable")
+            columns = columns.take(pa.array(order))
+            piece = self.seal(inputs[0].run.instance, side, merged[order], columns).run
+            settled = [one.run.settled_time for one in inputs if one.run.settled_time is not None]
+            self.changes.change(
+                replace(piece, group=group, settled_time=min(settled, default=None))
+            )
+        for one in inputs:
+            self.changes.change(replace(one.run, into=group).without([(0, cut)], one.words))
+        return sum(below)
+
+    def _write(
+        self,
+        name: str,
+        writer: RunWriter,
+        instance: int,
+        side: Side,
+        words: Words,
+        columns: pa.RecordBatch,
+    ) -> Run:
+        part, size = writer.add(words, columns)
+        times = self._times(side, columns)
+        oldest, newest = (None, None) if times is None else (int(times.min()), int(times.max()))
+        run = Run(
+            file=name,
+            part=part,
+            side=side,
+            instance=instance,
+            version=self._upkeep.version,
+            rows=len(words),
+            size_bytes=size,
+            group=self._next_group(),
+            min_time=oldest,
+            max_time=newest,
+            settled_time=newest,
+        )
+        self.changes.change(run)
+        return run
+
+    def _new_file(self, side: Side) -> tuple[str, RunWriter]:
+        keep = self._upkeep
+        name = f"run-{keep.batch:08d}-{keep.spec.index}-{int(side)}-{keep.task}"
+        name = f"{name}-{uuid.uuid4().hex[:12]}.arrow"
+        return name, RunWriter(self._folder / name, keep.spec.schemas[side])
+
+    def _next_group(self) -> int:
+        self._groups += 1
+        return self._groups
+
+    def _times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
+        names = self._upkeep.spec.times(side)
+        return latest_time(columns, names) if names else None
+
+    def _unexpired(self, side: Side, columns: pa.RecordBatch) -> NDArray[np.bool_] | None:
+        """Which rows are still needed; None: all."""
+        times, window = self._times(side, columns), self._upkeep.spec.window
+        if times is None or window is None:
+            return None
+        kept = times + window.retention_us(side) >= self._upkeep.watermark
+        return None if kept.all() else np.asarray(kept)
+
+
+def _taken(
+    inputs: list[OpenRun], live: list[Ints], below: list[int]
+) -> tuple[Words, pa.RecordBatch]:
+    """The first below[i] live rows of each input, one input after another."""
+    rows = [some[:n] for some, n in zip(live, below, strict=True)]
+    words = [one.words[some] for one, some in zip(inputs, rows, strict=True)]
+    columns = [one.columns.take(pa.array(some)) for one, some in zip(inputs, rows, strict=True)]
+    return np.concatenate(words), pa.concat_batches(columns)

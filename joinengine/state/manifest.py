@@ -1,0 +1,223 @@
+"""Manifests: all that one batch leaves behind, and all that the next one starts from.
+
+Why: state lives in many files that many tasks write. A batch is done when one file says so: created
+whole and exclusively, it names the runs that exist, what is gone from them, the results that count,
+and the watermark, layout and moves of the next batch. A kill before it leaves garbage, a kill after
+it leaves a batch that is done.
+
+Law: the newest manifest is the truth. If it is damaged the checkpoint is refused, never the next
+older one taken. Its format is a number; an unknown one is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from joinengine.model.errors import CheckpointMismatch, DamagedState
+from joinengine.model.keys import Side
+from joinengine.routing.moves import Drop, Moves, Pull
+from joinengine.state.run import Run
+from joinengine.state.storage import StoredFile, create_exclusively
+
+FORMAT = 1
+_HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
+_NAME = re.compile(r"(\d{8,})\.json")
+#: How many manifests stay; only the newest is ever needed, one more helps whoever looks.
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class JoinState:
+    """One join between two batches.
+
+    `layout` is the layout's own account of itself; `newest` the greatest event time seen per side
+    (-inf: none yet, inf: the side has ended); `idle_since` when a side last brought a tuple, in
+    seconds since the epoch; `watermark` that of the next batch.
+    """
+
+    layout: Mapping[str, Any]
+    version: int = 0
+    runs: Mapping[tuple[str, int], Run] = field(default_factory=dict)
+    files: Mapping[str, StoredFile] = field(default_factory=dict)
+    moves: Moves = field(default_factory=Moves)
+    newest: tuple[float, float] = (-math.inf, -math.inf)
+    idle_since: tuple[float, float] = (math.inf, math.inf)
+    watermark: float = -math.inf
+    history: tuple[StoredFile, ...] = ()
+    late_rows: int = 0
+
+    @property
+    def state_rows(self) -> int:
+        """Copies held."""
+        return sum(run.live for run in self.runs.values())
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the copies held."""
+        return sum(run.live_bytes for run in self.runs.values())
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is true after batch `batch`. `results` are the staged result files of that batch."""
+
+    query: str
+    batch: int
+    joins: tuple[JoinState, ...]
+    results: tuple[StoredFile, ...] = ()
+
+    def named_files(self) -> set[str]:
+        """The files of the runs folder that exist."""
+        names = set[str]()
+        for join in self.joins:
+            names |= join.files.keys()
+            names |= {stored.name for stored in join.history}
+        return names
+
+
+def commit(folder: Path, manifest: Manifest, *, fsync: bool = False) -> None:
+    """Make `manifest` true. Raises CheckpointMismatch where another driver was faster."""
+    body = json.dumps(_to_json(manifest), separators=(",", ":")).encode()
+    header = f"joinengine manifest {FORMAT} crc32={zlib.crc32(body):08x} bytes={len(body)}\n"
+    create_exclusively(folder / f"{manifest.batch:08d}.json", header.encode() + body, fsync=fsync)
+    for old in sorted(_batches(folder))[:-KEPT]:
+        (folder / f"{old:08d}.json").unlink(missing_ok=True)
+
+
+def newest(folder: Path) -> Manifest | None:
+    """The newest manifest, None in a fresh checkpoint.
+
+    Raises DamagedState where it is not what was written, CheckpointMismatch for another format.
+    """
+    batches = _batches(folder) if folder.exists() else []
+    return read(folder / f"{max(batches):08d}.json") if batches else None
+
+
+def read(path: Path) -> Manifest:
+    """One manifest, checked."""
+    content = path.read_bytes()
+    match = _HEADER.match(content)
+    if not match:
+        raise DamagedState(f"manifest {path} has no readable header; restore it from a copy")
+    body = content[match.end() :]
+    if int(match[1]) != FORMAT:
+        raise CheckpointMismatch(
+            f"manifest {path} has format {int(match[1])}, this version reads format {FORMAT}: "
+            f"use the version that wrote it, or start with a new checkpoint"
+        )
+    if len(body) != int(match[3]) or zlib.crc32(body) != int(match[2], 16):
+        raise DamagedState(
+            f"manifest {path} does not match its header: it is truncated or was altered; "
+            f"restore it from a copy"
+        )
+    return _from_json(json.loads(body))
+
+
+def _batches(folder: Path) -> list[int]:
+    names = (_NAME.fullmatch(path.name) for path in folder.iterdir())
+    return [int(match[1]) for match in names if match]
+
+
+# Plain values, and back. A run is a row of a table, so that thousands of them stay cheap.
+
+_RUN_COLUMNS = (
+    "file",
+    "part",
+    "side",
+    "instance",
+    "version",
+    "rows",
+    "size_bytes",
+    "group",
+    "into",
+    "min_time",
+    "max_time",
+    "settled_time",
+    "exclusions",
+    "excluded",
+)
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "query": manifest.query,
+        "batch": manifest.batch,
+        "joins": [_join_to_json(join) for join in manifest.joins],
+        "results": _files_to_json(manifest.results),
+    }
+
+
+def _join_to_json(join: JoinState) -> dict[str, Any]:
+    return {
+        "layout": join.layout,
+        "version": join.version,
+        "run_columns": _RUN_COLUMNS,
+        "runs": [[getattr(run, name) for name in _RUN_COLUMNS] for run in join.runs.values()],
+        "files": _files_to_json(join.files.values()),
+        "pulls": [[p.side, p.source, p.target, p.lower, p.upper] for p in join.moves.pulls],
+        "drops": [[d.side, d.instance, d.lower, d.upper] for d in join.moves.drops],
+        "newest": [_time_to_json(time) for time in join.newest],
+        "idle_since": [_time_to_json(time) for time in join.idle_since],
+        "watermark": _time_to_json(join.watermark),
+        "history": _files_to_json(join.history),
+        "late_rows": join.late_rows,
+    }
+
+
+def _from_json(plain: dict[str, Any]) -> Manifest:
+    return Manifest(
+        query=plain["query"],
+        batch=plain["batch"],
+        joins=tuple(_join_from_json(join) for join in plain["joins"]),
+        results=_files_from_json(plain["results"]),
+    )
+
+
+def _join_from_json(plain: dict[str, Any]) -> JoinState:
+    runs = [
+        _run_from_json(dict(zip(plain["run_columns"], row, strict=True))) for row in plain["runs"]
+    ]
+    pulls = tuple(Pull(Side(side), *rest) for side, *rest in plain["pulls"])
+    drops = tuple(Drop(Side(side), *rest) for side, *rest in plain["drops"])
+    left, right = (_time_from_json(time) for time in plain["newest"])
+    idle_left, idle_right = (_time_from_json(time) for time in plain["idle_since"])
+    return JoinState(
+        layout=plain["layout"],
+        version=plain["version"],
+        runs={run.ident: run for run in runs},
+        files={stored.name: stored for stored in _files_from_json(plain["files"])},
+        moves=Moves(pulls, drops),
+        newest=(left, right),
+        idle_since=(idle_left, idle_right),
+        watermark=_time_from_json(plain["watermark"]),
+        history=_files_from_json(plain["history"]),
+        late_rows=plain["late_rows"],
+    )
+
+
+def _run_from_json(row: dict[str, Any]) -> Run:
+    exclusions = tuple((lower, upper) for lower, upper in row.pop("exclusions"))
+    return Run(**row | {"side": Side(row["side"]), "exclusions": exclusions})
+
+
+def _files_to_json(files: Iterable[StoredFile]) -> list[list[object]]:
+    return [[stored.name, stored.size_bytes, stored.crc32] for stored in files]
+
+
+def _files_from_json(rows: Iterable[list[Any]]) -> tuple[StoredFile, ...]:
+    return tuple(StoredFile(*row) for row in rows)
+
+
+def _time_to_json(time: float) -> float | str:
+    return str(time) if math.isinf(time) else time
+
+
+def _time_from_json(time: float | str) -> float:
+    return float(time) if isinstance(time, str) else time

@@ -1,0 +1,182 @@
+"""Runs: immutable, sorted batches of one side at one instance.
+
+Why: a stored tuple is written once, found by binary search in a memory map, and forgotten by
+forgetting the run; nothing is updated in place, so a kill can only leave a file that nobody names.
+
+What is on disk: an Arrow IPC file with one record batch per run (a task writes the runs of all its
+instances into one file per batch and side). The first column, `__word`, is the sort order: key hash
+above u (joinengine.model.keys); the others are the columns of the side.
+
+Law: a run never changes. What is gone from it is said beside it, as exclusions: word ranges that
+moved to another instance, or that a merge in progress has already copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import Exclusions, exclude
+from joinengine.model.errors import DamagedState
+from joinengine.model.keys import Side
+from joinengine.state.storage import StoredFile, seal, verify
+
+WORD = "__word"
+RUN_FORMAT = b"joinengine run 1"
+_METADATA_KEY = b"joinengine.format"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One sorted batch: where it is, and what is known of it without opening it.
+
+    `group`: pieces of one merge share it and cover disjoint word ranges; together they are one
+    sorted run. `into`: the group that a merge in progress is moving it to. Times are event time in
+    microseconds, None without a window; `settled_time` is the newest time of the oldest of the
+    batches that were merged into it. `exclusions` are disjoint word ranges [lower, upper) in order
+    (2^64 may end the last), `excluded` is how many rows they cover.
+    """
+
+    file: str
+    part: int
+    side: Side
+    instance: int
+    version: int
+    rows: int
+    size_bytes: int
+    group: int
+    into: int | None = None
+    min_time: int | None = None
+    max_time: int | None = None
+    settled_time: int | None = None
+    exclusions: tuple[tuple[int, int], ...] = ()
+    excluded: int = 0
+
+    @property
+    def ident(self) -> tuple[str, int]:
+        """What stays the same while exclusions grow."""
+        return self.file, self.part
+
+    @property
+    def live(self) -> int:
+        """Rows that are still there."""
+        return self.rows - self.excluded
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes on disk, in proportion to the rows that are still there."""
+        return self.size_bytes * self.live // max(self.rows, 1)
+
+    def without(self, ranges: Iterable[tuple[int, int]], words: Words) -> Run:
+        """The run less the word ranges `ranges`; `words` are its own."""
+        united = unite([*self.exclusions, *ranges])
+        gone = excluded_rows(words, united)
+        return replace(self, exclusions=united, excluded=gone.rows if gone else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run in memory map: its words, its columns, and the rows of it that do not count."""
+
+    run: Run
+    words: Words
+    columns: pa.RecordBatch
+    gone: Exclusions | None
+
+
+class RunWriter:
+    """Writes the runs of one task, side and batch into one file."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        fields = [pa.field(WORD, pa.uint64(), nullable=False), *schema]
+        self._schema = pa.schema(fields, metadata={_METADATA_KEY: RUN_FORMAT})
+        self._path = path
+        self._sink = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_file(self._sink, self._schema)
+        self._parts = 0
+
+    def add(self, words: Words, columns: pa.RecordBatch) -> tuple[int, int]:
+        """Append one run, sorted by `words`; its part number and its size in bytes."""
+        arrays = [pa.array(words), *columns.columns]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._parts += 1
+        return self._parts - 1, words.nbytes + columns.get_total_buffer_size()
+
+    def close(self, *, fsync: bool = False) -> StoredFile:
+        """Seal the file."""
+        self._writer.close()
+        self._sink.close()
+        return seal(self._path, fsync=fsync)
+
+
+class RunStore:
+    """Opens runs of one folder; keeps the maps of those that it opened last.
+
+    A file is checked against its CRC once per store, at its first open. An open map costs no
+    memory of ours: its pages belong to the file cache.
+    """
+
+    def __init__(self, folder: Path, max_open: int = 1024) -> None:
+        self._folder = folder
+        self._max_open = max_open
+        self._open: dict[str, pa.ipc.RecordBatchFileReader] = {}
+        self._verified: set[str] = set()
+
+    def trust(self, name: str) -> None:
+        """Skip the check of a file that this process has written itself."""
+        self._verified.add(name)
+
+    def open(self, run: Run, stored: StoredFile) -> OpenRun:
+        """Map `run`. Raises DamagedState, naming the file, where it is not what was sealed."""
+        batch = self._reader(stored).get_batch(run.part)
+        words = batch.column(0).to_numpy(zero_copy_only=True)
+        columns = pa.RecordBatch.from_arrays(
+            batch.columns[1:], schema=pa.schema(list(batch.schema)[1:])
+        )
+        return OpenRun(run, words, columns, excluded_rows(words, run.exclusions))
+
+    def _reader(self, stored: StoredFile) -> Any:
+        reader = self._open.pop(stored.name, None)
+        if reader is None:
+            path = self._folder / stored.name
+            if stored.name not in self._verified:
+                verify(path, stored, "run file")
+                self._verified.add(stored.name)
+            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            found = (reader.schema.metadata or {}).get(_METADATA_KEY)
+            if found != RUN_FORMAT:
+                raise DamagedState(f"run file {path} has format {found!r}, not {RUN_FORMAT!r}")
+        self._open[stored.name] = reader  # newest last
+        while len(self._open) > self._max_open:
+            self._open.pop(next(iter(self._open)))
+        return reader
+
+
+def unite(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Ranges in any order -> the same numbers as disjoint ranges in order.
+
+    >>> unite([(5, 9), (0, 3), (3, 4), (6, 7)])
+    ((0, 4), (5, 9))
+    """
+    united = list[tuple[int, int]]()
+    for lower, upper in sorted(ranges):
+        if united and lower <= united[-1][1]:
+            united[-1] = (united[-1][0], max(united[-1][1], upper))
+        else:
+            united.append((lower, upper))
+    return tuple(united)
+
+
+def excluded_rows(words: Words, ranges: tuple[tuple[int, int], ...]) -> Exclusions | None:
+    """The rows of a run that fall into disjoint, ordered word ranges; None: none."""
+    if not ranges:
+        return None
+    lower = np.array([low for low, _ in ranges], np.uint64)
+    upper = np.array([high % (1 << 64) for _, high in ranges], np.uint64)
+    return exclude(words, lower, upper)

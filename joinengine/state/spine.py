@@ -1,0 +1,138 @@
+"""Spines: the runs of one side at one instance, kept few by merging.
+
+Why: a probe searches every run of a spine. Batches seal a run each; unless runs are merged, the
+cost of a batch grows with the length of the stream. Merging is done a little at a time, because a
+merge of everything at once would stall the batch that is hit by it.
+
+How: runs of like size are merged four at a time, so that a row is copied once per power of four. A
+merge copies at most so many rows a batch, from the lowest words up: each step seals a *piece* and
+excludes the copied word range from its inputs. The pieces of one merge form one sorted run, their
+*group*.
+
+Law: at any moment each live row is in exactly one run. Under a window a merge delays the leaving
+of no row by more than 1/8 of the window's span. Cost: log4(state / batch) copies per row over its
+life; live groups at most 3 per power of four, plus the inputs of merges in progress, plus 8 spans
+of 1/8 under a window. Source: the logarithmic method (Bentley and Saxe 1980) as in LSM trees,
+size-tiered; metering a merge by the work that arrives is the idea of differential dataflow's
+fueled spine.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from joinengine.kernels.hashing import Words
+from joinengine.state.run import Run
+
+#: How many runs of like size make a merge. Four copies a row half as often as two, and leaves at
+#: most three runs a level to be searched.
+FAN_IN = 4
+#: A merge may hold back the leaving of a row by this part of the window's span.
+WINDOW_PART = 8
+
+
+@dataclass(frozen=True, slots=True)
+class MergeStep:
+    """Copy at most `max_rows` live rows of `inputs`, lowest words first, into a piece of `group`.
+
+    `group` is None where the merge starts with this step.
+    """
+
+    inputs: tuple[Run, ...]
+    group: int | None
+    max_rows: int
+
+
+def plan_merges(spine: Sequence[Run], max_rows: int, span_us: int | None) -> list[MergeStep]:
+    """What to merge now in one spine (one side, instance and layout version), `max_rows` in all.
+
+    `span_us` is the span of the window, None without one. Merges in progress go on before new ones
+    start, small ones first.
+    """
+    steps = list[MergeStep]()
+    left = max_rows
+    waiting = [*_in_progress(spine), *((None, inputs) for inputs in _candidates(spine, span_us))]
+    for group, inputs in waiting:
+        if left <= 0:
+            break
+        steps.append(MergeStep(inputs, group, left))
+        left -= sum(run.live for run in inputs)
+    return steps
+
+
+def cut_word(inputs: Sequence[Words], max_rows: int) -> int:
+    """Sorted word arrays -> a word with at most `max_rows` of their rows below it; 2^64: all.
+
+    At least the rows of the lowest word lie below it, so that a merge always advances.
+    """
+    if sum(map(len, inputs)) <= max_rows:
+        return 1 << 64
+    low = min(int(words[0]) for words in inputs if len(words)) + 1
+    high = 1 << 64
+    while high - low > 1:
+        middle = (low + high) // 2
+        if sum(int(np.searchsorted(words, np.uint64(middle))) for words in inputs) <= max_rows:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def count_groups(spine: Iterable[Run]) -> int:
+    """How many sorted runs there are, pieces of one group counted once."""
+    return len({run.group for run in spine})
+
+
+def _in_progress(spine: Sequence[Run]) -> list[tuple[int, tuple[Run, ...]]]:
+    started = defaultdict[int, list[Run]](list)
+    for run in spine:
+        if run.into is not None:
+            started[run.into].append(run)
+    return sorted(
+        ((group, tuple(runs)) for group, runs in started.items()),
+        key=lambda item: sum(run.live for run in item[1]),
+    )
+
+
+def _candidates(spine: Sequence[Run], span_us: int | None) -> list[tuple[Run, ...]]:
+    """Merges that may start: whole groups of one level, oldest first."""
+    targets = {run.into for run in spine}
+    groups = defaultdict[int, list[Run]](list)
+    for run in spine:
+        if run.into is None and run.group not in targets:
+            groups[run.group].append(run)
+    levels = defaultdict[int, list[list[Run]]](list)
+    for runs in groups.values():
+        live = sum(run.live for run in runs)
+        if 2 * live < sum(run.rows for run in runs):
+            levels[-1].append(runs)  # more gone than there: rewritten alone
+        else:
+            levels[max(live, 1).bit_length() // 2].append(runs)
+    chosen = [tuple(runs) for runs in levels.pop(-1, [])]
+    for _, level in sorted(levels.items()):
+        level.sort(key=_newest)
+        while len(level) >= FAN_IN:
+            inputs = [run for runs in level[:FAN_IN] for run in runs]
+            if _holds_back_us(inputs) <= _allowed_us(span_us):
+                chosen.append(tuple(inputs))
+                del level[:FAN_IN]
+            else:
+                del level[0]
+    return chosen
+
+
+def _allowed_us(span_us: int | None) -> float:
+    return np.inf if span_us is None else span_us / WINDOW_PART
+
+
+def _newest(runs: Sequence[Run]) -> int:
+    return max(run.max_time or 0 for run in runs)
+
+
+def _holds_back_us(inputs: Sequence[Run]) -> int:
+    settled = [run.settled_time for run in inputs if run.settled_time is not None]
+    return _newest(inputs) - min(settled) if settled else 0

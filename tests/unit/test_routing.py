@@ -1,0 +1,84 @@
+"""The routing table and its moves against the protocol model's definitions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.kernels.hashing import make_words
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import U_BITS, U_ONE, Fragment, Mode, Placement, Side
+from joinengine.reference import protocol
+from joinengine.routing import table as routing
+from joinengine.routing.moves import plan_moves
+from joinengine.routing.routes import PROBE, STORE
+from joinengine.routing.table import RoutingTable
+from tests.laws.test_protocol import INSTANCES, placements
+
+HASHES = [3, 4, 1 << 39, (1 << 40) - 1]
+tables = st.dictionaries(st.sampled_from(HASHES), placements()).map(RoutingTable)
+tuples = st.lists(
+    st.tuples(st.sampled_from([*HASHES, 0, 5]), st.integers(0, U_ONE - 1)), max_size=20
+)
+
+
+def words_of(rows):
+    hashes = np.array([h for h, _ in rows], np.uint64) << np.uint64(U_BITS)
+    return make_words(hashes, np.array([u for _, u in rows], np.uint64))
+
+
+@given(tables, tuples, st.sampled_from(Side))
+def test_router_delivers_what_the_placement_says(table, rows, side):
+    deliveries = table.router(INSTANCES).route(side, words_of(rows))
+    found = defaultdict(set)
+    flags = defaultdict(int)
+    columns = (deliveries.rows, deliveries.instances, deliveries.flags)
+    for row, instance, flag in zip(*(c.tolist() for c in columns), strict=True):
+        assert instance not in found[row], "a tuple is delivered to an instance once"
+        found[row].add(instance)
+        flags[row, instance] = flag
+    assert deliveries.rows.tolist() == sorted(deliveries.rows.tolist())
+    for row, (hash_, u) in enumerate(rows):
+        placement = table.place(hash_, INSTANCES)
+        assert found[row] == protocol.probes(placement, side, u)
+        stored = {i for i in found[row] if flags[row, i] & STORE}
+        assert stored == protocol.stores(placement, side, u)
+        assert all(flags[row, i] & PROBE for i in found[row])
+
+
+@given(tables, tables, tuples)
+def test_moves_turn_one_table_into_the_other(old, new, rows):
+    moves = plan_moves(old, new, INSTANCES)
+    for hash_, u in rows:
+        word = hash_ << U_BITS | u
+        for side in Side:
+            before = protocol.stores(old.place(hash_, INSTANCES), side, u)
+            held = set(before)
+            for pull in moves.pulls:
+                if pull.side is side and pull.lower <= word < pull.upper:
+                    assert pull.source in before
+                    held.add(pull.target)
+            for drop in moves.drops:
+                if drop.side is side and drop.lower <= word < drop.upper:
+                    held.discard(drop.instance)
+            assert held == protocol.stores(new.place(hash_, INSTANCES), side, u)
+
+
+@given(tables)
+def test_a_table_survives_json(table):
+    assert routing.from_json(routing.to_json(table)).placements == table.placements
+
+
+def test_a_placement_must_partition_u():
+    half = U_ONE // 2
+    for fragments in [(Fragment(0, 0, half),), (Fragment(0, 0, half), Fragment(1, 9, U_ONE))]:
+        with pytest.raises(InvalidRequest, match="partition"):
+            Placement(Mode.SPLIT, fragments)
+    with pytest.raises(InvalidRequest, match="one home"):
+        Placement(Mode.WHOLE, (Fragment(0, 0, half), Fragment(1, half, U_ONE)))
+    with pytest.raises(InvalidRequest, match="an instance of its own"):
+        Placement(Mode.GRID, (Fragment(0, 0, half), Fragment(0, half, U_ONE)))
