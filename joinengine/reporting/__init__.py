@@ -1,0 +1,1 @@
+"""What a person or a script reads afterwards: JSON, tables, pictures, explanations."""

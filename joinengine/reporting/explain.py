@@ -1,0 +1,45 @@
+"""The plan of a query in words: the joins, their layouts, and when a tuple leaves the state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from joinengine.layouts.base import LayoutChoice
+from joinengine.model.conditions import Band, Condition, Equi
+from joinengine.model.durations import describe
+from joinengine.model.keys import Side
+from joinengine.model.query import FromJoin, JoinSpec, QuerySpec
+
+
+def explain(query: QuerySpec, choices: Sequence[LayoutChoice]) -> str:
+    """A few lines per join."""
+    lines = list[str]()
+    for join, choice in zip(query.joins, choices, strict=True):
+        lines.append(f"join {join.index}: {join.how}, on {_condition(join.condition)}")
+        lines.append(f"  layout {choice.name} on {join.instances} instances: {choice.summary}")
+        lines += [f"  {side.name.lower():5} {_side(query, join, side)}" for side in Side]
+    return "\n".join(lines)
+
+
+def _condition(condition: Condition) -> str:
+    if isinstance(condition, Equi):
+        pairs = zip(condition.left, condition.right, strict=True)
+        return " and ".join(f"{left} = {right}" for left, right in pairs)
+    if isinstance(condition, Band):
+        return f"{condition.lower} <= {condition.right} - {condition.left} <= {condition.upper}"
+    return condition.predicate
+
+
+def _side(query: QuerySpec, join: JoinSpec, side: Side) -> str:
+    source = join.inputs[side]
+    name = f"join {source.join}" if isinstance(source, FromJoin) else query.sources[source.source]
+    if join.window is None:
+        return f"{name}: kept for ever (full history)"
+    time = " or ".join(join.window.times[side])
+    time = f"the latest of {time}" if len(join.window.times[side]) > 1 else time
+    kept = join.window.retention_us(side)
+    delay = join.window.delays_us[side] or 0
+    leaves = f"leaves when the watermark passes {time} + {describe(kept)}"
+    if isinstance(source, FromJoin):
+        return f"{name}: {leaves}"
+    return f"{name}: {leaves}; late when {describe(delay)} behind the newest"

@@ -1,0 +1,308 @@
+"""The driver's part of a batch: route, join by join, plan, commit, deliver.
+
+`Jobs` runs the tasks, a `Sink` delivers; here is only what must be the same whoever does.
+
+Why the order: until the manifest is there nothing has happened; from then on everything has.
+Results are delivered after it, and delivering is repeatable, so a kill at any point is made good
+by running the same batch again (docs/decisions/0001).
+
+Law: a batch that the manifest knows is never computed again; one that does not follow it is
+refused.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from joinengine.balancing.statistics import Interval
+from joinengine.layouts.base import Layout, LayoutChoice
+from joinengine.model.errors import CheckpointMismatch
+from joinengine.model.keys import Side
+from joinengine.model.query import FromJoin, FromSource, JoinSpec, QuerySpec
+from joinengine.model.reports import Block, InputReport, JoinReport, RouteReport
+from joinengine.reporting.records import BatchRecord, JoinRecord
+from joinengine.spark import bookkeeping
+from joinengine.spark.jobs import Jobs
+from joinengine.spark.join import JoinTask
+from joinengine.spark.results import Target, ToJoin
+from joinengine.spark.route import RoutePlan, seed
+from joinengine.spark.sink import Sink
+from joinengine.spark.source import request_tick
+from joinengine.state import manifest as manifests
+from joinengine.state.manifest import JoinState, Manifest
+from joinengine.state.storage import (
+    Checkpoint,
+    StoredFile,
+    collect_garbage,
+    read_sealed,
+    write_sealed,
+)
+
+#: Bytes of arrived tuples that a join task may hold before it spills.
+MEMORY_PER_TASK = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a query runs, apart from what it computes."""
+
+    memory_per_task: int = MEMORY_PER_TASK
+    fsync: bool = False
+    checksum: bool = False
+
+
+@dataclass
+class _Join:
+    """One join as the driver holds it between batches."""
+
+    spec: JoinSpec
+    choice: LayoutChoice
+    layout: Layout
+    history: list[Interval] = field(default_factory=list)
+
+
+@dataclass
+class _Arriving:
+    """What is on its way to the joins of one batch."""
+
+    blocks: dict[tuple[int, Side], list[Block]]
+    inputs: list[InputReport]
+
+
+class BatchRunner:
+    """Runs the batches of one query; the callable that `foreachBatch` gets."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        query: QuerySpec,
+        choices: Sequence[LayoutChoice],
+        checkpoint: Checkpoint,
+        query_id: str,
+        sink: Sink,
+        settings: Settings,
+    ) -> None:
+        self._jobs = jobs
+        self.query = query
+        self.choices = list(choices)
+        self._checkpoint = checkpoint
+        self._sink = sink
+        self._settings = settings
+        self._observers = list[Callable[[BatchRecord], None]]()
+        found = manifests.newest(checkpoint.manifests)
+        if found is not None and found.query != query_id:
+            raise CheckpointMismatch(
+                f"{checkpoint.root} holds the state of query {found.query}, not {query_id}"
+            )
+        self._joins = [
+            _Join(spec, choice, choice.start(spec.instances))
+            for spec, choice in zip(query.joins, choices, strict=True)
+        ]
+        if found is None:
+            states = tuple(JoinState(join.layout.to_json()) for join in self._joins)
+            found = Manifest(query_id, -1, states)
+        else:
+            self._restore(found)
+        self.manifest = found
+
+    def observe(self, observer: Callable[[BatchRecord], None]) -> None:
+        """Call `observer` with the record of each batch that is computed."""
+        self._observers.append(observer)
+
+    def recover(self) -> None:
+        """Finish what a kill has interrupted: deliver the last batch, collect garbage."""
+        if self.manifest.batch >= 0:
+            self._sink.deliver(self.manifest.batch, self.manifest.results)
+        self._collect_garbage()
+
+    def __call__(self, frame: Any, batch: int) -> None:
+        """One micro-batch. Raises CheckpointMismatch where it does not follow the manifest."""
+        last = self.manifest
+        if batch == last.batch:
+            self._sink.deliver(batch, last.results)
+            return
+        if batch != last.batch + 1:
+            raise CheckpointMismatch(
+                f"batch {batch} does not follow batch {last.batch}, the last one of "
+                f"{self._checkpoint.root}: Spark's own part of the checkpoint was changed or "
+                f"removed; restore it, or start with a new checkpoint"
+            )
+        record = BatchRecord(batch)
+        exchange = self._checkpoint.exchange / f"{batch:08d}-{uuid.uuid4().hex[:8]}"
+        exchange.mkdir()
+        with record.timed("elapsed_s"):
+            with record.timed("route_s"):
+                routed = self._route(frame, batch, exchange)
+            with record.timed("join_s"):
+                states, reports, arriving = self._join_all(batch, exchange, routed, record)
+            with record.timed("plan_s"):
+                states = self._plan(states, reports, record)
+                progress = bookkeeping.progress_of(routed)
+                states = bookkeeping.next_watermarks(
+                    self.query, last, states, arriving.inputs, progress, time.time()
+                )
+            with record.timed("commit_s"):
+                results = tuple(f for report in reports[-1] for f in report.result_files)
+                done = Manifest(last.query, batch, tuple(states), results)
+                manifests.commit(self._checkpoint.manifests, done, fsync=self._settings.fsync)
+                self.manifest = done
+            with record.timed("sink_s"):
+                self._sink.deliver(batch, results)
+            with record.timed("clean_s"):
+                self._collect_garbage()
+                self._request_tick(batch, quiet=not any(r.rows for r in arriving.inputs))
+        record.close(routed, arriving.inputs, reports, states)
+        for observer in self._observers:
+            observer(record)
+
+    # The steps
+
+    def _route(self, frame: Any, batch: int, exchange: Path) -> list[RouteReport]:
+        sources = range(len(self.query.sources))
+        roles = {
+            source: tuple(
+                bookkeeping.role(join, side, self._state(join), self._joins[join.index].layout)
+                for join, side in self.query.roles_of(FromSource(source))
+            )
+            for source in sources
+        }
+        return self._jobs.route(frame, RoutePlan(batch, roles, str(exchange)))
+
+    def _join_all(
+        self, batch: int, exchange: Path, routed: list[RouteReport], record: BatchRecord
+    ) -> tuple[list[JoinState], list[list[JoinReport]], _Arriving]:
+        arriving = _Arriving({}, [report for task in routed for report in task.inputs])
+        for block in (block for task in routed for block in task.blocks):
+            arriving.blocks.setdefault((block.join, block.side), []).append(block)
+        states, all_reports = list[JoinState](), list[list[JoinReport]]()
+        for join in self._joins:
+            state, expired = bookkeeping.expire(join.spec, self._state(join.spec))
+            tasks = self._join_tasks(join, state, batch, exchange, arriving)
+            reports = self._jobs.join(tasks) if tasks else []
+            for report in reports:
+                if report.next_input is not None:
+                    arriving.inputs.append(report.next_input)
+                if report.next_block is not None:
+                    block = report.next_block
+                    arriving.blocks.setdefault((block.join, block.side), []).append(block)
+            states.append(bookkeeping.fold_state(state, reports))
+            all_reports.append(reports)
+            table = join.layout.table
+            record.joins.append(
+                JoinRecord(
+                    instances=join.spec.instances,
+                    expired_rows=expired,
+                    routing_entries=len(table.placements),
+                    split_keys=table.split_keys,
+                    moved_from_rows=state.state_rows if state.moves else 0,
+                )
+            )
+        return states, all_reports, arriving
+
+    def _join_tasks(
+        self, join: _Join, state: JoinState, batch: int, exchange: Path, arriving: _Arriving
+    ) -> list[JoinTask]:
+        """The tasks of one join, none where nothing arrives and nothing moves."""
+        index = join.spec.index
+        left, right = (tuple(arriving.blocks.get((index, side), ())) for side in Side)
+        if not (left or right or state.moves):
+            return []
+        spines = bookkeeping.by_place(state)
+        last = index == len(self._joins) - 1
+        return [
+            JoinTask(
+                batch=batch,
+                task=number,
+                spec=join.spec,
+                hosted=hosted,
+                blocks=(left, right),
+                runs={place: runs for place, runs in spines.items() if place[0] in needed},
+                files=state.files,
+                moves=state.moves,
+                version=state.version,
+                watermark=state.watermark,
+                listed=join.layout.router().listed if join.choice.counts_keys else None,
+                target=self._target(join, batch, number, exchange),
+                checksum=self._settings.checksum and last,
+                runs_folder=str(self._checkpoint.runs),
+                exchange_folder=str(exchange),
+                memory_bytes=self._settings.memory_per_task,
+                fsync=self._settings.fsync,
+            )
+            for number, hosted in enumerate(
+                bookkeeping.hosts(join.spec.instances, self._jobs.parallelism)
+            )
+            for needed in [_needed(hosted, state)]
+        ]
+
+    def _target(self, join: _Join, batch: int, task: int, exchange: Path) -> Target:
+        later = self.query.roles_of(FromJoin(join.spec.index))
+        if not later:
+            return self._sink.target()
+        (spec, side) = later[0]
+        role = bookkeeping.role(spec, side, self._state(spec), self._joins[spec.index].layout)
+        return ToJoin(role, str(exchange), seed(batch, task))
+
+    def _plan(
+        self, states: list[JoinState], reports: list[list[JoinReport]], record: BatchRecord
+    ) -> list[JoinState]:
+        planned = list[JoinState]()
+        for join, state, ours in zip(self._joins, states, reports, strict=True):
+            if not (ours and join.choice.counts_keys):
+                planned.append(state)
+                continue
+            interval = bookkeeping.interval_of(ours, join.spec.instances, join.layout)
+            join.history = [*join.history, interval][-join.choice.history_intervals :]
+            kept = replace(state, history=self._keep_history(join, state, record.batch))
+            plan = join.choice.plan(join.layout, join.history)
+            if plan is not None:
+                join.layout = plan.layout
+                kept = replace(kept, layout=plan.layout.to_json(), moves=plan.moves)
+                record.joins[join.spec.index].replanned = True
+            planned.append(kept)
+        return planned
+
+    def _keep_history(self, join: _Join, state: JoinState, batch: int) -> tuple[StoredFile, ...]:
+        name = f"counts-{batch:08d}-{join.spec.index}-{uuid.uuid4().hex[:12]}.npz"
+        path = self._checkpoint.runs / name
+        stored = write_sealed(path, join.history[-1].to_bytes(), fsync=self._settings.fsync)
+        return (*state.history, stored)[-len(join.history) :]
+
+    # Around them
+
+    def _restore(self, found: Manifest) -> None:
+        for join, state in zip(self._joins, found.joins, strict=True):
+            join.layout = join.choice.restore(dict(state.layout))
+            join.history = [
+                Interval.from_bytes(
+                    read_sealed(self._checkpoint.runs / stored.name, stored, "statistics file")
+                )
+                for stored in state.history
+            ]
+
+    def _state(self, spec: JoinSpec) -> JoinState:
+        return self.manifest.joins[spec.index]
+
+    def _collect_garbage(self) -> None:
+        """Remove what no manifest names; what is named stays."""
+        collect_garbage(self._checkpoint.runs, self.manifest.named_files())
+        self._sink.clean(self.manifest.results)
+        for folder in self._checkpoint.exchange.iterdir():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _request_tick(self, batch: int, *, quiet: bool) -> None:
+        """Ask for a batch without data where state is due to leave and no data may come."""
+        due = bookkeeping.tick_due(self.query, self.manifest, quiet, time.time())
+        if due is not None:
+            request_tick(self._checkpoint.ticks, batch + 1, due)
+
+
+def _needed(hosted: tuple[int, ...], state: JoinState) -> set[int]:
+    """The instances whose runs a task reads: its own, and those that it pulls from."""
+    return set(hosted) | {pull.source for pull in state.moves.pulls if pull.target in hosted}

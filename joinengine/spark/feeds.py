@@ -1,0 +1,306 @@
+"""Feeds: Parquet files as streams of row groups, in a recorded order that can be replayed.
+
+Why: a source that hands out *which row groups to read* lets the route task open them with Arrow
+itself; no tuple is converted in the JVM. A position in a feed is a count, so an offset is a number.
+
+Two kinds. A *folder* feed watches a folder of the user's and logs each file that it finds, with
+its row groups, before it hands out a position beyond it; on restart the log, not the folder, says
+what a position means. A *recorded* feed is a finite stream that was cut into intervals when it
+was written; it also knows how far event time has come at the end of each.
+
+Law: the same positions give the same row groups, for ever. A logged file that is no longer what was
+logged is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from joinengine.model.errors import DamagedState, InvalidRequest
+
+#: The progress of a stream that has ended.
+ENDED = math.inf
+_READ_ROWS = 1 << 17
+
+
+class RowGroup(NamedTuple):
+    """One row group of one file; `size` and `modified_ns` are the file's when it was logged."""
+
+    file: str
+    group: int
+    rows: int
+    size: int = -1
+    modified_ns: int = -1
+
+
+class Feed(Protocol):
+    """A stream of row groups; positions count from 0."""
+
+    def discover(self) -> None:
+        """Look for what is new."""
+
+    def end(self) -> int:
+        """The position after all that is known."""
+
+    def advance(self, position: int) -> int:
+        """The end of the interval that begins at `position`; `position` where there is nothing."""
+
+    def row_groups(self, start: int, end: int) -> list[RowGroup]:
+        """What lies between two positions."""
+
+    def progress(self, position: int) -> float | None:
+        """Event time (microseconds) below which nothing follows `position`; None: unknown."""
+
+
+class FolderFeed:
+    """The Parquet files of a folder, in the order in which they appeared.
+
+    A position counts row groups. An interval is whole row groups, one at least, until
+    `rows_per_interval` rows are reached.
+    """
+
+    def __init__(self, folder: str, rows_per_interval: int, log: str | None) -> None:
+        self._folder = Path(folder)
+        self._rows_per_interval = rows_per_interval
+        self._log = None if log is None else Path(log)
+        self._groups = list[RowGroup]()
+        self._known = set[str]()
+        if self._log is not None and self._log.exists():
+            for entry in _read_log(self._log):
+                self._append(entry)
+
+    def discover(self) -> None:
+        """Log the files that have appeared since; hidden ones (`.`, `_`) are not looked at."""
+        found = list[tuple[int, str, int]]()
+        for path in parquet_files(self._folder):
+            if str(path) not in self._known:
+                stat = path.stat()
+                found.append((stat.st_mtime_ns, str(path), stat.st_size))
+        entries = list[dict[str, Any]]()
+        for modified_ns, name, size in sorted(found):
+            metadata = read_footer(Path(name))
+            rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+            entries.append({"file": name, "size": size, "modified_ns": modified_ns, "rows": rows})
+        if entries and self._log is not None:
+            _append_log(self._log, entries)
+        for entry in entries:
+            self._append(entry)
+
+    def end(self) -> int:
+        """All row groups that are logged."""
+        return len(self._groups)
+
+    def advance(self, position: int) -> int:
+        """Row groups until the interval is full."""
+        rows = 0
+        for number in range(position, len(self._groups)):
+            rows += self._groups[number].rows
+            if rows >= self._rows_per_interval:
+                return number + 1
+        return len(self._groups)
+
+    def row_groups(self, start: int, end: int) -> list[RowGroup]:
+        """A slice of the log."""
+        if end > len(self._groups):
+            raise DamagedState(
+                f"source log {self._log} knows {len(self._groups)} row groups of {self._folder}, "
+                f"but the checkpoint has read {end}: restore the log from a copy"
+            )
+        return self._groups[start:end]
+
+    def progress(self, position: int) -> float | None:
+        """Files say nothing about what follows."""
+        return None
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        self._known.add(entry["file"])
+        self._groups += [
+            RowGroup(entry["file"], group, rows, entry["size"], entry["modified_ns"])
+            for group, rows in enumerate(entry["rows"])
+            if rows
+        ]
+
+
+class RecordedFeed:
+    """A finite stream that was written interval by interval; a position counts intervals.
+
+    `index` is a JSON file: `intervals`, per interval its row groups [file, group, rows], and
+    `progress`, per interval the event time below which nothing follows it.
+    """
+
+    def __init__(self, index: str) -> None:
+        self._folder = Path(index).parent
+        content = json.loads(Path(index).read_text())
+        self._intervals: list[list[list[Any]]] = content["intervals"]
+        self._progress: list[int] = content["progress"]
+
+    def discover(self) -> None:
+        """Nothing is ever new."""
+
+    def end(self) -> int:
+        """All intervals."""
+        return len(self._intervals)
+
+    def advance(self, position: int) -> int:
+        """One interval."""
+        return min(position + 1, len(self._intervals))
+
+    def row_groups(self, start: int, end: int) -> list[RowGroup]:
+        """The row groups of intervals `start` to `end`."""
+        rows = [row for interval in self._intervals[start:end] for row in interval]
+        return [RowGroup(str(self._folder / file), group, n) for file, group, n in rows]
+
+    def progress(self, position: int) -> float | None:
+        """The end is known, and so is the time at each cut."""
+        if position >= len(self._intervals):
+            return ENDED
+        return None if position == 0 else self._progress[position - 1]
+
+
+def open_feed(options: dict[str, Any]) -> Feed:
+    """A feed from the plain values that travel to the source."""
+    if options["kind"] == "folder":
+        return FolderFeed(options["path"], options["rows_per_interval"], options.get("log"))
+    return RecordedFeed(options["path"])
+
+
+def fold(groups: Sequence[tuple[int, RowGroup]], parts: int) -> list[list[tuple[int, RowGroup]]]:
+    """(source, row group) pairs in order -> at most `parts` stretches of about equal rows.
+
+    >>> [len(part) for part in fold([(0, RowGroup("f", i, 10)) for i in range(5)], 2)]
+    [2, 3]
+    """
+    ends = list(accumulate(group.rows for _, group in groups))
+    folded: list[list[tuple[int, RowGroup]]] = [[] for _ in range(parts)]
+    for (source, group), end in zip(groups, ends, strict=True):
+        middle = end - group.rows / 2
+        folded[min(int(middle * parts / ends[-1]), parts - 1)].append((source, group))
+    return [part for part in folded if part]
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The Parquet files below `folder` (or the file that it is), hidden ones left out."""
+    if folder.is_file():
+        return [folder]
+    files = list[Path]()
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name[0] not in "._")
+        files += [
+            Path(root, n) for n in sorted(names) if n[0] not in "._" and n.endswith(".parquet")
+        ]
+    return files
+
+
+def read_footer(path: Path) -> Any:
+    """The Parquet metadata of a file. Raises InvalidRequest, naming it, where it has none."""
+    try:
+        return pq.read_metadata(str(path))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidRequest(
+            f"{path} is not a whole Parquet file ({error}); write files elsewhere and rename them "
+            f"into the folder when they are done"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the tuples of a feed are read: which columns, which rows, as what types."""
+
+    schema: pa.Schema
+    where: str | None = None
+
+    def batches(self, groups: Sequence[RowGroup]) -> Iterator[pa.RecordBatch]:
+        """The tuples of row groups that lie in one file."""
+        path = groups[0].file
+        if groups[0].size >= 0:
+            _check_unchanged(path, groups[0])
+        needed = None if self.where else self.schema.names
+        with pq.ParquetFile(path, memory_map=True) as file:
+            numbers = [group.group for group in groups]
+            for batch in file.iter_batches(_READ_ROWS, numbers, needed, use_threads=False):
+                kept = batch if self.where is None else _filtered(batch, self.where)
+                if kept.num_rows:
+                    yield conform(kept, self.schema)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of `schema` in its order and types; no copy where they are so already."""
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        columns.append(column if column.type == field.type else pc.cast(column, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def by_file(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
+    """Stretches of row groups that lie in one file."""
+    part = list[RowGroup]()
+    for group in groups:
+        if part and part[-1].file != group.file:
+            yield part
+            part = []
+        part.append(group)
+    if part:
+        yield part
+
+
+def _filtered(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
+    import duckdb  # noqa: PLC0415 - only streams with a filter need it in the workers
+
+    with duckdb.connect(":memory:", config={"threads": 1, "enable_external_access": False}) as db:
+        db.register("batch", pa.Table.from_batches([batch]))
+        kept = db.sql(f"select coalesce(({where}), false) as kept from batch").to_arrow_table()
+    return batch.filter(kept.column("kept").combine_chunks())
+
+
+def _check_unchanged(path: str, logged: RowGroup) -> None:
+    try:
+        stat = Path(path).stat()
+    except FileNotFoundError:
+        raise DamagedState(f"source file {path} was logged and is gone; put it back") from None
+    if (stat.st_size, stat.st_mtime_ns) != (logged.size, logged.modified_ns):
+        raise DamagedState(
+            f"source file {path} has changed since it was logged; a replay would read other "
+            f"tuples: put the logged file back"
+        )
+
+
+def _append_log(path: Path, entries: Sequence[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _cut_torn_line(path)
+    with path.open("ab") as file:
+        for entry in entries:
+            line = json.dumps(entry, separators=(",", ":")).encode()
+            file.write(b"%08x %s\n" % (zlib.crc32(line), line))
+
+
+def _cut_torn_line(path: Path) -> None:
+    """A kill may leave half a line; nothing refers to it yet."""
+    if path.exists():
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole != len(content):
+            os.truncate(path, whole)
+
+
+def _read_log(path: Path) -> Iterator[dict[str, Any]]:
+    lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline is torn
+    for number, line in enumerate(lines, start=1):
+        crc, _, entry = line.partition(b" ")
+        if crc != b"%08x" % zlib.crc32(entry):
+            raise DamagedState(
+                f"source log {path} is damaged in line {number}; restore it from a copy"
+            )
+        yield json.loads(entry)

@@ -1,0 +1,128 @@
+"""The inputs of a query: our own streams, and any other streaming DataFrame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.spark import session, types
+from joinengine.spark.feeds import Reading
+from joinengine.spark.source import NAME
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Parquet files as a stream, read by the tasks that route it: nothing passes through the JVM.
+
+    Made by `parquet_stream`. Immutable; `where` and `select` return narrower streams.
+    """
+
+    spark: SparkSession
+    feed: dict[str, Any]
+    reading: Reading
+
+    @property
+    def schema(self) -> Any:
+        """The Spark schema of its tuples."""
+        return types.spark_schema(self.reading.schema)
+
+    def where(self, predicate: str) -> Stream:
+        """Only tuples for which the SQL `predicate` is true, filtered as they are read."""
+        before = self.reading.where
+        both = predicate if before is None else f"({before}) and ({predicate})"
+        return replace(self, reading=replace(self.reading, where=both))
+
+    def select(self, columns: list[str]) -> Stream:
+        """Only these columns; the others are not read.
+
+        Raises InvalidRequest for a column that is not there.
+        """
+        schema = self.reading.schema
+        for name in columns:
+            require_column(schema, name, "select")
+        narrow = pa.schema([schema.field(name) for name in columns])
+        return replace(self, reading=replace(self.reading, schema=narrow))
+
+    def to_df(self) -> DataFrame:
+        """The same tuples as an ordinary streaming DataFrame of rows.
+
+        Its offsets count row groups in the order of the files' modification times: keep the files.
+        """
+        import json  # noqa: PLC0415
+
+        session.prepare(self.spark)
+        reader = (
+            self.spark.readStream.format(NAME)
+            .schema(self.schema)
+            .option("feeds", json.dumps([self.feed]))
+            .option("partitions", session.parallelism(self.spark))
+            .option("rows", "true")
+        )
+        if self.reading.where is not None:
+            reader = reader.option("where", self.reading.where)
+        return reader.load()
+
+
+Source = Stream | DataFrame
+
+
+def parquet_stream(
+    spark: SparkSession,
+    folder: str | Path,
+    *,
+    rows_per_interval: int = 1_000_000,
+    schema: Any = None,
+) -> Stream:
+    """The Parquet files below `folder` as a stream; new files are picked up as they appear.
+
+    An interval (micro-batch) takes whole row groups until `rows_per_interval` rows are reached.
+    Write files elsewhere and rename them into the folder. `schema` (a Spark StructType) is needed
+    only where the folder is still empty.
+
+    Raises InvalidRequest for a missing folder, an empty one without schema, a broken file, or
+    rows_per_interval below 1.
+    """
+    session.prepare(spark)
+    if rows_per_interval < 1:
+        raise InvalidRequest(f"rows_per_interval: {rows_per_interval} must be at least 1")
+    path = Path(folder).expanduser().absolute()
+    columns = types.folder_schema(path) if schema is None else types.arrow_schema(schema)
+    feed = {"kind": "folder", "path": str(path), "rows_per_interval": rows_per_interval}
+    return Stream(spark, feed, Reading(columns))
+
+
+def recorded_stream(spark: SparkSession, index: Path, schema: pa.Schema) -> Stream:
+    """A finite stream that was written with its intervals (`feeds.RecordedFeed`)."""
+    session.prepare(spark)
+    columns = types.arrow_schema(types.spark_schema(schema))
+    return Stream(spark, {"kind": "recorded", "path": str(index)}, Reading(columns))
+
+
+def schema_of(source: Source) -> pa.Schema:
+    """The Arrow schema of an input."""
+    if isinstance(source, Stream):
+        return source.reading.schema
+    return types.arrow_schema(source.schema)
+
+
+def delay_of(source: Source, column: str) -> int | None:
+    """The delay of an input's own `withWatermark` on `column`, microseconds; None: it has none."""
+    if isinstance(source, Stream):
+        return None
+    metadata: dict[str, Any] = source.schema[column].metadata or {}
+    delay = metadata.get("spark.watermarkDelayMs")
+    return None if delay is None else int(delay) * 1000
+
+
+def require_column(schema: pa.Schema, name: str, what: str) -> pa.Field:
+    """The field of a column. Raises InvalidRequest, listing what there is."""
+    if name not in schema.names:
+        raise InvalidRequest(
+            f"{what}: column {name!r} is not there; the columns are {', '.join(schema.names)}"
+        )
+    return schema.field(name)

@@ -1,0 +1,73 @@
+"""How the tasks of a batch are run: as Spark jobs, one for the routes and one per join.
+
+Why behind a protocol: the driver's part of a batch is the same whoever runs the tasks, so it can be
+tried against kills, repeated tasks and odd inputs without a cluster.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark import RDD
+from pyspark.sql import DataFrame, SparkSession
+
+from joinengine.model.reports import JoinReport, RouteReport
+from joinengine.spark.join import JoinTask
+from joinengine.spark.route import RoutePlan
+from joinengine.spark.session import parallelism
+from joinengine.spark.tasks import PLAN_PROPERTY, join_partition
+
+
+class Jobs(Protocol):
+    """Runs tasks and returns the reports of the attempts that won, in no particular order."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at a time."""
+
+    def route(self, frame: Any, plan: RoutePlan) -> list[RouteReport]:
+        """Route the tuples of `frame`."""
+
+    def join(self, tasks: Sequence[JoinTask]) -> list[JoinReport]:
+        """Carry out the tasks of one join."""
+
+
+class SparkJobs:
+    """Spark jobs; instructions travel as files of the exchange folder."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        self._parallelism = parallelism(spark)
+        self._rdds: dict[int, RDD[Any]] = {}
+
+    @property
+    def parallelism(self) -> int:
+        """As many tasks as cores."""
+        return self._parallelism
+
+    def route(self, frame: DataFrame, plan: RoutePlan) -> list[RouteReport]:
+        """One job over the sources; collects one row per task."""
+        path = Path(plan.exchange_folder) / "route"
+        path.write_bytes(pickle.dumps(plan))
+        self._announce(path, f"joinengine batch {plan.batch}: route")
+        return [pickle.loads(row.report) for row in frame.collect()]
+
+    def join(self, tasks: Sequence[JoinTask]) -> list[JoinReport]:
+        """One job; collects one row per task."""
+        first = tasks[0]
+        path = Path(first.exchange_folder) / f"join-{first.spec.index}"
+        for task in tasks:
+            Path(f"{path}-{task.task}").write_bytes(pickle.dumps(task))
+        self._announce(path, f"joinengine batch {first.batch}: join {first.spec.index}")
+        n = len(tasks)
+        if n not in self._rdds:
+            numbers = self._context.parallelize(range(n), n)
+            self._rdds[n] = numbers.mapPartitionsWithIndex(join_partition)
+        return [pickle.loads(report) for report in self._rdds[n].collect()]
+
+    def _announce(self, plan: Path, description: str) -> None:
+        self._context.setLocalProperty(PLAN_PROPERTY, str(plan))
+        self._context.setLocalProperty("spark.job.description", description)

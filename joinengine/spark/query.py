@@ -1,0 +1,293 @@
+"""A running query: how it is started, and the handle that the user gets.
+
+The streaming plan is fixed: each input is routed by one `mapInArrow`, whose only rows are
+reports; the inputs are united, and `foreachBatch` runs everything else. What changes from batch
+to batch lies in files (joinengine.spark.tasks).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from joinengine.layouts.base import LayoutChoice
+from joinengine.model.errors import CheckpointMismatch, InvalidRequest
+from joinengine.model.query import QuerySpec
+from joinengine.reporting.explain import explain
+from joinengine.reporting.records import BatchRecord
+from joinengine.reporting.reports import batch_rows
+from joinengine.spark import session
+from joinengine.spark.batch import BatchRunner, Settings
+from joinengine.spark.inputs import Source, Stream, schema_of
+from joinengine.spark.jobs import SparkJobs
+from joinengine.spark.sink import Sink
+from joinengine.spark.source import NAME
+from joinengine.spark.tasks import RouteDescriptors, RouteRows
+from joinengine.state.manifest import FORMAT
+from joinengine.state.storage import Checkpoint, replace_atomically
+
+_REPORT = "report binary"
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that a query is to be."""
+
+    spark: SparkSession
+    query: QuerySpec
+    choices: Sequence[LayoutChoice]
+    sources: Sequence[Source]
+    checkpoint_location: str
+    settings: Settings
+    trigger: Mapping[str, Any]
+    name: str | None = None
+
+
+class JoinQuery:
+    """A running stream join; mirrors `StreamingQuery`, which `query` is."""
+
+    def __init__(self, query: StreamingQuery, runner: BatchRunner, watch: _TriggerTimes) -> None:
+        self.query = query
+        self._runner = runner
+        self._watch = watch
+
+    @property
+    def id(self) -> str:
+        """The query's id; the same over restarts."""
+        return self.query.id
+
+    @property
+    def runId(self) -> str:
+        """The id of this run."""
+        return self.query.runId
+
+    @property
+    def name(self) -> str | None:
+        """The name that was given to it."""
+        return self.query.name
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it runs."""
+        return self.query.isActive
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What it is doing."""
+        return self.query.status
+
+    @property
+    def lastProgress(self) -> Any:
+        """Spark's account of the last trigger."""
+        return self.query.lastProgress
+
+    @property
+    def recentProgress(self) -> Any:
+        """Spark's account of the last triggers."""
+        return self.query.recentProgress
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait until it ends; raises what ended it."""
+        return self.query.awaitTermination(timeout)  # type: ignore[arg-type]
+
+    def processAllAvailable(self) -> None:
+        """Wait until all data that is there now has been processed."""
+        self.query.processAllAvailable()
+
+    def exception(self) -> Any:
+        """What ended it, None where nothing did."""
+        return self.query.exception()
+
+    def stop(self) -> None:
+        """End it after the running batch."""
+        self.query.stop()
+
+    def batches(self) -> list[BatchRecord]:
+        """What is known of each batch that this run has computed."""
+        return self._watch.complete(self.query)
+
+    def metrics(self) -> pa.Table:
+        """One row per batch of this run, with the columns of the JSON report's `batches`."""
+        return pa.Table.from_pylist([row for row in map(batch_rows, self.batches()) if row])
+
+    def explain(self) -> None:
+        """Print the joins, their layouts, and when a tuple leaves the state."""
+        print(explain(self._runner.query, self._runner.choices))
+
+
+class _TriggerTimes:
+    """Collects batch records and, from Spark, how long each whole trigger took.
+
+    Asked batch by batch, since Spark keeps only the last progresses; a listener would leave its
+    errors in the log of every program that ends without stopping Spark.
+    """
+
+    def __init__(self) -> None:
+        self.query: StreamingQuery | None = None
+        self.records = list[BatchRecord]()
+        self._triggers = dict[int, float]()
+
+    def note(self, record: BatchRecord) -> None:
+        """Take a record, and the trigger time of the batch before it."""
+        self.records.append(record)
+        last = None if self.query is None else self.query._jsq.lastProgress()
+        if last is not None and last.durationMs().get("triggerExecution") is not None:
+            self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
+
+    def complete(self, query: StreamingQuery) -> list[BatchRecord]:
+        """The records, with the trigger's whole time where Spark has told it by now."""
+        for progress in query.recentProgress:
+            if "triggerExecution" in progress["durationMs"]:
+                elapsed = progress["durationMs"]["triggerExecution"] / 1e3
+                self._triggers.setdefault(progress["batchId"], elapsed)
+        for record in self.records:
+            elapsed = self._triggers.get(record.batch, record.seconds["elapsed_s"])
+            record.trigger_s = max(elapsed, record.seconds["elapsed_s"])
+        return list(self.records)
+
+
+def start(request: Request, sink_of: Any) -> JoinQuery:
+    """Check, recover, and start. `sink_of(checkpoint, query id)` makes the sink.
+
+    Raises InvalidRequest or CheckpointMismatch before any job runs, DamagedState for a checkpoint
+    that cannot be trusted.
+    """
+    spark = request.spark
+    session.prepare(spark)
+    session.check_settings(spark)
+    location = local_path(request.checkpoint_location, "checkpointLocation")
+    checkpoint = Checkpoint(location / "joinengine")
+    query_id = _claim(checkpoint, request)
+    sink: Sink = sink_of(checkpoint, query_id)
+    runner = BatchRunner(
+        SparkJobs(spark),
+        request.query,
+        request.choices,
+        checkpoint,
+        query_id,
+        sink,
+        request.settings,
+    )
+    runner.recover()
+    watch = _TriggerTimes()
+    runner.observe(watch.note)
+    writer: DataStreamWriter = (
+        _united(request, checkpoint)
+        .writeStream.foreachBatch(runner)
+        .option("checkpointLocation", str(location))
+    )
+    if request.trigger:
+        writer = writer.trigger(**request.trigger)
+    if request.name is not None:
+        writer = writer.queryName(request.name)
+    query = writer.start()
+    watch.query = query
+    return JoinQuery(query, runner, watch)
+
+
+def local_path(location: str, what: str) -> Path:
+    """A folder of a local or shared POSIX file system. Raises InvalidRequest for others."""
+    plain = location.removeprefix("file://").removeprefix("file:")
+    if "://" in plain:
+        raise InvalidRequest(
+            f"{what}: {location} is not a path of a POSIX file system; use a local or shared one"
+        )
+    return Path(plain).expanduser().absolute()
+
+
+def _united(request: Request, checkpoint: Checkpoint) -> DataFrame:
+    """One frame of reports over all inputs; our own streams are one source, which also ticks."""
+    spark = request.spark
+    frames = [_own_streams(request, checkpoint)]
+    for number, source in enumerate(request.sources):
+        if isinstance(source, DataFrame):
+            tasks = session.parallelism(spark)
+            route = RouteRows(number, schema_of(source))
+            frames.append(source.coalesce(tasks).mapInArrow(route, _REPORT))
+    return reduce(DataFrame.union, frames)
+
+
+def _own_streams(request: Request, checkpoint: Checkpoint) -> DataFrame:
+    own = {n: source for n, source in enumerate(request.sources) if isinstance(source, Stream)}
+    feeds = [
+        stream.feed | {"source": number, "log": str(checkpoint.sources / f"source-{number}.log")}
+        for number, stream in own.items()
+    ]
+    return (
+        request.spark.readStream.format(NAME)
+        .option("feeds", json.dumps(feeds))
+        .option("ticks", str(checkpoint.ticks))
+        .option("partitions", session.parallelism(request.spark))
+        .load()
+        .mapInArrow(RouteDescriptors({n: stream.reading for n, stream in own.items()}), _REPORT)
+    )
+
+
+def _claim(checkpoint: Checkpoint, request: Request) -> str:
+    """The id of the query that owns the checkpoint: this one, or one that is the same."""
+    wanted = describe(request)
+    if checkpoint.query.exists():
+        found = json.loads(checkpoint.query.read_text())
+        if found["format"] != FORMAT:
+            raise CheckpointMismatch(
+                f"checkpoint {checkpoint.root} has format {found['format']}, this version writes "
+                f"format {FORMAT}: use the version that wrote it, or start with a new checkpoint"
+            )
+        for key, value in wanted.items():
+            if found["query"].get(key) != value:
+                raise CheckpointMismatch(
+                    f"checkpoint {checkpoint.root} is of another query: its {key} is "
+                    f"{found['query'].get(key)}, asked for is {value}; "
+                    f"use another checkpointLocation"
+                )
+        return str(found["id"])
+    if any((checkpoint.root.parent / name).exists() for name in ("offsets", "commits")):
+        raise CheckpointMismatch(
+            f"{checkpoint.root.parent} is the checkpoint of a query that is not a joinengine join; "
+            f"use another checkpointLocation"
+        )
+    checkpoint.create()
+    query_id = uuid.uuid4().hex[:12]
+    content = {"format": FORMAT, "id": query_id, "query": wanted}
+    replace_atomically(
+        checkpoint.query, json.dumps(content, indent=1).encode(), fsync=request.settings.fsync
+    )
+    return query_id
+
+
+def describe(request: Request) -> dict[str, Any]:
+    """What must be the same for a checkpoint to be continued, as plain values."""
+    joins = [
+        {
+            "on": repr(join.condition),
+            "how": join.how,
+            "within": _bounds(join),
+            "left": str(join.schemas[0].to_string()),
+            "right": str(join.schemas[1].to_string()),
+            "inputs": repr(join.inputs),
+            "output": [column.name for column in join.output],
+            "instances": join.instances,
+            "layout": choice.name,
+        }
+        for join, choice in zip(request.query.joins, request.choices, strict=True)
+    ]
+    return {"joins": joins, "sources": list(request.query.sources)}
+
+
+def _bounds(join: Any) -> list[Any] | None:
+    window = join.window
+    return (
+        None
+        if window is None
+        else [window.times[0], window.times[1], window.lower_us, window.upper_us]
+    )

@@ -1,0 +1,170 @@
+"""Sinks: how the results of a committed batch become visible.
+
+Join tasks stage result files; the manifest names those that count; a sink then delivers them.
+Delivering a batch again changes nothing: our Parquet sink renames, the others are handed the batch
+number.
+
+Law: before the manifest nothing is visible, after it everything becomes so, also over a kill.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from joinengine.model.errors import DamagedState
+from joinengine.spark.results import Discard, Target, ToParquet
+from joinengine.state.storage import StoredFile, collect_garbage, sync_folder
+
+#: Below an output folder of ours; readers skip names that begin with an underscore.
+STAGING = "_joinengine"
+
+Transform = Callable[[DataFrame], DataFrame]
+
+
+class Sink(Protocol):
+    """Where results go."""
+
+    def target(self) -> Target:
+        """What join tasks do with results."""
+
+    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Make the staged results of a committed batch visible; again and again if need be."""
+
+    def clean(self, files: Sequence[StoredFile]) -> None:
+        """Remove what is staged and not among `files`."""
+
+
+class DiscardSink:
+    """Results are made and dropped."""
+
+    def target(self) -> Target:
+        """Nowhere."""
+        return Discard()
+
+    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Nothing to see."""
+
+    def clean(self, files: Sequence[StoredFile]) -> None:
+        """Nothing is staged."""
+
+
+@dataclass
+class ParquetSink:
+    """A folder of Parquet files; exactly-once by renaming staged files after the commit.
+
+    `query` keeps the staging of several queries into one folder apart.
+    """
+
+    folder: Path
+    query: str
+    fsync: bool = False
+
+    @property
+    def staging(self) -> Path:
+        """Where join tasks write."""
+        return self.folder / STAGING / self.query
+
+    def target(self) -> Target:
+        """Into the staging folder."""
+        self.staging.mkdir(parents=True, exist_ok=True)
+        return ToParquet(str(self.staging), self.fsync)
+
+    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Rename; what was renamed already must be there."""
+        for stored in files:
+            visible = self.folder / f"part-{batch:08d}-{stored.name}"
+            try:
+                os.replace(self.staging / stored.name, visible)
+            except FileNotFoundError:
+                if not visible.exists():
+                    raise DamagedState(
+                        f"result file {visible} of committed batch {batch} is missing, and so is "
+                        f"its staged copy; restore it from a copy"
+                    ) from None
+        if self.fsync and files:
+            sync_folder(self.folder)
+
+    def clean(self, files: Sequence[StoredFile]) -> None:
+        """Remove what attempts left that were killed or lost."""
+        if self.staging.exists():
+            collect_garbage(self.staging, [stored.name for stored in files])
+
+
+@dataclass
+class TransformedParquetSink:
+    """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery."""
+
+    spark: SparkSession
+    folder: Path
+    query: str
+    results: Path
+    schema: pa.Schema
+    transform: Transform
+
+    def target(self) -> Target:
+        """Results wait in the checkpoint for the transformation."""
+        return ToParquet(str(self.results))
+
+    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Write the batch aside, remove what an earlier delivery left, rename."""
+        if not files:
+            return
+        aside = self.folder / STAGING / f"{self.query}-{batch}-{uuid.uuid4().hex[:8]}"
+        frame = self.transform(_frame(self.spark, self.schema, self.results, files))
+        frame.write.parquet(str(aside))
+        for old in self.folder.glob(f"part-{batch:08d}-{self.query}-*.parquet"):
+            old.unlink()
+        for number, part in enumerate(sorted(aside.glob("part-*.parquet"))):
+            os.replace(part, self.folder / f"part-{batch:08d}-{self.query}-{number:05d}.parquet")
+        shutil.rmtree(aside)
+
+    def clean(self, files: Sequence[StoredFile]) -> None:
+        """Remove the results of batches that are delivered."""
+        collect_garbage(self.results, [stored.name for stored in files])
+
+
+@dataclass
+class FrameSink:
+    """Any other sink: `write` gets each batch's results as a DataFrame; at-least-once.
+
+    It is called for every batch, also for an empty one, with the batch number.
+    """
+
+    spark: SparkSession
+    results: Path
+    schema: pa.Schema
+    write: Callable[[DataFrame, int], None]
+    transform: Transform | None = None
+
+    def target(self) -> Target:
+        """Results wait in the checkpoint."""
+        return ToParquet(str(self.results))
+
+    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Hand over."""
+        frame = _frame(self.spark, self.schema, self.results, files)
+        self.write(self.transform(frame) if self.transform else frame, batch)
+
+    def clean(self, files: Sequence[StoredFile]) -> None:
+        """Remove the results of batches that are delivered."""
+        collect_garbage(self.results, [stored.name for stored in files])
+
+
+def _frame(
+    spark: SparkSession, schema: pa.Schema, folder: Path, files: Sequence[StoredFile]
+) -> DataFrame:
+    columns = from_arrow_schema(schema)
+    if not files:
+        return spark.createDataFrame([], columns)
+    paths = [str(folder / stored.name) for stored in files]
+    return spark.read.schema(columns).parquet(*paths)

@@ -1,0 +1,183 @@
+"""The `joinengine` data source: descriptors, rows, and ticks.
+
+One source serves all our own streams of a query, so that a batch costs one look for new data and
+as many read tasks as there are cores. Its rows are *descriptors*: which row groups of which file
+belong to which stream, and how far event time has come. It also *ticks*: when the driver has
+asked for it, a batch is due although there is no data (docs/decisions/0001).
+
+Law: an offset means the same row groups at every replay; under availableNow all that was there at
+the start is read, in intervals, and then no more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from joinengine.spark.feeds import Feed, Reading, RowGroup, by_file, fold, open_feed
+from joinengine.state.storage import replace_atomically
+
+NAME = "joinengine"
+DESCRIPTOR_SCHEMA = "source int, file string, groups array<int>, stamp array<long>, progress long"
+#: Progress as a long: the end of a stream is the greatest one.
+_ENDED = (1 << 63) - 1
+
+Offset = dict[str, int]
+
+
+class JoinEngineSource(DataSource):
+    """Spark's handle on our streams. Options: `feeds` (JSON), `ticks` (path), `partitions`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format name."""
+        return NAME
+
+    def schema(self) -> str:
+        """That of descriptors; a stream of rows brings its own."""
+        return DESCRIPTOR_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader of descriptors, or of rows where a `reading` is asked for."""
+        return _Reader(dict(self.options), schema)
+
+
+@dataclass
+class _Part(InputPartition):
+    """What one read task hands out."""
+
+    groups: list[tuple[int, RowGroup]]
+    progress: dict[int, float]
+
+
+class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._options: list[dict[str, Any]] = json.loads(options["feeds"])
+        self._opened: list[Feed] | None = None
+        self._ticks = options.get("ticks")
+        self._partitions = int(options.get("partitions", "1"))
+        self._target: Offset | None = None
+        self._rows = to_arrow_schema(schema, timezone="UTC") if options.get("rows") else None
+        self._where = options.get("where")
+
+    @property
+    def _feeds(self) -> list[Feed]:
+        # Opened where they are used: a reader also travels to the tasks, which need none.
+        if self._opened is None:
+            self._opened = [open_feed(options) for options in self._options]
+        return self._opened
+
+    def initialOffset(self) -> Offset:
+        """Before the first row group."""
+        return {"tick": 0} | {f"feed{number}": 0 for number in range(len(self._options))}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The feeds cut their own intervals."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """One interval further in every feed that has one, and one tick if it is due."""
+        end = dict(start)
+        for number, feed in enumerate(self._feeds):
+            name = f"feed{number}"
+            if self._target is None:
+                feed.discover()
+            last = feed.end() if self._target is None else self._target[name]
+            end[name] = max(min(feed.advance(start[name]), last), start[name])
+        end["tick"] = max(_due_tick(self._ticks), start["tick"])
+        return end
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read what is there now, and no more; ticks are not data and stay."""
+        for feed in self._feeds:
+            feed.discover()
+        self._target = {f"feed{number}": feed.end() for number, feed in enumerate(self._feeds)}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The row groups between two offsets, folded into as many parts as there are cores."""
+        groups, progress = list[tuple[int, RowGroup]](), dict[int, float]()
+        for number, feed in enumerate(self._feeds):
+            source = self._options[number].get("source", number)
+            first, last = start[f"feed{number}"], end[f"feed{number}"]
+            groups += [(source, group) for group in feed.row_groups(first, last)]
+            known = feed.progress(last) if last > first else None
+            if known is not None:
+                progress[source] = known
+        parts = [_Part(part, {}) for part in fold(groups, self._partitions)] if groups else []
+        if progress and not parts:
+            parts = [_Part([], {})]
+        if progress:
+            parts[0].progress = progress
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Descriptors, one per file, or the rows themselves."""
+        assert isinstance(partition, _Part)
+        if self._rows is not None:
+            yield from self._read_rows(partition.groups, self._rows)
+            return
+        for source, groups in _by_source(partition.groups):
+            stamp = [groups[0].size, groups[0].modified_ns]
+            numbers = [group.group for group in groups]
+            yield (source, groups[0].file, numbers, stamp, None)
+        for source, time_us in partition.progress.items():
+            limit = _ENDED if math.isinf(time_us) else int(time_us)
+            yield (source, None, None, None, limit)
+
+    def _read_rows(
+        self, groups: Sequence[tuple[int, RowGroup]], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        reading = Reading(schema, self._where)
+        for part in by_file([group for _, group in groups]):
+            yield from reading.batches(part)
+
+
+def described(batch: pa.RecordBatch) -> Iterator[tuple[int, list[RowGroup], float | None]]:
+    """Descriptors as the route task needs them: (source, row groups of one file, progress)."""
+    for row in batch.to_pylist():
+        progress = row["progress"]
+        limit = None if progress is None else math.inf if progress == _ENDED else progress
+        groups = list[RowGroup]()
+        if row["file"] is not None:
+            size, modified_ns = row["stamp"]
+            groups = [RowGroup(row["file"], n, 0, size, modified_ns) for n in row["groups"]]
+        yield row["source"], groups, limit
+
+
+def request_tick(path: Path, tick: int, due_s: float) -> None:
+    """Ask for a batch at `due_s` (seconds since the epoch), whether or not there is data."""
+    replace_atomically(path, json.dumps({"tick": tick, "due_s": due_s}).encode())
+
+
+def _due_tick(path: str | None) -> int:
+    if path is None:
+        return 0
+    try:
+        asked = json.loads(Path(path).read_bytes())
+    except FileNotFoundError:
+        return 0
+    return int(asked["tick"]) if time.time() >= asked["due_s"] else 0
+
+
+def _by_source(
+    groups: Sequence[tuple[int, RowGroup]],
+) -> Iterator[tuple[int, list[RowGroup]]]:
+    """Stretches of row groups of one stream and file."""
+    for source in dict.fromkeys(source for source, _ in groups):
+        for part in by_file([group for s, group in groups if s == source]):
+            yield source, part

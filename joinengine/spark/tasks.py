@@ -1,0 +1,96 @@
+"""What Spark calls in its workers: find the batch's instructions, carry them out, yield a report.
+
+The instructions of a batch lie in files of the exchange folder, and a local property of the job
+names them. So the functions that Spark ships never change, and their plans can be reused batch
+after batch.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from joinengine.spark.feeds import Reading, conform
+from joinengine.spark.join import run_join
+from joinengine.spark.route import RouteTask, report_batch
+from joinengine.spark.source import described
+from joinengine.state.run import RunStore
+
+#: The local property that names the instructions of the running job.
+PLAN_PROPERTY = "joinengine.plan"
+
+
+@dataclass(frozen=True)
+class RouteDescriptors:
+    """Routes the tuples of our own streams, opened here; for `mapInArrow`."""
+
+    readings: Mapping[int, Reading]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Descriptors in, one report out."""
+        task = _route_task()
+        for batch in batches:
+            for source, groups, progress in described(batch):
+                if groups:
+                    task.add(source, self.readings[source].batches(groups))
+                if progress is not None:
+                    task.see_progress(source, progress)
+        yield from report_batch(task.close())
+
+
+@dataclass(frozen=True)
+class RouteRows:
+    """Routes the tuples of one streaming DataFrame; for `mapInArrow`."""
+
+    source: int
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Tuples in, one report out."""
+        task = _route_task()
+        task.add(self.source, (conform(batch, self.schema) for batch in batches if batch.num_rows))
+        yield from report_batch(task.close())
+
+
+def join_partition(index: int, rows: Iterable[Any]) -> Iterator[bytes]:
+    """Carries out join task `index`; for `mapPartitionsWithIndex`."""
+    _freeze_imports()
+    task = pickle.loads(Path(f"{_plan()}-{index}").read_bytes())
+    yield pickle.dumps(run_join(task, _run_store(task.runs_folder)))
+
+
+def _route_task() -> RouteTask:
+    _freeze_imports()
+    plan = pickle.loads(Path(_plan()).read_bytes())
+    return RouteTask(plan, _context().partitionId())
+
+
+def _plan() -> str:
+    plan = _context().getLocalProperty(PLAN_PROPERTY)
+    assert plan, "a joinengine task ran outside a joinengine batch"
+    return plan
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
+@cache
+def _run_store(folder: str) -> RunStore:
+    return RunStore(Path(folder))
+
+
+@cache
+def _freeze_imports() -> None:
+    """The worker collects garbage after each task: spare it what was imported (13 ms a task)."""
+    gc.freeze()

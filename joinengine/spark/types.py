@@ -1,0 +1,77 @@
+"""Column types: what Spark calls them, what Arrow calls them, and what a join can compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.spark.feeds import parquet_files, read_footer
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The one Arrow form of a Spark schema in which we handle tuples: microseconds, UTC."""
+    plain = to_arrow_schema(schema, timezone="UTC")
+    return pa.schema([pa.field(field.name, field.type) for field in plain])
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark form of an Arrow schema."""
+    return from_arrow_schema(schema)
+
+
+def folder_schema(folder: Path) -> pa.Schema:
+    """The schema of the first Parquet file below `folder`.
+
+    Raises InvalidRequest where there is none: a stream must know its columns before it starts.
+    """
+    if not folder.exists():
+        raise InvalidRequest(f"parquet_stream: {folder} does not exist; create it or mend the path")
+    files = parquet_files(folder)
+    if not files:
+        raise InvalidRequest(
+            f"parquet_stream: {folder} holds no Parquet file yet; put one there, or pass schema="
+        )
+    read_footer(files[0])
+    found = pq.read_schema(str(files[0]))
+    return arrow_schema(from_arrow_schema(pa.schema([_plain(field) for field in found])))
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """Dictionaries and finer or coarser timestamps are ways of storing, not of meaning."""
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind):
+        kind = pa.timestamp("us", "UTC" if kind.tz else None)
+    return pa.field(field.name, kind)
+
+
+def check_equality(left: pa.Field, right: pa.Field) -> None:
+    """Raise InvalidRequest unless two columns can be compared for equality."""
+    for field in (left, right):
+        if pa.types.is_floating(field.type):
+            raise InvalidRequest(
+                f"on: {field.name} is {field.type}; floating-point keys are refused because equal "
+                f"numbers need not be equal bits: cast to decimal or integer first"
+            )
+        if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
+            raise InvalidRequest(f"on: {field.name} is {field.type}, which cannot be a join key")
+    if pa.types.is_integer(left.type) and pa.types.is_integer(right.type):
+        return
+    if left.type != right.type:
+        raise InvalidRequest(
+            f"on: {left.name} is {left.type} and {right.name} is {right.type}; cast one of them"
+        )
+
+
+def check_time(field: pa.Field) -> None:
+    """Raise InvalidRequest unless a column can be event time."""
+    if not pa.types.is_timestamp(field.type):
+        raise InvalidRequest(
+            f"within: {field.name} is {field.type}; event time must be a timestamp: cast it"
+        )

@@ -1,0 +1,142 @@
+"""Damaged state is refused by name: every kind of file, truncated, altered or gone."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import pytest
+
+from joinengine.layouts import Mnrt
+from joinengine.model.errors import CheckpointMismatch, DamagedState
+from joinengine.state import manifest as manifests
+from joinengine.state.storage import create_exclusively
+from tests.harness import LocalQuery, two_way
+
+
+@pytest.fixture
+def query(tmp_path):
+    query = LocalQuery(tmp_path, two_way(None, 3), "mnrt", choice=Mnrt(imbalance=0.0, intervals=2))
+    rng = random.Random(0)
+    for batch in range(3):
+        left = [(rng.randrange(9), 1000 * batch + i, i) for i in range(80)]
+        right = [(rng.randrange(9), 1000 * batch + i, i) for i in range(20)]
+        query.run_tuples(batch, left, right)
+    return query
+
+
+def flip_bit(path, position=None):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if position is None else position] ^= 0x10
+    path.write_bytes(content)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+DAMAGE = {"flipped": flip_bit, "truncated": truncate, "gone": lambda path: path.unlink()}
+
+
+def run_next(query):
+    query.jobs.store.clear()  # a new worker process: nothing is verified yet
+    query.restart()
+    query.run_tuples(3, [(k, 5000 + k, 0) for k in range(9)], [(k, 6000 + k, 0) for k in range(9)])
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_run_file_is_refused_by_name(query, how):
+    run = next(iter(query.state.runs.values()))
+    DAMAGE[how](query.checkpoint.runs / run.file)
+    with pytest.raises(DamagedState, match=run.file):
+        run_next(query)
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged_statistics_are_refused_by_name(query, how):
+    name = query.state.history[0].name
+    DAMAGE[how](query.checkpoint.runs / name)
+    with pytest.raises(DamagedState, match=name):
+        query.restart()
+
+
+@pytest.mark.parametrize("how", ["flipped", "truncated"])
+@pytest.mark.parametrize("part", ["header", "body"])
+def test_a_damaged_newest_manifest_is_refused_not_skipped(query, how, part):
+    newest = max(query.checkpoint.manifests.iterdir())
+    if how == "truncated":
+        newest.write_bytes(newest.read_bytes()[: 5 if part == "header" else -9])
+    else:
+        flip_bit(newest, 3 if part == "header" else -40)
+    with pytest.raises(DamagedState, match=newest.name):
+        query.restart()
+
+
+def test_every_single_bit_of_a_manifest_counts(query):
+    newest = max(query.checkpoint.manifests.iterdir())
+    whole = newest.read_bytes()
+    rng = random.Random(1)
+    for _ in range(200):
+        position, bit = rng.randrange(len(whole)), 1 << rng.randrange(8)
+        newest.write_bytes(
+            whole[:position] + bytes([whole[position] ^ bit]) + whole[position + 1 :]
+        )
+        with pytest.raises((DamagedState, CheckpointMismatch)):
+            manifests.newest(query.checkpoint.manifests)
+
+
+def test_an_unknown_format_is_refused_by_number(query):
+    newest = max(query.checkpoint.manifests.iterdir())
+    header, _, body = newest.read_bytes().partition(b"\n")
+    newest.write_bytes(header.replace(b"manifest 1 ", b"manifest 9 ") + b"\n" + body)
+    assert zlib.crc32(body)
+    with pytest.raises(CheckpointMismatch, match="format 9"):
+        query.restart()
+
+
+def test_a_lost_result_file_is_refused_by_name(query):
+    (stored, *_) = query.runner.manifest.results
+    (visible,) = (query.folder / "out").glob(f"*{stored.name}")
+    visible.unlink()
+    with pytest.raises(DamagedState, match=stored.name):
+        query.restart()
+
+
+def test_a_batch_that_does_not_follow_is_refused(query):
+    with pytest.raises(CheckpointMismatch, match="does not follow batch 2"):
+        query.run_tuples(7, [], [])
+
+
+def test_the_last_batch_again_changes_nothing(query):
+    before, manifest = query.output(), query.runner.manifest
+    query.run_tuples(2, [(1, 1, 1)], [(1, 1, 1)])
+    assert query.output() == before
+    assert query.runner.manifest is manifest
+
+
+def test_a_second_driver_loses_the_commit_and_stops(query, tmp_path):
+    second = LocalQuery(tmp_path, query.query, "mnrt", choice=query.choice)
+    query.run_tuples(3, [(1, 1, 1)], [])
+    with pytest.raises(CheckpointMismatch, match="another driver"):
+        second.run_tuples(3, [(2, 2, 2)], [])
+
+
+def test_create_exclusively_leaves_the_first_content(tmp_path):
+    create_exclusively(tmp_path / "f", b"one")
+    with pytest.raises(CheckpointMismatch):
+        create_exclusively(tmp_path / "f", b"two", fsync=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+    assert (tmp_path / "f").read_bytes() == b"one"
+
+
+def test_files_that_nobody_names_are_collected(query):
+    stray = query.checkpoint.runs / "run-99999999-0-0-0-dead.arrow"
+    stray.write_bytes(b"half a file")
+    staged = query.folder / "out" / "_joinengine" / "q" / "half.parquet"
+    staged.write_bytes(b"half a file")
+    query.restart()
+    assert not stray.exists()
+    assert not staged.exists()
+    named = query.runner.manifest.named_files()
+    assert {path.name for path in query.checkpoint.runs.iterdir()} == named
+    assert not list(query.checkpoint.exchange.iterdir())

@@ -1,0 +1,160 @@
+"""A query without Spark: the engine's tasks and driver in this process, faults on request."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from joinengine.layouts import choose
+from joinengine.model.conditions import equi
+from joinengine.model.keys import Side
+from joinengine.model.query import FromSource, JoinSpec, OutputColumn, QuerySpec
+from joinengine.spark.batch import BatchRunner, Settings
+from joinengine.spark.join import run_join
+from joinengine.spark.route import RouteTask
+from joinengine.spark.sink import ParquetSink
+from joinengine.state.run import RunStore
+from joinengine.state.storage import Checkpoint
+
+TIME = pa.timestamp("us", "UTC")
+LEFT = pa.schema([("lk", pa.int64()), ("lv", pa.int64()), ("lt", TIME)])
+RIGHT = pa.schema([("rk", pa.int64()), ("rv", pa.int64()), ("rt", TIME)])
+
+
+class Killed(Exception):
+    """The process died."""
+
+
+@dataclass
+class InlineJobs:
+    """Runs tasks here; `twice` runs each a second time, and the first attempt's report is lost.
+
+    `step(name)` is called around them and may raise Killed.
+    """
+
+    parallelism: int = 2
+    twice: bool = False
+    step: object = lambda name: None
+    store: dict = field(default_factory=dict)
+
+    def route(self, frame, plan):
+        """`frame`: per map task, a list of (source, record batch)."""
+        reports = []
+        for partition, tuples in enumerate(frame):
+            for _ in range(2 if self.twice else 1):
+                task = RouteTask(pickle.loads(pickle.dumps(plan)), partition)
+                for source, batch in tuples:
+                    task.add(source, [batch])
+                report = task.close()
+            reports.append(pickle.loads(pickle.dumps(report)))
+        self.step("routed")
+        return reports
+
+    def join(self, tasks):
+        reports = []
+        for task in tasks:
+            for _ in range(2 if self.twice else 1):
+                store = self.store.setdefault(task.runs_folder, RunStore(Path(task.runs_folder)))
+                report = run_join(pickle.loads(pickle.dumps(task)), store)
+            reports.append(pickle.loads(pickle.dumps(report)))
+            self.step("joined")
+        random.Random(tasks[0].batch).shuffle(reports)
+        return reports
+
+
+class StepSink(ParquetSink):
+    """Our Parquet sink, with a step before and after it delivers."""
+
+    step = staticmethod(lambda name: None)
+
+    def deliver(self, batch, files):
+        self.step("committed")
+        super().deliver(batch, files)
+        self.step("delivered")
+
+
+def rows(side, tuples):
+    """(key, value, time) tuples as a record batch of one side; None is NULL."""
+    schema = LEFT if side is Side.LEFT else RIGHT
+    columns = zip(*tuples, strict=True) if tuples else [[], [], []]
+    arrays = [pa.array(list(c), field.type) for c, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def two_way(window=None, instances=3, on=None):
+    """LEFT join RIGHT on lk = rk."""
+    output = [OutputColumn(name, Side.LEFT, name) for name in LEFT.names]
+    output += [OutputColumn(name, Side.RIGHT, name) for name in RIGHT.names]
+    spec = JoinSpec(
+        index=0,
+        condition=on or equi("lk", "rk"),
+        window=window,
+        how="inner",
+        inputs=(FromSource(0), FromSource(1)),
+        schemas=(LEFT, RIGHT),
+        output=tuple(output),
+        instances=instances,
+    )
+    return QuerySpec((spec,), ("left", "right"))
+
+
+class LocalQuery:
+    """One query over a folder; `restart` forgets everything that is not on disk."""
+
+    def __init__(self, folder, query, layout, *, jobs=None, settings=None, choice=None):
+        self.folder = Path(folder)
+        self.query = query
+        self.choice = choice or choose(layout)
+        self.jobs = jobs or InlineJobs()
+        self.settings = settings or Settings()
+        self.checkpoint = Checkpoint(self.folder / "checkpoint")
+        self.checkpoint.create()
+        self.records = []
+        self.restart()
+
+    def restart(self):
+        sink = StepSink(self.folder / "out", "q")
+        sink.step = self.jobs.step
+        choices = [self.choice] * len(self.query.joins)
+        self.runner = BatchRunner(
+            self.jobs, self.query, choices, self.checkpoint, "q", sink, self.settings
+        )
+        self.runner.observe(self.records.append)
+        self.runner.recover()
+
+    def run(self, batch, frame):
+        self.runner(frame, batch)
+
+    def run_tuples(self, batch, left, right, map_tasks=2):
+        """(key, value, time) tuples of both sides, dealt to so many map tasks."""
+        frame = [
+            [
+                (0, rows(Side.LEFT, left[task::map_tasks])),
+                (1, rows(Side.RIGHT, right[task::map_tasks])),
+            ]
+            for task in range(map_tasks)
+        ]
+        self.run(batch, frame)
+
+    def output(self):
+        """The visible results as a multiset of rows."""
+        files = sorted((self.folder / "out").glob("*.parquet"))
+        found = Counter()
+        for file in files:
+            table = pq.read_table(str(file))
+            for name in table.schema.names:
+                if pa.types.is_timestamp(table.schema.field(name).type):
+                    column = table.column(name).cast(pa.int64())
+                    table = table.set_column(table.schema.get_field_index(name), name, column)
+            found.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        return found
+
+    @property
+    def state(self):
+        return self.runner.manifest.joins[0]

@@ -1,0 +1,260 @@
+"""Every layout against the nested loop and the protocol model, without Spark."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from joinengine.layouts import LAYOUTS, Mnrt, Qmmp
+from joinengine.model.keys import U_ONE, Side
+from joinengine.model.windows import within
+from joinengine.reference.nested_loop import nested_loop
+from joinengine.reference.protocol import Disk, Engine, Layout, Manifest, Row
+from joinengine.spark.batch import Settings
+from tests.harness import InlineJobs, Killed, LocalQuery, two_way
+
+#: The planners at their most nervous: they re-plan for the smallest imbalance.
+CHOICES = {
+    "hash": LAYOUTS["hash"](),
+    "qmmp": Qmmp(imbalance=0.0, intervals=1),
+    "mnrt": Mnrt(imbalance=0.0, intervals=1),
+}
+STEPS = ("routed", "joined", "committed", "delivered")
+
+relaxed = settings(
+    max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+)
+
+
+def test_every_layout_is_tried():
+    assert CHOICES.keys() == LAYOUTS.keys()
+
+
+@pytest.fixture(autouse=True)
+def no_noise_allowance(monkeypatch):
+    """Small counts are all noise: without the allowance planners act on them."""
+    monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
+
+
+@st.composite
+def streams(draw, *, max_rows=30):
+    """Batches of (left, right) tuples; one hot key, NULL keys, NULL times, some disorder."""
+    rng = random.Random(draw(st.integers(0, 10**9)))
+    n_batches = draw(st.integers(1, 7))
+    hot = draw(st.sampled_from([0.0, 0.5, 1.0]))
+    n_keys = draw(st.sampled_from([1, 4, 20]))
+    batches, serial = [], 0
+    for batch in range(n_batches):
+        sides = []
+        for _ in Side:
+            tuples = []
+            for _ in range(rng.choice([0, 1, rng.randint(0, max_rows)])):
+                serial += 1
+                key = 0 if rng.random() < hot else rng.randrange(n_keys)
+                time = 100 * batch + rng.randint(-150, 150)
+                tuples.append(
+                    (
+                        None if rng.random() < 0.03 else key,
+                        serial,
+                        None if rng.random() < 0.03 else time,
+                    )
+                )
+            sides.append(tuples)
+        batches.append(tuple(sides))
+    return batches
+
+
+windows = st.none() | st.builds(
+    lambda lower, width, delay: within(
+        "lt", "rt", lower=f"{lower} us", upper=f"{lower + width} us", delay=f"{delay} us"
+    ),
+    st.sampled_from([-200, -50, 0, 70]),
+    st.sampled_from([0, 60, 300]),
+    st.sampled_from([0, 100, 400]),
+)
+
+
+def matched(left, right, window):
+    def pairs(a, b):
+        if a[0] != b[0]:
+            return False
+        return window is None or window.lower_us <= b[2] - a[2] <= window.upper_us
+
+    return Counter({a + b: n for (a, b), n in nested_loop(left, right, pairs).items()})
+
+
+def usable(batches, window):
+    """Per side the tuples with a key (and a time, under a window), in order of batches."""
+    needed = (0,) if window is None else (0, 2)
+    return [
+        [
+            [row for row in batch[side] if all(row[i] is not None for i in needed)]
+            for batch in batches
+        ]
+        for side in Side
+    ]
+
+
+def model(batches, window):
+    """What the protocol model delivers of the same batches, and how many tuples are late."""
+    disk = Disk([Manifest(-1, (), (Layout(0, 1),))])
+    left, right = usable(batches, window)
+    for number, sides in enumerate(zip(left, right, strict=True)):
+        rows = [
+            Row(side, key, value % U_ONE, 0 if time is None else time, value)
+            for side in Side
+            for key, value, time in sides[side]
+        ]
+        Engine(disk, window).run_batch(number, rows)
+    pairs = Counter((a.ident, b.ident) for found in disk.delivered.values() for a, b in found)
+    return pairs, disk.manifests[-1].late
+
+
+def feed(query, batches, kills=()):
+    """Feed the batches as Spark does: what was killed comes again, after a restart."""
+    killed = set()
+    for number, (left, right) in enumerate(batches):
+
+        def step(name, number=number):
+            if (number, name) in kills and (number, name) not in killed:
+                killed.add((number, name))
+                raise Killed
+
+        for _ in range(len(STEPS) + 1):
+            query.jobs.step = step
+            try:
+                query.restart() if killed else None
+                query.run_tuples(number, left, right)
+                break
+            except Killed:
+                continue
+
+
+def values(output):
+    """(left value, right value) of each result."""
+    return Counter({(row[1], row[4]): n for row, n in output.items()})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@relaxed
+@given(
+    batches=streams(),
+    window=windows,
+    instances=st.sampled_from([1, 3, 7]),
+    kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
+    twice=st.booleans(),
+)
+def test_engine_delivers_what_the_model_delivers(layout, batches, window, instances, kills, twice):
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery(
+            folder,
+            two_way(window, instances),
+            layout,
+            choice=CHOICES[layout],
+            jobs=InlineJobs(twice=twice),
+        )
+        feed(query, batches, kills)
+        pairs, late = model(batches, window)
+        output = query.output()
+        assert values(output) == pairs
+        assert query.state.late_rows == late
+        if late == 0:
+            left, right = ([r for b in side for r in b] for side in usable(batches, window))
+            assert output == matched(left, right, window)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@relaxed
+@given(batches=streams(), instances=st.sampled_from([2, 5]), seed=st.integers(0, 99))
+def test_batching_and_order_change_nothing(layout, batches, instances, seed):
+    """The same tuples in one batch, in many, and shuffled inside batches: the same multiset."""
+    left, right = ([row for b in batches for row in b[side]] for side in Side)
+    shuffled = [tuple(random.Random(seed).sample(side, len(side)) for side in b) for b in batches]
+    outputs = []
+    for feeding in ([(left, right)], batches, shuffled):
+        with tempfile.TemporaryDirectory() as folder:
+            query = LocalQuery(folder, two_way(None, instances), layout, choice=CHOICES[layout])
+            feed(query, feeding)
+            outputs.append(query.output())
+    assert outputs[0] == outputs[1] == outputs[2]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_hot_keys_move_split_and_come_back(layout, tmp_path):
+    """A hot key that wanders: with planners state really moves, and the results stay exact."""
+    rng = random.Random(5)
+    batches, serial = [], 0
+    for batch in range(12):
+        hot = 1 + batch // 4
+        left, right = [], []
+        for _ in range(60):
+            serial += 1
+            key = hot if rng.random() < 0.7 else rng.randrange(30)
+            left.append((key, serial, 10 * batch))
+            if serial % 6 == 0:
+                right.append((rng.randrange(30), serial, 10 * batch))
+        batches.append((left, right))
+    query = LocalQuery(tmp_path, two_way(None, 5), layout, choice=CHOICES[layout])
+    feed(query, batches)
+    left, right = ([row for b in batches for row in b[side]] for side in Side)
+    expected = matched(left, right, None)
+    assert expected
+    assert query.output() == expected
+    moved = sum(record.joins[0].moved_rows for record in query.records)
+    split = max(record.joins[0].split_keys for record in query.records)
+    assert (moved > 0, split > 0) == ((False, False) if layout == "hash" else (True, True))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("case", ["one key", "empty left", "empty right", "one side only"])
+def test_odd_shapes(layout, case, tmp_path):
+    left = [(0 if case == "one key" else i % 5, i, i) for i in range(40)]
+    right = [(0 if case == "one key" else i % 5, 100 + i, i) for i in range(20)]
+    if case == "empty left":
+        left = []
+    if case == "empty right":
+        right = []
+    if case == "one side only":
+        right = [(99, 100, 0)]
+    query = LocalQuery(tmp_path, two_way(None, 4), layout, choice=CHOICES[layout])
+    for batch in range(4):
+        query.run_tuples(batch, left[batch::4], right[batch::4])
+    assert query.output() == matched(left, right, None)
+    assert bool(query.output()) == (case == "one key")
+
+
+def test_the_comparison_can_fail(tmp_path):
+    """Canary: one result file delivered twice is seen."""
+    query = LocalQuery(tmp_path, two_way(None, 2), "hash")
+    query.run_tuples(0, [(1, 1, 0)], [(1, 2, 0)])
+    (file,) = (tmp_path / "out").glob("*.parquet")
+    (tmp_path / "out" / "again.parquet").write_bytes(file.read_bytes())
+    assert query.output() != matched([(1, 1, 0)], [(1, 2, 0)], None)
+
+
+def test_little_memory_spills_and_changes_nothing(tmp_path):
+    """Arrivals that do not fit are taken in pieces, each sealed as a run of its own."""
+    left = [(i % 7, i, i) for i in range(500)]
+    right = [(i % 7, 1000 + i, i) for i in range(200)]
+    tight = Settings(memory_per_task=2000)
+    query = LocalQuery(tmp_path, two_way(None, 2), "mnrt", settings=tight)
+    query.run_tuples(0, left[:300], right[:100])
+    assert len(query.state.runs) > 20
+    query.run_tuples(1, left[300:], right[100:])
+    assert query.output() == matched(left, right, None)
+
+
+def test_composite_keys_meet_only_where_all_columns_agree(tmp_path):
+    from joinengine.model.conditions import equi  # noqa: PLC0415
+
+    left = [(i % 3, i % 4, i) for i in range(60)]
+    right = [(i % 3, i % 5, i) for i in range(60)]
+    query = LocalQuery(tmp_path, two_way(None, 3, equi(["lk", "lv"], ["rk", "rv"])), "hash")
+    query.run_tuples(0, left, right)
+    expected = nested_loop(left, right, lambda a, b: a[:2] == b[:2])
+    assert query.output() == Counter({a + b: n for (a, b), n in expected.items()})
