@@ -62,12 +62,12 @@ def microseconds(duration: str | timedelta, what: str = "duration") -> int:
 
 
 def describe(length_us: int) -> str:
-    """The shortest plain text for a length in microseconds.
+    """The plainest text for a length in microseconds.
 
-    >>> describe(180_000_000), describe(-5_400_000_000), describe(0)
-    ('180 s', '-90 min', '0 s')
+    >>> describe(180_000_000), describe(-5_400_000_000), describe(0), describe(250_000)
+    ('180 s', '-90 min', '0 s', '0.25 s')
     """
-    for size, name in ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms")):
+    for size, name in ((3_600_000_000, "h"), (60_000_000, "min")):
         if length_us % size == 0 and abs(length_us) >= 5 * size:
             return f"{length_us // size} {name}"
     return f"{length_us / 1_000_000:g} s"

@@ -15,13 +15,18 @@ def explain(query: QuerySpec, choices: Sequence[LayoutChoice]) -> str:
     """A few lines per join."""
     lines = list[str]()
     for join, choice in zip(query.joins, choices, strict=True):
-        lines.append(f"join {join.index}: {join.how}, on {_condition(join.condition)}")
+        lines.append(f"join {join.index}: {join.how}, on {condition_text(join.condition)}")
         lines.append(f"  layout {choice.name} on {join.instances} instances: {choice.summary}")
         lines += [f"  {side.name.lower():5} {_side(query, join, side)}" for side in Side]
     return "\n".join(lines)
 
 
-def _condition(condition: Condition) -> str:
+def condition_text(condition: Condition) -> str:
+    """The condition as SQL.
+
+    >>> condition_text(Equi(("a",), ("b",)))
+    'a = b'
+    """
     if isinstance(condition, Equi):
         pairs = zip(condition.left, condition.right, strict=True)
         return " and ".join(f"{left} = {right}" for left, right in pairs)

@@ -1,10 +1,26 @@
-"""Batch records as the rows and totals of the JSON report (the public keys)."""
+"""Batch records as the JSON report: the public keys and what they mean.
+
+The per-instance figures and the load skew at the top are those of the join that received most
+tuples; `joins` has them for each. Received: tuples delivered to an instance. Stored: copies held
+after the last batch that brought tuples. Skew: greatest over mean, over the whole run and over the
+last half of the batches that brought tuples.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from joinengine.reporting.records import BatchRecord
+import numpy as np
+from numpy.typing import NDArray
+
+from joinengine.balancing.statistics import skew
+from joinengine.reporting.records import BatchRecord, JoinRecord
 
 
 def batch_rows(record: BatchRecord) -> dict[str, Any]:
@@ -32,3 +48,125 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "null_rows": sum(join.null_rows for join in joins),
         "latency_s": {"p50": record.latency_s(0.5), "p99": record.latency_s(0.99)},
     }
+
+
+def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
+    """The figures of a run; who made it is for the caller to add."""
+    joins = [_join_figures([record.joins[n] for record in records]) for n in _join_numbers(records)]
+    largest = max(
+        joins, key=lambda join: sum(join["received_per_instance"]), default=_join_figures([])
+    )
+    input_rows = sum(record.input_rows for record in records)
+    busy = sum(record.trigger_s for record in records)
+    checksum = sum(record.checksum for record in records) % (1 << 64)
+    output_rows = sum(record.output_rows for record in records)
+    return {
+        "input_rows": input_rows,
+        "output_rows": output_rows,
+        "elapsed_s": _elapsed(records),
+        "rows_per_s": input_rows / busy if busy else 0.0,
+        "batches": [batch_rows(record) for record in records],
+        **{key: largest[key] for key in _PER_INSTANCE},
+        "replans": sum(join["replans"] for join in joins),
+        "plan_s": sum(record.seconds["plan_s"] for record in records),
+        "moved_rows": sum(join["moved_rows"] for join in joins),
+        "moved_fraction": _moved_fraction(records),
+        "late_rows": sum(join["late_rows"] for join in joins),
+        "null_rows": sum(join["null_rows"] for join in joins),
+        "expired_rows": sum(join["expired_rows"] for join in joins),
+        "result_checksum": checksum_text(output_rows, checksum),
+        "joins": joins,
+    }
+
+
+def received_by_batch(report: dict[str, Any]) -> NDArray[np.float64]:
+    """(batches, instances) tuples received, of the join that received most and where any came."""
+    joins = sorted(report["joins"], key=lambda join: sum(join["received_per_instance"]))
+    rows = joins[-1]["received_by_batch"] if joins else []
+    return np.array([row for row in rows if sum(row)], float)
+
+
+def checksum_text(rows: int, total: int) -> str:
+    """Number of rows and sum of row hashes: equal for equal multisets.
+
+    >>> checksum_text(2, 255)
+    '2:00000000000000ff'
+    """
+    return f"{rows}:{total:016x}"
+
+
+def made_by() -> dict[str, str | None]:
+    """Which command on which machine, from which commit: a figure without these is none."""
+    try:
+        here = Path(__file__).parent
+        command = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        commit = found.stdout.strip() or None
+    except OSError:
+        commit = None
+    return {
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        "python": platform.python_version(),
+        "commit": commit,
+    }
+
+
+_PER_INSTANCE = (
+    "received_per_instance",
+    "stored_per_instance",
+    "busy_s_per_instance",
+    "instances_used",
+    "load_skew",
+)
+
+
+def _join_numbers(records: Sequence[BatchRecord]) -> range:
+    return range(len(records[0].joins)) if records else range(0)
+
+
+def _join_figures(batches: Sequence[JoinRecord]) -> dict[str, Any]:
+    """One join over all batches."""
+    working = [b for b in batches if sum(b.received)]
+    half = working[len(working) // 2 :]
+    received, busy, held = (
+        [np.array([getattr(b, name) for b in part], float) for part in (working, half)]
+        for name in ("received", "busy_s", "held")
+    )
+    return {
+        "received_per_instance": [int(n) for n in _total(received[0])],
+        "stored_per_instance": list(working[-1].held) if working else [],
+        "busy_s_per_instance": [round(float(s), 6) for s in _total(busy[0])],
+        "instances_used": batches[0].instances if batches else 0,
+        "load_skew": {
+            name: {"run": skew(_total(whole)), "last_half": skew(_total(last))}
+            for name, (whole, last) in (("received", received), ("stored", held), ("busy", busy))
+        },
+        "input_rows": int(sum(sum(b.received) for b in batches)),
+        "output_rows": sum(b.output_rows for b in batches),
+        "replans": sum(b.replanned for b in batches),
+        "moved_rows": sum(b.moved_rows for b in batches),
+        "late_rows": sum(b.late_rows for b in batches),
+        "null_rows": sum(b.null_rows for b in batches),
+        "expired_rows": sum(b.expired_rows for b in batches),
+        "received_by_batch": [list(b.received) for b in batches],
+    }
+
+
+def _total(per_batch: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(per_batch.sum(axis=0)) if len(per_batch) else np.zeros(0)
+
+
+def _moved_fraction(records: Sequence[BatchRecord]) -> float:
+    """Moved tuples over the tuples of the state before the move, mean over the moves."""
+    moves = [j for r in records for j in r.joins if j.moved_from_rows]
+    return float(np.mean([j.moved_rows / j.moved_from_rows for j in moves])) if moves else 0.0
+
+
+def _elapsed(records: Sequence[BatchRecord]) -> float:
+    """From the first trigger to the last commit."""
+    if not records:
+        return 0.0
+    first, last = records[0], records[-1]
+    before = first.trigger_s - first.seconds["elapsed_s"]
+    return last.started + last.seconds["elapsed_s"] - first.started + before

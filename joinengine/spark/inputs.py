@@ -22,7 +22,7 @@ class Stream:
     Made by `parquet_stream`. Immutable; `where` and `select` return narrower streams.
     """
 
-    spark: SparkSession
+    spark: Any
     feed: dict[str, Any]
     reading: Reading
 
@@ -65,7 +65,8 @@ class Stream:
         )
         if self.reading.where is not None:
             reader = reader.option("where", self.reading.where)
-        return reader.load()
+        frame: DataFrame = reader.load()
+        return frame
 
 
 Source = Stream | DataFrame
@@ -96,9 +97,8 @@ def parquet_stream(
     return Stream(spark, feed, Reading(columns))
 
 
-def recorded_stream(spark: SparkSession, index: Path, schema: pa.Schema) -> Stream:
+def recorded_stream(spark: SparkSession | None, index: Path, schema: pa.Schema) -> Stream:
     """A finite stream that was written with its intervals (`feeds.RecordedFeed`)."""
-    session.prepare(spark)
     columns = types.arrow_schema(types.spark_schema(schema))
     return Stream(spark, {"kind": "recorded", "path": str(index)}, Reading(columns))
 

@@ -7,9 +7,10 @@ to batch lies in files (joinengine.spark.tasks).
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -21,9 +22,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from joinengine.layouts.base import LayoutChoice
+from joinengine.model.durations import describe as describe_us
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
-from joinengine.model.query import QuerySpec
-from joinengine.reporting.explain import explain
+from joinengine.model.keys import Side
+from joinengine.model.query import JoinSpec, QuerySpec
+from joinengine.reporting.explain import condition_text, explain
 from joinengine.reporting.records import BatchRecord
 from joinengine.reporting.reports import batch_rows
 from joinengine.spark import session
@@ -116,6 +119,10 @@ class JoinQuery:
         """What is known of each batch that this run has computed."""
         return self._watch.complete(self.query)
 
+    def progress(self) -> tuple[int, int]:
+        """Tuples read and batches done so far by this run; costs nothing."""
+        return self._watch.done
+
     def metrics(self) -> pa.Table:
         """One row per batch of this run, with the columns of the JSON report's `batches`."""
         return pa.Table.from_pylist([row for row in map(batch_rows, self.batches()) if row])
@@ -136,10 +143,12 @@ class _TriggerTimes:
         self.query: StreamingQuery | None = None
         self.records = list[BatchRecord]()
         self._triggers = dict[int, float]()
+        self.done = (0, 0)
 
     def note(self, record: BatchRecord) -> None:
         """Take a record, and the trigger time of the batch before it."""
         self.records.append(record)
+        self.done = (self.done[0] + record.input_rows, self.done[1] + 1)
         last = None if self.query is None else self.query._jsq.lastProgress()
         if last is not None and last.durationMs().get("triggerExecution") is not None:
             self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
@@ -235,7 +244,7 @@ def _own_streams(request: Request, checkpoint: Checkpoint) -> DataFrame:
 
 def _claim(checkpoint: Checkpoint, request: Request) -> str:
     """The id of the query that owns the checkpoint: this one, or one that is the same."""
-    wanted = describe(request)
+    wanted = _account(request)
     if checkpoint.query.exists():
         found = json.loads(checkpoint.query.read_text())
         if found["format"] != FORMAT:
@@ -243,13 +252,11 @@ def _claim(checkpoint: Checkpoint, request: Request) -> str:
                 f"checkpoint {checkpoint.root} has format {found['format']}, this version writes "
                 f"format {FORMAT}: use the version that wrote it, or start with a new checkpoint"
             )
-        for key, value in wanted.items():
-            if found["query"].get(key) != value:
-                raise CheckpointMismatch(
-                    f"checkpoint {checkpoint.root} is of another query: its {key} is "
-                    f"{found['query'].get(key)}, asked for is {value}; "
-                    f"use another checkpointLocation"
-                )
+        for name, was, asked in _differences(found["query"], wanted):
+            raise CheckpointMismatch(
+                f"checkpoint {checkpoint.root} is of another query: its {name} is {was}, asked for "
+                f"is {asked}; use another checkpointLocation"
+            )
         return str(found["id"])
     if any((checkpoint.root.parent / name).exists() for name in ("offsets", "commits")):
         raise CheckpointMismatch(
@@ -265,11 +272,26 @@ def _claim(checkpoint: Checkpoint, request: Request) -> str:
     return query_id
 
 
-def describe(request: Request) -> dict[str, Any]:
+def _differences(
+    found: dict[str, Any], wanted: dict[str, Any]
+) -> Iterator[tuple[str, object, object]]:
+    """(name, found, wanted) of what differs between two accounts of a query."""
+    if len(found["joins"]) != len(wanted["joins"]):
+        yield "number of joins", len(found["joins"]), len(wanted["joins"])
+    for number, (was, asked) in enumerate(zip(found["joins"], wanted["joins"], strict=False)):
+        for key, value in asked.items():
+            if was.get(key) != value:
+                yield f"{key} of join {number}", was.get(key), value
+    if found["sources"] != wanted["sources"]:
+        yield "sources", found["sources"], wanted["sources"]
+
+
+def _account(request: Request) -> dict[str, Any]:
     """What must be the same for a checkpoint to be continued, as plain values."""
     joins = [
         {
-            "on": repr(join.condition),
+            "on": condition_text(join.condition),
+            "key_schema": _key_schema(join),
             "how": join.how,
             "within": _bounds(join),
             "left": str(join.schemas[0].to_string()),
@@ -284,10 +306,16 @@ def describe(request: Request) -> dict[str, Any]:
     return {"joins": joins, "sources": list(request.query.sources)}
 
 
-def _bounds(join: Any) -> list[Any] | None:
+def _key_schema(join: JoinSpec) -> str:
+    """The types of the key columns, for whoever looks a key up later."""
+    fields = [join.schemas[0].field(name) for name in join.keys(Side.LEFT)]
+    return base64.b64encode(pa.schema(fields).serialize().to_pybytes()).decode()
+
+
+def _bounds(join: JoinSpec) -> str | None:
     window = join.window
-    return (
-        None
-        if window is None
-        else [window.times[0], window.times[1], window.lower_us, window.upper_us]
-    )
+    if window is None:
+        return None
+    left, right = (" or ".join(times) for times in window.times)
+    bounds = describe_us(window.lower_us), describe_us(window.upper_us)
+    return f"{bounds[0]} <= {right} - {left} <= {bounds[1]}"

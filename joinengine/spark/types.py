@@ -36,18 +36,28 @@ def folder_schema(folder: Path) -> pa.Schema:
         raise InvalidRequest(
             f"parquet_stream: {folder} holds no Parquet file yet; put one there, or pass schema="
         )
-    read_footer(files[0])
+    footer = read_footer(files[0])
+    columns = [footer.schema.column(i) for i in range(footer.num_columns)]
+    # INT96, Spark's old way to store instants, says nothing of a time zone; it always is UTC.
+    instants = {column.path for column in columns if column.physical_type == "INT96"}
     found = pq.read_schema(str(files[0]))
-    return arrow_schema(from_arrow_schema(pa.schema([_plain(field) for field in found])))
+    plain = pa.schema([_plain(field, instant=field.name in instants) for field in found])
+    return arrow_schema(from_arrow_schema(plain))
 
 
-def _plain(field: pa.Field) -> pa.Field:
-    """Dictionaries and finer or coarser timestamps are ways of storing, not of meaning."""
+def _plain(field: pa.Field, *, instant: bool) -> pa.Field:
+    """Dictionaries, views and finer or coarser timestamps are ways of storing, not of meaning."""
     kind = field.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_timestamp(kind):
-        kind = pa.timestamp("us", "UTC" if kind.tz else None)
+        kind = pa.timestamp("us", "UTC" if kind.tz or instant else None)
+    kind = {
+        pa.string_view(): pa.string(),
+        pa.large_string(): pa.string(),
+        pa.binary_view(): pa.binary(),
+        pa.large_binary(): pa.binary(),
+    }.get(kind, kind)
     return pa.field(field.name, kind)
 
 

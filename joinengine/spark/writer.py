@@ -70,6 +70,10 @@ class JoinWriter:
             writer = writer.option(key, value)
         return writer
 
+    def checksummed(self) -> JoinWriter:
+        """Also add up the hashes of all result rows (some 10 ns a value)."""
+        return replace(self, checksum=True)
+
     def queryName(self, queryName: str) -> JoinWriter:
         """A name for the query; that of the table for the memory sink."""
         return replace(self, name=queryName)
@@ -184,13 +188,15 @@ def _format_writer(kind: str, options: dict[str, str]) -> Callable[[DataFrame, i
     passed = {key: value for key, value in options.items() if key not in _OURS}
 
     def write(frame: DataFrame, batch: int) -> None:
-        if kind == "console":
-            rule = "-" * 43
-            print(f"{rule}\nBatch: {batch}\n{rule}")
         mode = "overwrite" if kind == "noop" else "append"
         frame.write.format(kind).options(**passed).mode(mode).save()
 
-    return write
+    def show(frame: DataFrame, batch: int) -> None:
+        rule = "-" * 43
+        print(f"{rule}\nBatch: {batch}\n{rule}", flush=True)
+        frame.show(int(options.get("numRows", "20")), options.get("truncate", "true") == "true")
+
+    return show if kind == "console" else write
 
 
 def _bytes(options: dict[str, str], key: str, default: int) -> int:

@@ -16,7 +16,7 @@ LEVELS = [
     {"reporting"},
     {"spark"},
     {"api"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 #: The twins stand beside the order: they know nouns only.

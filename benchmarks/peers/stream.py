@@ -1,0 +1,84 @@
+"""The stream of the comparison: TPC-H orders, and lineitems that follow their order within a while.
+
+Each order arrives at its place in the table; its lineitems follow within 5 % of the stream. So
+the interval join finds every lineitem's order, and its state holds about 5 % of the stream. The
+window can be widened (`window_part`) without changing a row. Micro-batches are files: one per
+side and batch.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tpch.generate import Say, build_once, home, silent, tables
+from tpch.skew import uniform
+from tpch.stream import EPOCH_US, SPAN_US
+
+#: Lineitems follow their order within this part of the stream.
+PART = 0.05
+SIDES = {
+    "orders": ("o_orderkey", "o_custkey", "o_totalprice", "o_orderdate"),
+    "lineitem": ("l_orderkey", "l_suppkey", "l_linenumber", "l_extendedprice"),
+}
+
+
+@dataclass(frozen=True)
+class PeerStream:
+    """The files of both sides, in the order of their batches, and how many rows each batch has."""
+
+    folder: Path
+    batch_rows: tuple[int, ...]
+
+    def side(self, table: str) -> Path:
+        """The folder of one side."""
+        return self.folder / table
+
+
+def record(scale: float, batch_rows: tuple[int, ...], say: Say = silent) -> PeerStream:
+    """The stream at a TPC-H scale, in batches of `batch_rows` rows, the last repeated."""
+    label = "-".join(str(rows) for rows in dict.fromkeys(batch_rows))
+    folder = home() / "peers" / f"sf{scale:g}-{len(batch_rows)}x{label}"
+    build_once(folder, lambda draft: _write(draft, scale, batch_rows, say))
+    return PeerStream(folder, tuple(json.loads((folder / "batches.json").read_text())))
+
+
+def _write(folder: Path, scale: float, batch_rows: tuple[int, ...], say: Say) -> None:
+    say(f"writing orders and lineitem at scale {scale:g} as a stream")
+    files = tables(scale, SIDES, say)
+    sides = {name: pq.read_table(str(files[name]), columns=list(SIDES[name])) for name in SIDES}
+    keys = sides["orders"].column("o_orderkey").to_numpy()
+    placed = np.arange(len(keys)) / len(keys) * (1 - PART)
+    line_keys = sides["lineitem"].column("l_orderkey").to_numpy()
+    after = uniform(7, "lineitem follows", np.arange(len(line_keys))) * PART
+    times = {"orders": placed, "lineitem": placed[np.searchsorted(keys, line_keys)] + after}
+    everyone = np.sort(np.concatenate(list(times.values())))
+    cuts = np.minimum(_cuts(batch_rows, len(everyone)), len(everyone))
+    edges = np.append(everyone[cuts[:-1]], np.inf)
+    for name, table in sides.items():
+        order = np.argsort(times[name], kind="stable")
+        ordered = times[name][order]
+        stamps = pa.array(
+            EPOCH_US + (ordered * SPAN_US).astype(np.int64), pa.timestamp("us", "UTC")
+        )
+        rows = table.take(pa.array(order)).append_column(f"{name[0]}_ts", stamps)
+        bounds = np.append(np.searchsorted(ordered, edges[:-1]), len(ordered))
+        (folder / name).mkdir(parents=True)
+        for batch, (first, last) in enumerate(pairwise(bounds)):
+            part = rows.slice(first, last - first)
+            path = folder / name / f"{batch:05d}.parquet"
+            # Four row groups, so that two cores share a file; Spark splits nothing this small.
+            pq.write_table(part, str(path), row_group_size=max(1, -(-part.num_rows // 4)))
+    (folder / "batches.json").write_text(json.dumps(np.diff(cuts).tolist()))
+
+
+def _cuts(batch_rows: tuple[int, ...], total: int) -> np.ndarray:
+    ends = np.cumsum(batch_rows)
+    more = np.arange(ends[-1], total, batch_rows[-1])[1:] if ends[-1] < total else []
+    return np.unique(np.concatenate([[0], ends, more, [total]])).astype(np.int64)

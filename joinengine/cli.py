@@ -1,0 +1,378 @@
+"""The command line: run, compare, explain, state, layouts, queries.
+
+Exit codes: 0 success, 2 a request that cannot be served, 1 otherwise (damaged state, a failed
+query, results that differ from DuckDB's).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from joinengine.layouts import LAYOUTS, choose
+from joinengine.model.durations import microseconds
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+
+# Results go to stdout, what is going on to stderr.
+out = Console(soft_wrap=True)
+err = Console(soft_wrap=True, file=os.fdopen(os.dup(2), "w", buffering=1))
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _Duration(click.ParamType[int]):
+    """A duration, in microseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Take text such as `180s` or `10 minutes`."""
+        try:
+            return value if isinstance(value, int) else microseconds(value)
+        except InvalidRequest as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION = _Duration()
+PATH = click.Path(path_type=Path)
+
+
+def _query_options(command: Command) -> Command:
+    """Options of all commands that run or explain a query."""
+    options = [
+        click.option("--instances", type=int, default=8, show_default=True, help="Join instances."),
+        click.option("--scale", type=float, default=0.1, show_default=True, help="TPC-H scale."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Of keys and order."),
+        click.option("--interval-rows", type=int, help="Rows a batch, all sources together."),
+        click.option("--window", type=DURATION, help="|right - left time| at every join."),
+        click.option("--rate", type=float, help="Rows per second of event time."),
+        click.option("--span", type=DURATION, help="Event time of the stream. [default: 1280s]"),
+        click.option(
+            "--order",
+            type=click.Choice(["first", "uniform", "last"]),
+            default="uniform",
+            show_default=True,
+            help="When dimension tables come.",
+        ),
+        click.option("--disorder", type=DURATION, default="0s", help="Bounded random lateness."),
+        click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
+        click.option("--json", "json_path", type=PATH, help="Write the report there."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="joinengine")
+def cli() -> None:
+    """A stream join for Spark that splits hot keys and rebalances while it runs."""
+
+
+@cli.command()
+@click.argument("query")
+@click.option("--layout", default="mnrt", show_default=True, help="See `joinengine layouts`.")
+@click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
+@click.option("--validate", is_flag=True, help="Compare the results with DuckDB's.")
+@click.option("--out", "out_folder", type=PATH, help="Write results there, as Parquet.")
+@click.option("--checkpoint", type=PATH, help="Keep the state there; continues what is there.")
+@_query_options
+def run(
+    query: str,
+    layout: str,
+    zipf: float,
+    validate: bool,
+    out_folder: Path | None,
+    checkpoint: Path | None,
+    json_path: Path | None,
+    master: str,
+    **settings: Any,
+) -> None:
+    """Run QUERY over its skewed TPC-H stream."""
+    from queries.running import Places  # noqa: PLC0415
+
+    options = _options(settings, layout=layout, zipf=zipf)
+    found = _find(query)
+    found.stream(options)  # refuses bad settings before Spark starts
+    places = Places(out_folder, checkpoint)
+    with _session(master) as spark:
+        report = _run(spark, found, options, places, validate=validate)
+    _print_reports([report])
+    _write_json(json_path, report)
+    if report["valid"] is False:
+        raise JoinEngineError("the results differ from DuckDB's")
+
+
+@cli.command()
+@click.argument("query")
+@click.option("--layouts", "names", default=",".join(LAYOUTS), show_default=True)
+@click.option("--zipf", "exponents", default="0.8", show_default=True, help="Several: 0,0.8,1.5")
+@click.option("--validate/--no-validate", default=True, show_default=True)
+@click.option("--figure", type=PATH, help="Where the picture goes. [default: beside the report]")
+@_query_options
+def compare(
+    query: str,
+    names: str,
+    exponents: str,
+    validate: bool,
+    figure: Path | None,
+    json_path: Path | None,
+    master: str,
+    **settings: Any,
+) -> None:
+    """Run QUERY under several layouts and skews: one table, one picture."""
+    from queries.running import Places  # noqa: PLC0415
+
+    found = _find(query)
+    cells = [
+        _options(settings, layout=name, zipf=z)
+        for z in _numbers(exponents)
+        for name in _names(names)
+    ]
+    for options in cells:
+        found.stream(options)
+    reports = list[dict[str, Any]]()
+    with _session(master) as spark:
+        _warm_up(spark, found, cells[0])
+        for options in cells:
+            reports.append(_run(spark, found, options, Places(), validate=validate))
+    _print_reports(reports)
+    _write_json(json_path, {"query": query, "runs": reports})
+    picture = figure or (json_path.with_suffix(".png") if json_path else Path(f"{query}.png"))
+    _draw(reports, picture)
+    if any(report["valid"] is False for report in reports):
+        raise JoinEngineError("some results differ from DuckDB's")
+
+
+@cli.command()
+@click.argument("query")
+@click.option("--layout", default="mnrt", show_default=True, help="See `joinengine layouts`.")
+@click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
+@_query_options
+def explain(
+    query: str,
+    layout: str,
+    zipf: float,
+    json_path: Path | None,
+    master: str,
+    **settings: Any,
+) -> None:
+    """Show QUERY's joins, their layouts, and when a tuple leaves the state. Runs nothing."""
+    from tpch.stream import record  # noqa: PLC0415
+
+    found = _find(query)
+    options = _options(settings, layout=layout, zipf=zipf)
+    found.stream(options)
+    # The columns are the same at any scale: look at a small stream.
+    small = replace(options, scale=0.001, interval_rows=None)
+    recorded = record(found.stream(small), _say)
+    joined = found.build(None, recorded, options)
+    out.print(joined.explain(), markup=False, highlight=False)
+    _write_json(json_path, {"query": query, "plan": joined.explain().splitlines()})
+
+
+@cli.command()
+@click.argument("checkpoint", type=PATH)
+@click.option("--key", help="Where one key lives and how much of it there is; a,b for several.")
+@click.option("--join", "join_number", type=int, default=None, help="Which join --key is of.")
+@click.option("--json", "json_path", type=PATH, help="Write the report there.")
+def state(
+    checkpoint: Path, key: str | None, join_number: int | None, json_path: Path | None
+) -> None:
+    """Show what a CHECKPOINT holds."""
+    from joinengine.reporting.inspection import inspect, inspect_key, state_lines  # noqa: PLC0415
+
+    report = inspect(checkpoint)
+    if key is not None:
+        report["key"] = inspect_key(checkpoint, key, join_number)
+    for line in state_lines(report):
+        out.print(line, markup=False, highlight=False)
+    _write_json(json_path, report)
+
+
+@cli.command("layouts")
+@click.option("--json", "json_path", type=PATH, help="Write the list there.")
+def list_layouts(json_path: Path | None) -> None:
+    """List the layouts, with their sources."""
+    rows = [
+        {"name": name, "summary": choice.summary, "source": choice.source}
+        for name, choice in LAYOUTS.items()
+    ]
+    _print_list(rows, json_path)
+
+
+@cli.command("queries")
+@click.option("--json", "json_path", type=PATH, help="Write the list there.")
+def list_queries(json_path: Path | None) -> None:
+    """List the queries, with their sources."""
+    from queries import QUERIES  # noqa: PLC0415
+
+    rows = [
+        {"name": name, "summary": query.summary, "source": query.source}
+        for name, query in QUERIES.items()
+    ]
+    _print_list(rows, json_path)
+
+
+def main() -> None:
+    """Run the command line; errors of ours become one line and an exit code."""
+    try:
+        cli(standalone_mode=True)
+    except InvalidRequest as error:
+        err.print(f"joinengine: {error}", markup=False, highlight=False)
+        sys.exit(2)
+    except JoinEngineError as error:
+        err.print(f"joinengine: {error}", markup=False, highlight=False)
+        sys.exit(1)
+
+
+def _find(query: str) -> Any:
+    from queries import find  # noqa: PLC0415
+
+    return find(query)
+
+
+def _options(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
+    from queries import Options  # noqa: PLC0415
+    from tpch.stream import SPAN_US  # noqa: PLC0415
+
+    if settings["rate"] is not None and settings["span"] is not None:
+        raise click.UsageError("--rate and --span both say how fast event time goes; give one")
+    span = SPAN_US if settings["span"] is None else settings["span"]
+    choice = choose(layout)
+    options = Options(
+        scale=settings["scale"],
+        zipf=zipf,
+        seed=settings["seed"],
+        order=settings["order"],
+        interval_rows=settings["interval_rows"],
+        rate=settings["rate"],
+        span_us=span,
+        disorder_us=settings["disorder"],
+        window_us=settings["window"],
+        layout=choice,
+        instances=settings["instances"],
+    )
+    return options
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in _names(text)]
+    except ValueError:
+        raise InvalidRequest(f"zipf: {text!r} is no list of numbers; write 0,0.8,1.5") from None
+
+
+@contextmanager
+def _session(master: str) -> Iterator[Any]:
+    from joinengine import session  # noqa: PLC0415
+
+    log = Path(tempfile.mkstemp(prefix="joinengine-spark-", suffix=".log")[1])
+    with err.status("starting Spark"), _stderr_to(log):
+        spark = session(master=master)
+    try:
+        yield spark
+    except Exception:
+        err.print(f"Spark's own log: {log}", style="dim", markup=False, highlight=False)
+        raise
+    else:
+        log.unlink(missing_ok=True)
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Errors of what is started inside go to `path`: the JVM and its workers chat a lot."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _run(spark: Any, query: Any, options: Any, places: Any, *, validate: bool) -> dict[str, Any]:
+    from queries.running import run as run_query  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(_title(query, options), total=None, rate="")
+
+        def watch(rows: int, total: int, batches: int) -> None:
+            elapsed = progress.tasks[0].elapsed or 1.0
+            rate = f"{rows / elapsed:,.0f} rows/s, {batches} batches"
+            progress.update(task, completed=rows, total=total, rate=rate)
+
+        report = run_query(spark, query, options, places, validate=validate, say=_say, watch=watch)
+    return report
+
+
+def _warm_up(spark: Any, query: Any, options: Any) -> None:
+    """Let the first layout of a comparison not pay for the start of the JVM and its workers."""
+    from queries.running import Places  # noqa: PLC0415
+    from queries.running import run as run_query  # noqa: PLC0415
+
+    small = replace(options, scale=min(0.001, options.scale), interval_rows=1500)
+    with err.status("warming up"):
+        run_query(spark, query, small, Places())
+
+
+def _title(query: Any, options: Any) -> str:
+    return f"{query.name} {options.layout.name} z={options.zipf:g}"
+
+
+def _say(message: str) -> None:
+    err.print(message, style="dim", markup=False, highlight=False)
+
+
+def _print_reports(reports: list[dict[str, Any]]) -> None:
+    from joinengine.reporting.tables import summary_table  # noqa: PLC0415
+
+    out.print(summary_table(reports))
+
+
+def _draw(reports: list[dict[str, Any]], path: Path) -> None:
+    from joinengine.reporting.figures import draw_comparison, draw_loads  # noqa: PLC0415
+
+    several = len({report["zipf"] for report in reports}) > 1
+    (draw_comparison if several else draw_loads)(reports, path)
+    out.print(f"picture: {path}", markup=False, highlight=False)
+
+
+def _print_list(rows: list[dict[str, str]], json_path: Path | None) -> None:
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        line = f"{row['name']:{width}}  {row['summary']}  [{row['source']}]"
+        out.print(line, markup=False, highlight=False)
+    _write_json(json_path, rows)
+
+
+def _write_json(path: Path | None, content: Any) -> None:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1))

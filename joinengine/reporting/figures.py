@@ -1,0 +1,86 @@
+"""Pictures of runs. Colours: one hue per layout, in a fixed order; the mean is dashed grey."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+
+from joinengine.balancing.statistics import skew
+from joinengine.reporting.reports import received_by_batch
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+_COLOURS = ("#1f6fb4", "#d1632c", "#3a9455", "#8757a6", "#b03a54", "#7a6a2f")
+_GREY = "#555555"
+
+
+def draw_loads(reports: Sequence[dict[str, Any]], path: Path) -> None:
+    """Tuples that each instance received, interval by interval; a panel per layout."""
+    n = len(reports)
+    figure, axes = plt.subplots(1, n, figsize=(5.2 * n, 3.8), sharey=True, squeeze=False)
+    for axis, report, colour in zip(axes[0], reports, _cycle(n), strict=True):
+        loads = received_by_batch(report)
+        intervals = np.arange(len(loads))
+        for instance in range(loads.shape[1]):
+            axis.plot(intervals, loads[:, instance], color=colour, alpha=0.45, linewidth=1.1)
+        mean = loads.mean(axis=1)
+        axis.plot(intervals, mean, color=_GREY, linestyle="--")
+        axis.annotate("mean", (intervals[-1], mean[-1]), (4, 0), textcoords="offset points")
+        last = report["load_skew"]["received"]["last_half"]
+        axis.set_title(
+            f"{report['layout']}: load skew {skew(loads[0]):.2f} at first, {last:.2f} later"
+        )
+        axis.set_xlabel("interval")
+        _plain(axis)
+    axes[0][0].set_ylabel("tuples received per instance")
+    axes[0][0].set_ylim(bottom=0)
+    first = reports[0]
+    figure.suptitle(
+        f"{first['query']}, Zipf {first['zipf']:g}, {first['instances']} instances: one line each"
+    )
+    _save(figure, path)
+
+
+def draw_comparison(reports: Sequence[dict[str, Any]], path: Path) -> None:
+    """Rows per second and received load skew against the Zipf exponent; a line per layout."""
+    figure, (rate, balance) = plt.subplots(1, 2, figsize=(10.4, 3.8))
+    layouts = list(dict.fromkeys(report["layout"] for report in reports))
+    for layout, colour in zip(layouts, _cycle(len(layouts)), strict=True):
+        ours = sorted((r for r in reports if r["layout"] == layout), key=lambda r: r["zipf"])
+        z = [report["zipf"] for report in ours]
+        rate.plot(z, [r["rows_per_s"] / 1e3 for r in ours], "o-", color=colour, label=layout)
+        last = [r["load_skew"]["received"]["last_half"] for r in ours]
+        balance.plot(z, last, "o-", color=colour, label=layout)
+    rate.set_ylabel("thousand rows/s")
+    balance.set_ylabel("received load skew, last half")
+    balance.axhline(1.0, color=_GREY, linestyle="--", linewidth=1)
+    for axis in (rate, balance):
+        axis.set_xlabel("Zipf exponent")
+        axis.set_ylim(bottom=0)
+        _plain(axis)
+    rate.legend(frameon=False)
+    figure.suptitle(f"{reports[0]['query']}, {reports[0]['instances']} instances")
+    _save(figure, path)
+
+
+def _cycle(n: int) -> list[str]:
+    return [_COLOURS[i % len(_COLOURS)] for i in range(n)]
+
+
+def _plain(axis: Any) -> None:
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(axis="y", color="#dddddd", linewidth=0.7)
+    axis.set_axisbelow(True)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+    plt.close(figure)

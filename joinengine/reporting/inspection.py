@@ -1,0 +1,154 @@
+"""What a checkpoint holds, for people and scripts. Reads only; a running query is not disturbed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from joinengine.kernels.hashing import hash_columns, key_hash, make_words
+from joinengine.kernels.probing import Needles, find
+from joinengine.layouts import LAYOUTS
+from joinengine.model.errors import CheckpointMismatch, InvalidRequest
+from joinengine.model.keys import U_ONE, Side
+from joinengine.state import manifest as manifests
+from joinengine.state.manifest import JoinState, Manifest
+from joinengine.state.run import RunStore
+from joinengine.state.storage import Checkpoint
+
+
+def inspect(location: Path) -> dict[str, Any]:
+    """The newest manifest of a checkpoint in figures.
+
+    Raises CheckpointMismatch where there is none, DamagedState where it cannot be trusted.
+    """
+    about, manifest = _open(location)
+    joins = [
+        _join(number, state, described)
+        for number, (state, described) in enumerate(
+            zip(manifest.joins, about["query"]["joins"], strict=True)
+        )
+    ]
+    return {
+        "checkpoint": str(location),
+        "format": about["format"],
+        "query": manifest.query,
+        "batch": manifest.batch,
+        "joins": joins,
+    }
+
+
+def inspect_key(location: Path, text: str, join: int | None) -> dict[str, Any]:
+    """Where the key written as `text` lives, and how many tuples of it each instance holds.
+
+    `join` None: the last join. Raises InvalidRequest where the text is no such key.
+    """
+    about, manifest = _open(location)
+    number = len(manifest.joins) - 1 if join is None else join
+    if not 0 <= number < len(manifest.joins):
+        raise InvalidRequest(
+            f"join: {number} is not there; the joins are 0..{len(manifest.joins) - 1}"
+        )
+    state, described = manifest.joins[number], about["query"]["joins"][number]
+    hash_ = _hash_of(text, described)
+    layout = LAYOUTS[described["layout"]]().restore(dict(state.layout))
+    placement = layout.table.place(hash_, layout.instances)
+    return {
+        "join": number,
+        "key": text,
+        "key_hash": hash_,
+        "mode": placement.mode.value,
+        "split_side": placement.split_side.name.lower(),
+        "homes": [[f.instance, f.u_lower / U_ONE, f.u_upper / U_ONE] for f in placement.fragments],
+        "rows": _rows_held(Checkpoint(location / "joinengine"), state, hash_),
+    }
+
+
+def state_lines(report: dict[str, Any]) -> list[str]:
+    """The report in words."""
+    lines = [
+        f"checkpoint {report['checkpoint']}: format {report['format']}, query {report['query']}, "
+        f"batch {report['batch']}"
+    ]
+    for join in report["joins"]:
+        lines.append(f"join {join['join']}: {join['on']}")
+        lines.append(
+            f"  layout {join['layout']} on {join['instances']} instances, "
+            f"{join['routing_entries']} keys in the routing table, {join['split_keys']} split"
+        )
+        lines.append(
+            f"  {join['rows']:,} rows in {join['runs']} runs and {join['files']} files, "
+            f"{join['bytes']:,} bytes; rows per instance {join['rows_per_instance']}"
+        )
+    if "key" in report:
+        key = report["key"]
+        homes = ", ".join(f"{i} [{low:.4f}, {high:.4f})" for i, low, high in key["homes"])
+        lines.append(f"key {key['key']} of join {key['join']}: {key['mode']} at {homes}")
+        for side in ("left", "right"):
+            held = ", ".join(f"{n} at {i}" for i, n in sorted(key["rows"][side].items()))
+            lines.append(f"  {side} rows: {held or 'none'}")
+    return lines
+
+
+def _open(location: Path) -> tuple[dict[str, Any], Manifest]:
+    checkpoint = Checkpoint(location / "joinengine")
+    manifest = manifests.newest(checkpoint.manifests)
+    if manifest is None or not checkpoint.query.exists():
+        raise CheckpointMismatch(f"{location} is no checkpoint of joinengine, or has no batch yet")
+    return json.loads(checkpoint.query.read_text()), manifest
+
+
+def _join(number: int, state: JoinState, described: dict[str, Any]) -> dict[str, Any]:
+    layout = LAYOUTS[described["layout"]]().restore(dict(state.layout))
+    held = Counter[int]()
+    for run in state.runs.values():
+        held[run.instance] += run.live
+    return {
+        "join": number,
+        "on": described["on"],
+        "layout": described["layout"],
+        "version": state.version,
+        "instances": layout.instances,
+        "runs": len(state.runs),
+        "files": len(state.files),
+        "rows": state.state_rows,
+        "bytes": state.state_bytes,
+        "rows_per_instance": [held[i] for i in range(layout.instances)],
+        "routing_entries": len(layout.table.placements),
+        "split_keys": layout.table.split_keys,
+        "routing_table": state.layout.get("table", []),
+        "watermark": None if np.isinf(state.watermark) else state.watermark,
+    }
+
+
+def _hash_of(text: str, described: dict[str, Any]) -> int:
+    kinds = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described["key_schema"])))
+    parts = text.split(",") if len(kinds) > 1 else [text]
+    if len(parts) != len(kinds):
+        raise InvalidRequest(f"key: {text!r} has {len(parts)} parts, the key has {len(kinds)}")
+    try:
+        columns = [
+            pc.cast(pa.array([part]), field.type) for part, field in zip(parts, kinds, strict=True)
+        ]
+    except pa.ArrowInvalid as error:
+        raise InvalidRequest(f"key: {text!r} is no {kinds}: {error}") from None
+    words = make_words(hash_columns(columns), np.zeros(1, np.uint64))
+    return int(key_hash(words)[0])
+
+
+def _rows_held(checkpoint: Checkpoint, state: JoinState, hash_: int) -> dict[str, dict[int, int]]:
+    store = RunStore(checkpoint.runs)
+    needles = Needles(np.array([hash_], np.uint64), np.array([0, 1]))
+    held = {side.name.lower(): Counter[int]() for side in Side}
+    for run in state.runs.values():
+        opened = store.open(run, state.files[run.file])
+        rows = int(find(opened.words, needles, opened.gone).counts.sum())
+        if rows:
+            held[run.side.name.lower()][run.instance] += rows
+    return {side: dict(counts) for side, counts in held.items()}

@@ -1,0 +1,21 @@
+"""The queries that joinengine brings along: each with its SQL, its streams and its oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from joinengine.model.errors import InvalidRequest
+from queries.base import Options, Query
+from queries.eq5 import Eq5
+
+#: To add a query: a module, and a line here.
+QUERIES: Mapping[str, Query] = {"eq5": Eq5()}
+
+__all__ = ["QUERIES", "Options", "Query", "find"]
+
+
+def find(name: str) -> Query:
+    """A query by its name. Raises InvalidRequest, listing what there is."""
+    if name not in QUERIES:
+        raise InvalidRequest(f"query {name!r} is unknown; choose one of {', '.join(QUERIES)}")
+    return QUERIES[name]

@@ -1,0 +1,75 @@
+"""What a query is: a stream to record, joins to build on it, and the same in DuckDB's SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from joinengine import StreamJoin
+from joinengine.layouts import LayoutChoice, Mnrt
+from joinengine.layouts.base import check_instances
+from joinengine.model.durations import describe
+from joinengine.model.errors import InvalidRequest
+from tpch.stream import SPAN_US, RecordedStream, StreamSpec
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a query is run; durations in microseconds. `window_us` None: full history."""
+
+    scale: float = 0.1
+    zipf: float = 0.8
+    seed: int = 0
+    order: str = "uniform"
+    interval_rows: int | None = None
+    rate: float | None = None
+    span_us: int = SPAN_US
+    disorder_us: int = 0
+    window_us: int | None = None
+    layout: LayoutChoice = field(default_factory=Mnrt)
+    instances: int = 8
+
+    def __post_init__(self) -> None:
+        check_instances(self.layout.name, self.instances)
+        if self.window_us is not None and self.window_us < 0:
+            raise InvalidRequest(f"window: {describe(self.window_us)} is negative; use 0 or more")
+
+    def stream(self, tables: tuple[str, ...], facts: tuple[str, ...]) -> StreamSpec:
+        """The stream of these tables. Raises InvalidRequest for settings that make none."""
+        return StreamSpec(
+            tables=tables,
+            facts=facts,
+            scale=self.scale,
+            zipf=self.zipf,
+            seed=self.seed,
+            order=self.order,
+            interval_rows=self.interval_rows,
+            rate=self.rate,
+            span_us=self.span_us,
+            disorder_us=self.disorder_us,
+        )
+
+
+class Query(Protocol):
+    """One file of this package."""
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+
+    @property
+    def summary(self) -> str:
+        """One line for `joinengine queries`."""
+
+    @property
+    def source(self) -> str:
+        """Where it comes from."""
+
+    def stream(self, options: Options) -> StreamSpec:
+        """The stream that it reads."""
+
+    def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
+        """The joins over a recorded stream; `spark` may be None where nothing will run."""
+
+    def oracle(self, recorded: RecordedStream, options: Options) -> str:
+        """The same rows, in the same columns, as SQL for DuckDB."""

@@ -1,0 +1,82 @@
+"""kill -9 of the whole process, again and again: after the restarts nothing is lost or twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from joinengine.state import manifest as manifests
+from joinengine.state.storage import Checkpoint
+
+pytestmark = pytest.mark.spark
+
+
+def start(tmp_path, *more):
+    command = [
+        *(sys.executable, "-m", "joinengine", "run", "eq5", "--layout", "mnrt", "--zipf", "1.0"),
+        *("--scale", "0.01", "--instances", "6", "--interval-rows", "2000"),
+        *("--out", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "checkpoint")),
+        *more,
+    ]
+    environment = os.environ | {"JOINENGINE_HOME": str(tmp_path.parent / "home")}
+    with (tmp_path / "log").open("ab") as log:
+        return subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+def batches_done(tmp_path):
+    found = manifests.newest(Checkpoint(tmp_path / "checkpoint" / "joinengine").manifests)
+    return -1 if found is None else found.batch
+
+
+def kill(process):
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def run_with_kills(tmp_path, kills, seed):
+    """Kill at a random moment after a random batch of each attempt, then let it end."""
+    rng = random.Random(seed)
+    at = []
+    for _ in range(kills):
+        process = start(tmp_path)
+        goal = batches_done(tmp_path) + rng.choice([0, 1, 1, 2])
+        deadline = time.monotonic() + 90
+        while process.poll() is None and batches_done(tmp_path) < goal:
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.01)
+        if process.poll() is not None:
+            break  # it was faster than the knife
+        time.sleep(rng.uniform(0, 0.6))
+        kill(process)
+        at.append(batches_done(tmp_path))
+    final = start(tmp_path, "--validate", "--json", str(tmp_path / "report.json"))
+    assert final.wait(timeout=180) == 0, (tmp_path / "log").read_text()
+    return at, json.loads((tmp_path / "report.json").read_text())
+
+
+def check(tmp_path, kills, seed):
+    at, report = run_with_kills(tmp_path, kills, seed)
+    assert len(at) == kills, f"ended after {at}, seed {seed}"
+    assert report["valid"] is True, f"killed after batches {at}, seed {seed}"
+    # It went on where it was: no batch of an earlier attempt was computed again.
+    assert report["batches"][0]["batch"] > at[-1]
+    assert not list((tmp_path / "out" / "_joinengine").rglob("*.parquet"))
+
+
+def test_three_kills(tmp_path):
+    check(tmp_path, kills=3, seed=11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_twelve_kills(tmp_path, seed):
+    check(tmp_path, kills=12, seed=seed)

@@ -1,0 +1,124 @@
+"""One Spark session for all stream tests, and streams of Parquet files to feed it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections import Counter
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from joinengine import session
+
+EPOCH = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+ORDERS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("customer", pa.string()),
+        ("price", pa.decimal128(9, 2)),
+        ("day", pa.date32()),
+        ("o_ts", pa.timestamp("us", "UTC")),
+    ]
+)
+ITEMS = pa.schema(
+    [
+        ("order_id", pa.int32()),
+        ("buyer", pa.string()),
+        ("amount", pa.decimal128(9, 2)),
+        ("sold", pa.date32()),
+        ("i_ts", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@pytest.fixture(scope="session")
+def spark():
+    return session(master="local[2]", spark__sql__shuffle__partitions="2")
+
+
+class Folders:
+    """Two folders of Parquet files, batch by batch; key 0 is hot, some keys are NULL."""
+
+    def __init__(self, root, seed=0):
+        self.root = root
+        self.orders, self.items = root / "orders", root / "items"
+        self.orders.mkdir(parents=True)
+        self.items.mkdir()
+        self.rng = random.Random(seed)
+        self.batches = 0
+
+    def add(self, n_orders=40, n_items=120):
+        self._write(self.orders, ORDERS, n_orders)
+        self._write(self.items, ITEMS, n_items)
+        self.batches += 1
+
+    def _write(self, folder, schema, n):
+        rng, start = self.rng, EPOCH + dt.timedelta(seconds=10 * self.batches)
+        rows = []
+        for _ in range(n):
+            key = 0 if rng.random() < 0.3 else rng.randrange(40)
+            key = None if rng.random() < 0.04 else key
+            rows.append(
+                (
+                    key,
+                    None if key is None else f"customer {key:>{key % 9 + 1}}",
+                    Decimal(rng.randrange(20)) / 4,
+                    dt.date(2024, 1, 1 + rng.randrange(5)),
+                    start + dt.timedelta(microseconds=rng.randrange(10_000_000)),
+                )
+            )
+        table = pa.table(
+            [
+                pa.array(column, field.type)
+                for column, field in zip(zip(*rows, strict=True), schema, strict=True)
+            ],
+            schema=schema,
+        )
+        draft = folder / f".{self.batches:04d}"
+        pq.write_table(table, draft, row_group_size=max(1, n // 3))
+        draft.rename(folder / f"{self.batches:04d}.parquet")
+
+
+@pytest.fixture
+def folders(tmp_path):
+    made = Folders(tmp_path / "in")
+    for _ in range(4):
+        made.add()
+    return made
+
+
+def found_in(folder):
+    """The visible result rows as a multiset."""
+    files = sorted(folder.glob("*.parquet"))
+    rows = Counter()
+    for file in files:
+        rows.update(tuple(row.values()) for row in in_utc(pq.read_table(file)).to_pylist())
+    return rows
+
+
+def in_utc(table):
+    """Timestamps of every writer in one form."""
+    kind = pa.timestamp("us", "UTC")
+    for number, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            table = table.set_column(number, field.name, table.column(number).cast(kind))
+    return table
+
+
+def oracle(sql):
+    """DuckDB's rows as a multiset."""
+    with duckdb.connect(":memory:") as db:
+        db.execute("set timezone = 'UTC'")
+        table = in_utc(db.sql(sql).to_arrow_table())
+    return Counter(tuple(row.values()) for row in table.to_pylist())
+
+
+def same(folder, sql):
+    """Compare as multisets; two empty sides prove nothing."""
+    found, expected = found_in(folder), oracle(sql)
+    assert expected, "the oracle is empty"
+    assert found == expected

@@ -1,0 +1,174 @@
+"""The command line as a user types it, in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from joinengine.cli import cli
+from joinengine.layouts import LAYOUTS
+
+pytestmark = pytest.mark.spark
+
+#: The public keys of `run --json`.
+KEYS = """query layout scale zipf seed instances input_rows output_rows elapsed_s rows_per_s batches
+received_per_instance stored_per_instance busy_s_per_instance instances_used load_skew replans
+plan_s moved_rows moved_fraction late_rows valid result_checksum joins""".split()
+BATCH_KEYS = """batch input_rows output_rows elapsed_s route_s join_s sink_s commit_s plan_s
+state_rows state_bytes moved_rows moved_bytes routing_entries split_keys probe_copies expired_rows
+late_rows latency_s""".split()
+
+
+def joinengine(tmp_path, *arguments, code=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "joinengine", *map(str, arguments)],
+        env=os.environ | {"JOINENGINE_HOME": str(tmp_path.parent / "home")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory):
+    """One windowed, disordered run that everything below looks at."""
+    folder = tmp_path_factory.mktemp("run")
+    done = joinengine(
+        folder,
+        *("run", "eq5", "--layout", "mnrt", "--scale", 0.01, "--zipf", 1.2, "--instances", 8),
+        *("--window", "180s", "--disorder", "2s", "--seed", 3, "--validate"),
+        *("--json", folder / "report.json", "--out", folder / "out"),
+        *("--checkpoint", folder / "checkpoint"),
+    )
+    return folder, json.loads((folder / "report.json").read_text()), done
+
+
+def test_the_report_has_the_public_keys(windowed):
+    _, report, done = windowed
+    assert set(KEYS) <= set(report)
+    assert all(set(BATCH_KEYS) <= set(batch) for batch in report["batches"])
+    assert set(report["load_skew"]) == {"received", "stored", "busy"}
+    assert all(set(skew) == {"run", "last_half"} for skew in report["load_skew"].values())
+    assert len(report["joins"]) == 3
+    assert "valid" in done.stdout
+    assert report["made_by"]["command"].startswith("__main__.py run eq5")
+
+
+def test_the_figures_agree_with_each_other(windowed):
+    folder, report, _ = windowed
+    assert report["valid"] is True
+    batches = report["batches"]
+    assert report["input_rows"] == sum(b["input_rows"] for b in batches) == 60_175 + 100 + 25 + 5
+    assert report["output_rows"] == sum(b["output_rows"] for b in batches) > 0
+    assert report["rows_per_s"] == pytest.approx(
+        report["input_rows"] / sum(b["elapsed_s"] for b in batches)
+    )
+    assert report["result_checksum"].startswith(f"{report['output_rows']}:")
+    assert len(report["received_per_instance"]) == report["instances_used"] == 8
+    assert sum(report["received_per_instance"]) >= 60_175
+    assert report["load_skew"]["received"]["run"] >= 1
+    assert report["late_rows"] == 0
+    # The stream covers 1,280 s: a window of 180 s expires, and all of it at the end.
+    assert sum(b["expired_rows"] for b in batches) > 0
+    assert batches[-1]["state_rows"] == 0
+    assert report["elapsed_s"] >= sum(b["elapsed_s"] for b in batches) * 0.9
+    assert list((folder / "out").glob("*.parquet"))
+
+
+def test_state_shows_the_checkpoint_and_a_key(windowed):
+    folder, report, _ = windowed
+    done = joinengine(folder, "state", folder / "checkpoint", "--json", folder / "state.json")
+    shown = json.loads((folder / "state.json").read_text())
+    assert shown["batch"] == report["batches"][-1]["batch"]
+    assert [join["layout"] for join in shown["joins"]] == ["mnrt"] * 3
+    assert "s_suppkey = l_suppkey" in done.stdout
+    hash_ = shown["joins"][2]["routing_table"][0][0]
+    assert hash_ > 0
+    joinengine(folder, "state", folder / "checkpoint", "--key", "7", "--json", folder / "k.json")
+    key = json.loads((folder / "k.json").read_text())["key"]
+    assert key["join"] == 2
+    assert sum(high - low for _, low, high in key["homes"]) == pytest.approx(1)
+    joinengine(folder, "state", folder / "checkpoint", "--key", "seven", code=2)
+    joinengine(folder, "state", folder / "nowhere", code=2)
+
+
+def test_nothing_is_left_to_do(windowed):
+    folder, _, _ = windowed
+    joinengine(
+        folder,
+        *("run", "eq5", "--layout", "mnrt", "--scale", 0.01, "--zipf", 1.2, "--instances", 8),
+        *("--window", "180s", "--disorder", "2s", "--seed", 3, "--validate"),
+        *("--json", folder / "again.json", "--out", folder / "out"),
+        *("--checkpoint", folder / "checkpoint"),
+    )
+    again = json.loads((folder / "again.json").read_text())
+    assert again["batches"] == []
+    assert again["valid"] is True
+
+
+def test_out_must_be_fresh_and_a_checkpoint_the_same(windowed):
+    folder, _, _ = windowed
+    small = ("run", "eq5", "--scale", 0.001, "--zipf", 1.2)
+    done = joinengine(folder, *small, "--out", folder / "out", code=2)
+    assert "holds Parquet files already" in done.stderr
+    done = joinengine(folder, *small, "--checkpoint", folder / "checkpoint", code=2)
+    assert "of another query" in done.stderr
+
+
+def test_compare_draws_and_agrees(tmp_path):
+    done = joinengine(
+        tmp_path,
+        *("compare", "eq5", "--layouts", "hash,qmmp,mnrt", "--zipf", "0,1.5", "--scale", 0.001),
+        *("--instances", 3, "--order", "last", "--json", tmp_path / "compare.json"),
+    )
+    runs = json.loads((tmp_path / "compare.json").read_text())["runs"]
+    assert [(run["layout"], run["zipf"]) for run in runs] == [
+        (layout, z) for z in (0, 1.5) for layout in ("hash", "qmmp", "mnrt")
+    ]
+    assert all(run["valid"] for run in runs)
+    for z in (0, 1.5):
+        assert len({run["result_checksum"] for run in runs if run["zipf"] == z}) == 1
+    assert (tmp_path / "compare.png").stat().st_size > 10_000
+    assert "picture:" in done.stdout
+
+
+def test_lists_and_explain(tmp_path, monkeypatch):
+    monkeypatch.setenv("JOINENGINE_HOME", str(tmp_path.parent / "home"))
+    invoke = CliRunner().invoke
+    assert all(name in invoke(cli, ["layouts"]).output for name in LAYOUTS)
+    assert "eq5" in invoke(cli, ["queries"]).output
+    path = str(tmp_path / "plan.json")
+    assert invoke(cli, ["explain", "eq5", "--window", "3 minutes", "--json", path]).exit_code == 0
+    plan = "\n".join(json.loads((tmp_path / "plan.json").read_text())["plan"])
+    assert "leaves when the watermark passes the latest of r_ts or n_ts + 180 s" in plan
+    for command in ([], ["run"], ["compare"], ["explain"], ["state"], ["layouts"], ["queries"]):
+        assert invoke(cli, [*command, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "eq6"], "query 'eq6' is unknown; choose one of eq5"),
+        (["run", "eq5", "--layout", "best"], "layout 'best' is unknown"),
+        (["run", "eq5", "--instances", "0"], "cannot have 0"),
+        (["run", "eq5", "--scale", "0"], "scale: 0.0 must be above 0"),
+        (["run", "eq5", "--zipf", "-1"], "zipf: -1.0 must be 0 or more"),
+        (["run", "eq5", "--window", "-5 s"], "window: -5 s is negative"),
+        (["run", "eq5", "--window", "soon"], "number and a unit"),
+        (["run", "eq5", "--rate", "1", "--span", "1s"], "give one"),
+        (["run", "eq5", "--interval-rows", "0"], "interval-rows: 0"),
+        (["compare", "eq5", "--zipf", "much"], "is no list of numbers"),
+    ],
+)
+def test_usage_errors_exit_with_2_before_spark(tmp_path, arguments, message):
+    done = joinengine(tmp_path, *arguments, code=2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,285 @@
+"""Joins on Spark against DuckDB: sources, key types, windows, chains, restarts."""
+
+from __future__ import annotations
+
+import pytest
+
+from joinengine import StreamJoin, equi, parquet_stream, within
+from joinengine.layouts import LAYOUTS, Mnrt
+from tests.stream.conftest import ORDERS, found_in, oracle, same
+
+pytestmark = pytest.mark.spark
+
+
+def streams(spark, folders, rows=(40, 120)):
+    return (
+        parquet_stream(spark, folders.orders, rows_per_interval=rows[0]),
+        parquet_stream(spark, folders.items, rows_per_interval=rows[1]),
+    )
+
+
+def run(joined, tmp_path, name="out"):
+    query = (
+        joined.writeStream.format("parquet")
+        .option("path", tmp_path / name)
+        .option("checkpointLocation", tmp_path / f"{name}-checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def pairs(folders, condition):
+    orders, items = f"'{folders.orders}/*.parquet'", f"'{folders.items}/*.parquet'"
+    return f"select * from {orders} join {items} on {condition}"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_full_history(spark, folders, tmp_path, layout):
+    left, right = streams(spark, folders)
+    joined = StreamJoin(left, right, on=equi("id", "order_id"), layout=layout, instances=5)
+    query = run(joined, tmp_path)
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+    metrics = query.metrics()
+    assert metrics.num_rows == 4
+    assert sum(metrics.column("input_rows").to_pylist()) == 4 * 160
+    assert sum(metrics.column("output_rows").to_pylist()) == found_in(tmp_path / "out").total()
+    assert sum(metrics.column("null_rows").to_pylist()) > 0
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_interval_window(spark, folders, tmp_path, layout):
+    left, right = streams(spark, folders)
+    window = within("o_ts", "i_ts", lower="-3 seconds", upper="8 seconds", delay="10 seconds")
+    joined = StreamJoin(
+        left, right, on=equi("id", "order_id"), within=window, layout=layout, instances=5
+    )
+    query = run(joined, tmp_path)
+    lead = "epoch_us(i_ts) - epoch_us(o_ts)"
+    same(tmp_path / "out", pairs(folders, f"id = order_id and {lead} between -3e6 and 8e6"))
+    assert sum(query.metrics().column("late_rows").to_pylist()) == 0
+    assert sum(query.metrics().column("expired_rows").to_pylist()) > 0
+
+
+KEYS = {
+    "string": (["customer"], ["buyer"]),
+    "decimal": (["price"], ["amount"]),
+    "date": (["day"], ["sold"]),
+    "timestamp": (["o_ts"], ["i_ts"]),
+    "int with bigint": (["id"], ["order_id"]),
+    "composite": (["id", "day", "customer"], ["order_id", "sold", "buyer"]),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_key_types(spark, folders, tmp_path, kind):
+    left_keys, right_keys = KEYS[kind]
+    left, right = streams(spark, folders)
+    joined = StreamJoin(left, right, on=equi(left_keys, right_keys), instances=3)
+    run(joined, tmp_path)
+    condition = " and ".join(f"{a} = {b}" for a, b in zip(left_keys, right_keys, strict=True))
+    expected = oracle(pairs(folders, condition))
+    assert found_in(tmp_path / "out") == expected
+    assert bool(expected) == (kind != "timestamp")
+
+
+def file_stream(spark, folder, limit=1):
+    reader = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+    return reader.option("maxFilesPerTrigger", limit).parquet(str(folder))
+
+
+def test_other_streaming_sources(spark, folders, tmp_path):
+    """A plain file source on one side, our own on the other; watermarks from Spark."""
+    left = file_stream(spark, folders.orders).withWatermark("o_ts", "10 seconds")
+    right = parquet_stream(spark, folders.items, rows_per_interval=120)
+    window = within("o_ts", "i_ts", lower="0 s", upper="5 s", delay=None)
+    with pytest.raises(Exception, match="how late may i_ts be"):
+        StreamJoin(left, right, on=equi("id", "order_id"), within=window, instances=3)
+    window = within("o_ts", "i_ts", lower="0 s", upper="5 s", delay=("10 s", "10 s"))
+    joined = StreamJoin(left, right, on=equi("id", "order_id"), within=window, instances=3)
+    run(joined, tmp_path)
+    lead = "epoch_us(i_ts) - epoch_us(o_ts)"
+    same(tmp_path / "out", pairs(folders, f"id = order_id and {lead} between 0 and 5e6"))
+
+
+def test_rate_source(spark, tmp_path):
+    """A stream that never ends, stopped in the middle: what is out is right."""
+    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 30).load()
+    left = rate.selectExpr("value % 10 as k", "value as l")
+    right = rate.selectExpr("value % 7 as k", "value as r")
+    joined = StreamJoin(left, right, on="k", instances=3)
+    query = (
+        joined.writeStream.format("parquet")
+        .option("path", tmp_path / "out")
+        .option("checkpointLocation", tmp_path / "checkpoint")
+        .start()
+    )
+    while query.progress()[1] < 4:
+        query.awaitTermination(0.1)
+    query.stop()
+    batches = query.batches()
+    rows = sum(batch.input_rows for batch in batches) // 2
+    found = found_in(tmp_path / "out")
+    expected = {(l % 10, l, r) for l in range(rows) for r in range(rows) if l % 10 == r % 7}  # noqa: E741
+    assert expected
+    assert set(found) == expected
+    assert found.total() == len(expected)
+
+
+def test_each_source_row_is_read_once_a_batch(spark, folders, tmp_path):
+    """Three joins in a chain: one pass over every input."""
+    seen = tmp_path / "seen"
+    seen.mkdir()
+
+    def counted(frame, name):
+        folder = str(seen)
+
+        def note(batches):
+            import uuid  # noqa: PLC0415
+            from pathlib import Path  # noqa: PLC0415
+
+            for batch in batches:
+                (Path(folder) / f"{name}-{batch.num_rows}-{uuid.uuid4().hex}").touch()
+                yield batch
+
+        return frame.mapInArrow(note, frame.schema)
+
+    orders = counted(file_stream(spark, folders.orders), "orders")
+    items = counted(file_stream(spark, folders.items), "items")
+    more = counted(
+        file_stream(spark, folders.items).selectExpr("order_id as id2", "amount as amount2"),
+        "more",
+    )
+    first = StreamJoin(orders, items, on=equi("id", "order_id"), instances=3)
+    second = StreamJoin(first, more, on=equi(["id", "price"], ["id2", "amount2"]), instances=2)
+    run(second, tmp_path)
+    rows = {"orders": 0, "items": 0, "more": 0}
+    for path in seen.iterdir():
+        name, n, _ = path.name.split("-")
+        rows[name] += int(n)
+    assert rows == {"orders": 160, "items": 480, "more": 480}
+    chain = (
+        f"select * from '{folders.orders}/*.parquet' join '{folders.items}/*.parquet' "
+        f"on id = order_id join (select order_id as id2, amount as amount2 from "
+        f"'{folders.items}/*.parquet') on id = id2 and price = amount2"
+    )
+    same(tmp_path / "out", chain)
+
+
+def test_windowed_chain(spark, folders, tmp_path):
+    """The time of a joined row is its latest tuple's; state of both joins expires."""
+    left, right = streams(spark, folders)
+    third = parquet_stream(spark, folders.orders, rows_per_interval=40).select(["id", "o_ts"])
+    inner = StreamJoin(
+        left,
+        right,
+        on=equi("id", "order_id"),
+        within=within("o_ts", "i_ts", lower="-4 s", upper="4 s", delay="10 s"),
+        instances=3,
+    )
+    outer = StreamJoin(
+        inner,
+        third,
+        on="id",
+        within=within(["o_ts", "i_ts"], "o_ts", lower="-4 s", upper="4 s", delay="10 s"),
+        suffixes=("", "_3"),
+        layout=Mnrt(imbalance=0.02),
+        instances=4,
+    )
+    query = run(outer, tmp_path)
+    sql = (
+        f"select a.*, b.*, c.o_ts as o_ts_3 from '{folders.orders}/*.parquet' a "
+        f"join '{folders.items}/*.parquet' b on a.id = b.order_id "
+        f"and abs(epoch_us(i_ts) - epoch_us(a.o_ts)) <= 4e6 "
+        f"join '{folders.orders}/*.parquet' c on c.id = a.id "
+        f"and abs(epoch_us(c.o_ts) - epoch_us(greatest(a.o_ts, i_ts))) <= 4e6"
+    )
+    same(tmp_path / "out", sql)
+    batches = query.batches()
+    assert all(sum(b.joins[n].expired_rows for b in batches) > 0 for n in (0, 1))
+    assert sum(join.late_rows for b in batches for join in b.joins) == 0
+
+
+def test_restart_continues_and_reads_new_files(spark, folders, tmp_path):
+    joined = StreamJoin(*streams(spark, folders), on=equi("id", "order_id"), instances=4)
+    run(joined, tmp_path)
+    before = found_in(tmp_path / "out").total()
+    for _ in range(2):
+        folders.add()
+    again = StreamJoin(*streams(spark, folders), on=equi("id", "order_id"), instances=4)
+    query = run(again, tmp_path)
+    assert [batch.batch for batch in query.batches()] == [4, 5]
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+    assert found_in(tmp_path / "out").total() > before
+    # Nothing new: no batch, and nothing twice.
+    assert run(again, tmp_path).batches() == []
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+
+
+def test_filtered_and_narrowed_streams(spark, folders, tmp_path):
+    left, right = streams(spark, folders)
+    left = left.where("price > 2").where("day < date '2024-01-05'").select(["id", "price"])
+    right = right.select(["order_id"])
+    joined = StreamJoin(left, right, on=equi("id", "order_id"), instances=2)
+    run(joined, tmp_path)
+    same(
+        tmp_path / "out",
+        f"select id, price, order_id from '{folders.orders}/*.parquet' join "
+        f"'{folders.items}/*.parquet' on id = order_id where price > 2 and day < date '2024-01-05'",
+    )
+
+
+def test_a_stream_as_an_ordinary_dataframe(spark, folders, tmp_path):
+    stream = parquet_stream(spark, folders.orders, rows_per_interval=40).where("price > 2")
+    query = (
+        stream.to_df()
+        .writeStream.format("parquet")
+        .option("path", str(tmp_path / "rows"))
+        .option("checkpointLocation", str(tmp_path / "rows-checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert len(query.recentProgress) == 4
+    same(tmp_path / "rows", f"select * from '{folders.orders}/*.parquet' where price > 2")
+
+
+def test_a_folder_that_spark_has_written(spark, folders, tmp_path):
+    """Instants in INT96 are instants."""
+    written = tmp_path / "written"
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    try:
+        spark.read.parquet(str(folders.orders)).write.parquet(str(written))
+    finally:
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    left = parquet_stream(spark, written)
+    assert left.schema == spark.read.parquet(str(written)).schema
+    right = parquet_stream(spark, folders.items)
+    window = within("o_ts", "i_ts", lower="-5 s", upper="5 s", delay="1 hour")
+    run(StreamJoin(left, right, on=equi("id", "order_id"), within=window, instances=2), tmp_path)
+    lead = "abs(epoch_us(i_ts) - epoch_us(o_ts)) <= 5e6"
+    same(tmp_path / "out", pairs(folders, f"id = order_id and {lead}"))
+
+
+def test_late_rows_are_counted_and_left_out(spark, folders, tmp_path):
+    """A file that arrives last and is far behind: its rows are below the watermark."""
+    left, right = streams(spark, folders)
+    window = within("o_ts", "i_ts", lower="-9 s", upper="9 s", delay="0 s")
+    folders.batches = 0
+    folders.rng.seed(99)
+    late_orders = folders.orders / "9999.parquet"
+    folders._write(folders.root, ORDERS, 40)
+    (folders.root / "0000.parquet").rename(late_orders)
+    joined = StreamJoin(
+        left, right, on=equi("id", "order_id"), within=window, layout="hash", instances=3
+    )
+    query = run(joined, tmp_path)
+    late = sum(query.metrics().column("late_rows").to_pylist())
+    assert late > 0
+    total = sum(query.metrics().column("input_rows").to_pylist())
+    assert total == 4 * 160 + 40
+    lead = "abs(epoch_us(i_ts) - epoch_us(o_ts)) <= 9e6"
+    everything = oracle(pairs(folders, f"id = order_id and {lead}"))
+    assert not found_in(tmp_path / "out") - everything
+    assert found_in(tmp_path / "out").total() < everything.total()

@@ -1,0 +1,224 @@
+"""Bad input is refused before a job starts, with what was asked, the value, and what to change."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from joinengine import (
+    CheckpointMismatch,
+    InvalidRequest,
+    StreamJoin,
+    band,
+    equi,
+    parquet_stream,
+    sliding,
+    theta,
+    tumbling,
+    within,
+)
+from joinengine.layouts import Mnrt, Qmmp
+from tests.stream.test_joins import run
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def sides(spark, folders):
+    return parquet_stream(spark, folders.orders), parquet_stream(spark, folders.items)
+
+
+def interval(**changes):
+    settings = {"lower": "0 s", "upper": "1 s", "delay": "0 s"} | changes
+    return within("o_ts", "i_ts", **settings)
+
+
+REFUSED = {
+    "layout 'best' is unknown; choose one of hash": {"layout": "best"},
+    "column 'nokey' is not there; the columns are id": {"on": equi("nokey", "order_id")},
+    "id is int64 and buyer is string; cast": {"on": equi("id", "buyer")},
+    "price is decimal128.* and order_id is int32": {"on": equi("price", "order_id")},
+    "column 'id' is not there; the columns are order_id": {"on": "id"},
+    "instances: layout mnrt cannot have 0": {"instances": 0},
+    "how: 'sideways' is unknown": {"how": "sideways"},
+    "layout mnrt serves inner joins, not 'left' yet": {"how": "left_outer"},
+    "layout mnrt serves equi joins, not band": {"on": band("id", "order_id", lower=0)},
+    "layout mnrt serves equi joins, not theta": {"on": theta("left.id < right.order_id")},
+    "where: predicates beside equality": {"where": "price > 3"},
+    "tumbling windows are not served yet": {"within": tumbling("o_ts", "i_ts", size="1 s")},
+    "sliding windows are not served yet": {
+        "within": sliding("o_ts", "i_ts", size="2 s", slide="1 s")
+    },
+    "day is date32.*; event time must be a timestamp": {
+        "within": within("day", "i_ts", lower="0 s", upper="1 s", delay="0 s")
+    },
+    "how late may o_ts be": {"within": within("o_ts", "i_ts", lower="0 s", upper="1 s")},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_a_join_that_cannot_be_served(sides, message):
+    settings = {"on": equi("id", "order_id")} | REFUSED[message]
+    with pytest.raises(InvalidRequest, match=message):
+        StreamJoin(*sides, **settings)
+
+
+def test_windows_and_planners_refuse_impossible_settings():
+    with pytest.raises(InvalidRequest, match="lower 5 s is above upper 1 s"):
+        interval(lower="5 s")
+    with pytest.raises(InvalidRequest, match="delay -1 s is negative"):
+        interval(delay="-1 s")
+    with pytest.raises(InvalidRequest, match="imbalance -1"):
+        Mnrt(imbalance=-1)
+    with pytest.raises(InvalidRequest, match="intervals 0"):
+        Qmmp(intervals=0)
+
+
+def test_no_shared_event_time_type(spark, sides, folders):
+    naive = spark.readStream.schema(spark.read.parquet(str(folders.items)).schema).parquet(
+        str(folders.items)
+    )
+    naive = naive.selectExpr("order_id", "cast(i_ts as timestamp_ntz) as i_ts")
+    with pytest.raises(InvalidRequest, match="no shared event-time type"):
+        StreamJoin(sides[0], naive, on=equi("id", "order_id"), within=interval())
+
+
+def test_float_keys(spark, sides, folders):
+    frame = spark.readStream.schema("f double").parquet(str(folders.items))
+    with pytest.raises(InvalidRequest, match="f is double; floating-point keys are refused"):
+        StreamJoin(sides[0], frame, on=equi("id", "f"))
+
+
+def test_ambiguous_names(spark, sides):
+    left, _ = sides
+    with pytest.raises(InvalidRequest, match="ambiguous output column names: both sides have"):
+        StreamJoin(left, left, on=equi("id", "id"))
+    joined = StreamJoin(left, left, on="id", suffixes=("_a", "_b"))
+    assert joined.schema.names[:3] == ["id", "customer_a", "price_a"]
+    doubled = spark.readStream.format("rate").load().selectExpr("value as v", "value as V")
+    with pytest.raises(InvalidRequest, match="ambiguous column names: an input has v twice"):
+        StreamJoin(left, doubled, on=equi("id", "v"))
+
+
+def test_bounded_sides(spark, sides, folders):
+    table = spark.read.parquet(str(folders.items))
+    with pytest.raises(InvalidRequest, match="both sides are bounded"):
+        StreamJoin(table, table, on="order_id")
+    with pytest.raises(InvalidRequest, match="right side is a bounded DataFrame"):
+        StreamJoin(sides[0], table, on=equi("id", "order_id"))
+    with pytest.raises(InvalidRequest, match="a side is a str"):
+        StreamJoin("orders", table, on="order_id")
+
+
+def test_a_window_on_a_full_history_join(sides):
+    inner = StreamJoin(*sides, on=equi("id", "order_id"))
+    third = sides[0].select(["id", "o_ts"])
+    window = within("i_ts", "o_ts", lower="0 s", upper="1 s", delay="0 s")
+    with pytest.raises(InvalidRequest, match="comes from a full-history join"):
+        StreamJoin(inner, third, on="id", within=window, suffixes=("", "_3"))
+
+
+def test_a_window_on_half_of_a_time(spark, sides):
+    inner = StreamJoin(*sides, on=equi("id", "order_id"), within=interval())
+    other = sides[0].select(["id", "o_ts"])
+    middle = StreamJoin(
+        inner,
+        other,
+        on="id",
+        within=within(["o_ts", "i_ts"], "o_ts", lower="0 s", upper="1 s", delay="0 s"),
+        suffixes=("", "_3"),
+    )
+    last = spark.readStream.format("rate").load()
+    with pytest.raises(InvalidRequest, match="i_ts is not the whole event time of a side"):
+        StreamJoin(
+            middle,
+            last,
+            on=equi("id", "value"),
+            within=within("i_ts", "timestamp", lower="0 s", upper="1 s", delay="0 s"),
+        )
+
+
+def test_the_writer_refuses(sides, tmp_path):
+    writer = StreamJoin(*sides, on=equi("id", "order_id")).writeStream
+    with pytest.raises(InvalidRequest, match="outputMode: 'complete'"):
+        writer.outputMode("complete")
+    with pytest.raises(InvalidRequest, match="trigger: continuous"):
+        writer.trigger(continuous="1 second")
+    with pytest.raises(InvalidRequest, match="checkpointLocation is missing"):
+        writer.format("noop").start()
+    there = writer.option("checkpointLocation", tmp_path / "c")
+    with pytest.raises(InvalidRequest, match="no sink"):
+        there.start()
+    with pytest.raises(InvalidRequest, match="parquet: path is missing"):
+        there.format("parquet").start()
+    with pytest.raises(InvalidRequest, match="memory: the table needs a name"):
+        there.format("memory").start()
+    with pytest.raises(InvalidRequest, match="memoryPerTask: 'much'"):
+        there.format("noop").option("memoryPerTask", "much").start()
+    with pytest.raises(InvalidRequest, match="is not a path of a POSIX file system"):
+        writer.option("checkpointLocation", "s3://bucket/x").format("noop").start()
+    assert not (tmp_path / "c").exists()
+
+
+def test_another_querys_checkpoint(spark, sides, folders, tmp_path):
+    run(StreamJoin(*sides, on=equi("id", "order_id"), instances=2), tmp_path)
+    checkpoint = tmp_path / "out-checkpoint"
+    other = StreamJoin(*sides, on=equi("customer", "buyer"), instances=2)
+    with pytest.raises(
+        CheckpointMismatch, match="another query: its on of join 0 is id = order_id"
+    ):
+        run(other, tmp_path)
+    about = checkpoint / "joinengine" / "query.json"
+    content = json.loads(about.read_text())
+    about.write_text(json.dumps(content | {"format": 99}))
+    with pytest.raises(CheckpointMismatch, match="has format 99"):
+        run(StreamJoin(*sides, on=equi("id", "order_id"), instances=2), tmp_path)
+
+
+def test_a_checkpoint_that_is_not_ours(spark, sides, folders, tmp_path):
+    frame = spark.readStream.format("rate").load()
+    foreign = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    query = foreign.start()
+    query.processAllAvailable()
+    query.stop()
+    writer = StreamJoin(*sides, on=equi("id", "order_id")).writeStream.format("noop")
+    with pytest.raises(CheckpointMismatch, match="not a joinengine join"):
+        writer.option("checkpointLocation", tmp_path / "c").start()
+
+
+def test_a_connect_session_is_refused():
+    from joinengine.spark.session import prepare  # noqa: PLC0415
+
+    class Session:
+        pass
+
+    Session.__module__ = "pyspark.sql.connect.session"
+    with pytest.raises(InvalidRequest, match="Spark Connect"):
+        prepare(Session())
+
+
+def test_a_broken_shuffle_setting_is_refused(spark, sides, tmp_path):
+    name = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
+    writer = StreamJoin(*sides, on=equi("id", "order_id")).writeStream.format("noop")
+    spark.conf.set(name, "false")
+    try:
+        with pytest.raises(InvalidRequest, match=name):
+            writer.option("checkpointLocation", tmp_path / "c").start()
+    finally:
+        spark.conf.unset(name)
+
+
+def test_streams_refuse(spark, folders, tmp_path):
+    with pytest.raises(InvalidRequest, match="does not exist"):
+        parquet_stream(spark, tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidRequest, match="holds no Parquet file yet"):
+        parquet_stream(spark, tmp_path / "empty")
+    (tmp_path / "empty" / "x.parquet").write_bytes(b"half")
+    with pytest.raises(InvalidRequest, match=r"x.parquet is not a whole Parquet file"):
+        parquet_stream(spark, tmp_path / "empty")
+    with pytest.raises(InvalidRequest, match="rows_per_interval: 0"):
+        parquet_stream(spark, folders.orders, rows_per_interval=0)
+    with pytest.raises(InvalidRequest, match="select: column 'x' is not there"):
+        parquet_stream(spark, folders.orders).select(["x"])

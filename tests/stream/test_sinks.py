@@ -1,0 +1,172 @@
+"""Every sink gets every result; ours exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from joinengine import StreamJoin, equi, parquet_stream, within
+from tests.stream.conftest import found_in, oracle, same
+from tests.stream.test_joins import pairs
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def writer(spark, folders, tmp_path):
+    left = parquet_stream(spark, folders.orders, rows_per_interval=40)
+    right = parquet_stream(spark, folders.items, rows_per_interval=120)
+    joined = StreamJoin(left, right, on=equi("id", "order_id"), instances=3)
+
+    def make(function=None):
+        chosen = joined if function is None else joined.transform(function)
+        return chosen.writeStream.option("checkpointLocation", tmp_path / "checkpoint").trigger(
+            availableNow=True
+        )
+
+    return make
+
+
+def expected(folders):
+    return oracle(pairs(folders, "id = order_id"))
+
+
+def rows(frame):
+    return Counter(tuple(row) for row in frame.collect())
+
+
+def test_foreach_batch_gets_frames_and_numbers(writer, folders):
+    seen = {}
+    query = writer().foreachBatch(lambda frame, batch: seen.update({batch: rows(frame)})).start()
+    query.awaitTermination()
+    assert list(seen) == [0, 1, 2, 3]
+    assert sum(seen.values(), Counter()).total() == expected(folders).total()
+
+
+def test_memory(spark, writer, folders):
+    writer().format("memory").queryName("joined").start().awaitTermination()
+    table = spark.table("joined")
+    assert table.count() == expected(folders).total()
+    assert table.where("id = 0").count() > 0
+
+
+def test_to_table(spark, writer, folders, tmp_path):
+    spark.sql(
+        f"create table sink_table (id bigint, customer string, price decimal(9,2), day date, "
+        f"o_ts timestamp, order_id int, buyer string, amount decimal(9,2), sold date, "
+        f"i_ts timestamp) using parquet location '{tmp_path / 'table'}'"
+    )
+    try:
+        writer().toTable("sink_table").awaitTermination()
+        assert spark.table("sink_table").count() == expected(folders).total()
+    finally:
+        spark.sql("drop table sink_table")
+
+
+def test_a_batch_format_of_spark(spark, writer, folders, tmp_path):
+    writer().format("json").option("path", tmp_path / "json").start().awaitTermination()
+    assert spark.read.json(str(tmp_path / "json")).count() == expected(folders).total()
+
+
+def test_console_prints_batches(writer, capfd):
+    writer().format("console").option("numRows", 2).start().awaitTermination()
+    printed = capfd.readouterr().out
+    assert "Batch: 3" in printed
+    assert "customer" in printed
+
+
+def test_noop(writer, folders):
+    query = writer().format("noop").start()
+    query.awaitTermination()
+    found = sum(query.metrics().column("output_rows").to_pylist())
+    assert found == expected(folders).total()
+
+
+def test_transformed_parquet(writer, folders, tmp_path):
+    def narrow(frame):
+        return frame.where("price > amount").selectExpr("id", "price - amount as gain")
+
+    writer(narrow).format("parquet").start(str(tmp_path / "out")).awaitTermination()
+    same(
+        tmp_path / "out",
+        f"select id, price - amount from ({pairs(folders, 'id = order_id')}) where price > amount",
+    )
+    assert not list((tmp_path / "out" / "_joinengine").iterdir())
+
+
+def test_the_query_mirrors_sparks(writer):
+    query = writer().format("noop").queryName("mirror").start()
+    assert query.name == "mirror"
+    assert query.id == query.query.id
+    assert query.runId == query.query.runId
+    query.processAllAvailable()
+    query.awaitTermination()
+    assert not query.isActive
+    assert query.exception() is None
+    assert query.lastProgress["batchId"] == 3
+    assert query.status["isDataAvailable"] is False
+    query.explain()
+
+
+def test_a_stream_that_ends_expires_all_state(spark, folders, tmp_path):
+    """A tick after the last tuples: the watermark is infinity, and nothing is left."""
+    import json  # noqa: PLC0415
+
+    from joinengine.spark.inputs import recorded_stream  # noqa: PLC0415
+
+    sides = []
+    for name in ("orders", "items"):
+        files = sorted((folders.root / name).glob("*.parquet"))
+        intervals = [[[str(file.relative_to(folders.root)), 0, 40]] for file in files]
+        index = folders.root / f"{name}.json"
+        index.write_text(json.dumps({"intervals": intervals, "progress": [0] * len(files)}))
+        schema = spark.read.parquet(str(folders.root / name))
+        from joinengine.spark.types import arrow_schema  # noqa: PLC0415
+
+        sides.append(recorded_stream(spark, index, arrow_schema(schema.schema)))
+    window = within("o_ts", "i_ts", lower="-5 s", upper="5 s", delay="10 s")
+    joined = StreamJoin(*sides, on=equi("id", "order_id"), within=window, instances=3)
+    query = (
+        joined.writeStream.format("parquet")
+        .option("checkpointLocation", tmp_path / "checkpoint")
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    query.awaitTermination()
+    batches = query.batches()
+    assert [batch.input_rows > 0 for batch in batches] == [True] * 4 + [False]
+    assert batches[-1].joins[0].state_rows == 0
+    assert batches[-1].joins[0].expired_rows > 0
+    assert found_in(tmp_path / "out")
+
+
+def test_an_idle_side_does_not_hold_the_watermark(spark, folders, tmp_path):
+    """One side goes silent: after idle_after a tick moves the watermark and state leaves."""
+    left = parquet_stream(spark, folders.orders, rows_per_interval=40)
+    right = parquet_stream(spark, folders.items, rows_per_interval=120)
+    window = within("o_ts", "i_ts", lower="-1 s", upper="1 s", delay="1 s", idle_after="1500 ms")
+    joined = StreamJoin(left, right, on=equi("id", "order_id"), within=window, instances=2)
+    query = (
+        joined.writeStream.format("noop")
+        .option("checkpointLocation", tmp_path / "checkpoint")
+        .start()
+    )
+    query.processAllAvailable()
+    held = query.batches()[-1].joins[0].state_rows
+    assert held > 0
+    # Only orders go on, far later: without idleness the items would hold everything back.
+    folders.batches = 100
+    for _ in range(2):
+        from tests.stream.conftest import ORDERS  # noqa: PLC0415
+
+        folders._write(folders.orders, ORDERS, 40)
+        folders.batches += 1
+    for _ in range(100):
+        query.awaitTermination(0.2)
+        last = query.batches()[-1]
+        if last.input_rows == 0 and sum(b.joins[0].expired_rows for b in query.batches()) >= held:
+            break
+    query.stop()
+    assert sum(b.joins[0].expired_rows for b in query.batches()) >= held
+    assert any(batch.input_rows == 0 for batch in query.batches())

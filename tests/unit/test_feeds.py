@@ -1,0 +1,156 @@
+"""Feeds: the same positions mean the same row groups, for ever."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from joinengine.model.errors import DamagedState, InvalidRequest
+from joinengine.spark.feeds import (
+    FolderFeed,
+    Reading,
+    RowGroup,
+    by_file,
+    conform,
+    fold,
+    parquet_files,
+)
+
+
+def put(folder, name, rows, groups=2, when=None):
+    table = pa.table({"a": list(range(rows)), "b": [str(i) for i in range(rows)]})
+    path = folder / name
+    pq.write_table(table, path, row_group_size=max(1, rows // groups))
+    if when is not None:
+        os.utime(path, ns=(when, when))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "in"
+    made.mkdir()
+    for number in range(3):
+        put(made, f"{number}.parquet", 10, when=1_000_000 * (number + 1))
+    return made
+
+
+def feed(folder, tmp_path, rows=10):
+    return FolderFeed(str(folder), rows, str(tmp_path / "log"))
+
+
+def test_intervals_are_whole_row_groups(folder, tmp_path):
+    found = feed(folder, tmp_path, rows=12)
+    found.discover()
+    assert found.end() == 6
+    cuts = [0]
+    while cuts[-1] < found.end():
+        cuts.append(found.advance(cuts[-1]))
+    assert cuts == [0, 3, 6]
+    assert found.advance(6) == 6
+    assert [group.rows for group in found.row_groups(0, 3)] == [5, 5, 5]
+
+
+def test_new_files_come_after_known_ones_whatever_their_time(folder, tmp_path):
+    found = feed(folder, tmp_path)
+    found.discover()
+    before = found.row_groups(0, 6)
+    put(folder, "early.parquet", 10, when=1)
+    put(folder, "_hidden.parquet", 10)
+    put(folder, ".hidden.parquet", 10)
+    (folder / "notes.txt").write_text("no data")
+    found.discover()
+    assert found.row_groups(0, 6) == before
+    assert {group.file for group in found.row_groups(6, found.end())} == {
+        str(folder / "early.parquet")
+    }
+
+
+def test_after_a_restart_the_log_decides(folder, tmp_path):
+    first = feed(folder, tmp_path)
+    first.discover()
+    os.utime(folder / "2.parquet", ns=(1, 1))
+    again = feed(folder, tmp_path)
+    assert again.row_groups(0, 6) == first.row_groups(0, 6)
+    again.discover()
+    assert again.end() == 6
+
+
+def test_a_torn_last_line_is_forgotten_and_a_damaged_one_refused(folder, tmp_path):
+    first = feed(folder, tmp_path)
+    first.discover()
+    log = tmp_path / "log"
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-9])
+    torn = feed(folder, tmp_path)
+    assert torn.end() == 4
+    torn.discover()
+    assert torn.end() == 6
+    assert log.read_bytes() == whole
+    log.write_bytes(whole.replace(b"0.parquet", b"9.parquet", 1))
+    with pytest.raises(DamagedState, match="log is damaged in line 1"):
+        feed(folder, tmp_path)
+
+
+def test_positions_beyond_the_log_are_refused(folder, tmp_path):
+    found = feed(folder, tmp_path)
+    with pytest.raises(DamagedState, match="knows 0 row groups"):
+        found.row_groups(0, 2)
+
+
+def test_a_changed_file_is_refused(folder, tmp_path):
+    found = feed(folder, tmp_path)
+    found.discover()
+    (group, *_) = found.row_groups(0, 1)
+    reading = Reading(pa.schema([("a", pa.int64())]))
+    assert sum(batch.num_rows for batch in reading.batches([group])) == 5
+    put(folder, "0.parquet", 12)
+    with pytest.raises(DamagedState, match="has changed since it was logged"):
+        list(reading.batches([group]))
+    (folder / "0.parquet").unlink()
+    with pytest.raises(DamagedState, match="is gone"):
+        list(reading.batches([group]))
+
+
+def test_a_half_written_file_is_refused_by_name(folder, tmp_path):
+    (folder / "half.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InvalidRequest, match=r"half\.parquet is not a whole Parquet file"):
+        feed(folder, tmp_path).discover()
+
+
+def test_reading_filters_and_casts(folder):
+    schema = pa.schema([("b", pa.string()), ("a", pa.int32())])
+    group = RowGroup(str(folder / "0.parquet"), 1, 5)
+    (batch,) = Reading(schema, "a % 2 = 0 and b <> '6'").batches([group])
+    assert batch.schema == schema
+    assert batch.to_pydict() == {"b": ["8"], "a": [8]}
+
+
+def test_conform_does_not_copy_what_is_right():
+    batch = pa.RecordBatch.from_pydict({"a": [1, 2]})
+    same = conform(batch, batch.schema)
+    assert same.column(0).buffers()[1].address == batch.column(0).buffers()[1].address
+
+
+def test_fold_balances_and_keeps_order():
+    groups = [(0, RowGroup("f", i, rows)) for i, rows in enumerate([10, 10, 50, 10, 20])]
+    parts = fold(groups, 2)
+    assert [pair for part in parts for pair in part] == groups
+    assert [sum(g.rows for _, g in part) for part in parts] == [70, 30]
+    assert fold([(0, RowGroup("f", 0, 3))], 4) == [[(0, RowGroup("f", 0, 3))]]
+
+
+def test_by_file():
+    groups = [RowGroup("f", 0, 1), RowGroup("f", 1, 1), RowGroup("g", 0, 1)]
+    assert [[g.file for g in part] for part in by_file(groups)] == [["f", "f"], ["g"]]
+
+
+def test_parquet_files_of_a_nested_folder(tmp_path):
+    (tmp_path / "day=1").mkdir()
+    (tmp_path / "_temporary").mkdir()
+    put(tmp_path / "day=1", "a.parquet", 4)
+    put(tmp_path / "_temporary", "b.parquet", 4)
+    assert parquet_files(tmp_path) == [tmp_path / "day=1" / "a.parquet"]

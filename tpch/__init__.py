@@ -1,0 +1,1 @@
+"""TPC-H as skewed streams: tables, redrawn foreign keys, one arrival sequence."""

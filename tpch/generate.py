@@ -1,0 +1,118 @@
+"""TPC-H tables as Parquet in a cache folder, generated once per scale.
+
+The folder is `JOINENGINE_HOME`, else the user's cache folder. Two processes that ask at once
+generate once; a kill half-way leaves nothing that looks whole. Source: tpchgen-cli (Apache-2.0),
+which writes the tables of the TPC-H specification.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+
+TABLES = (
+    "region",
+    "nation",
+    "supplier",
+    "customer",
+    "part",
+    "partsupp",
+    "orders",
+    "lineitem",
+)
+
+#: Called with what is being done, for people who wait.
+Say = Callable[[str], None]
+
+
+def silent(message: str) -> None:
+    """Say nothing."""
+
+
+def home() -> Path:
+    """Where generated data lives."""
+    chosen = os.environ.get("JOINENGINE_HOME")
+    return Path(chosen).expanduser() if chosen else user_cache_path("joinengine")
+
+
+def tables(scale: float, names: Iterable[str], say: Say = silent) -> dict[str, Path]:
+    """The Parquet files of `names` at TPC-H scale factor `scale`, generated where they are missing.
+
+    Raises InvalidRequest for a scale that is not positive or a table that is not TPC-H's.
+    """
+    check_scale(scale)
+    folder = home() / "tables" / f"sf{scale:g}"
+    found = dict[str, Path]()
+    for name in names:
+        if name not in TABLES:
+            raise InvalidRequest(f"table {name!r} is unknown; TPC-H has {', '.join(TABLES)}")
+        path = folder / f"{name}.parquet"
+        build_once(path, partial(_generate, table=name, scale=scale, say=say))
+        found[name] = path
+    return found
+
+
+def check_scale(scale: float) -> None:
+    """Raise InvalidRequest for a TPC-H scale factor that makes no tables."""
+    if not scale > 0:
+        raise InvalidRequest(f"scale: {scale} must be above 0 (1: 6 million lineitems)")
+
+
+def build_once(path: Path, build: Callable[[Path], None]) -> None:
+    """Let `build` make `path` (a file or a folder) unless it is there; one process at a time.
+
+    `build` gets another path beside it, which is renamed when it is whole.
+    """
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        if path.exists():
+            return
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            build(draft)
+            draft.rename(path)
+        finally:
+            if draft.is_dir():
+                shutil.rmtree(draft, ignore_errors=True)
+            else:
+                draft.unlink(missing_ok=True)
+
+
+def _generate(draft: Path, table: str, scale: float, say: Say) -> None:
+    say(f"generating TPC-H {table} at scale {scale:g}")
+    folder = draft.with_suffix(".d")
+    # Beside the interpreter first: a virtual environment need not be on PATH.
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    program = shutil.which("tpchgen-cli", path=search)
+    if program is None:
+        raise JoinEngineError("tpchgen-cli is not installed; run: pip install tpchgen-cli")
+    command = [
+        program,
+        "parquet",
+        "--scale-factor",
+        f"{scale:g}",
+        "--tables",
+        table,
+        "--output-dir",
+        str(folder),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise JoinEngineError(f"tpchgen-cli failed on {table}: {done.stderr.strip()}")
+        (folder / f"{table}.parquet").rename(draft)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""Foreign keys redrawn from an exact Zipf distribution over the parent's keys.
+
+Each draw is a function of (seed, column, row number): the same for any number of workers, for any
+piece of a table, and for every version of numpy.
+Source: Fang et al., JOS 2017, section 5.1.2 (foreign keys follow Zipf(z) over the primary keys).
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joinengine.kernels.hashing import mix
+from joinengine.model.errors import InvalidRequest
+
+#: child column -> (parent table, parent column)
+FOREIGN_KEYS = {
+    "l_orderkey": ("orders", "o_orderkey"),
+    "l_suppkey": ("supplier", "s_suppkey"),
+    "o_custkey": ("customer", "c_custkey"),
+    "c_nationkey": ("nation", "n_nationkey"),
+    "s_nationkey": ("nation", "n_nationkey"),
+    "n_regionkey": ("region", "r_regionkey"),
+}
+
+
+def uniform(seed: int, name: str, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(n,) row numbers -> (n,) numbers in [0, 1) that depend on seed, name and row alone."""
+    start = mix(np.array([seed % (1 << 64), zlib.crc32(name.encode())], np.uint64))
+    bits = mix(rows.astype(np.uint64) ^ mix(start[:1] ^ start[1:])[0])
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def shuffled(seed: int, name: str, n: int) -> NDArray[np.int64]:
+    """A permutation of 0..n-1 that depends on seed and name alone."""
+    return np.argsort(uniform(seed, name, np.arange(n)), kind="stable").astype(np.int64)
+
+
+def check_zipf(z: float) -> None:
+    """Raise InvalidRequest for an exponent that is no Zipf exponent."""
+    if not z >= 0:
+        raise InvalidRequest(
+            f"zipf: {z} must be 0 or more (0: uniform, 1: the 10th key 1/10 of the 1st)"
+        )
+
+
+def zipf_probabilities(n: int, z: float) -> NDArray[np.float64]:
+    """(n,) probability of each rank: rank^-z over their sum; z = 0 is uniform.
+
+    Raises InvalidRequest for a negative z.
+    """
+    check_zipf(z)
+    weights = np.arange(1, n + 1, dtype=np.float64) ** -z
+    return np.asarray(weights / weights.sum())
+
+
+@dataclass(frozen=True)
+class ZipfKeys:
+    """Draws from `keys` with Zipf(z) frequencies; which key is hot is decided by the seed."""
+
+    keys: NDArray[np.int64]
+    cumulative: NDArray[np.float64]
+    column: str
+    seed: int
+
+    @classmethod
+    def over(cls, parents: NDArray[np.int64], z: float, column: str, seed: int) -> ZipfKeys:
+        """Over the parent's keys, in an order of ranks permuted by the seed."""
+        cumulative = np.cumsum(zipf_probabilities(len(parents), z))
+        order = shuffled(seed, f"{column}: ranks", len(parents))
+        return cls(parents[order], cumulative / cumulative[-1], column, seed)
+
+    def draw(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(n,) row numbers -> (n,) keys."""
+        ranks = np.searchsorted(
+            self.cumulative, uniform(self.seed, self.column, rows), side="right"
+        )
+        return self.keys[np.minimum(ranks, len(self.keys) - 1)]
