@@ -60,7 +60,8 @@ class InlineJobs:
         reports = []
         for task in tasks:
             for _ in range(2 if self.twice else 1):
-                store = self.store.setdefault(task.runs_folder, RunStore(Path(task.runs_folder)))
+                key = task.runs_folder, task.spec.index
+                store = self.store.setdefault(key, RunStore(Path(task.runs_folder)))
                 report = run_join(pickle.loads(pickle.dumps(task)), store)
             reports.append(pickle.loads(pickle.dumps(report)))
             self.step("joined")

@@ -196,7 +196,9 @@ def _write_table(
             continue
         name = f"{table}/{interval:05d}.parquet"
         size = max(_LEAST_ROWS, -(-len(rows) // _ROW_GROUPS))
-        pq.write_table(filled, str(folder / name), row_group_size=size)
+        pq.write_table(
+            filled, str(folder / name), row_group_size=size, store_decimal_as_integer=True
+        )
         groups = range(0, len(rows), size)
         intervals.append([[name, n, min(size, len(rows) - at)] for n, at in enumerate(groups)])
     return intervals

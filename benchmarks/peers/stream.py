@@ -2,7 +2,7 @@
 
 Each order arrives at its place in the table; its lineitems follow within 5 % of the stream. So
 the interval join finds every lineitem's order, and its state holds about 5 % of the stream. The
-window can be widened (`window_part`) without changing a row. Micro-batches are files: one per
+window can be widened without changing a row. Micro-batches are files: one per
 side and batch.
 """
 
@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,8 +75,27 @@ def _write(folder: Path, scale: float, batch_rows: tuple[int, ...], say: Say) ->
             part = rows.slice(first, last - first)
             path = folder / name / f"{batch:05d}.parquet"
             # Four row groups, so that two cores share a file; Spark splits nothing this small.
-            pq.write_table(part, str(path), row_group_size=max(1, -(-part.num_rows // 4)))
+            size = max(1, -(-part.num_rows // 4))
+            pq.write_table(part, path, row_group_size=size, store_decimal_as_integer=True)
+        _write_index(folder, name, edges[1:])
     (folder / "batches.json").write_text(json.dumps(np.diff(cuts).tolist()))
+
+
+def _write_index(folder: Path, name: str, ends: np.ndarray) -> None:
+    """Let our own source read the same files batch by batch."""
+    intervals = [
+        [[f"{name}/{batch:05d}.parquet", group, rows.num_rows] for group, rows in enumerate(groups)]
+        for batch in range(len(ends))
+        for groups in [_row_groups(folder / name / f"{batch:05d}.parquet")]
+    ]
+    progress = [EPOCH_US + int(min(end, 1.0) * SPAN_US) for end in ends]
+    content = {"intervals": intervals, "progress": progress}
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def _row_groups(path: Path) -> list[Any]:
+    metadata = pq.read_metadata(str(path))
+    return [metadata.row_group(i) for i in range(metadata.num_row_groups)]
 
 
 def _cuts(batch_rows: tuple[int, ...], total: int) -> np.ndarray:

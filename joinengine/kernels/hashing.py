@@ -35,11 +35,14 @@ _U_MASK = np.uint64(U_ONE - 1)
 def mix(values: Words) -> Words:
     """(n,) -> (n,): each bit of the input moves about half of the bits of the output."""
     z = values + _GAMMA
-    z ^= z >> _S30
-    z *= _M1
-    z ^= z >> _S27
-    z *= _M2
-    z ^= z >> _S31
+    # One scratch array for all steps: fresh ones cost more in page faults than the arithmetic.
+    shifted = np.empty_like(z)
+    for shift, factor in ((_S30, _M1), (_S27, _M2)):
+        np.right_shift(z, shift, out=shifted)
+        z ^= shifted
+        z *= factor
+    np.right_shift(z, _S31, out=shifted)
+    z ^= shifted
     return z
 
 

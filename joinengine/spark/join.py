@@ -93,6 +93,7 @@ class Arrived(NamedTuple):
 
 def run_join(task: JoinTask, store: RunStore) -> JoinReport:
     """Carry out one join task."""
+    store.retain(task.files)
     worker = _Worker(task, store)
     # Who comes first gets the merging of this batch; everyone gets a turn.
     turn = task.batch % max(len(task.hosted), 1)
@@ -176,7 +177,8 @@ class _Worker:
             yield arrived, number == len(packs)
 
     def _sorted(self, side: Side, pieces: Sequence[pa.RecordBatch]) -> Arrived:
-        batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+        with self._timed("exchange"):
+            batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
         words = batch.column(0).to_numpy(zero_copy_only=True)
         order = sort_order(words)
         taken = [column.take(pa.array(order)) for column in batch.columns[2:]]

@@ -74,7 +74,9 @@ class RouteTask:
                 self.report.inputs.append(writer.report)
                 if block is not None:
                     self.report.blocks.append(block)
-        self.report.seconds = self._seconds
+        wrote = sum(writer.write_s for writers in self._writers.values() for writer in writers)
+        self._seconds["route"] -= wrote
+        self.report.seconds = self._seconds | {"exchange": wrote}
         return self.report
 
     def _route(self, source: int) -> None:

@@ -64,7 +64,7 @@ def join_partition(index: int, rows: Iterable[Any]) -> Iterator[bytes]:
     """Carries out join task `index`; for `mapPartitionsWithIndex`."""
     _freeze_imports()
     task = pickle.loads(Path(f"{_plan()}-{index}").read_bytes())
-    yield pickle.dumps(run_join(task, _run_store(task.runs_folder)))
+    yield pickle.dumps(run_join(task, _run_store(task.runs_folder, task.spec.index)))
 
 
 def _route_task() -> RouteTask:
@@ -86,7 +86,8 @@ def _context() -> TaskContext:
 
 
 @cache
-def _run_store(folder: str) -> RunStore:
+def _run_store(folder: str, join: int) -> RunStore:
+    """One per join: what another join holds is none of its business."""
     return RunStore(Path(folder))
 
 

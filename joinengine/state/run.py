@@ -13,10 +13,10 @@ moved to another instance, or that a merge in progress has already copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -115,35 +115,47 @@ class RunWriter:
         return seal(self._path, fsync=fsync)
 
 
-class RunStore:
-    """Opens runs of one folder; keeps the maps of those that it opened last.
+class _MappedFile(NamedTuple):
+    """A run file in memory map, and the words and columns of the parts that were asked for."""
 
-    A file is checked against its CRC once per store, at its first open. An open map costs no
-    memory of ours: its pages belong to the file cache.
+    reader: Any
+    parts: dict[int, tuple[Words, pa.RecordBatch]]
+
+
+class RunStore:
+    """Opens the runs of one join and keeps their maps.
+
+    A file is checked against its CRC once per store, at its first open. A map costs no memory of
+    ours, its pages belong to the file cache; but it keeps a removed file on disk, hence `retain`.
     """
 
-    def __init__(self, folder: Path, max_open: int = 1024) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._max_open = max_open
-        self._open: dict[str, pa.ipc.RecordBatchFileReader] = {}
+        self._open: dict[str, _MappedFile] = {}
         self._verified: set[str] = set()
 
     def trust(self, name: str) -> None:
         """Skip the check of a file that this process has written itself."""
         self._verified.add(name)
 
+    def retain(self, live: Container[str]) -> None:
+        """Close the files that are not in `live`."""
+        self._open = {name: mapped for name, mapped in self._open.items() if name in live}
+        self._verified = {name for name in self._verified if name in live}
+
     def open(self, run: Run, stored: StoredFile) -> OpenRun:
         """Map `run`. Raises DamagedState, naming the file, where it is not what was sealed."""
-        batch = self._reader(stored).get_batch(run.part)
-        words = batch.column(0).to_numpy(zero_copy_only=True)
-        columns = pa.RecordBatch.from_arrays(
-            batch.columns[1:], schema=pa.schema(list(batch.schema)[1:])
-        )
+        mapped = self._mapped(stored)
+        if run.part not in mapped.parts:
+            batch = mapped.reader.get_batch(run.part)
+            schema = pa.schema(list(batch.schema)[1:])
+            columns = pa.RecordBatch.from_arrays(batch.columns[1:], schema=schema)
+            mapped.parts[run.part] = batch.column(0).to_numpy(zero_copy_only=True), columns
+        words, columns = mapped.parts[run.part]
         return OpenRun(run, words, columns, excluded_rows(words, run.exclusions))
 
-    def _reader(self, stored: StoredFile) -> Any:
-        reader = self._open.pop(stored.name, None)
-        if reader is None:
+    def _mapped(self, stored: StoredFile) -> _MappedFile:
+        if stored.name not in self._open:
             path = self._folder / stored.name
             if stored.name not in self._verified:
                 verify(path, stored, "run file")
@@ -152,10 +164,8 @@ class RunStore:
             found = (reader.schema.metadata or {}).get(_METADATA_KEY)
             if found != RUN_FORMAT:
                 raise DamagedState(f"run file {path} has format {found!r}, not {RUN_FORMAT!r}")
-        self._open[stored.name] = reader  # newest last
-        while len(self._open) > self._max_open:
-            self._open.pop(next(iter(self._open)))
-        return reader
+            self._open[stored.name] = _MappedFile(reader, {})
+        return self._open[stored.name]
 
 
 def unite(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -197,9 +197,13 @@ def test_words_hold_hash_and_u():
     assert u_of(made).tolist() == [5]
 
 
-def test_sort_order():
-    values = np.array([3, 1, 2], np.uint64)
-    assert values[sort_order(values)].tolist() == [1, 2, 3]
+@pytest.mark.parametrize("n", [0, 3, 10_000])
+def test_sort_order(n):
+    """By comparison and by radix."""
+    values = np.random.default_rng(1).integers(0, 1 << 63, n).astype(np.uint64) * np.uint64(2)
+    order = sort_order(values)
+    assert values[order].tolist() == sorted(values.tolist())
+    assert sorted(order.tolist()) == list(range(n))
 
 
 def test_equal_at_compares_by_value():

@@ -1,0 +1,207 @@
+"""The systems that are compared: each runs the job once, in a process of its own.
+
+    python -m benchmarks.peers.systems NAME FOLDER WINDOW_PART
+
+prints one JSON line: input rows, results, and seconds of each counted trigger. All read the same
+files, one file per side and micro-batch, and hand their results to a sink that drops them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+
+from tpch.stream import SPAN_US
+
+#: Triggers that are run and not counted.
+WARM_BATCHES = 3
+INSTANCES = 8
+#: State partitions of Spark's own join: of 2, 4 and 8 on 2 cores, 2 was its fastest.
+SPARK_PARTITIONS = "8"
+
+
+def joinengine_own(folder: Path, part: float) -> dict[str, Any]:
+    """Joinengine, from its own source of descriptors."""
+    from joinengine import session  # noqa: PLC0415
+    from joinengine.spark.inputs import recorded_stream  # noqa: PLC0415
+
+    spark = session(master="local[2]")
+    sides = [
+        recorded_stream(
+            spark, folder / f"{name}.json", pq.read_schema(folder / name / "00000.parquet")
+        )
+        for name in ("orders", "lineitem")
+    ]
+    return _joinengine(spark, sides, part)
+
+
+def joinengine_files(folder: Path, part: float) -> dict[str, Any]:
+    """Joinengine, from Spark's Parquet file source."""
+    from joinengine import session  # noqa: PLC0415
+
+    spark = session(master="local[2]")
+    return _joinengine(
+        spark, [_file_stream(spark, folder / n) for n in ("orders", "lineitem")], part
+    )
+
+
+def spark_memory(folder: Path, part: float) -> dict[str, Any]:
+    """Spark's stream-stream join, state in the JVM (HDFS-backed store)."""
+    return _spark(folder, part, {})
+
+
+def spark_rocksdb_2(folder: Path, part: float) -> dict[str, Any]:
+    """Spark's stream-stream join, RocksDB, state format 2."""
+    return _spark(folder, part, {"spark.sql.streaming.join.stateFormatVersion": "2"} | _ROCKSDB)
+
+
+def spark_rocksdb_4(folder: Path, part: float) -> dict[str, Any]:
+    """Spark's stream-stream join, RocksDB, state format 4."""
+    return _spark(folder, part, {"spark.sql.streaming.join.stateFormatVersion": "4"} | _ROCKSDB)
+
+
+def duckdb_batch(folder: Path, part: float) -> dict[str, Any]:
+    """DuckDB: all of it as one batch query from the same files, results in Arrow. The limit."""
+    upper = int(part * SPAN_US)
+    sql = (
+        f"select * from '{folder}/orders/*.parquet' join '{folder}/lineitem/*.parquet' "
+        f"on o_orderkey = l_orderkey and epoch_us(l_ts) - epoch_us(o_ts) between 0 and {upper}"
+    )
+    with duckdb.connect(":memory:", config={"threads": 2}) as db:
+        rows = sum(json.loads((folder / "batches.json").read_text()))
+        db.sql(sql).to_arrow_table()
+        start = time.perf_counter()
+        results = db.sql(sql).to_arrow_table().num_rows
+        elapsed = time.perf_counter() - start
+    return {"rows": [rows], "seconds": [elapsed], "results": results, "split": {}}
+
+
+SYSTEMS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
+    "joinengine": joinengine_own,
+    "joinengine, Parquet source": joinengine_files,
+    "Spark, in memory": spark_memory,
+    "Spark, RocksDB 2": spark_rocksdb_2,
+    "Spark, RocksDB 4": spark_rocksdb_4,
+    "DuckDB, one batch": duckdb_batch,
+}
+
+_ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
+
+
+def _joinengine(spark: Any, sides: list[Any], part: float) -> dict[str, Any]:
+    from joinengine import StreamJoin, equi, within  # noqa: PLC0415
+
+    window = within("o_ts", "l_ts", lower="0 s", upper=f"{part * SPAN_US:.0f} us", delay="0 s")
+    joined = StreamJoin(
+        *sides,
+        on=equi("o_orderkey", "l_orderkey"),
+        within=window,
+        layout="hash",
+        instances=INSTANCES,
+    )
+    with tempfile.TemporaryDirectory(prefix="joinengine-bench-") as checkpoint:
+        query = (
+            joined.writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        batches = query.batches()
+    counted = [b for b in batches[WARM_BATCHES:] if b.input_rows]
+    return {
+        "rows": [b.input_rows for b in counted],
+        "seconds": [b.trigger_s for b in counted],
+        "results": sum(b.output_rows for b in batches),
+        "split": _split(counted),
+    }
+
+
+def _split(batches: list[Any]) -> dict[str, float]:
+    """Where the time of the counted batches went, as parts of their triggers.
+
+    Tasks run on two cores: their work is counted half. What is left of the route and join jobs is
+    Spark's scheduling and the waiting of the core that is done first.
+    """
+    total = sum(b.trigger_s for b in batches)
+    work = {
+        part: sum(b.work_s[part] for b in batches) / 2
+        for part in sorted({part for b in batches for part in b.work_s})
+    }
+    jobs = sum(b.seconds["route_s"] + b.seconds["join_s"] for b in batches)
+    inside = sum(b.seconds["elapsed_s"] for b in batches)
+    parts = work | {
+        "jobs, beside work": jobs - sum(work.values()),
+        "plan": sum(b.seconds["plan_s"] for b in batches),
+        "commit": sum(b.seconds["commit_s"] for b in batches),
+        "sink and clean-up": sum(b.seconds["sink_s"] + b.seconds["clean_s"] for b in batches),
+        "Spark's logs and planning": total - inside,
+    }
+    return {name: spent / total for name, spent in parts.items()}
+
+
+def _file_stream(spark: Any, folder: Path) -> Any:
+    schema = spark.read.parquet(str(folder)).schema
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(folder))
+
+
+def _spark(folder: Path, part: float, settings: dict[str, str]) -> dict[str, Any]:
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    from joinengine import session  # noqa: PLC0415
+
+    # The same session as ours, so that its settings favour nobody.
+    spark = session(
+        master="local[2]",
+        spark__driver__memory="8g",
+        spark__sql__shuffle__partitions=SPARK_PARTITIONS,
+    )
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    orders = _file_stream(spark, folder / "orders").withWatermark("o_ts", "0 seconds")
+    lineitem = _file_stream(spark, folder / "lineitem").withWatermark("l_ts", "0 seconds")
+    upper = F.expr(f"o_ts + interval {part * SPAN_US / 1e6:.6f} seconds")
+    near = (F.col("l_ts") >= F.col("o_ts")) & (F.col("l_ts") <= upper)
+    joined = orders.join(lineitem, (F.col("o_orderkey") == F.col("l_orderkey")) & near)
+    counted = joined.observe("results", F.count(F.lit(1)).alias("rows"))
+    with tempfile.TemporaryDirectory(prefix="spark-bench-") as checkpoint:
+        query = (
+            counted.writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        progress = query.recentProgress
+    batches = [p for p in progress[WARM_BATCHES:] if p["numInputRows"]]
+    return {
+        "rows": [p["numInputRows"] for p in batches],
+        "seconds": [p["durationMs"]["triggerExecution"] / 1e3 for p in batches],
+        "results": sum(p["observedMetrics"]["results"]["rows"] for p in progress),
+        "split": {},
+    }
+
+
+def main() -> None:
+    """Run one system once."""
+    name, folder, part = sys.argv[1:]
+    os.environ.setdefault("PYSPARK_UDS_MODE", "true")
+    print("\n" + json.dumps(SYSTEMS[name](Path(folder), float(part))))
+
+
+if __name__ == "__main__":
+    main()
