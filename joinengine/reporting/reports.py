@@ -17,10 +17,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import skew
 from joinengine.reporting.records import BatchRecord, JoinRecord
+
+STEPS = ("route_s", "join_s", "sink_s", "commit_s", "plan_s")
+#: Fields of a `JoinRecord` that a batch adds up over its joins.
+COUNTS = (
+    "state_rows",
+    "state_bytes",
+    "moved_rows",
+    "moved_bytes",
+    "routing_entries",
+    "split_keys",
+    "probe_copies",
+    "expired_rows",
+    "late_rows",
+    "null_rows",
+)
+#: What `batch_rows` returns, as columns.
+BATCH_SCHEMA = pa.schema(
+    [(name, pa.int64()) for name in ("batch", "input_rows", "output_rows")]
+    + [(name, pa.float64()) for name in ("elapsed_s", *STEPS)]
+    + [(name, pa.int64()) for name in COUNTS]
+    + [("latency_s", pa.struct([("p50", pa.float64()), ("p99", pa.float64())]))]
+)
 
 
 def batch_rows(record: BatchRecord) -> dict[str, Any]:
@@ -31,21 +54,8 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "input_rows": record.input_rows,
         "output_rows": record.output_rows,
         "elapsed_s": record.trigger_s,
-        "route_s": record.seconds["route_s"],
-        "join_s": record.seconds["join_s"],
-        "sink_s": record.seconds["sink_s"],
-        "commit_s": record.seconds["commit_s"],
-        "plan_s": record.seconds["plan_s"],
-        "state_rows": sum(join.state_rows for join in joins),
-        "state_bytes": sum(join.state_bytes for join in joins),
-        "moved_rows": sum(join.moved_rows for join in joins),
-        "moved_bytes": sum(join.moved_bytes for join in joins),
-        "routing_entries": sum(join.routing_entries for join in joins),
-        "split_keys": sum(join.split_keys for join in joins),
-        "probe_copies": sum(join.probe_copies for join in joins),
-        "expired_rows": sum(join.expired_rows for join in joins),
-        "late_rows": sum(join.late_rows for join in joins),
-        "null_rows": sum(join.null_rows for join in joins),
+        **{step: record.seconds[step] for step in STEPS},
+        **{count: sum(getattr(join, count) for join in joins) for count in COUNTS},
         "latency_s": {"p50": record.latency_s(0.5), "p99": record.latency_s(0.99)},
     }
 

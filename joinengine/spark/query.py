@@ -28,7 +28,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import JoinSpec, QuerySpec
 from joinengine.reporting.explain import condition_text, explain
 from joinengine.reporting.records import BatchRecord
-from joinengine.reporting.reports import batch_rows
+from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
 from joinengine.spark import session
 from joinengine.spark.batch import BatchRunner, Settings
 from joinengine.spark.inputs import Source, Stream, schema_of
@@ -125,7 +125,7 @@ class JoinQuery:
 
     def metrics(self) -> pa.Table:
         """One row per batch of this run, with the columns of the JSON report's `batches`."""
-        return pa.Table.from_pylist([row for row in map(batch_rows, self.batches()) if row])
+        return pa.Table.from_pylist([batch_rows(record) for record in self.batches()], BATCH_SCHEMA)
 
     def explain(self) -> None:
         """Print the joins, their layouts, and when a tuple leaves the state."""

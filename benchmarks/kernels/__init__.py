@@ -1,0 +1,1 @@
+"""Rows per second of the array kernels."""

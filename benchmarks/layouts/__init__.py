@@ -1,0 +1,1 @@
+"""Every layout on every query over several skews."""
