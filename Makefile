@@ -48,6 +48,10 @@ bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding
 	@echo "bench-kernels: rows per second of the array kernels"
 	$(BIN)/pytest benchmarks/kernels --benchmark-only --benchmark-columns=min,median,rounds
 
+golden: $(READY)  ## write the filed plans anew; read the diff
+	@echo "golden: tests/golden/plans"
+	JOINENGINE_WRITE_GOLDEN=1 $(BIN)/pytest -q tests/golden
+
 lint: $(READY)  ## style and mistakes
 	@echo "lint: ruff"
 	$(BIN)/ruff check .

@@ -1,0 +1,81 @@
+"""The planners' decisions on readable cases, as files: a change of a plan shows as a diff.
+
+`make golden` writes the plans anew; read the diff before it is committed. Keys are numbers whose
+base home is key modulo instances; loads are tuples per interval and side; a plan says who then has
+how much, and every key that the routing table holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from joinengine.balancing.mnrt import plan_mnrt
+from joinengine.balancing.qmmp import plan_qmmp
+from joinengine.balancing.statistics import Interval, build_table, gather_loads, reshare
+from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
+from joinengine.routing.table import RoutingTable
+
+CASES = sorted((Path(__file__).parent / "plans").glob("*.json"))
+PLANNERS = {"qmmp": plan_qmmp, "mnrt": plan_mnrt}
+
+
+def placement(mode, shares):
+    whole = (Fragment(next(iter(shares)), 0, U_ONE),)
+    return Placement(Mode[mode.upper()], reshare(whole, shares))
+
+
+def plan(case, planner):
+    """Loads and table after one plan for the case, in the words of the files."""
+    keys = {int(key): counts for key, counts in case["keys"].items()}
+    hashes = np.array(sorted(keys), np.uint64)
+    arrived = np.array([[keys[int(h)][side] for h in hashes] for side in ("left", "right")], float)
+    held = np.array([keys[int(h)]["held"] for h in hashes], float).T
+    interval = Interval(hashes, arrived, held, np.zeros(case["instances"]))
+    table = RoutingTable(
+        {
+            int(key): placement(mode, {int(i): share for i, share in shares.items()})
+            for key, (mode, shares) in case["table"].items()
+        }
+    )
+    loads = gather_loads([interval], table, case["instances"])
+    new = build_table(table, loads, planner(loads, case["imbalance"]))
+    after = gather_loads([interval], new, case["instances"]).per_instance()
+    return {"loads": after.round(1).tolist(), "table": {str(k): words(p) for k, p in rows(new)}}
+
+
+def rows(table):
+    return sorted(table.placements.items())
+
+
+def words(placement):
+    parts = [f"{f.instance}: {(f.u_upper - f.u_lower) / U_ONE:.4f}" for f in placement.fragments]
+    return f"{placement.mode.name.lower()} {', '.join(parts)}"
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_plans_are_as_filed(path):
+    case = json.loads(path.read_text())
+    plans = {name: plan(case, planner) for name, planner in PLANNERS.items()}
+    if os.environ.get("JOINENGINE_WRITE_GOLDEN"):
+        path.write_text(written(case | {"plans": plans}))
+    assert json.loads(path.read_text())["plans"] == plans
+
+
+def written(case):
+    """JSON with a line for each key and placement."""
+    text = json.dumps(case, indent=1)
+    for counts in case["keys"].values():
+        text = text.replace(json.dumps(counts, indent=1).replace("\n", "\n  "), json.dumps(counts))
+    for found in case["plans"].values():
+        loads = found["loads"]
+        text = text.replace(json.dumps(loads, indent=1).replace("\n", "\n   "), json.dumps(loads))
+    return text + "\n"
+
+
+def test_there_are_cases():
+    assert len(CASES) >= 6
