@@ -2,8 +2,10 @@
 
 Why the settings: over unix domain sockets a Python task costs 15 ms less than over loopback TCP; a
 checkpoint manager that goes through `FileSystem` writes Spark's own logs in 20 ms a batch less than
-the default on a local disk; larger Arrow batches pay their fixed cost more rarely
-(docs/decisions/0002 has the figures).
+the default on a local disk; with a limit on an Arrow batch's bytes Spark adds up all its buffers
+after every row, half of what a row costs on its way to Python, so batches are limited by rows
+alone; the JVM's optimising compiler is kept for loops over tuples, since on two cores it takes a
+third of the machine for minutes to optimise planning code (docs/decisions/0004 has the figures).
 """
 
 from __future__ import annotations
@@ -24,12 +26,19 @@ _HELPS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.shuffle.partitions": "8",
+    # Ten times the JVM's own thresholds: what runs once a tuple passes them at once.
+    "spark.driver.extraJavaOptions": (
+        "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000 "
+        "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
+        "-XX:Tier4BackEdgeThreshold=400000"
+    ),
 }
 _UNIX_SOCKETS = "PYSPARK_UDS_MODE"
 
