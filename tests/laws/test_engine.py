@@ -6,6 +6,7 @@ import random
 import tempfile
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -258,3 +259,28 @@ def test_composite_keys_meet_only_where_all_columns_agree(tmp_path):
     query.run_tuples(0, left, right)
     expected = nested_loop(left, right, lambda a, b: a[:2] == b[:2])
     assert query.output() == Counter({a + b: n for (a, b), n in expected.items()})
+
+
+def test_a_tuple_at_the_watermark_is_on_time(tmp_path):
+    """One microsecond decides: w is on time, w - 1 is late and meets nothing."""
+    window = within("lt", "rt", lower="0 us", upper="1000 us", delay="10 us")
+    query = LocalQuery(tmp_path, two_way(window, 2), "hash")
+    query.run_tuples(0, [(1, 1, 100)], [(1, 2, 100)])  # the watermark is 90 now
+    query.run_tuples(1, [(1, 3, 90), (1, 4, 89)], [(1, 5, 100)])
+    assert query.state.late_rows == 1
+    assert values(query.output()) == Counter([(1, 2), (1, 5), (3, 2), (3, 5)])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_equal_hashes_of_different_keys_are_told_apart(layout, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "joinengine.spark.exchange.hash_columns",
+        lambda columns: np.full(len(columns[0]), 7 << 24, np.uint64),
+    )
+    left = [(i % 9, i, i) for i in range(120)]
+    right = [(i % 11, 1000 + i, i) for i in range(120)]
+    query = LocalQuery(tmp_path, two_way(None, 4), layout, choice=CHOICES[layout])
+    for batch in range(4):
+        query.run_tuples(batch, left[batch::4], right[batch::4])
+    assert query.output() == matched(left, right, None)
+    assert query.output()
