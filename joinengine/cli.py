@@ -1,4 +1,4 @@
-"""The command line: run, compare, explain, state, layouts, queries.
+"""The command line: run, compare, simulate, explain, state, layouts, queries.
 
 Exit codes: 0 success, 2 a request that cannot be served, 1 otherwise (damaged state, a failed
 query, results that differ from DuckDB's).
@@ -23,6 +23,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.simulation.command import simulate
 
 # Results go to stdout, what is going on to stderr.
 out = Console(soft_wrap=True)
@@ -85,6 +86,13 @@ def cli() -> None:
 @click.option("--layout", default="mnrt", show_default=True, help="See `joinengine layouts`.")
 @click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
 @click.option("--validate", is_flag=True, help="Compare the results with DuckDB's.")
+@click.option(
+    "--switch", "switches", multiple=True, metavar="BATCH:LAYOUT", help="Another layout from there."
+)
+@click.option(
+    "--resize", "sizes", multiple=True, metavar="BATCH:N", help="Another number of instances."
+)
+@click.option("--capacity", type=int, help="Rows an instance may hold before its layout grows.")
 @click.option("--out", "out_folder", type=PATH, help="Write results there, as Parquet.")
 @click.option("--checkpoint", type=PATH, help="Keep the state there; continues what is there.")
 @_query_options
@@ -102,7 +110,11 @@ def run(
     """Run QUERY over its skewed TPC-H stream."""
     from queries.running import Places  # noqa: PLC0415
 
-    options = _options(settings, layout=layout, zipf=zipf)
+    options = replace(
+        _options(settings, layout=layout, zipf=zipf),
+        relayouts=_relayouts(settings["switches"], settings["sizes"]),
+        capacity=settings["capacity"],
+    )
     found = _find(query)
     found.stream(options)  # refuses bad settings before Spark starts
     places = Places(out_folder, checkpoint)
@@ -225,6 +237,9 @@ def list_queries(json_path: Path | None) -> None:
     _print_list(rows, json_path)
 
 
+cli.add_command(simulate)
+
+
 def main() -> None:
     """Run the command line; errors of ours become one line and an exit code."""
     try:
@@ -265,6 +280,31 @@ def _options(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
         instances=settings["instances"],
     )
     return options
+
+
+def _relayouts(switches: tuple[str, ...], sizes: tuple[str, ...]) -> tuple[Any, ...]:
+    """(batch, layout, instances) of what was asked for, None where it stays."""
+    return (
+        *((batch, choose(name), None) for batch, name in _timed_words("switch", switches)),
+        *((batch, None, _count("resize", n)) for batch, n in _timed_words("resize", sizes)),
+    )
+
+
+def _timed_words(option: str, texts: tuple[str, ...]) -> list[tuple[int, str]]:
+    """`3:mnrt` -> (3, "mnrt")."""
+    pairs = list[tuple[int, str]]()
+    for text in texts:
+        batch, colon, what = text.partition(":")
+        if not (colon and what):
+            raise InvalidRequest(f"{option}: {text!r} is not BATCH:VALUE; write for example 3:mnrt")
+        pairs.append((_count(option, batch), what))
+    return pairs
+
+
+def _count(option: str, text: str) -> int:
+    if not text.isdigit():
+        raise InvalidRequest(f"{option}: {text!r} is no whole number")
+    return int(text)
 
 
 def _names(text: str) -> list[str]:
@@ -343,7 +383,7 @@ def _warm_up(spark: Any, query: Any, options: Any) -> None:
 
 
 def _title(query: Any, options: Any) -> str:
-    return f"{query.name} {options.layout.name} z={options.zipf:g}"
+    return f"{query.name} {options.layout.label} z={options.zipf:g}"
 
 
 def _say(message: str) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from joinengine import StreamJoin
+from joinengine import StreamJoin, equi
 from joinengine.layouts import LayoutChoice, Mnrt
-from joinengine.layouts.base import check_instances
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from tpch.stream import SPAN_US, RecordedStream, StreamSpec
@@ -15,7 +14,11 @@ from tpch.stream import SPAN_US, RecordedStream, StreamSpec
 
 @dataclass(frozen=True)
 class Options:
-    """How a query is run; durations in microseconds. `window_us` None: full history."""
+    """How a query is run; durations in microseconds. `window_us` None: full history.
+
+    `relayouts`: (batch, layout or None, instances or None), what changes before a batch.
+    `capacity`: tuples that an instance may hold before its layout grows.
+    """
 
     scale: float = 0.1
     zipf: float = 0.8
@@ -28,9 +31,13 @@ class Options:
     window_us: int | None = None
     layout: LayoutChoice = field(default_factory=Mnrt)
     instances: int = 8
+    relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
+    capacity: int | None = None
 
     def __post_init__(self) -> None:
-        check_instances(self.layout.name, self.instances)
+        self.layout.check(equi("key", "key"), "inner", self.instances)
+        if self.capacity is not None and self.capacity < 1:
+            raise InvalidRequest(f"capacity: {self.capacity} must be at least 1 (tuples)")
         if self.window_us is not None and self.window_us < 0:
             raise InvalidRequest(f"window: {describe(self.window_us)} is negative; use 0 or more")
 

@@ -60,6 +60,10 @@ def run(
         joined = query.build(spark, recorded, options)
         writer = joined.writeStream.option("checkpointLocation", checkpoint)
         writer = writer.trigger(availableNow=True).checksummed()
+        for batch, layout, instances in options.relayouts:
+            writer = writer.relayout(batch, layout, instances)
+        if options.capacity is not None:
+            writer = writer.option("capacity", options.capacity)
         if places.out is None:
             running = writer.format("noop").start()
         else:
@@ -131,7 +135,7 @@ def _wait(running: JoinQuery, watch: Callable[[int, int], None]) -> None:
 def _head(query: Query, options: Options) -> dict[str, Any]:
     return {
         "query": query.name,
-        "layout": options.layout.name,
+        "layout": options.layout.label,
         "scale": options.scale,
         "zipf": options.zipf,
         "seed": options.seed,

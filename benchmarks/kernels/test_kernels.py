@@ -14,6 +14,7 @@ from joinengine.kernels.hashing import draw_u, hash_columns, make_words
 from joinengine.kernels.probing import Exclusions, find, group_keys, sort_order
 from joinengine.kernels.scattering import group_rows
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
+from joinengine.routing.base import Modulo
 from joinengine.routing.table import RoutingTable
 
 ROWS = 250_000
@@ -57,7 +58,7 @@ def test_scatter(rows):
 
 
 def test_route_by_hash_alone(rows):
-    router = RoutingTable().router(16)
+    router = RoutingTable().router(Modulo(16))
     rows(lambda: router.route(Side.LEFT, WORDS))
 
 
@@ -67,7 +68,7 @@ def test_route_by_a_table(rows):
     split = Placement(Mode.COPIED, (Fragment(0, 0, half), Fragment(1, half, U_ONE)))
     hashes = (np.unique(HASHES)[:1000] >> np.uint64(24)).tolist()
     table = RoutingTable({h: split if i < 10 else Placement.whole(3) for i, h in enumerate(hashes)})
-    router = table.router(16)
+    router = table.router(Modulo(16))
     rows(lambda: router.route(Side.LEFT, WORDS))
 
 

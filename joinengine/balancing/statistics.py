@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import group_keys
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
+from joinengine.routing.base import Base
 from joinengine.routing.table import RoutingTable
 
 Floats = NDArray[np.float64]
@@ -68,13 +69,17 @@ class Interval(NamedTuple):
     """What one join counted in one interval.
 
     (K,) keys; (2, K) their arrivals and (2, K) their tuples in the state, per side and each tuple
-    once; (N,) the rest that each instance stored.
+    once; (N,) the rest that each instance stored. Copies count in (2, N) `stored` in the interval
+    and (2, N) `state` after it. `tasks`: how many tasks routed them.
     """
 
     hashes: Words
     arrived: Floats
     held: Floats
     rest: Floats
+    stored: Floats = np.zeros((2, 0))
+    state: Floats = np.zeros((2, 0))
+    tasks: int = 1
 
     def to_bytes(self) -> bytes:
         """The counts as bytes that `from_bytes` reads."""
@@ -86,7 +91,8 @@ class Interval(NamedTuple):
     def from_bytes(cls, content: bytes) -> Interval:
         """The inverse of `to_bytes`."""
         with np.load(io.BytesIO(content)) as arrays:
-            return cls(**{name: arrays[name] for name in cls._fields})
+            fields = {name: arrays[name] for name in cls._fields}
+        return cls(**fields | {"tasks": int(fields["tasks"])})
 
 
 def heavy_keys(words: Words, listed: Words) -> tuple[Words, Ints]:
@@ -143,8 +149,10 @@ def skew(loads: Floats | Ints) -> float:
     return float(np.max(loads)) * len(loads) / total if total else 1.0
 
 
-def summarise(counts: KeyCounts, stored: Ints, table: RoutingTable) -> Interval:
-    """The reports of one interval, made under `table`; `stored` is (2, N), per side and instance.
+def summarise(
+    counts: KeyCounts, stored: Ints, state: Ints, table: RoutingTable, tasks: int
+) -> Interval:
+    """The reports of one interval, made under `table`; `stored`, `state` (2, N) as in `Interval`.
 
     The result does not depend on who held a key: intervals under different tables add up.
     """
@@ -156,10 +164,13 @@ def summarise(counts: KeyCounts, stored: Ints, table: RoutingTable) -> Interval:
         _per_key(counts, counts.stored, hashes, table),
         _per_key(counts, counts.held, hashes, table),
         np.maximum(stored - reported, 0).sum(axis=0),
+        stored.astype(float),
+        state.astype(float),
+        tasks,
     )
 
 
-def gather_loads(history: Sequence[Interval], table: RoutingTable, instances: int) -> Loads:
+def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -> Loads:
     """The loads of the intervals in `history`, newest last, as they would be under `table`."""
     listed = np.array(sorted(table.placements), np.uint64)
     hashes = np.unique(np.concatenate([listed, *(interval.hashes for interval in history)]))
@@ -172,10 +183,10 @@ def gather_loads(history: Sequence[Interval], table: RoutingTable, instances: in
     split_sides, copied = _how_to_split(hashes, arrived + held, table)
     columns = np.arange(len(hashes))
     larger, smaller = arrived[split_sides, columns], arrived[1 - split_sides, columns]
-    keys, homes, shares = _fragments(hashes, table, instances)
+    keys, homes, shares = _fragments(hashes, table, base)
     return Loads(
         hashes=hashes,
-        homes=(hashes % np.uint64(instances)).astype(np.int64),
+        homes=base.homes(hashes).astype(np.int64),
         spread=np.where(copied, larger, larger + smaller),
         fixed=np.where(copied, smaller, 0.0),
         held=held.sum(axis=0),
@@ -217,7 +228,7 @@ def _how_to_split(hashes: Words, sizes: Floats, table: RoutingTable) -> tuple[In
     return split_sides, larger >= COPY_MARGIN * smaller
 
 
-def _fragments(hashes: Words, table: RoutingTable, instances: int) -> tuple[Ints, Ints, Floats]:
+def _fragments(hashes: Words, table: RoutingTable, base: Base) -> tuple[Ints, Ints, Floats]:
     keys, homes, shares = list[int](), list[int](), list[float]()
     listed = np.isin(hashes, np.array(sorted(table.placements), np.uint64))
     for column in np.flatnonzero(listed):
@@ -230,9 +241,7 @@ def _fragments(hashes: Words, table: RoutingTable, instances: int) -> tuple[Ints
         shares += held.values()
     plain = np.flatnonzero(~listed)
     all_keys = np.concatenate([np.array(keys, np.int64), plain])
-    all_homes = np.concatenate(
-        [np.array(homes, np.int64), (hashes[plain] % np.uint64(instances)).astype(np.int64)]
-    )
+    all_homes = np.concatenate([np.array(homes, np.int64), base.homes(hashes[plain])])
     all_shares = np.concatenate([np.array(shares), np.ones(len(plain))])
     return all_keys, all_homes, all_shares
 
@@ -247,7 +256,7 @@ def build_table(
     placements = dict(table.placements)
     for key, shares in changed.items():
         hash_ = int(loads.hashes[key])
-        old = table.place(hash_, loads.n_instances)
+        old = table.placements.get(hash_) or Placement.whole(int(loads.homes[key]))
         if len(shares) == 1:
             (home,) = shares
             if home == loads.homes[key]:

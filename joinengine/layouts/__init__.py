@@ -3,31 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
+from joinengine.layouts.biclique import Bi, BiK
+from joinengine.layouts.choices import DChoices, Pkg, Shuffle, WChoices
 from joinengine.layouts.key_based import Hash, Mnrt, Qmmp
+from joinengine.layouts.matrix import Dynamic
+from joinengine.layouts.whole_keys import (
+    DlbHeavy,
+    DlbLight,
+    Llfd,
+    Lptf,
+    MinMig,
+    MinTable,
+    Mixed,
+    MixedBf,
+    Readj,
+)
 from joinengine.model.errors import InvalidRequest
 
 #: To add a layout: a module, and a line here.
 LAYOUTS: Mapping[str, type[LayoutChoice]] = {
-    "hash": Hash,
-    "qmmp": Qmmp,
-    "mnrt": Mnrt,
+    choice.name: choice
+    for choice in (
+        Hash,
+        Readj,
+        Llfd,
+        MinTable,
+        MinMig,
+        Mixed,
+        MixedBf,
+        DlbLight,
+        DlbHeavy,
+        Lptf,
+        Qmmp,
+        Mnrt,
+        Pkg,
+        DChoices,
+        WChoices,
+        Dynamic,
+        Bi,
+        BiK,
+        Shuffle,
+    )
 }
 
-__all__ = ["LAYOUTS", "Hash", "Layout", "LayoutChoice", "Mnrt", "Plan", "Qmmp", "Router", "choose"]
+__all__ = [
+    "LAYOUTS",
+    "Bi",
+    "BiK",
+    "Chosen",
+    "DChoices",
+    "DlbHeavy",
+    "DlbLight",
+    "Dynamic",
+    "Hash",
+    "Layout",
+    "LayoutChoice",
+    "Llfd",
+    "Lptf",
+    "MinMig",
+    "MinTable",
+    "Mixed",
+    "MixedBf",
+    "Mnrt",
+    "Pkg",
+    "Plan",
+    "Qmmp",
+    "Readj",
+    "Router",
+    "Shuffle",
+    "WChoices",
+    "choose",
+]
 
 
 def choose(layout: str | LayoutChoice) -> LayoutChoice:
-    """A layout by its name or as it is.
+    """A layout by its name or as it is; a number in a name is its parameter.
 
     Raises InvalidRequest for an unknown name.
 
-    >>> choose("mnrt")
-    Mnrt(imbalance=0.05, intervals=4)
+    >>> choose("bi-6")
+    BiK(subgroup_count=6, tolerance=1.25)
     """
     if not isinstance(layout, str):
         return layout
+    family, _, number = layout.rpartition("-")
+    if family == "bi" and number.isdigit():
+        return BiK(subgroup_count=int(number))
     if layout not in LAYOUTS:
         raise InvalidRequest(f"layout {layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
     return LAYOUTS[layout]()
+
+
+class Chosen(NamedTuple):
+    """A layout, who made it, and for how many instances; it may use fewer."""
+
+    choice: LayoutChoice
+    layout: Layout
+    wanted: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, as the manifest keeps it."""
+        settings = {f.name: getattr(self.choice, f.name) for f in fields(self.choice)}  # type: ignore[arg-type]
+        return {
+            "name": self.choice.name,
+            "settings": settings,
+            "wanted": self.wanted,
+            "state": self.layout.to_json(),
+        }
+
+    def starts_like(self, other: Chosen) -> bool:
+        """Whether both began in the same way, whatever their planners do."""
+        return (self.choice.name, self.wanted) == (other.choice.name, other.wanted) and (
+            self.choice.start(self.wanted).to_json() == other.choice.start(self.wanted).to_json()
+        )
+
+    @classmethod
+    def from_json(cls, account: Mapping[str, Any]) -> Chosen:
+        """The inverse of `to_json`."""
+        choice = LAYOUTS[account["name"]](**account["settings"])
+        return cls(choice, choice.restore(dict(account["state"])), account["wanted"])

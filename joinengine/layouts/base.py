@@ -10,16 +10,16 @@ is stored and the later one probes, whatever the layout did between them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words
-from joinengine.model.conditions import Condition
+from joinengine.model.conditions import Condition, Equi
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
+from joinengine.model.keys import Placement, Side
 from joinengine.routing.moves import Moves
-from joinengine.routing.routes import MAX_INSTANCES, Deliveries
+from joinengine.routing.routes import MAX_INSTANCES, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
 
 
@@ -37,6 +37,13 @@ class Router(Protocol):
     def route(self, side: Side, words: Words) -> Deliveries:
         """(n,) words of one side -> deliveries; a function of its arguments alone."""
 
+    def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
+        """(n,) words of tuples that `holders` (n,) store -> where this layout wants them stored.
+
+        Whoever probes for a tuple reaches one of its homes. A layout that stores each tuple once,
+        at any of several instances, leaves it where it is if it can.
+        """
+
 
 class Layout(Protocol):
     """The state of a layout at one batch."""
@@ -52,17 +59,25 @@ class Layout(Protocol):
     def router(self) -> Router:
         """What tasks need to route."""
 
+    def place(self, hash_: int) -> Placement | None:
+        """Where the tuples of one key hash live; None where that is not a matter of keys."""
+
     def to_json(self) -> dict[str, Any]:
         """The state as plain values; `LayoutChoice.restore` reads it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A re-layout: the layout of the next batch, and the state that must move before it."""
+    """The layout of the next batch, and what must happen to the state before it.
+
+    `moves` where a few keys move; `rehome` where every tuple is looked at. `is_replan` False: the
+    layout has learnt something, and nothing moves.
+    """
 
     layout: Layout
-    moves: Moves
-    skew_before: float
+    moves: Moves = field(default_factory=Moves)
+    rehome: bool = False
+    is_replan: bool = True
 
 
 class LayoutChoice(Protocol):
@@ -71,6 +86,11 @@ class LayoutChoice(Protocol):
     name: ClassVar[str]
     source: ClassVar[str]
     summary: ClassVar[str]
+
+    @property
+    def label(self) -> str:
+        """The name, with a number where that is a parameter."""
+        return self.name
 
     @property
     def counts_keys(self) -> bool:
@@ -88,9 +108,27 @@ class LayoutChoice(Protocol):
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """What to change after an interval; `history` ends with it. None: nothing."""
 
+    def resize(self, layout: Layout, instances: int) -> Layout:
+        """The same layout on so many instances, by the layout's own rule."""
+
+    def grow(self, layout: Layout, held: Sequence[int]) -> Layout:
+        """The layout with the fewest instances more that its rule allows.
+
+        `held` (N,): how much each instance holds; there is to be room where that is most.
+        """
+
     @property
     def history_intervals(self) -> int:
         """How many intervals `plan` wants to see."""
+
+
+def check_serves(name: str, condition: Condition, how: str) -> None:
+    """Raise InvalidRequest, naming the layout, for a join that no layout serves yet."""
+    if not isinstance(condition, Equi):
+        kind = type(condition).__name__.lower()
+        raise InvalidRequest(f"layout {name} serves equi joins, not {kind} joins yet")
+    if how != "inner":
+        raise InvalidRequest(f"layout {name} serves inner joins, not {how!r} yet")
 
 
 def check_instances(name: str, instances: int, least: int = 1) -> None:

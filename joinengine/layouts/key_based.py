@@ -1,72 +1,117 @@
 """Key-based layouts: a base function, overridden key by key in a routing table.
 
-`hash` never changes its table. `qmmp` and `mnrt` re-plan it when an instance's load passes the
-tolerance; they differ in their planner alone.
+`hash` never changes its table. The others re-plan it when the loads are out of tolerance; they
+differ in their planner, and in how they judge loads.
 
 Source: Fang et al., JOS 2017 (qmmp, mnrt); key grouping everywhere (hash).
-Ours: a re-plan is due only where the overload exceeds the tolerance by more than counting noise.
+Ours: a re-plan is due only where loads are out of tolerance by more than counting noise, and taken
+only where it pays, so that a balanced stream does not flap.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+import numpy as np
 
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
-from joinengine.balancing.statistics import Interval, Loads, build_table, gather_loads, skew
-from joinengine.layouts.base import Layout, Plan, check_instances
-from joinengine.model.conditions import Condition, Equi
+from joinengine.balancing.statistics import (
+    Floats,
+    Interval,
+    Loads,
+    build_table,
+    gather_loads,
+)
+from joinengine.layouts.base import Layout, LayoutChoice, Plan, check_instances, check_serves
+from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Placement
 from joinengine.routing import table as routing_table
+from joinengine.routing.base import BASES, Base
 from joinengine.routing.moves import plan_moves
 from joinengine.routing.table import Router, RoutingTable
 
 #: An instance that received n tuples by chance alone may well have received n + 3 sqrt(n).
 NOISE_SIGMAS = 3.0
 
-Planner = Callable[[Loads, float], dict[int, dict[int, float]]]
+#: Key number -> instance -> share, for the keys that a plan places anew.
+Changes = dict[int, dict[int, float]]
 
 
 @dataclass(frozen=True)
 class KeyBased:
-    """The layout state: how many instances, and the keys that are not at their base home."""
+    """The layout state: the base function, and the keys that are not at their base home."""
 
-    instances: int
-    table: RoutingTable
+    base: Base
+    table: RoutingTable = field(default_factory=RoutingTable)
+
+    @property
+    def instances(self) -> int:
+        """How many instances there are."""
+        return self.base.instances
 
     def router(self) -> Router:
         """The table as arrays."""
-        return self.table.router(self.instances)
+        return self.table.router(self.base)
+
+    def place(self, hash_: int) -> Placement | None:
+        """Where the tuples of one key hash live."""
+        return self.table.place(hash_, self.base)
 
     def to_json(self) -> dict[str, Any]:
         """The state as plain values."""
-        return {"instances": self.instances, "table": routing_table.to_json(self.table)}
+        name = next(name for name, base in BASES.items() if isinstance(self.base, base))
+        return {
+            "base": name,
+            "instances": self.instances,
+            "table": routing_table.to_json(self.table),
+        }
 
 
-class _KeyBasedChoice:
-    """What all key-based layouts have in common."""
+@dataclass(frozen=True)
+class _KeyBasedChoice(LayoutChoice):
+    """What all key-based layouts have in common; `base`: `modulo` or `ring`."""
 
-    name: ClassVar[str]
+    base: str = "modulo"
+
+    def __post_init__(self) -> None:
+        if self.base not in BASES:
+            raise InvalidRequest(
+                f"{self.name}: base {self.base!r} is unknown; choose one of {', '.join(BASES)}"
+            )
 
     def check(self, condition: Condition, how: str, instances: int) -> None:
         """Equi-joins, inner."""
         check_instances(self.name, instances)
-        if not isinstance(condition, Equi):
-            kind = type(condition).__name__.lower()
-            raise InvalidRequest(f"layout {self.name} serves equi joins, not {kind} joins yet")
-        if how != "inner":
-            raise InvalidRequest(f"layout {self.name} serves inner joins, not {how!r} yet")
+        check_serves(self.name, condition, how)
 
     def start(self, instances: int) -> KeyBased:
         """All keys at their base homes."""
-        return KeyBased(instances, RoutingTable())
+        return KeyBased(BASES[self.base](instances))
 
     def restore(self, state: dict[str, Any]) -> KeyBased:
         """The layout that `KeyBased.to_json` wrote."""
-        return KeyBased(int(state["instances"]), routing_table.from_json(state["table"]))
+        base = BASES[state["base"]](int(state["instances"]))
+        return KeyBased(base, routing_table.from_json(state["table"]))
+
+    def resize(self, layout: Layout, instances: int) -> KeyBased:
+        """Keys of the table stay, unless one of their homes goes; the others follow the base."""
+        assert isinstance(layout, KeyBased)
+        stay = {
+            hash_: placement
+            for hash_, placement in layout.table.placements.items()
+            if max(placement.homes) < instances
+        }
+        return KeyBased(BASES[self.base](instances), RoutingTable(stay))
+
+    def grow(self, layout: Layout, held: Sequence[int]) -> KeyBased:
+        """One instance more."""
+        return self.resize(layout, layout.instances + 1)
 
 
 @dataclass(frozen=True)
@@ -93,22 +138,16 @@ class Hash(_KeyBasedChoice):
 
 
 @dataclass(frozen=True)
-class _Planned(_KeyBasedChoice):
-    """A key-based layout whose planner runs when load skew passes 1 + `imbalance`.
+class Planned(_KeyBasedChoice):
+    """A key-based layout with a planner.
 
     `intervals`: over how many of the last intervals the load is taken.
     """
 
-    imbalance: float = 0.05
     intervals: int = 4
 
-    planner: ClassVar[Planner]
-
     def __post_init__(self) -> None:
-        if not self.imbalance >= 0:
-            raise InvalidRequest(
-                f"{self.name}: imbalance {self.imbalance} must be 0 or more (0.05: 5 % above mean)"
-            )
+        super().__post_init__()
         if self.intervals < 1:
             raise InvalidRequest(f"{self.name}: intervals {self.intervals} must be at least 1")
 
@@ -122,37 +161,88 @@ class _Planned(_KeyBasedChoice):
         """As many as the load is taken over."""
         return self.intervals
 
+    @abstractmethod
+    def changes(self, loads: Loads) -> Changes:
+        """The planner."""
+
+    @abstractmethod
+    def is_due(self, level: Floats) -> bool:
+        """Whether loads (N,) are out of tolerance by more than noise."""
+
+    @abstractmethod
+    def pays(self, before: Floats, after: Floats) -> bool:
+        """Whether a plan that turns loads (N,) `before` into `after` is worth its moves."""
+
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
-        """A new table and its moves, where an instance's load is above tolerance and noise."""
+        """A new table and its moves, where one is due and pays."""
         assert isinstance(layout, KeyBased)
-        loads = gather_loads(history, layout.table, layout.instances)
+        loads = gather_loads(history, layout.table, layout.base)
         level = loads.per_instance()
-        limit = (1 + self.imbalance) * level.mean()
-        if level.max() <= limit + NOISE_SIGMAS * math.sqrt(limit):
+        if not self.is_due(level):
             return None
-        changed = type(self).planner(loads, self.imbalance)
-        new = build_table(layout.table, loads, changed)
-        if new.placements == layout.table.placements:
+        new = build_table(layout.table, loads, self.changes(loads))
+        after = gather_loads(history, new, layout.base).per_instance()
+        if new.placements == layout.table.placements or not self.pays(level, after):
             return None
-        moves = plan_moves(layout.table, new, layout.instances)
-        return Plan(KeyBased(layout.instances, new), moves, skew(level))
+        return Plan(KeyBased(layout.base, new), plan_moves(layout.table, new, layout.base))
 
 
 @dataclass(frozen=True)
-class Qmmp(_Planned):
+class WithinLimit(Planned):
+    """Loads are judged by what stands above UL = (1 + `imbalance`) * mean.
+
+    A plan pays where it takes `min_gain` means of that away, and more than counting noise.
+    """
+
+    imbalance: float = 0.05
+    min_gain: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.imbalance >= 0:
+            raise InvalidRequest(
+                f"{self.name}: imbalance {self.imbalance} must be 0 or more (0.05: 5 % above mean)"
+            )
+        if not self.min_gain >= 0:
+            raise InvalidRequest(f"{self.name}: min_gain {self.min_gain} must be 0 or more")
+
+    def is_due(self, level: Floats) -> bool:
+        """Whether the greatest load is above UL by more than noise."""
+        limit = self._limit(level)
+        return bool(level.max() > limit + NOISE_SIGMAS * math.sqrt(limit))
+
+    def pays(self, before: Floats, after: Floats) -> bool:
+        """Whether enough of the overload goes."""
+        limit = self._limit(before)
+        gain = np.maximum(before - limit, 0).sum() - np.maximum(after - limit, 0).sum()
+        noise = NOISE_SIGMAS * math.sqrt(limit)
+        return bool(gain >= max(self.min_gain * before.mean(), noise))
+
+    def _limit(self, level: Floats) -> float:
+        return (1 + self.imbalance) * float(level.mean())
+
+
+@dataclass(frozen=True)
+class Qmmp(WithinLimit):
     """Quickly made plans: cut keys wherever the target load falls."""
 
     name: ClassVar[str] = "qmmp"
     source: ClassVar[str] = "Fang et al., JOS 2017, algorithm 3"
     summary: ClassVar[str] = "splits keys freely; plans fastest"
-    planner: ClassVar[Planner] = staticmethod(plan_qmmp)
+
+    def changes(self, loads: Loads) -> Changes:
+        """Algorithm 3."""
+        return plan_qmmp(loads, self.imbalance)
 
 
 @dataclass(frozen=True)
-class Mnrt(_Planned):
+class Mnrt(WithinLimit):
     """Split on demand, merge back, move little, keep the table small."""
 
     name: ClassVar[str] = "mnrt"
     source: ClassVar[str] = "Fang et al., JOS 2017, algorithm 4"
     summary: ClassVar[str] = "splits keys on demand and merges them back"
-    planner: ClassVar[Planner] = staticmethod(plan_mnrt)
+
+    def changes(self, loads: Loads) -> Changes:
+        """Algorithm 4."""
+        return plan_mnrt(loads, self.imbalance)

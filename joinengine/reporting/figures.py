@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 _COLOURS = ("#1f6fb4", "#d1632c", "#3a9455", "#8757a6", "#b03a54", "#7a6a2f")
 _GREY = "#555555"
+_STYLES = ("-", "--", ":", "-.")
 
 
 def draw_loads(reports: Sequence[dict[str, Any]], path: Path) -> None:
@@ -66,6 +67,31 @@ def draw_comparison(reports: Sequence[dict[str, Any]], path: Path) -> None:
         _plain(axis)
     rate.legend(frameon=False)
     figure.suptitle(f"{reports[0]['query']}, {reports[0]['instances']} instances")
+    _save(figure, path)
+
+
+def draw_simulation(reports: Sequence[dict[str, Any]], path: Path) -> None:
+    """Imbalance over time; planners by interval on the left, choices by message on the right."""
+    figure, (planned, chosen) = plt.subplots(1, 2, figsize=(11.4, 4.2))
+    for number, (report, colour) in enumerate(zip(reports, _cycle(len(reports)), strict=True)):
+        style = {"color": colour, "label": report["planner"], "linestyle": _STYLES[number // 6 % 4]}
+        if "intervals" in report:
+            planned.plot([row["imbalance_after"] for row in report["intervals"]], **style)
+        else:
+            times = np.array(report["time"])
+            chosen.plot(times, np.maximum(np.array(report["imbalance"]), 0.1) / times, **style)
+    planned.set_xlabel("interval")
+    planned.set_ylabel("imbalance after the plan (greatest / mean - 1)")
+    planned.set_ylim(bottom=0)
+    chosen.set_xlabel("messages t")
+    chosen.set_ylabel("I(t) / t")
+    chosen.set_yscale("log")
+    for axis in (planned, chosen):
+        _plain(axis)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(frameon=False, fontsize=8)
+        else:
+            axis.set_visible(False)
     _save(figure, path)
 
 

@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from joinengine.kernels.hashing import hash_columns, key_hash, make_words
 from joinengine.kernels.probing import Needles, find
-from joinengine.layouts import LAYOUTS
+from joinengine.layouts import Chosen
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.keys import U_ONE, Side
+from joinengine.routing import table as routing_table
 from joinengine.state import manifest as manifests
 from joinengine.state.manifest import JoinState, Manifest
 from joinengine.state.run import RunStore
@@ -57,15 +58,17 @@ def inspect_key(location: Path, text: str, join: int | None) -> dict[str, Any]:
         )
     state, described = manifest.joins[number], about["query"]["joins"][number]
     hash_ = _hash_of(text, described)
-    layout = LAYOUTS[described["layout"]]().restore(dict(state.layout))
-    placement = layout.table.place(hash_, layout.instances)
+    placement = Chosen.from_json(state.layout).layout.place(hash_)
     return {
         "join": number,
         "key": text,
         "key_hash": hash_,
-        "mode": placement.mode.value,
-        "split_side": placement.split_side.name.lower(),
-        "homes": [[f.instance, f.u_lower / U_ONE, f.u_upper / U_ONE] for f in placement.fragments],
+        "mode": placement.mode.value if placement else "any",
+        "split_side": placement.split_side.name.lower() if placement else "none",
+        "homes": [
+            [f.instance, f.u_lower / U_ONE, f.u_upper / U_ONE]
+            for f in (placement.fragments if placement else ())
+        ],
         "rows": _rows_held(Checkpoint(location / "joinengine"), state, hash_),
     }
 
@@ -88,7 +91,8 @@ def state_lines(report: dict[str, Any]) -> list[str]:
         )
     if "key" in report:
         key = report["key"]
-        homes = ", ".join(f"{i} [{low:.4f}, {high:.4f})" for i, low, high in key["homes"])
+        shares = [f"{i} [{low:.4f}, {high:.4f})" for i, low, high in key["homes"]]
+        homes = ", ".join(shares) or "instances that its layout does not choose by key"
         lines.append(f"key {key['key']} of join {key['join']}: {key['mode']} at {homes}")
         for side in ("left", "right"):
             held = ", ".join(f"{n} at {i}" for i, n in sorted(key["rows"][side].items()))
@@ -105,14 +109,14 @@ def _open(location: Path) -> tuple[dict[str, Any], Manifest]:
 
 
 def _join(number: int, state: JoinState, described: dict[str, Any]) -> dict[str, Any]:
-    layout = LAYOUTS[described["layout"]]().restore(dict(state.layout))
+    choice, layout, _ = Chosen.from_json(state.layout)
     held = Counter[int]()
     for run in state.runs.values():
         held[run.instance] += run.live
     return {
         "join": number,
         "on": described["on"],
-        "layout": described["layout"],
+        "layout": choice.label,
         "version": state.version,
         "instances": layout.instances,
         "runs": len(state.runs),
@@ -122,7 +126,7 @@ def _join(number: int, state: JoinState, described: dict[str, Any]) -> dict[str,
         "rows_per_instance": [held[i] for i in range(layout.instances)],
         "routing_entries": len(layout.table.placements),
         "split_keys": layout.table.split_keys,
-        "routing_table": state.layout.get("table", []),
+        "routing_table": routing_table.to_json(layout.table),
         "watermark": None if np.isinf(state.watermark) else state.watermark,
     }
 

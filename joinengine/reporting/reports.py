@@ -140,14 +140,14 @@ def _join_figures(batches: Sequence[JoinRecord]) -> dict[str, Any]:
     working = [b for b in batches if sum(b.received)]
     half = working[len(working) // 2 :]
     received, busy, held = (
-        [np.array([getattr(b, name) for b in part], float) for part in (working, half)]
+        [_per_batch(part, name) for part in (working, half)]
         for name in ("received", "busy_s", "held")
     )
     return {
         "received_per_instance": [int(n) for n in _total(received[0])],
         "stored_per_instance": list(working[-1].held) if working else [],
         "busy_s_per_instance": [round(float(s), 6) for s in _total(busy[0])],
-        "instances_used": batches[0].instances if batches else 0,
+        "instances_used": working[-1].instances if working else 0,
         "load_skew": {
             name: {"run": skew(_total(whole)), "last_half": skew(_total(last))}
             for name, (whole, last) in (("received", received), ("stored", held), ("busy", busy))
@@ -159,8 +159,16 @@ def _join_figures(batches: Sequence[JoinRecord]) -> dict[str, Any]:
         "late_rows": sum(b.late_rows for b in batches),
         "null_rows": sum(b.null_rows for b in batches),
         "expired_rows": sum(b.expired_rows for b in batches),
-        "received_by_batch": [list(b.received) for b in batches],
+        "received_by_batch": _per_batch(batches, "received").astype(int).tolist(),
     }
+
+
+def _per_batch(batches: Sequence[JoinRecord], name: str) -> NDArray[np.float64]:
+    """(batches, N) figures per instance; an instance that was not there had none."""
+    found = np.zeros((len(batches), max((b.instances for b in batches), default=0)))
+    for row, batch in zip(found, batches, strict=True):
+        row[: batch.instances] = getattr(batch, name)
+    return found
 
 
 def _total(per_batch: NDArray[np.float64]) -> NDArray[np.float64]:

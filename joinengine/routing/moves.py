@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
+from joinengine.routing.base import Base
 from joinengine.routing.table import RoutingTable, strips
 
 
@@ -50,11 +51,11 @@ class Moves:
         return bool(self.pulls or self.drops)
 
 
-def plan_moves(old: RoutingTable, new: RoutingTable, instances: int) -> Moves:
+def plan_moves(old: RoutingTable, new: RoutingTable, base: Base) -> Moves:
     """The moves from `old` to `new` over the same base function."""
     pulls, drops = list[Pull](), list[Drop]()
     for hash_ in sorted(old.placements.keys() | new.placements.keys()):
-        before, after = old.place(hash_, instances), new.place(hash_, instances)
+        before, after = old.place(hash_, base), new.place(hash_, base)
         if before == after:
             continue
         first = hash_ << U_BITS

@@ -1,4 +1,4 @@
-"""Deliveries: the common currency of all layouts, and the base functions under a routing table."""
+"""Deliveries: the common currency of all layouts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from joinengine.kernels.hashing import Words, key_hash
 
 Instances = NDArray[np.uint16]
 Flags = NDArray[np.uint8]
@@ -29,10 +27,8 @@ class Deliveries(NamedTuple):
     flags: Flags
 
 
-def base_home(words: Words, instances: int) -> Instances:
-    """(n,) words -> (n,) base homes: key hash modulo the number of instances.
-
-    The papers take the key itself modulo N; a mixed hash keeps patterns in the key numbers from
-    becoming load.
-    """
-    return (key_hash(words) % np.uint64(instances)).astype(np.uint16)
+def storing(deliveries: Deliveries) -> Deliveries:
+    """Only where tuples are stored."""
+    kept = (deliveries.flags & STORE) > 0
+    rows, instances, flags = deliveries
+    return Deliveries(rows[kept], instances[kept], flags[kept])

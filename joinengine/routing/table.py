@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import Words, key_hash
 from joinengine.kernels.probing import expand_ranges
 from joinengine.model.keys import HASH_BITS, U_BITS, U_ONE, Fragment, Mode, Placement, Side
-from joinengine.routing.routes import BOTH, PROBE, Deliveries, base_home
+from joinengine.routing.base import Base
+from joinengine.routing.routes import BOTH, PROBE, Deliveries, Instances, storing
 
 _FILTER_BITS = 16
 _FILTER_SHIFT = np.uint64(64 - _FILTER_BITS)
@@ -75,14 +76,23 @@ class _Strips(NamedTuple):
 class Router:
     """What a task needs to route: the table as arrays. Small, picklable, and not to be changed."""
 
-    instances: int
+    base: Base
     listed: Words
     maybe: NDArray[np.bool_]
     sides: tuple[_Strips, _Strips]
 
+    @property
+    def instances(self) -> int:
+        """How many instances there are."""
+        return self.base.instances
+
+    def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
+        """Where tuples are stored; who has them says nothing here."""
+        return storing(self.route(side, words))
+
     def route(self, side: Side, words: Words) -> Deliveries:
         """(n,) words of one side -> at least n deliveries, those of one row side by side."""
-        homes = base_home(words, self.instances)
+        homes = self.base.homes(key_hash(words))
         everyone = np.arange(len(words))
         flags = np.full(len(words), BOTH)
         if not len(self.listed):
@@ -109,22 +119,23 @@ class RoutingTable:
 
     placements: Mapping[int, Placement] = field(default_factory=dict)
 
-    def place(self, hash_: int, instances: int) -> Placement:
+    def place(self, hash_: int, base: Base) -> Placement:
         """Where the keys of one hash live."""
-        return self.placements.get(hash_) or Placement.whole(hash_ % instances)
+        found = self.placements.get(hash_)
+        return found or Placement.whole(int(base.homes(np.array([hash_], np.uint64))[0]))
 
     @property
     def split_keys(self) -> int:
         """Keys with more than one home."""
         return sum(len(p.homes) > 1 for p in self.placements.values())
 
-    def router(self, instances: int) -> Router:
+    def router(self, base: Base) -> Router:
         """The table as the tasks use it."""
         maybe = np.zeros(1 << _FILTER_BITS, bool)
         maybe[[hash_ >> (HASH_BITS - _FILTER_BITS) for hash_ in self.placements]] = True
         listed = np.array(sorted(self.placements), np.uint64)
         left, right = (_compile(self.placements, side) for side in Side)
-        return Router(instances, listed, maybe, (left, right))
+        return Router(base, listed, maybe, (left, right))
 
 
 def _compile(placements: Mapping[int, Placement], side: Side) -> _Strips:

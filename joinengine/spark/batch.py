@@ -15,13 +15,15 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from joinengine.balancing.statistics import Interval
-from joinengine.layouts.base import Layout, LayoutChoice
+from joinengine.layouts import Chosen
+from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
 from joinengine.model.query import FromJoin, FromSource, JoinSpec, QuerySpec
@@ -30,6 +32,8 @@ from joinengine.reporting.records import BatchRecord, JoinRecord
 from joinengine.spark import bookkeeping
 from joinengine.spark.jobs import Jobs
 from joinengine.spark.join import JoinTask
+from joinengine.spark.planning import PlannedJoin, Relayout
+from joinengine.spark.rehoming import Rehoming
 from joinengine.spark.results import Target, ToJoin
 from joinengine.spark.route import RoutePlan, seed
 from joinengine.spark.sink import Sink
@@ -38,7 +42,6 @@ from joinengine.state import manifest as manifests
 from joinengine.state.manifest import JoinState, Manifest
 from joinengine.state.storage import (
     Checkpoint,
-    StoredFile,
     collect_garbage,
     read_sealed,
     write_sealed,
@@ -55,16 +58,10 @@ class Settings:
     memory_per_task: int = MEMORY_PER_TASK
     fsync: bool = False
     checksum: bool = False
-
-
-@dataclass
-class _Join:
-    """One join as the driver holds it between batches."""
-
-    spec: JoinSpec
-    choice: LayoutChoice
-    layout: Layout
-    history: list[Interval] = field(default_factory=list)
+    #: tuples that an instance may hold before its layout grows; None: never
+    capacity: int | None = None
+    #: batch -> what is to change before it
+    schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
 
 
 @dataclass
@@ -90,7 +87,7 @@ class BatchRunner:
     ) -> None:
         self._jobs = jobs
         self.query = query
-        self.choices = list(choices)
+        self._wishes: SimpleQueue[Relayout] = SimpleQueue()
         self._checkpoint = checkpoint
         self._sink = sink
         self._settings = settings
@@ -100,16 +97,34 @@ class BatchRunner:
             raise CheckpointMismatch(
                 f"{checkpoint.root} holds the state of query {found.query}, not {query_id}"
             )
-        self._joins = [
-            _Join(spec, choice, choice.start(spec.instances))
-            for spec, choice in zip(query.joins, choices, strict=True)
-        ]
+        asked = list(zip(query.joins, choices, strict=True))
         if found is None:
-            states = tuple(JoinState(join.layout.to_json()) for join in self._joins)
-            found = Manifest(query_id, -1, states)
-        else:
-            self._restore(found)
-        self.manifest = found
+            chosen = [Chosen(c, c.start(spec.instances), spec.instances) for spec, c in asked]
+            states = [JoinState(one.to_json(), requested=one.to_json()) for one in chosen]
+            found = Manifest(query_id, -1, tuple(states))
+        self._joins = [
+            PlannedJoin(spec, Chosen.from_json(state.layout))
+            for spec, state in zip(query.joins, found.joins, strict=True)
+        ]
+        self._read_history(found)
+        states = [
+            join.as_asked(state, choice)
+            for join, state, (_, choice) in zip(self._joins, found.joins, asked, strict=True)
+        ]
+        self.manifest = replace(found, joins=tuple(states))
+        for wishes in self._settings.schedule.values():
+            for wish in wishes:
+                self._check(wish)
+
+    @property
+    def choices(self) -> list[LayoutChoice]:
+        """The layouts of the joins as they are now."""
+        return [join.choice for join in self._joins]
+
+    def relayout(self, wish: Relayout) -> None:
+        """Change all joins after the running batch. Raises InvalidRequest where one cannot."""
+        self._check(wish)
+        self._wishes.put(wish)
 
     def observe(self, observer: Callable[[BatchRecord], None]) -> None:
         """Call `observer` with the record of each batch that is computed."""
@@ -142,7 +157,7 @@ class BatchRunner:
             with record.timed("join_s"):
                 states, reports, arriving = self._join_all(batch, exchange, routed, record)
             with record.timed("plan_s"):
-                states = self._plan(states, reports, record)
+                states = self._plan(states, reports, arriving.inputs, record)
                 progress = bookkeeping.progress_of(routed)
                 states = bookkeeping.next_watermarks(
                     self.query, last, states, arriving.inputs, progress, time.time()
@@ -196,24 +211,28 @@ class BatchRunner:
             table = join.layout.table
             record.joins.append(
                 JoinRecord(
-                    instances=join.spec.instances,
+                    instances=join.layout.instances,
                     expired_rows=expired,
                     routing_entries=len(table.placements),
                     split_keys=table.split_keys,
-                    moved_from_rows=state.state_rows if state.moves else 0,
+                    moved_from_rows=0 if state.before is None else state.state_rows,
                 )
             )
         return states, all_reports, arriving
 
     def _join_tasks(
-        self, join: _Join, state: JoinState, batch: int, exchange: Path, arriving: _Arriving
+        self, join: PlannedJoin, state: JoinState, batch: int, exchange: Path, arriving: _Arriving
     ) -> list[JoinTask]:
         """The tasks of one join, none where nothing arrives and nothing moves."""
         index = join.spec.index
         left, right = (tuple(arriving.blocks.get((index, side), ())) for side in Side)
-        if not (left or right or state.moves):
+        if not (left or right or state.before is not None):
             return []
         spines = bookkeeping.by_place(state)
+        rehoming = None
+        if state.before is not None and state.rehomes:
+            before = Chosen.from_json(state.before).layout
+            rehoming = Rehoming(before.router(), join.layout.router())
         last = index == len(self._joins) - 1
         return [
             JoinTask(
@@ -222,9 +241,14 @@ class BatchRunner:
                 spec=join.spec,
                 hosted=hosted,
                 blocks=(left, right),
-                runs={place: runs for place, runs in spines.items() if place[0] in needed},
+                runs={
+                    place: runs
+                    for place, runs in spines.items()
+                    if rehoming is not None or place[0] in needed
+                },
                 files=state.files,
                 moves=state.moves,
+                rehoming=rehoming,
                 version=state.version,
                 watermark=state.watermark,
                 listed=join.layout.router().listed if join.choice.counts_keys else None,
@@ -236,12 +260,12 @@ class BatchRunner:
                 fsync=self._settings.fsync,
             )
             for number, hosted in enumerate(
-                bookkeeping.hosts(join.spec.instances, self._jobs.parallelism)
+                bookkeeping.hosts(join.layout.instances, self._jobs.parallelism)
             )
             for needed in [_needed(hosted, state)]
         ]
 
-    def _target(self, join: _Join, batch: int, task: int, exchange: Path) -> Target:
+    def _target(self, join: PlannedJoin, batch: int, task: int, exchange: Path) -> Target:
         later = self.query.roles_of(FromJoin(join.spec.index))
         if not later:
             return self._sink.target()
@@ -250,35 +274,50 @@ class BatchRunner:
         return ToJoin(role, str(exchange), seed(batch, task))
 
     def _plan(
-        self, states: list[JoinState], reports: list[list[JoinReport]], record: BatchRecord
+        self,
+        states: list[JoinState],
+        reports: list[list[JoinReport]],
+        inputs: list[InputReport],
+        record: BatchRecord,
     ) -> list[JoinState]:
+        wishes = list(self._settings.schedule.get(record.batch + 1, ()))
+        while not self._wishes.empty():
+            wishes.append(self._wishes.get())
         planned = list[JoinState]()
-        for join, state, ours in zip(self._joins, states, reports, strict=True):
-            if not (ours and join.choice.counts_keys):
-                planned.append(state)
-                continue
-            interval = bookkeeping.interval_of(ours, join.spec.instances, join.layout)
-            join.history = [*join.history, interval][-join.choice.history_intervals :]
-            kept = replace(state, history=self._keep_history(join, state, record.batch))
-            plan = join.choice.plan(join.layout, join.history)
-            if plan is not None:
-                join.layout = plan.layout
-                kept = replace(kept, layout=plan.layout.to_json(), moves=plan.moves)
-                record.joins[join.spec.index].replanned = True
-            planned.append(kept)
+        for join, after, ours in zip(self._joins, states, reports, strict=True):
+            state = self._observed(join, after, ours, inputs, record.batch)
+            state, replanned = join.next_state(state, wishes, self._settings.capacity, bool(ours))
+            record.joins[join.spec.index].replanned = replanned
+            planned.append(state)
         return planned
 
-    def _keep_history(self, join: _Join, state: JoinState, batch: int) -> tuple[StoredFile, ...]:
-        name = f"counts-{batch:08d}-{join.spec.index}-{uuid.uuid4().hex[:12]}.npz"
-        path = self._checkpoint.runs / name
-        stored = write_sealed(path, join.history[-1].to_bytes(), fsync=self._settings.fsync)
-        return (*state.history, stored)[-len(join.history) :]
+    def _observed(
+        self,
+        join: PlannedJoin,
+        state: JoinState,
+        reports: list[JoinReport],
+        inputs: list[InputReport],
+        batch: int,
+    ) -> JoinState:
+        """The state with the counts of this batch, where the planner wants them."""
+        if not (reports and join.choice.history_intervals):
+            return state
+        index = join.spec.index
+        tasks = sum((report.join, report.side) == (index, Side.LEFT) for report in inputs)
+        join.see(bookkeeping.interval_of(reports, state, join.layout, tasks))
+        name = f"counts-{batch:08d}-{index}-{uuid.uuid4().hex[:12]}.npz"
+        content = join.history[-1].to_bytes()
+        stored = write_sealed(self._checkpoint.runs / name, content, fsync=self._settings.fsync)
+        return replace(state, history=(*state.history, stored)[-len(join.history) :])
 
     # Around them
 
-    def _restore(self, found: Manifest) -> None:
+    def _check(self, wish: Relayout) -> None:
+        for join in self._joins:
+            join.check(wish)
+
+    def _read_history(self, found: Manifest) -> None:
         for join, state in zip(self._joins, found.joins, strict=True):
-            join.layout = join.choice.restore(dict(state.layout))
             join.history = [
                 Interval.from_bytes(
                     read_sealed(self._checkpoint.runs / stored.name, stored, "statistics file")

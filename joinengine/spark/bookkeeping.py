@@ -25,6 +25,7 @@ from joinengine.model.query import (
     QuerySpec,
 )
 from joinengine.model.reports import InputReport, JoinReport, RouteReport
+from joinengine.routing.moves import Moves
 from joinengine.spark.exchange import Role
 from joinengine.state.manifest import JoinState, Manifest
 from joinengine.state.run import Run
@@ -82,8 +83,12 @@ def expire(spec: JoinSpec, state: JoinState) -> tuple[JoinState, int]:
 
 
 def fold_state(state: JoinState, reports: Sequence[JoinReport]) -> JoinState:
-    """The runs after the reported changes; the moves are done."""
-    runs, files = dict(state.runs), dict(state.files)
+    """The runs after the reported changes; the moves are done.
+
+    After a re-homing all runs are new, or reported as still there.
+    """
+    runs = {} if state.rehomes else dict(state.runs)
+    files = dict(state.files)
     for report in reports:
         for ident in report.changes.gone:
             runs.pop(ident, None)
@@ -91,17 +96,21 @@ def fold_state(state: JoinState, reports: Sequence[JoinReport]) -> JoinState:
         files.update({stored.name: stored for stored in report.changes.files})
     named = {run.file for run in runs.values()}
     files = {name: stored for name, stored in files.items() if name in named}
-    return replace(state, runs=runs, files=files, moves=type(state.moves)())
+    return replace(state, runs=runs, files=files, moves=Moves(), before=None)
 
 
-def interval_of(reports: Sequence[JoinReport], instances: int, layout: Layout) -> Interval:
-    """What a join counted in this batch, for its planner."""
-    stored = np.zeros((2, instances), np.int64)
+def interval_of(
+    reports: Sequence[JoinReport], state: JoinState, layout: Layout, tasks: int
+) -> Interval:
+    """What a join counted in this batch, for its planner; `state` is that after it."""
+    stored, held = np.zeros((2, 2, layout.instances), np.int64)
     for report in reports:
         for instance, counts in report.instances.items():
             stored[:, instance] = counts.stored
+    for run in state.runs.values():
+        held[run.side, run.instance] += run.live
     keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
-    return summarise(keys, stored, layout.table)
+    return summarise(keys, stored, held, layout.table, tasks)
 
 
 def next_watermarks(

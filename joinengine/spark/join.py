@@ -34,6 +34,7 @@ from joinengine.model.reports import Block, InstanceReport, JoinReport
 from joinengine.routing.moves import Moves
 from joinengine.routing.routes import PROBE, STORE
 from joinengine.spark.exchange import BlockReader
+from joinengine.spark.rehoming import Rehoming, rehome
 from joinengine.spark.results import Results, Target
 from joinengine.state.keeper import Keeper, Upkeep
 from joinengine.state.run import OpenRun, Run, RunStore
@@ -52,9 +53,9 @@ Place = tuple[int, Side]
 class JoinTask:
     """The instructions of one join task in one batch.
 
-    `runs` holds the spines of the hosted instances and of those that they pull from; the
-    watermark is event time in microseconds; `listed` are the keys that the layout wants counted,
-    None: no counts.
+    `runs` holds the spines of the hosted instances and of those that they pull from, all of them
+    where there is a `rehoming`; the watermark is event time in microseconds; `listed` are the keys
+    that the layout wants counted, None: no counts.
     """
 
     batch: int
@@ -65,6 +66,7 @@ class JoinTask:
     runs: Mapping[Place, tuple[Run, ...]]
     files: Mapping[str, StoredFile]
     moves: Moves
+    rehoming: Rehoming | None
     version: int
     watermark: float
     listed: Words | None
@@ -120,6 +122,18 @@ class _Worker:
             fsync=task.fsync,
         )
         self._keeper = Keeper(upkeep, Path(task.runs_folder), store, task.files)
+        self._rehomed: dict[Place, list[OpenRun]] | None = None
+        if task.rehoming is not None:
+            window = task.spec.window
+            with self._timed("move"):
+                self._rehomed = rehome(
+                    task.rehoming,
+                    (run for runs in task.runs.values() for run in runs),
+                    self._keeper,
+                    task.hosted,
+                    task.memory_bytes // 4,
+                    None if window is None else window.span_us,
+                )
 
     def join_instance(self, instance: int) -> None:
         """The pairing rule at one instance."""
@@ -150,6 +164,8 @@ class _Worker:
 
     def _placed(self, instance: int, side: Side) -> list[OpenRun]:
         """The spine of one side, less what moved away, and with what moved in."""
+        if self._rehomed is not None:
+            return self._rehomed.get((instance, side), [])
         runs, moves = self._task.runs, self._task.moves
         drops = [
             (d.lower, d.upper) for d in moves.drops if (d.instance, d.side) == (instance, side)

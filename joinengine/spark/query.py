@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.durations import describe as describe_us
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
@@ -33,6 +34,7 @@ from joinengine.spark import session
 from joinengine.spark.batch import BatchRunner, Settings
 from joinengine.spark.inputs import Source, Stream, schema_of
 from joinengine.spark.jobs import SparkJobs
+from joinengine.spark.planning import Relayout
 from joinengine.spark.sink import Sink
 from joinengine.spark.source import NAME
 from joinengine.spark.tasks import RouteDescriptors, RouteRows
@@ -126,6 +128,20 @@ class JoinQuery:
     def metrics(self) -> pa.Table:
         """One row per batch of this run, with the columns of the JSON report's `batches`."""
         return pa.Table.from_pylist([batch_rows(record) for record in self.batches()], BATCH_SCHEMA)
+
+    def switch_layout(self, layout: str | LayoutChoice, instances: int | None = None) -> None:
+        """Run under another layout from the next batch on; results stay the same.
+
+        Raises InvalidRequest for a layout that cannot serve the joins.
+        """
+        self._runner.relayout(Relayout(choose(layout), instances))
+
+    def resize(self, instances: int) -> None:
+        """Run on so many instances from the next batch on, by the layout's own rule.
+
+        Raises InvalidRequest for a number that the layout cannot have.
+        """
+        self._runner.relayout(Relayout(instances=instances))
 
     def explain(self) -> None:
         """Print the joins, their layouts, and when a tuple leaves the state."""
@@ -298,10 +314,8 @@ def _account(request: Request) -> dict[str, Any]:
             "right": str(join.schemas[1].to_string()),
             "inputs": repr(join.inputs),
             "output": [column.name for column in join.output],
-            "instances": join.instances,
-            "layout": choice.name,
         }
-        for join, choice in zip(request.query.joins, request.choices, strict=True)
+        for join in request.query.joins
     ]
     return {"joins": joins, "sources": list(request.query.sources)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import QuerySpec
 from joinengine.spark.batch import MEMORY_PER_TASK, Settings
 from joinengine.spark.inputs import Source
+from joinengine.spark.planning import Relayout
 from joinengine.spark.query import JoinQuery, Request, local_path, start
 from joinengine.spark.sink import (
     DiscardSink,
@@ -27,7 +29,7 @@ from joinengine.spark.sink import (
 from joinengine.state.storage import Checkpoint
 
 SinkFactory = Callable[[Checkpoint, str], Sink]
-_OURS = {"checkpointLocation", "memoryPerTask", "fsync"}
+_OURS = {"checkpointLocation", "memoryPerTask", "fsync", "capacity"}
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,18 @@ class JoinWriter:
     when: dict[str, Any] = field(default_factory=dict)
     function: Callable[[DataFrame, int], None] | None = None
     checksum: bool = False
+    schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
 
     def format(self, source: str) -> JoinWriter:
         """`parquet` (exactly-once), `noop`, `console`, `memory`, or any batch format of Spark."""
         return replace(self, sink=source)
 
     def option(self, key: str, value: Any) -> JoinWriter:
-        """A setting of the sink, or `checkpointLocation`, `memoryPerTask` (bytes), `fsync`."""
+        """A setting of the sink, or of ours.
+
+        `checkpointLocation`; `memoryPerTask` (bytes); `fsync`; `capacity` (tuples that an instance
+        may hold before its layout grows).
+        """
         text = str(value).lower() if isinstance(value, bool) else str(value)
         return replace(self, settings=self.settings | {key: text})
 
@@ -73,6 +80,19 @@ class JoinWriter:
     def checksummed(self) -> JoinWriter:
         """Also add up the hashes of all result rows (some 10 ns a value)."""
         return replace(self, checksum=True)
+
+    def relayout(
+        self,
+        batch: int,
+        layout: str | LayoutChoice | None = None,
+        instances: int | None = None,
+    ) -> JoinWriter:
+        """Before this batch change the layout, the number of instances, or both."""
+        if batch < 1:
+            raise InvalidRequest(f"batch {batch}: a change can come before batch 1 or later")
+        wish = Relayout(None if layout is None else choose(layout), instances)
+        wishes = (*self.schedule.get(batch, ()), wish)
+        return replace(self, schedule={**self.schedule, batch: wishes})
 
     def queryName(self, queryName: str) -> JoinWriter:
         """A name for the query; that of the table for the memory sink."""
@@ -122,9 +142,11 @@ class JoinWriter:
                 "the state of the join lives there"
             )
         settings = Settings(
-            memory_per_task=_bytes(options, "memoryPerTask", MEMORY_PER_TASK),
+            memory_per_task=_whole(options, "memoryPerTask", "bytes") or MEMORY_PER_TASK,
             fsync=options.get("fsync", "false") == "true",
             checksum=self.checksum,
+            capacity=_whole(options, "capacity", "tuples"),
+            schedule=self.schedule,
         )
         request = Request(
             spark=self.join.spark,
@@ -199,10 +221,10 @@ def _format_writer(kind: str, options: dict[str, str]) -> Callable[[DataFrame, i
     return show if kind == "console" else write
 
 
-def _bytes(options: dict[str, str], key: str, default: int) -> int:
+def _whole(options: dict[str, str], key: str, unit: str) -> int | None:
     text = options.get(key)
     if text is None:
-        return default
+        return None
     if not text.isdigit() or int(text) < 1:
-        raise InvalidRequest(f"{key}: {text!r} must be a positive whole number (bytes)")
+        raise InvalidRequest(f"{key}: {text!r} must be a positive whole number ({unit})")
     return int(text)

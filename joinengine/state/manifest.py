@@ -26,7 +26,7 @@ from joinengine.routing.moves import Drop, Moves, Pull
 from joinengine.state.run import Run
 from joinengine.state.storage import StoredFile, create_exclusively
 
-FORMAT = 1
+FORMAT = 2
 _HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
 _NAME = re.compile(r"(\d{8,})\.json")
 #: How many manifests stay; only the newest is ever needed, one more helps whoever looks.
@@ -37,9 +37,12 @@ KEPT = 2
 class JoinState:
     """One join between two batches.
 
-    `layout` is the layout's own account of itself; `newest` the greatest event time seen per side
-    (-inf: none yet, inf: the side has ended); `idle_since` when a side last brought a tuple, in
-    seconds since the epoch; `watermark` that of the next batch.
+    `layout` is the account of the layout of the next batch (`joinengine.layouts.Chosen`); `before`
+    that of the layout that the state is stored under where that is another: the next batch carries
+    out `moves`, or looks at every tuple where there are none. `requested` is the layout and the
+    number of instances that the user has last started the query with. `newest` is the greatest
+    event time seen per side (-inf: none yet, inf: the side has ended); `idle_since` when a side
+    last brought a tuple, in seconds since the epoch; `watermark` that of the next batch.
     """
 
     layout: Mapping[str, Any]
@@ -47,11 +50,25 @@ class JoinState:
     runs: Mapping[tuple[str, int], Run] = field(default_factory=dict)
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     moves: Moves = field(default_factory=Moves)
+    before: Mapping[str, Any] | None = None
+    requested: Mapping[str, Any] | None = None
     newest: tuple[float, float] = (-math.inf, -math.inf)
     idle_since: tuple[float, float] = (math.inf, math.inf)
     watermark: float = -math.inf
     history: tuple[StoredFile, ...] = ()
     late_rows: int = 0
+
+    @property
+    def rehomes(self) -> bool:
+        """Whether the next batch looks at every tuple."""
+        return self.before is not None and not self.moves
+
+    def held_per_instance(self, instances: int) -> list[int]:
+        """(N,) copies held by each instance."""
+        held = [0] * instances
+        for run in self.runs.values():
+            held[run.instance] += run.live
+        return held
 
     @property
     def state_rows(self) -> int:
@@ -163,6 +180,8 @@ def _join_to_json(join: JoinState) -> dict[str, Any]:
         "files": _files_to_json(join.files.values()),
         "pulls": [[p.side, p.source, p.target, p.lower, p.upper] for p in join.moves.pulls],
         "drops": [[d.side, d.instance, d.lower, d.upper] for d in join.moves.drops],
+        "before": join.before,
+        "requested": join.requested,
         "newest": [_time_to_json(time) for time in join.newest],
         "idle_since": [_time_to_json(time) for time in join.idle_since],
         "watermark": _time_to_json(join.watermark),
@@ -194,6 +213,8 @@ def _join_from_json(plain: dict[str, Any]) -> JoinState:
         runs={run.ident: run for run in runs},
         files={stored.name: stored for stored in _files_from_json(plain["files"])},
         moves=Moves(pulls, drops),
+        before=plain["before"],
+        requested=plain["requested"],
         newest=(left, right),
         idle_since=(idle_left, idle_right),
         watermark=_time_from_json(plain["watermark"]),

@@ -88,7 +88,9 @@ def test_every_single_bit_of_a_manifest_counts(query):
 def test_an_unknown_format_is_refused_by_number(query):
     newest = max(query.checkpoint.manifests.iterdir())
     header, _, body = newest.read_bytes().partition(b"\n")
-    newest.write_bytes(header.replace(b"manifest 1 ", b"manifest 9 ") + b"\n" + body)
+    newest.write_bytes(
+        header.replace(b"manifest %d " % manifests.FORMAT, b"manifest 9 ") + b"\n" + body
+    )
     assert zlib.crc32(body)
     with pytest.raises(CheckpointMismatch, match="format 9"):
         query.restart()

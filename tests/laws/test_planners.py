@@ -11,6 +11,7 @@ from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
 from joinengine.balancing.statistics import Interval, build_table, gather_loads, skew
 from joinengine.model.keys import U_ONE
+from joinengine.routing.base import Modulo
 from joinengine.routing.table import RoutingTable
 
 PLANNERS = [plan_qmmp, plan_mnrt]
@@ -32,9 +33,9 @@ def intervals(draw, *, both_sides):
 
 
 def replan(planner, interval, instances, table, imbalance):
-    loads = gather_loads([interval], table, instances)
+    loads = gather_loads([interval], table, Modulo(instances))
     new = build_table(table, loads, planner(loads, imbalance))
-    return new, gather_loads([interval], new, instances).per_instance()
+    return new, gather_loads([interval], new, Modulo(instances)).per_instance()
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
@@ -57,7 +58,7 @@ def test_any_tolerance_is_reached(planner, case, imbalance):
 def test_each_key_is_placed_wholly(planner, case, imbalance):
     interval, instances = case
     table, loads = replan(planner, interval, instances, RoutingTable(), imbalance)
-    before = gather_loads([interval], RoutingTable(), instances).per_instance()
+    before = gather_loads([interval], RoutingTable(), Modulo(instances)).per_instance()
     assert np.isfinite(loads).all()
     assert loads.max() <= max(before.max(), (1 + imbalance) * loads.mean() * 1.01) * 1.5
     for placement in table.placements.values():
@@ -70,7 +71,7 @@ def test_balance_is_left_alone(planner):
     hashes = np.arange(8, dtype=np.uint64)
     arrived = np.vstack([np.full(8, 10.0), np.zeros(8)])
     interval = Interval(hashes, arrived, arrived, np.zeros(4))
-    loads = gather_loads([interval], RoutingTable(), 4)
+    loads = gather_loads([interval], RoutingTable(), Modulo(4))
     assert planner(loads, 0.0) == {}
 
 
@@ -84,8 +85,8 @@ def test_mnrt_gathers_a_key_that_has_cooled():
         return Interval(hashes, arrived, arrived, np.zeros(instances))
 
     table, _ = replan(plan_mnrt, counted(0), instances, RoutingTable(), 0.05)
-    assert len(table.place(0, instances).homes) > 1
+    assert len(table.place(0, Modulo(instances)).homes) > 1
     table, loads = replan(plan_mnrt, counted(5), instances, table, 0.05)
-    assert table.place(0, instances).homes == (table.place(0, instances).homes[0],)
-    assert len(table.place(5, instances).homes) > 1
+    assert table.place(0, Modulo(instances)).homes == (table.place(0, Modulo(instances)).homes[0],)
+    assert len(table.place(5, Modulo(instances)).homes) > 1
     assert skew(loads) <= 1.06

@@ -123,6 +123,33 @@ def test_out_must_be_fresh_and_a_checkpoint_the_same(windowed):
     assert "of another query" in done.stderr
 
 
+def test_switches_resizes_and_capacity(tmp_path):
+    done = joinengine(
+        tmp_path,
+        *("run", "eq5", "--layout", "hash", "--zipf", 1.0, "--scale", 0.005, "--instances", 8),
+        *("--switch", "3:dynamic", "--switch", "6:bi", "--switch", "9:mnrt", "--resize", "4:13"),
+        *("--resize", "8:5", "--validate", "--json", tmp_path / "report.json"),
+    )
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["valid"] is True
+    assert report["instances_used"] == 5
+    assert report["moved_rows"] > 0
+    assert "mnrt" not in done.stderr
+    grown = joinengine(
+        tmp_path,
+        *("run", "eq5", "--layout", "bi", "--scale", 0.005, "--instances", 2, "--validate"),
+        *("--capacity", 2000, "--json", tmp_path / "grown.json"),
+    )
+    report = json.loads((tmp_path / "grown.json").read_text())
+    assert report["valid"] is True
+    assert report["instances_used"] > 2
+    assert grown.stdout
+    for bad in (("--switch", "dynamic"), ("--resize", "3:x"), ("--switch", "0:hash")):
+        joinengine(tmp_path, "run", "eq5", *bad, "--scale", 0.001, code=2)
+    for layout, n in (("bi", 1), ("bi-6", 11), ("none", 8)):
+        joinengine(tmp_path, "run", "eq5", "--layout", layout, "--instances", n, code=2)
+
+
 def test_compare_draws_and_agrees(tmp_path):
     done = joinengine(
         tmp_path,

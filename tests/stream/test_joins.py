@@ -6,6 +6,7 @@ import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream, within
 from joinengine.layouts import LAYOUTS, Mnrt
+from joinengine.model.errors import InvalidRequest
 from tests.stream.conftest import ORDERS, found_in, oracle, same
 
 pytestmark = pytest.mark.spark
@@ -215,6 +216,37 @@ def test_restart_continues_and_reads_new_files(spark, folders, tmp_path):
     # Nothing new: no batch, and nothing twice.
     assert run(again, tmp_path).batches() == []
     same(tmp_path / "out", pairs(folders, "id = order_id"))
+
+
+def test_layout_and_instances_change_while_it_runs(spark, folders, tmp_path):
+    joined = StreamJoin(*streams(spark, folders), on=equi("id", "order_id"), instances=6)
+    writer = joined.writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", tmp_path / "checkpoint")
+    writer = writer.relayout(1, "dynamic").relayout(2, instances=9).relayout(3, "bi-2")
+    query = writer.start(str(tmp_path / "out"))
+    query.awaitTermination()
+    used = [record.joins[0].instances for record in query.batches()]
+    assert used == [6, 4, 8, 9]
+    assert sum(query.metrics().column("moved_rows").to_pylist()) > 0
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+    # A restart with other numbers is one more switch; wishes reach a running query too.
+    folders.add()
+    folders.add()
+    again = StreamJoin(
+        *streams(spark, folders), on=equi("id", "order_id"), layout="mnrt", instances=3
+    )
+    writer = again.writeStream.format("parquet").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", tmp_path / "checkpoint").start(
+        str(tmp_path / "out")
+    )
+    query.switch_layout("pkg", instances=5)
+    query.awaitTermination()
+    assert next(record.joins[0].instances for record in query.batches()) in (3, 5)
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+    with pytest.raises(InvalidRequest, match="bi cannot have 1"):
+        query.switch_layout("bi", instances=1)
+    with pytest.raises(InvalidRequest, match="cannot have 0"):
+        query.resize(0)
 
 
 def test_filtered_and_narrowed_streams(spark, folders, tmp_path):

@@ -14,6 +14,7 @@ LEVELS = [
     {"state", "routing"},
     {"balancing", "layouts"},
     {"reporting"},
+    {"simulation"},
     {"spark"},
     {"api"},
     {"cli", "__main__"},

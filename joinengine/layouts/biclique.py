@@ -1,0 +1,284 @@
+"""The join-biclique: some instances store the left side only, the others the right side only.
+
+How: a tuple is stored once, at an instance of its own side, and probes the instances of the other
+side. `bi` knows no keys: u decides where a tuple is stored, all of the other side is probed.
+`bi-k` has k subgroups a side: the key hash decides the subgroup, u the instance in it, and only the
+subgroup of the other side is probed.
+
+Law: a stored tuple never has a copy; growing moves nothing, since new instances are probed from
+then on and old ones still are. Cost: 1 + n_other / k messages a tuple.
+Source: Lin et al., SIGMOD 2015 (BiStream, ContRand); Bi and Bi_6 in Fang et al., JOS 2017. Ours:
+sides are sized by the state of the streams, and sized again where one side stores 1.25 times what
+it would; after growth the emptier instances get the larger shares of new tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joinengine.balancing.statistics import Interval
+from joinengine.kernels.hashing import Words, key_hash, u_of
+from joinengine.kernels.probing import expand_ranges
+from joinengine.layouts.base import Layout, LayoutChoice, Plan, check_instances, check_serves
+from joinengine.model.conditions import Condition
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
+from joinengine.routing.routes import MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
+from joinengine.routing.table import RoutingTable
+
+#: A member of a subgroup: its instance, and the least u that it stores.
+Member = tuple[int, int]
+#: Per side, per subgroup, the members by ascending u.
+Groups = tuple[tuple[tuple[Member, ...], ...], tuple[tuple[Member, ...], ...]]
+
+
+@dataclass(frozen=True)
+class BicliqueRouter:
+    """The subgroups of both sides as arrays.
+
+    Member j of a side begins at word starts[j] = subgroup << U_BITS | u and is members[j]; bounds
+    (k + 1,) cut the members into subgroups.
+    """
+
+    instances: int
+    starts: tuple[Words, Words]
+    members: tuple[NDArray[np.uint16], NDArray[np.uint16]]
+    bounds: tuple[NDArray[np.int64], NDArray[np.int64]]
+    listed: Words = field(default_factory=lambda: np.empty(0, np.uint64))
+
+    def route(self, side: Side, words: Words) -> Deliveries:
+        """To one instance of the own side, and to the whole subgroup of the other."""
+        groups = self._groups(words)
+        bounds, members = self.bounds[side.other], self.members[side.other]
+        probed = bounds[groups + 1] - bounds[groups]
+        rows = np.repeat(np.arange(len(words)), probed + 1)
+        own = np.cumsum(probed + 1) - (probed + 1)
+        instances = np.empty(len(rows), np.uint16)
+        flags = np.full(len(rows), PROBE)
+        instances[own] = self._homes(side, words, groups)
+        flags[own] = STORE
+        instances[expand_ranges(own + 1, probed)] = members[expand_ranges(bounds[groups], probed)]
+        return Deliveries(rows, instances, flags)
+
+    def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
+        """Where tuples are stored: they stay where their subgroup is."""
+        groups = self._groups(words)
+        theirs = np.full(MAX_INSTANCES, -1)
+        sizes = np.diff(self.bounds[side])
+        theirs[self.members[side]] = np.repeat(np.arange(len(sizes)), sizes)
+        homes = np.where(theirs[holders] == groups, holders, self._homes(side, words, groups))
+        rows = np.arange(len(words))
+        return Deliveries(rows, homes, np.full(len(rows), STORE))
+
+    def _groups(self, words: Words) -> NDArray[np.int64]:
+        k = len(self.bounds[0]) - 1
+        return (key_hash(words) % np.uint64(k)).astype(np.int64)
+
+    def _homes(self, side: Side, words: Words, groups: NDArray[np.int64]) -> NDArray[np.uint16]:
+        places = groups.astype(np.uint64) << np.uint64(U_BITS) | u_of(words)
+        found: NDArray[np.uint16] = self.members[side][
+            np.searchsorted(self.starts[side], places, side="right") - 1
+        ]
+        return found
+
+
+@dataclass(frozen=True)
+class Biclique:
+    """The layout state."""
+
+    groups: Groups
+    table: RoutingTable = field(default_factory=RoutingTable)
+
+    @property
+    def instances(self) -> int:
+        """How many instances there are."""
+        return sum(len(group) for side in self.groups for group in side)
+
+    def router(self) -> BicliqueRouter:
+        """The subgroups as arrays."""
+        starts, members, bounds = [], [], []
+        for side in self.groups:
+            starts.append([g << U_BITS | low for g, group in enumerate(side) for _, low in group])
+            members.append([instance for group in side for instance, _ in group])
+            bounds.append(list(accumulate((len(group) for group in side), initial=0)))
+        return BicliqueRouter(
+            self.instances,
+            (np.array(starts[0], np.uint64), np.array(starts[1], np.uint64)),
+            (np.array(members[0], np.uint16), np.array(members[1], np.uint16)),
+            (np.array(bounds[0]), np.array(bounds[1])),
+        )
+
+    def units(self, side: Side) -> list[int]:
+        """The instances of one side."""
+        return [instance for group in self.groups[side] for instance, _ in group]
+
+    def place(self, hash_: int) -> Placement | None:
+        """Keys do not decide alone."""
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as plain values."""
+        return {"groups": self.groups}
+
+
+def even(instances: Sequence[int], shares: Sequence[float] | None = None) -> tuple[Member, ...]:
+    """Members with so large shares of u, equal ones without.
+
+    >>> even([3, 5])
+    ((3, 0), (5, 8388608))
+    """
+    weights = np.ones(len(instances)) if shares is None else np.asarray(shares, float)
+    edges = np.concatenate([[0.0], np.cumsum(weights)[:-1]]) / weights.sum() * U_ONE
+    return tuple(zip(instances, np.round(edges).astype(int).tolist(), strict=True))
+
+
+class _Biclique(LayoutChoice):
+    """What both have in common."""
+
+    tolerance: float
+
+    def subgroups(self, instances: int) -> int:
+        """K for so many instances."""
+        raise NotImplementedError
+
+    def check(self, condition: Condition, how: str, instances: int) -> None:
+        """Inner joins; two instances for each subgroup."""
+        check_instances(self.name, instances, 2 * self.subgroups(instances))
+        check_serves(self.name, condition, how)
+
+    def start(self, instances: int) -> Biclique:
+        """Half of the instances to each side."""
+        return self._sized(instances, instances // 2)
+
+    def restore(self, state: dict[str, Any]) -> Biclique:
+        """The layout that `Biclique.to_json` wrote."""
+        left, right = (
+            tuple(tuple((i, low) for i, low in group) for group in side) for side in state["groups"]
+        )
+        return Biclique((left, right))
+
+    @property
+    def counts_keys(self) -> bool:
+        """Keys are not counted."""
+        return False
+
+    @property
+    def history_intervals(self) -> int:
+        """The sizes of the streams after the last one are enough."""
+        return 1
+
+    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+        """Other sizes of the sides, where one side's instances store too much."""
+        assert isinstance(layout, Biclique)
+        state = history[-1].state.sum(axis=1)
+        least = len(layout.groups[0])
+        if not state.sum():
+            return None
+        n = layout.instances
+        sizes = range(least, n - least + 1)
+        best = min(sizes, key=lambda size: _greatest(state, size, n))
+        now = len(layout.units(Side.LEFT))
+        if _greatest(state, now, n) <= self.tolerance * _greatest(state, best, n):
+            return None
+        return Plan(self._sized(n, best), rehome=True)
+
+    def resize(self, layout: Layout, instances: int) -> Biclique:
+        """One instance after another joins where most is stored; fewer start anew."""
+        assert isinstance(layout, Biclique)
+        if instances < layout.instances:
+            return self.start(instances)
+        larger = layout
+        while larger.instances < instances:
+            sizes = [len(larger.units(side)) for side in Side]
+            side = Side.LEFT if sizes[0] <= sizes[1] else Side.RIGHT
+            smallest = min(larger.groups[side], key=len)
+            larger = _joined(larger, side, larger.groups[side].index(smallest), None)
+        return larger
+
+    def grow(self, layout: Layout, held: Sequence[int]) -> Biclique:
+        """One instance more in the subgroup whose instance is fullest; nothing moves."""
+        assert isinstance(layout, Biclique)
+        fullest = int(np.argmax(held))
+        for side in Side:
+            for number, group in enumerate(layout.groups[side]):
+                if fullest in (instance for instance, _ in group):
+                    return _joined(layout, side, number, np.array(held, float))
+        return layout
+
+    def _sized(self, instances: int, left: int) -> Biclique:
+        k = self.subgroups(instances)
+        lefts, rights = np.arange(left), np.arange(left, instances)
+        return Biclique(
+            (
+                tuple(even(lefts[g::k].tolist()) for g in range(k)),
+                tuple(even(rights[g::k].tolist()) for g in range(k)),
+            )
+        )
+
+
+def _greatest(state: NDArray[np.float64], left: int, instances: int) -> float:
+    """What the instances of the fuller side store each."""
+    return float(max(state[0] / left, state[1] / (instances - left)))
+
+
+def _joined(
+    layout: Biclique, side: Side, number: int, held: NDArray[np.float64] | None
+) -> Biclique:
+    """The next instance as a member of one subgroup; the emptier, the larger the share."""
+    group = layout.groups[side][number]
+    instances = [instance for instance, _ in group] + [layout.instances]
+    shares = None
+    if held is not None:
+        room = held[instances[:-1]].max() * 1.01 - np.append(held[instances[:-1]], 0)
+        shares = room + 0.01 * room.sum()
+    groups = list(layout.groups[side])
+    groups[number] = even(instances, shares)
+    sides = list(layout.groups)
+    sides[side] = tuple(groups)
+    return Biclique((sides[0], sides[1]))
+
+
+@dataclass(frozen=True)
+class Bi(_Biclique):
+    """Store anywhere on the own side, probe all of the other."""
+
+    tolerance: float = 1.25
+
+    name: ClassVar[str] = "bi"
+    source: ClassVar[str] = "Lin et al., SIGMOD 2015"
+    summary: ClassVar[str] = "join-biclique: store once, probe all of the other side, any predicate"
+
+    def subgroups(self, instances: int) -> int:
+        """One."""
+        return 1
+
+
+@dataclass(frozen=True)
+class BiK(_Biclique):
+    """`subgroup_count` subgroups a side, chosen by key hash; None: a quarter of the instances."""
+
+    subgroup_count: int | None = None
+    tolerance: float = 1.25
+
+    name: ClassVar[str] = "bi-k"
+    source: ClassVar[str] = "Lin et al., SIGMOD 2015 (ContRand)"
+    summary: ClassVar[str] = "join-biclique with k subgroups a side, chosen by key hash"
+
+    def __post_init__(self) -> None:
+        if self.subgroup_count is not None and self.subgroup_count < 1:
+            raise InvalidRequest(f"bi-k: subgroup_count {self.subgroup_count} must be at least 1")
+
+    def subgroups(self, instances: int) -> int:
+        """As given, or max(1, instances // 4)."""
+        return self.subgroup_count or max(1, instances // 4)
+
+    @property
+    def label(self) -> str:
+        """`bi-6` for six subgroups."""
+        return self.name if self.subgroup_count is None else f"bi-{self.subgroup_count}"

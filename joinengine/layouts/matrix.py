@@ -1,0 +1,196 @@
+"""The join-matrix: a grid of instances, where every left row meets every right column.
+
+How: a left tuple belongs to a row, a right tuple to a column, by u alone; each is stored at all
+instances of its line, and every pair meets in exactly one cell. No key, no skew; any predicate.
+The grid's shape follows the sizes of the streams: rows * columns = instances, both powers of two,
+with the least |left| / rows + |right| / columns, what each instance stores.
+
+Law: load does not depend on keys. Cost: `columns` copies of a left tuple, `rows` of a right one.
+Source: Elseidy et al., PVLDB 2014 (Dynamic); as compared with in Fang et al., JOS 2017. Ours: a
+shape is left only where it stores 1.25 times what the best one would, which is the bound that the
+paper's own rule (after a stream has doubled) keeps; shapes change between batches, so its epochs
+are not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joinengine.balancing.statistics import Interval
+from joinengine.kernels.hashing import Words, u_of
+from joinengine.layouts.base import Layout, LayoutChoice, Plan, check_instances, check_serves
+from joinengine.model.conditions import Condition
+from joinengine.model.keys import U_BITS, Placement, Side
+from joinengine.routing.routes import BOTH, Deliveries, Instances, storing
+from joinengine.routing.table import RoutingTable
+
+Cells = NDArray[np.uint16]
+
+
+@dataclass(frozen=True)
+class GridRouter:
+    """Cells (rows, columns) of instances."""
+
+    cells: Cells
+    listed: Words = field(default_factory=lambda: np.empty(0, np.uint64))
+
+    @property
+    def instances(self) -> int:
+        """How many instances there are."""
+        return self.cells.size
+
+    def route(self, side: Side, words: Words) -> Deliveries:
+        """To all cells of the tuple's line."""
+        lines = self.cells if side is Side.LEFT else self.cells.T
+        line = (u_of(words) * np.uint64(len(lines))) >> np.uint64(U_BITS)
+        targets = lines[line]
+        rows = np.repeat(np.arange(len(words)), lines.shape[1])
+        return Deliveries(rows, targets.ravel(), np.full(len(rows), BOTH))
+
+    def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
+        """Where tuples are stored; who has them says nothing here."""
+        return storing(self.route(side, words))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The layout state: which instance is which cell."""
+
+    cells: Cells
+    table: RoutingTable = field(default_factory=RoutingTable)
+
+    @property
+    def instances(self) -> int:
+        """How many instances there are."""
+        return self.cells.size
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, columns = self.cells.shape
+        return rows, columns
+
+    def router(self) -> GridRouter:
+        """What tasks need to route."""
+        return GridRouter(self.cells)
+
+    def place(self, hash_: int) -> Placement | None:
+        """Keys do not decide."""
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as plain values."""
+        return {"cells": self.cells.tolist()}
+
+
+@dataclass(frozen=True)
+class Dynamic(LayoutChoice):
+    """A grid that adapts its shape; the largest power of two of instances is used.
+
+    `tolerance`: how much more than the best shape the present one may store.
+    """
+
+    tolerance: float = 1.25
+
+    name: ClassVar[str] = "dynamic"
+    source: ClassVar[str] = "Elseidy et al., PVLDB 2014"
+    summary: ClassVar[str] = "join-matrix: copies along rows and columns, no keys, any predicate"
+
+    def check(self, condition: Condition, how: str, instances: int) -> None:
+        """Inner joins."""
+        check_instances(self.name, instances)
+        check_serves(self.name, condition, how)
+
+    def start(self, instances: int) -> Grid:
+        """As square as can be."""
+        used = 1 << (instances.bit_length() - 1)
+        rows = 1 << (used.bit_length() - 1) // 2
+        return Grid(np.arange(used, dtype=np.uint16).reshape(rows, -1))
+
+    def restore(self, state: dict[str, Any]) -> Grid:
+        """The layout that `Grid.to_json` wrote."""
+        return Grid(np.array(state["cells"], np.uint16))
+
+    @property
+    def counts_keys(self) -> bool:
+        """Keys do not decide."""
+        return False
+
+    @property
+    def history_intervals(self) -> int:
+        """The sizes of the streams after the last one are enough."""
+        return 1
+
+    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+        """Another shape, where the present one stores too much."""
+        assert isinstance(layout, Grid)
+        sizes = stream_sizes(layout, history[-1])
+        best = best_shape(layout.instances, *sizes, now=layout.shape)
+        if stored_each(layout.shape, *sizes) <= self.tolerance * stored_each(best, *sizes):
+            return None
+        return Plan(Grid(reshaped(layout.cells, best[0])), rehome=True)
+
+    def resize(self, layout: Layout, instances: int) -> Grid:
+        """Every cell into two or four while there is room; a smaller grid starts anew."""
+        assert isinstance(layout, Grid)
+        cells = layout.cells
+        if instances < cells.size:
+            return self.start(instances)
+        while 2 * cells.size <= instances:
+            axis = 0 if cells.shape[0] <= cells.shape[1] else 1
+            cells = halved(cells, axis)
+        return Grid(cells)
+
+    def grow(self, layout: Layout, held: Sequence[int]) -> Grid:
+        """Every instance into four: a matrix cannot split one of them alone."""
+        assert isinstance(layout, Grid)
+        return Grid(halved(halved(layout.cells, 0), 1))
+
+
+def stream_sizes(layout: Grid, interval: Interval) -> tuple[float, float]:
+    """Tuples of each stream in the state, each counted once."""
+    rows, columns = layout.shape
+    left, right = interval.state.sum(axis=1)
+    return float(left) / columns, float(right) / rows
+
+
+def stored_each(shape: tuple[int, int], left: float, right: float) -> float:
+    """What an instance stores: the input-load factor."""
+    return left / shape[0] + right / shape[1]
+
+
+def best_shape(instances: int, left: float, right: float, now: tuple[int, int]) -> tuple[int, int]:
+    """The powers of two with the least load; `now` where it is as good.
+
+    >>> best_shape(16, 400.0, 100.0, (4, 4))
+    (8, 2)
+    """
+    shapes = [now] + [(1 << i, instances >> i) for i in range(instances.bit_length())]
+    return min(shapes, key=lambda shape: stored_each(shape, left, right))
+
+
+def reshaped(cells: Cells, rows: int) -> Cells:
+    """The same instances in another shape, such that tuples of one side need not move.
+
+    Half as many rows: cell (i, j) becomes (i // 2, 2 j + i % 2), so an instance keeps its left
+    tuples and half of its right ones. The other way round for more rows.
+    """
+    while cells.shape[0] > rows:
+        cells = np.stack([cells[0::2], cells[1::2]], axis=2).reshape(cells.shape[0] // 2, -1)
+    while cells.shape[0] < rows:
+        cells = reshaped(cells.T, cells.shape[1] // 2).T
+    return np.ascontiguousarray(cells)
+
+
+def halved(cells: Cells, axis: int) -> Cells:
+    """Every cell into two along `axis`; the instance keeps the first, new ones take the second."""
+    new = (cells.size + np.arange(cells.size, dtype=np.uint16)).reshape(cells.shape)
+    both = np.stack([cells, new.astype(np.uint16)], axis=axis + 1)
+    shape = list(cells.shape)
+    shape[axis] *= 2
+    return both.reshape(shape)

@@ -1,0 +1,195 @@
+"""Key-based layouts that move whole keys: what one instance cannot hold of a key, none can.
+
+They differ in what they weigh: the table's size, the state that moves, or the time to plan. Where
+one key is heavier than UL their balance ends, and only splitting helps.
+
+Source: Fang et al., 2016 (arXiv 1610.05121); Gedik, VLDBJ 2014 (readj); Zacheilas et al., 2017
+(dlb-l, dlb-h, lptf).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from joinengine.balancing import dlb, mixed
+from joinengine.balancing.readj import plan_readj
+from joinengine.balancing.statistics import Floats, Loads
+from joinengine.layouts.key_based import Changes, Planned, WithinLimit
+from joinengine.model.errors import InvalidRequest
+
+_FANG = "Fang et al., 2016"
+
+
+@dataclass(frozen=True)
+class Readj(WithinLimit):
+    """Swaps and moves of heavy keys; `sigma`: the least load of one, in means; None: searched."""
+
+    sigma: float | None = None
+
+    name: ClassVar[str] = "readj"
+    source: ClassVar[str] = "Gedik, VLDBJ 2014"
+    summary: ClassVar[str] = "swaps heavy keys pair by pair, the best pair first"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sigma is not None and not self.sigma > 0:
+            raise InvalidRequest(f"readj: sigma {self.sigma} must be above 0, or None to search")
+
+    def changes(self, loads: Loads) -> Changes:
+        """The best exchange, again and again."""
+        return plan_readj(loads, self.imbalance, self.sigma)
+
+
+@dataclass(frozen=True)
+class Llfd(WithinLimit):
+    """Heaviest keys first, each to the least loaded instance, lighter keys exchanged."""
+
+    name: ClassVar[str] = "llfd"
+    source: ClassVar[str] = f"{_FANG}, algorithm 1"
+    summary: ClassVar[str] = "heaviest key to the least loaded instance, exchanging lighter ones"
+
+    def changes(self, loads: Loads) -> Changes:
+        """Algorithm 1 on what stands above the limit."""
+        return mixed.plan_llfd(loads, self.imbalance)
+
+
+@dataclass(frozen=True)
+class MinTable(WithinLimit):
+    """Forget the table, then LLFD: the smallest table, much migration."""
+
+    name: ClassVar[str] = "mintable"
+    source: ClassVar[str] = f"{_FANG}, algorithm 2"
+    summary: ClassVar[str] = "smallest routing table, from scratch each time"
+
+    def changes(self, loads: Loads) -> Changes:
+        """Algorithm 2."""
+        return mixed.plan_mintable(loads, self.imbalance)
+
+
+@dataclass(frozen=True)
+class _ByPriority(WithinLimit):
+    """Keys leave by load^`beta` per tuple of state."""
+
+    beta: float = 1.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.beta >= 0:
+            raise InvalidRequest(f"{self.name}: beta {self.beta} must be 0 or more")
+
+
+@dataclass(frozen=True)
+class MinMig(_ByPriority):
+    """Keep the table, move least state; the table grows."""
+
+    name: ClassVar[str] = "minmig"
+    source: ClassVar[str] = f"{_FANG}, algorithm 3"
+    summary: ClassVar[str] = "least migration; its routing table grows"
+
+    def changes(self, loads: Loads) -> Changes:
+        """Algorithm 3."""
+        return mixed.plan_minmig(loads, self.imbalance, self.beta)
+
+
+@dataclass(frozen=True)
+class _Limited(_ByPriority):
+    """The table keeps within `table_limit` entries where that can be."""
+
+    table_limit: int = 3000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.table_limit < 0:
+            raise InvalidRequest(f"{self.name}: table_limit {self.table_limit} must be 0 or more")
+
+
+@dataclass(frozen=True)
+class Mixed(_Limited):
+    """Little migration under a limit on the table."""
+
+    name: ClassVar[str] = "mixed"
+    source: ClassVar[str] = f"{_FANG}, algorithm 4"
+    summary: ClassVar[str] = "little migration within a limit on the routing table"
+
+    def changes(self, loads: Loads) -> Changes:
+        """Algorithm 4."""
+        return mixed.plan_mixed(loads, self.imbalance, self.beta, self.table_limit)
+
+
+@dataclass(frozen=True)
+class MixedBf(_Limited):
+    """Mixed that tries every number of keys to clean."""
+
+    name: ClassVar[str] = "mixed-bf"
+    source: ClassVar[str] = f"{_FANG}, section 3.3"
+    summary: ClassVar[str] = "mixed by brute force: least migration, slow to plan"
+
+    def changes(self, loads: Loads) -> Changes:
+        """All numbers of keys."""
+        return mixed.plan_mixed_bf(loads, self.imbalance, self.beta, self.table_limit)
+
+
+@dataclass(frozen=True)
+class _ByDeviation(Planned):
+    """Loads are judged by 100 * standard deviation / mean, which shall be `threshold` or less.
+
+    A plan pays where it lowers that by `min_gain`.
+    """
+
+    threshold: float = 15.0
+    min_gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("threshold", "min_gain"):
+            if not getattr(self, name) >= 0:
+                raise InvalidRequest(f"{self.name}: {name} {getattr(self, name)} is below 0")
+
+    def is_due(self, level: Floats) -> bool:
+        """Whether the deviation is above the threshold."""
+        return dlb.score(level) > self.threshold
+
+    def pays(self, before: Floats, after: Floats) -> bool:
+        """Whether the deviation falls enough."""
+        gain = dlb.score(before) - dlb.score(after)
+        return gain > 0 and gain >= self.min_gain
+
+
+@dataclass(frozen=True)
+class DlbLight(_ByDeviation):
+    """From the most to the least loaded instance, lightest keys first."""
+
+    name: ClassVar[str] = "dlb-l"
+    source: ClassVar[str] = "Zacheilas et al., 2017, algorithm 1"
+    summary: ClassVar[str] = "moves the lightest keys of the most loaded instance"
+
+    def changes(self, loads: Loads) -> Changes:
+        """Algorithm 1 with light keys."""
+        return dlb.plan_dlb_light(loads, self.threshold)
+
+
+@dataclass(frozen=True)
+class DlbHeavy(_ByDeviation):
+    """From the most to the least loaded instance, heaviest keys first."""
+
+    name: ClassVar[str] = "dlb-h"
+    source: ClassVar[str] = "Zacheilas et al., 2017, algorithm 1"
+    summary: ClassVar[str] = "moves the heaviest keys of the most loaded instance"
+
+    def changes(self, loads: Loads) -> Changes:
+        """Algorithm 1 with heavy keys."""
+        return dlb.plan_dlb_heavy(loads, self.threshold)
+
+
+@dataclass(frozen=True)
+class Lptf(_ByDeviation):
+    """All keys anew, heaviest first."""
+
+    name: ClassVar[str] = "lptf"
+    source: ClassVar[str] = "Zacheilas et al., 2017, section 5"
+    summary: ClassVar[str] = "longest processing time first, from nothing; moves most keys"
+
+    def changes(self, loads: Loads) -> Changes:
+        """Longest processing time first."""
+        return dlb.plan_lptf(loads, self.threshold)

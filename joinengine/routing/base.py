@@ -1,0 +1,88 @@
+"""Base functions: where a key lives that no routing table names.
+
+`Modulo` spreads evenly and moves almost every key when an instance joins. `Ring` is consistent
+hashing: when an instance joins keys move only to it, when one leaves only its own move.
+
+Law: a function of key hash and number of instances alone.
+Cost: 2 ns a tuple for either; the ring is laid out as a table of owners once per layout.
+Source: key grouping; Karger et al., STOC 1997, with virtual nodes. Ours: the ring's places are
+cells of the leading hash bits, so that a look-up is one gather instead of a search; where virtual
+nodes fall into the same cell the lower one has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joinengine.kernels.hashing import Words, mix
+from joinengine.model.keys import HASH_BITS
+from joinengine.routing.routes import Instances
+
+#: Virtual nodes of an instance; the share of an instance then varies by 1/sqrt(128) = 9 %.
+VIRTUAL_NODES = 128
+#: As many cells for any number of instances, so that they stay where they are: enough for some
+#: thousands of instances.
+CELL_BITS = 20
+
+
+class Base(Protocol):
+    """Key hash -> home."""
+
+    @property
+    def instances(self) -> int:
+        """How many instances there are."""
+
+    def homes(self, hashes: Words) -> Instances:
+        """(n,) key hashes -> (n,) base homes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Modulo:
+    """Key hash modulo the number of instances.
+
+    The papers take the key itself modulo N; a mixed hash keeps patterns in the key numbers from
+    becoming load.
+
+    >>> Modulo(4).homes(np.array([6, 9], np.uint64)).tolist()
+    [2, 1]
+    """
+
+    instances: int
+
+    def homes(self, hashes: Words) -> Instances:
+        """(n,) key hashes -> (n,) base homes."""
+        return (hashes % np.uint64(self.instances)).astype(np.uint16)
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Each cell of the hash space belongs to the first virtual node at or after it."""
+
+    instances: int
+
+    def homes(self, hashes: Words) -> Instances:
+        """(n,) key hashes -> (n,) base homes."""
+        owners = _owners(self.instances)
+        found: Instances = owners[hashes >> np.uint64(HASH_BITS - CELL_BITS)]
+        return found
+
+
+BASES: Mapping[str, type[Modulo] | type[Ring]] = {"modulo": Modulo, "ring": Ring}
+
+
+@lru_cache(maxsize=16)
+def _owners(instances: int) -> NDArray[np.uint16]:
+    """(cells,) the owner of each cell."""
+    numbers = np.arange(instances * VIRTUAL_NODES, dtype=np.uint64)
+    cells = mix(numbers + np.uint64(0x52494E47)) >> np.uint64(64 - CELL_BITS)
+    owner = np.full(1 << CELL_BITS, instances, np.int64)
+    np.minimum.at(owner, cells, (numbers // np.uint64(VIRTUAL_NODES)).astype(np.int64))
+    taken = np.flatnonzero(owner < instances)
+    following = np.searchsorted(taken, np.arange(1 << CELL_BITS)) % len(taken)
+    return owner[taken[following]].astype(np.uint16)

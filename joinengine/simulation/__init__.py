@@ -1,0 +1,1 @@
+"""Planners and choice layouts on synthetic loads, without Spark."""

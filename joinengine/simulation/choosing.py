@@ -1,0 +1,220 @@
+"""Choice layouts message by message, as the papers play them: who gets each, and how level it is.
+
+I(t) = greatest - mean load after t messages, in messages. Every source estimates loads from what
+it has sent itself (`local`), knows them all (`global`), or is told them every `probe_every`
+messages. Candidates are independent hashes of the key and may be the same instance.
+
+Cost: about a microsecond a message: a Python loop, since each choice depends on the last.
+Source: Nasir et al., ICDE 2015, sections 3 and 5; ICDE 2016 (d-choices, w-choices).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from joinengine.balancing.statistics import Ints
+from joinengine.layouts.choices import HEAD_PART, candidates, least_degree
+from joinengine.model.errors import InvalidRequest
+
+#: How many times I(t) is looked at.
+SAMPLES = 100
+#: Counters of a SpaceSaving summary, and messages between two looks at the head.
+SUMMARY_SIZE = 100
+HEAD_EVERY = 10_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`instances` workers, `sources` that choose, how they know loads, and d."""
+
+    instances: int
+    sources: int = 1
+    estimate: str = "local"
+    probe_every: int = 100_000
+    choices: int = 2
+
+    def __post_init__(self) -> None:
+        if self.estimate not in ("local", "global", "probed"):
+            raise InvalidRequest(
+                f"estimate: {self.estimate!r} is unknown; choose one of local, global, probed"
+            )
+        for name in ("instances", "sources", "probe_every", "choices"):
+            if getattr(self, name) < 1:
+                raise InvalidRequest(f"{name}: {getattr(self, name)} must be at least 1")
+
+
+#: (message's key, loads as the source sees them) -> instance
+Choose = Callable[[int, list[int]], int]
+
+
+class SpaceSaving:
+    """The heaviest keys of a stream in `size` counters (Metwally et al., ICDT 2005).
+
+    A key that is not counted takes over the least counter, so counts are never too low, and too
+    high by at most that counter.
+    """
+
+    def __init__(self, size: int = SUMMARY_SIZE) -> None:
+        self._size = size
+        self.counts: dict[int, int] = {}
+        self.seen = 0
+
+    def add(self, key: int) -> None:
+        """Count one message."""
+        self.seen += 1
+        if key in self.counts:
+            self.counts[key] += 1
+        elif len(self.counts) < self._size:
+            self.counts[key] = 1
+        else:
+            least = min(self.counts, key=self.counts.__getitem__)
+            self.counts[key] = self.counts.pop(least) + 1
+
+    def heavy(self, part: float) -> dict[int, float]:
+        """The keys with more than `part` of the messages, and their parts."""
+        return {k: n / self.seen for k, n in self.counts.items() if n > part * self.seen}
+
+
+def _drawn(keys: Ints, choices: int, instances: int) -> dict[int, list[int]]:
+    """Each key's candidates."""
+    distinct = np.unique(keys)
+    found = candidates(distinct.astype(np.uint64), choices, instances).tolist()
+    return dict(zip(distinct.tolist(), found, strict=True))
+
+
+def _by_hash(keys: Ints, setting: Setting) -> Choose:
+    homes = _drawn(keys, 1, setting.instances)
+    return lambda key, loads: homes[key][0]
+
+
+def _pkg(keys: Ints, setting: Setting) -> Choose:
+    places = _drawn(keys, setting.choices, setting.instances)
+    return lambda key, loads: min(places[key], key=loads.__getitem__)
+
+
+def _potc(keys: Ints, setting: Setting) -> Choose:
+    """The emptier of the candidates when the key first comes, and for ever."""
+    places, homes = _drawn(keys, setting.choices, setting.instances), dict[int, int]()
+
+    def choose(key: int, loads: list[int]) -> int:
+        if key not in homes:
+            homes[key] = min(places[key], key=loads.__getitem__)
+        return homes[key]
+
+    return choose
+
+
+def _on_greedy(keys: Ints, setting: Setting) -> Choose:
+    """The emptiest of all instances when the key first comes, and for ever."""
+    homes = dict[int, int]()
+
+    def choose(key: int, loads: list[int]) -> int:
+        if key not in homes:
+            homes[key] = loads.index(min(loads))
+        return homes[key]
+
+    return choose
+
+
+def _off_greedy(keys: Ints, setting: Setting) -> Choose:
+    """Knows the whole stream: heaviest keys first, each to the emptiest instance."""
+    level, homes = [0] * setting.instances, dict[int, int]()
+    for key, count in Counter(keys.tolist()).most_common():
+        homes[key] = level.index(min(level))
+        level[homes[key]] += count
+    return lambda key, loads: homes[key]
+
+
+def _shuffle(keys: Ints, setting: Setting) -> Choose:
+    turn = iter(range(1 << 62))
+    return lambda key, loads: next(turn) % setting.instances
+
+
+def _with_head(everywhere: bool) -> Callable[[Ints, Setting], Choose]:
+    def make(keys: Ints, setting: Setting) -> Choose:
+        n = setting.instances
+        places, summary = _drawn(keys, setting.choices, n), SpaceSaving()
+        head = dict[int, list[int]]()
+
+        def choose(key: int, loads: list[int]) -> int:
+            summary.add(key)
+            if summary.seen % HEAD_EVERY == 0 or summary.seen == HEAD_EVERY // 10:
+                heavy = summary.heavy(HEAD_PART / n)
+                degree = n if everywhere else least_degree(sorted(heavy.values())[::-1], n)
+                wide = candidates(np.array(list(heavy), np.uint64), degree, n).tolist()
+                head.clear()
+                for one, row in zip(heavy, wide, strict=True):
+                    head[one] = list(range(n)) if degree >= n else row
+            return min(head.get(key, places[key]), key=loads.__getitem__)
+
+        return choose
+
+    return make
+
+
+METHODS: dict[str, Callable[[Ints, Setting], Choose]] = {
+    "hash": _by_hash,
+    "pkg": _pkg,
+    "potc": _potc,
+    "on-greedy": _on_greedy,
+    "off-greedy": _off_greedy,
+    "d-choices": _with_head(everywhere=False),
+    "w-choices": _with_head(everywhere=True),
+    "shuffle": _shuffle,
+}
+
+
+def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, Any]:
+    """(m,) the key and the source of each message -> how level the instances are, over time."""
+    n = setting.instances
+    # One chooser a source: what a key's home is, a source finds out for itself.
+    choosers = [METHODS[method](keys, setting) for _ in range(setting.sources)]
+    total = [0] * n
+    known = [total if setting.estimate == "global" else [0] * n for _ in choosers]
+    sent = [[0] * n for _ in choosers]
+    pairs = set[tuple[int, int]]()
+    times, imbalance = list[int](), list[float]()
+    look = max(1, len(keys) // SAMPLES)
+    for at, (key, source) in enumerate(zip(keys.tolist(), sources.tolist(), strict=True), start=1):
+        home = choosers[source](key, known[source])
+        total[home] += 1
+        sent[source][home] += 1
+        if setting.estimate != "global":
+            known[source][home] += 1
+            if setting.estimate == "probed" and at % setting.probe_every == 0:
+                known = [list(total) for _ in choosers]
+        pairs.add((key, home))
+        if at % look == 0:
+            times.append(at)
+            imbalance.append(max(total) - at / n)
+    return {
+        "planner": method,
+        "messages": len(keys),
+        "instances": n,
+        "sources": setting.sources,
+        "estimate": setting.estimate,
+        "time": times,
+        "imbalance": imbalance,
+        "final_imbalance": max(total) - len(keys) / n,
+        "relative_imbalance": (max(total) - len(keys) / n) / len(keys),
+        "mean_relative_imbalance": float(np.mean(np.array(imbalance) / np.array(times))),
+        "source_imbalances": [max(one) - sum(one) / n for one in sent],
+        "counters": len(pairs),
+        "keys": len(np.unique(keys)),
+        **_spread(pairs, total),
+    }
+
+
+def _spread(pairs: set[tuple[int, int]], total: Sequence[int]) -> dict[str, Any]:
+    keys_at = Counter(home for _, home in pairs)
+    loads = np.array(total, float)
+    return {
+        "keys_per_instance": [keys_at[i] for i in range(len(total))],
+        "replication": len(pairs) / max(len({key for key, _ in pairs}), 1),
+        "relative_deviation": float(loads.std() / loads.mean()) if loads.mean() else 0.0,
+    }

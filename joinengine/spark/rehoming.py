@@ -1,0 +1,152 @@
+"""Re-homing: all state of a join goes where another layout wants it.
+
+Why: a plan of a few keys says which word ranges move. Another layout, another base function or
+another number of instances concerns every tuple: each task reads the words of all runs, and takes
+what its instances are to hold. Runs of which nothing leaves stay as they are.
+
+Law: after it each tuple stands at exactly the homes that the new layout names. A home that held the
+tuple keeps its own copy; the others copy it from the first of its old homes.
+Cost: 8 bytes a tuple are read by every task, whole tuples by those that take them; memory is
+bounded by `memory_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import Ints, rows_between
+from joinengine.layouts.base import Router
+from joinengine.model.keys import Side
+from joinengine.state.keeper import Keeper
+from joinengine.state.run import OpenRun, Run
+
+#: A run may span this part of the window, so that it can leave whole.
+SPAN_PART = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Rehoming:
+    """From the homes of one layout to those of another."""
+
+    old: Router
+    new: Router
+
+    def taken(
+        self, side: Side, words: Words, holder: int, hosted: Collection[int]
+    ) -> tuple[Ints, Ints]:
+        """(n,) words that `holder` has -> rows, and which of `hosted` takes each from it."""
+        present = self.old.homes(side, words, np.full(len(words), holder, np.uint16))
+        first = np.ones(len(present.rows), bool)
+        first[1:] = present.rows[1:] != present.rows[:-1]
+        firsts = present.instances[first]
+        # All holders of a tuple must want the same of it.
+        wanted = self.new.homes(side, words, firsts)
+        rows, targets = wanted.rows, wanted.instances.astype(np.int64)
+        n = max(self.old.instances, self.new.instances)
+        has_it = np.isin(rows * n + targets, present.rows * n + present.instances.astype(np.int64))
+        takes = np.where(has_it, targets == holder, firsts[rows] == holder)
+        takes &= np.isin(targets, list(hosted))
+        return rows[takes], targets[takes]
+
+
+class _Piece(NamedTuple):
+    words: Words
+    columns: pa.RecordBatch
+    settled: int | None
+
+
+@dataclass
+class _Gathered:
+    """What the hosted instances have taken and not yet sealed."""
+
+    pieces: dict[int, list[_Piece]] = field(default_factory=lambda: defaultdict(list))
+    size: int = 0
+    since: int | None = None
+
+
+def rehome(
+    rehoming: Rehoming,
+    runs: Iterable[Run],
+    keeper: Keeper,
+    hosted: Collection[int],
+    memory_bytes: int,
+    span_us: int | None,
+) -> dict[tuple[int, Side], list[OpenRun]]:
+    """The spines of the hosted instances under the new layout."""
+    spines = defaultdict[tuple[int, Side], list[OpenRun]](list)
+    ordered = sorted(runs, key=lambda run: (run.side, run.min_time or 0, run.ident))
+    for side in Side:
+        gathered = _Gathered()
+        for run in (run for run in ordered if run.side is side):
+            if _is_full(gathered, run, memory_bytes, span_us):
+                _seal(gathered, side, keeper, spines)
+                gathered = _Gathered(since=run.min_time)
+            _take(rehoming, run, keeper, hosted, gathered, spines)
+        _seal(gathered, side, keeper, spines)
+    return spines
+
+
+def _is_full(gathered: _Gathered, run: Run, memory_bytes: int, span_us: int | None) -> bool:
+    if gathered.since is None and gathered.size == 0:
+        gathered.since = run.min_time
+    too_large = gathered.size + run.live_bytes > memory_bytes
+    too_long = (
+        span_us is not None
+        and gathered.since is not None
+        and run.max_time is not None
+        and run.max_time - gathered.since > span_us // SPAN_PART
+    )
+    return gathered.size > 0 and (too_large or too_long)
+
+
+def _take(
+    rehoming: Rehoming,
+    run: Run,
+    keeper: Keeper,
+    hosted: Collection[int],
+    gathered: _Gathered,
+    spines: dict[tuple[int, Side], list[OpenRun]],
+) -> None:
+    """What the hosted instances take of one run; the run itself where all of it stays."""
+    (opened,) = keeper.open([run])
+    everything = np.zeros(1, np.uint64)
+    live = rows_between(opened.words, everything, everything, opened.gone)
+    words = opened.words[live]
+    rows, targets = rehoming.taken(run.side, words, run.instance, hosted)
+    if len(rows) == len(words) and (targets == run.instance).all():
+        keeper.changes.change(run)
+        spines[run.instance, run.side].append(opened)
+        return
+    moved = int((targets != run.instance).sum())
+    keeper.changes.moved_rows += moved
+    keeper.changes.moved_bytes += run.live_bytes * moved // max(run.live, 1)
+    for target in np.unique(targets).tolist():
+        ours = rows[targets == target]
+        columns = opened.columns.take(pa.array(live[ours]))
+        gathered.pieces[target].append(_Piece(words[ours], columns, run.settled_time))
+        gathered.size += columns.nbytes
+
+
+def _seal(
+    gathered: _Gathered,
+    side: Side,
+    keeper: Keeper,
+    spines: dict[tuple[int, Side], list[OpenRun]],
+) -> None:
+    """One run for each instance that took something."""
+    for target, pieces in sorted(gathered.pieces.items()):
+        words = np.concatenate([piece.words for piece in pieces])
+        order = np.argsort(words, kind="stable")
+        columns = pa.concat_batches([piece.columns for piece in pieces]).take(pa.array(order))
+        sealed = keeper.seal(target, side, words[order], columns, aside=True)
+        settled = [piece.settled for piece in pieces if piece.settled is not None]
+        run = replace(sealed.run, settled_time=min(settled, default=None))
+        keeper.changes.change(run)
+        spines[target, side].append(replace(sealed, run=run))

@@ -1,0 +1,217 @@
+"""Any layout to any other, on any number of instances, at any boundary: the same results."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.kernels.hashing import make_words
+from joinengine.layouts import LAYOUTS, Bi, BiK, Mnrt
+from joinengine.model.keys import U_ONE, Side
+from joinengine.routing.routes import PROBE, STORE
+from joinengine.spark.batch import Settings
+from joinengine.spark.planning import Relayout
+from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.laws.test_engine import (
+    CHOICES,
+    STEPS,
+    feed,
+    matched,
+    model,
+    relaxed,
+    streams,
+    usable,
+    values,
+    windows,
+)
+
+wishes = st.builds(
+    Relayout,
+    st.none() | st.sampled_from(list(LAYOUTS)).map(CHOICES.get),
+    st.none() | st.integers(4, 11),
+)
+schedules = st.dictionaries(
+    st.integers(1, 6), st.lists(wishes, min_size=1, max_size=2), min_size=1, max_size=4
+)
+
+
+@relaxed
+@given(
+    batches=streams(),
+    window=windows,
+    layout=st.sampled_from(list(LAYOUTS)),
+    schedule=schedules,
+    kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
+    twice=st.booleans(),
+)
+def test_switches_and_resizes_change_no_result(batches, window, layout, schedule, kills, twice):
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery(
+            folder,
+            two_way(window, 5),
+            layout,
+            choice=CHOICES[layout],
+            jobs=InlineJobs(twice=twice),
+            settings=Settings(schedule=schedule),
+        )
+        feed(query, batches, kills)
+        pairs, late = model(batches, window)
+        assert values(query.output()) == pairs
+        assert query.state.late_rows == late
+
+
+def skewed_batches(n=6, seed=3):
+    rng = random.Random(seed)
+    serial = iter(range(10**6))
+
+    def side(size):
+        keys = (0 if rng.random() < 0.4 else rng.randrange(40) for _ in range(size))
+        return [(key, next(serial), 0) for key in keys]
+
+    return [(side(120), side(60)) for _ in range(n)]
+
+
+def check_places(query):
+    """Every live tuple stands at the homes that its layout names, once each."""
+    _, layout, _ = query.runner._joins[0].chosen
+    store = query.jobs.store[next(iter(query.jobs.store))]
+    copies = {}
+    for run in query.state.runs.values():
+        opened = store.open(run, query.state.files[run.file])
+        for row, word in enumerate(opened.words.tolist()):
+            if not any(low <= word < high for low, high in run.exclusions):
+                ident = run.side, opened.columns.column(1)[row].as_py()
+                copies.setdefault((ident, word), []).append(run.instance)
+    for (ident, word), holders in copies.items():
+        words = np.array([word], np.uint64)
+        homes = layout.router().homes(ident[0], words, np.array(holders[:1], np.uint16)).instances
+        homes = homes.tolist()
+        assert sorted(holders) == sorted(homes), (ident, holders, homes)
+    return copies
+
+
+@pytest.mark.parametrize("first", LAYOUTS)
+@pytest.mark.parametrize("second", ["mnrt", "dynamic", "bi", "bi-k", "pkg", "shuffle"])
+def test_state_follows_a_switch(first, second, tmp_path):
+    batches = skewed_batches()
+    schedule = {2: [Relayout(CHOICES[second])], 4: [Relayout(CHOICES[first], 7)]}
+    query = LocalQuery(
+        tmp_path,
+        two_way(None, 6),
+        first,
+        choice=CHOICES[first],
+        settings=Settings(schedule=schedule),
+    )
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+        if query.state.before is None:
+            copies = check_places(query)
+            assert len(copies) == sum(len(a) + len(b) for a, b in batches[: number + 1])
+    left, right = usable(batches, None)
+    expected = matched([r for b in left for r in b], [r for b in right for r in b], None)
+    assert query.output() == expected
+    assert expected
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_instance_that_is_full_makes_the_layout_grow(layout, tmp_path):
+    query = LocalQuery(
+        tmp_path,
+        two_way(None, 4),
+        layout,
+        choice=CHOICES[layout],
+        settings=Settings(capacity=300),
+    )
+    used = []
+    batches = skewed_batches(8)
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+        used.append(query.records[-1].joins[0].instances)
+    assert used == sorted(used)
+    assert used[-1] > used[0]
+    if layout == "dynamic":
+        assert used[-1] in (16, 64), "four for each"
+    else:
+        assert used[-1] == used[0] + len(set(used)) - 1, "one at a time"
+    left, right = usable(batches, None)
+    expected = matched([r for b in left for r in b], [r for b in right for r in b], None)
+    assert query.output() == expected
+
+
+@pytest.mark.parametrize("choice", [Bi(tolerance=99), BiK(2, tolerance=99)], ids=lambda c: c.label)
+def test_a_biclique_grows_without_moving_state(choice, tmp_path):
+    query = LocalQuery(
+        tmp_path, two_way(None, 4), "bi", choice=choice, settings=Settings(capacity=150)
+    )
+    for number, (left, right) in enumerate(skewed_batches(6)):
+        query.run_tuples(number, left, right)
+    assert query.records[-1].joins[0].instances > 4
+    assert sum(record.joins[0].moved_rows for record in query.records) == 0
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_restart_with_another_layout_is_a_switch(layout, tmp_path):
+    batches = skewed_batches(4)
+    query = LocalQuery(tmp_path, two_way(None, 6), "hash", choice=CHOICES["hash"])
+    for number, (left, right) in enumerate(batches[:2]):
+        query.run_tuples(number, left, right)
+    query.choice = CHOICES[layout]
+    (spec,) = query.query.joins
+    query.query = replace(query.query, joins=(replace(spec, instances=9),))
+    query.restart()
+    for number, (left, right) in enumerate(batches[2:], start=2):
+        query.run_tuples(number, left, right)
+        if number == 2:
+            query.restart()  # the same wish again changes nothing more
+    _, found, wanted = query.runner._joins[0].chosen
+    assert wanted == 9
+    assert query.runner.choices[0].name == layout
+    assert found.instances == (8 if layout == "dynamic" else 9)
+    left, right = usable(batches, None)
+    expected = matched([r for b in left for r in b], [r for b in right for r in b], None)
+    assert query.output() == expected
+
+
+def test_the_planner_of_a_checkpoint_may_get_other_settings(tmp_path):
+    query = LocalQuery(tmp_path, two_way(None, 6), "mnrt", choice=CHOICES["mnrt"])
+    query.run_tuples(0, *skewed_batches(1)[0])
+    query.choice = Mnrt(imbalance=9.0)
+    query.restart()
+    assert query.runner.choices == [Mnrt(imbalance=9.0)]
+
+
+words = st.lists(
+    st.tuples(st.sampled_from([0, 1, 5, 77, (1 << 40) - 1]), st.integers(0, U_ONE - 1)),
+    min_size=1,
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@relaxed
+@given(stored=words, probing=words, instances=st.integers(2, 12))
+def test_meet_once(layout, stored, probing, instances):
+    """Equal keys: the earlier tuple's homes, and where the later one probes, share one instance."""
+    choice = CHOICES[layout]
+    if layout == "bi-k":
+        instances = max(instances, 2 * choice.subgroups(instances))
+    router = choice.start(instances).router()
+    for side in Side:
+        first, second = (
+            make_words(*(np.array(column, np.uint64) for column in zip(*rows, strict=True)))
+            for rows in (stored, probing)
+        )
+        kept, sent = router.route(side, first), router.route(side.other, second)
+        for i, (hash_, _) in enumerate(stored):
+            here = (kept.rows == i) & ((kept.flags & STORE) > 0)
+            homes = set(kept.instances[here].tolist())
+            assert len(homes) == here.sum()
+            for j in [j for j, (other, _) in enumerate(probing) if other == hash_]:
+                there = (sent.rows == j) & ((sent.flags & PROBE) > 0)
+                assert len(homes & set(sent.instances[there].tolist())) == 1

@@ -1,0 +1,189 @@
+"""Workloads are what they say, and simulated choices do what the papers prove of them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.cli import cli
+from joinengine.layouts import Hash, MinMig, Mixed, Mnrt, Qmmp
+from joinengine.layouts.choices import candidates, fill, least_degree
+from joinengine.model.errors import InvalidRequest
+from joinengine.routing.base import BASES, Modulo, Ring
+from joinengine.simulation.choosing import METHODS, Setting, SpaceSaving, play
+from joinengine.simulation.planning import replay
+from joinengine.simulation.workload import Workload, fluctuate, sources_of
+
+
+def zipf_messages(p1, n, seed=0):
+    """(n,) messages whose top key has the part `p1`, the others alike and light."""
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random(n) < p1, 0, rng.integers(1, n // 10, n))
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("f", [0.1, 0.5, 1.0])
+def test_fluctuation_changes_one_load_by_f_means(base, f):
+    workload = Workload(keys=5000, fluctuation=f)
+    chosen = BASES[base](15)
+    stream = workload.intervals(chosen)
+    hashes, before = next(stream)
+    homes = chosen.homes(hashes)
+    for _ in range(5):
+        _, after = next(stream)
+        loads = [np.bincount(homes, x, minlength=15) for x in (before, after)]
+        assert np.abs(loads[1] - loads[0]).max() >= f * before.sum() / 15
+        assert sorted(after) == pytest.approx(sorted(before))
+        before = after
+
+
+def test_a_fluctuation_that_cannot_be_is_refused():
+    loads = np.ones(100)
+    with pytest.raises(InvalidRequest, match=r"fluctuation: 1\.0 cannot be reached"):
+        fluctuate(loads, np.arange(100) % 5, 5, 1.0, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("shape", "p1", "keys"), [("ln1", 0.1471, 16_400), ("ln2", 0.0701, 1_110)])
+def test_lognormal_streams_are_those_of_the_paper(shape, p1, keys):
+    """Table I of Nasir et al.: 14.71 % and 16.4 k keys, 7.01 % and 1.11 k, in 10 M messages."""
+    messages = Workload(shape=shape).messages(10_000_000)
+    _, counts = np.unique(messages, return_counts=True)
+    assert counts.max() / len(messages) == pytest.approx(p1, rel=0.01)
+    assert len(counts) == pytest.approx(keys, rel=0.05)
+
+
+def test_a_ring_moves_keys_only_to_the_instance_that_joins():
+    hashes = Workload().hashes(200_000)
+    for n in (4, 15, 64):
+        before, after = Ring(n).homes(hashes), Ring(n + 1).homes(hashes)
+        moved = before != after
+        assert set(after[moved].tolist()) == {n}
+        # What stays is N/(N+1), within three standard deviations of the cells' shares.
+        stays, expected = 1 - moved.mean(), n / (n + 1)
+        spread = np.sqrt(expected * (1 - expected) / (128 * (n + 1)) * 2)
+        assert abs(stays - expected) < 3 * spread
+
+
+def test_modulo_moves_almost_all():
+    hashes = Workload().hashes(10_000)
+    assert (Modulo(15).homes(hashes) != Modulo(16).homes(hashes)).mean() > 0.9
+
+
+@given(level=st.lists(st.floats(0, 1000), min_size=1, max_size=9), tuples=st.integers(0, 5000))
+def test_filling_levels_the_lowest(level, tuples):
+    levels = np.array(level)
+    shares = fill(levels, tuples)
+    assert shares.sum() == tuples
+    assert (shares >= 0).all()
+    if tuples:
+        filled = levels + shares
+        assert filled[shares > 0].max() <= filled.min() + 2 or (shares > 0).sum() == 1
+        assert filled[shares > 0].max() <= max(levels.max(), filled.min() + 2)
+
+
+def test_candidates_do_not_depend_on_what_else_there_is():
+    hashes = np.arange(1000, dtype=np.uint64)
+    two, five = candidates(hashes, 2, 50), candidates(hashes, 5, 50)
+    assert (five[:, :2] == two).all()
+    assert abs(np.bincount(two.ravel(), minlength=50).std()) < 12
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(50, 0.0266), (100, 0.0366)])
+def test_two_choices_break_where_the_top_key_is_more_than_two_shares(workers, expected):
+    """p1 = 9.32 %, the stream WP of Nasir et al.: I(m)/m = p1/2 - 1/W."""
+    keys = zipf_messages(0.0932, 200_000)
+    report = play("pkg", keys, np.zeros(len(keys), int), Setting(workers))
+    assert report["relative_imbalance"] == pytest.approx(expected, abs=0.002)
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(50, 0.0732), (100, 0.0832)])
+def test_off_greedy_breaks_where_it_is_more_than_one(workers, expected):
+    keys = zipf_messages(0.0932, 200_000)
+    report = play("off-greedy", keys, np.zeros(len(keys), int), Setting(workers))
+    assert report["relative_imbalance"] == pytest.approx(expected, abs=0.002)
+
+
+def test_two_choices_are_level_where_the_top_key_is_light():
+    keys = zipf_messages(0.0932, 200_000)
+    pkg, one = (
+        play(method, keys, np.zeros(len(keys), int), Setting(5)) for method in ("pkg", "hash")
+    )
+    assert pkg["final_imbalance"] < 5
+    assert one["final_imbalance"] > 1000
+
+
+@pytest.mark.parametrize("sources", [1, 5, 10, 20])
+@pytest.mark.parametrize("by_key", [False, True])
+def test_imbalance_is_at_most_the_sum_of_the_sources(sources, by_key):
+    """Section 3.2 of Nasir et al.: a hard law of local estimates."""
+    keys = Workload(keys=2000, zipf=1.0).messages(50_000)
+    report = play("pkg", keys, sources_of(keys, sources, by_key=by_key), Setting(10, sources))
+    assert report["final_imbalance"] <= sum(report["source_imbalances"]) + 1e-6
+
+
+def test_wide_heads_level_what_two_choices_cannot():
+    keys = Workload(keys=10_000, zipf=1.5).messages(200_000)
+    none = np.zeros(len(keys), int)
+    found = {m: play(m, keys, none, Setting(50)) for m in ("pkg", "d-choices", "w-choices")}
+    assert found["pkg"]["relative_imbalance"] > 0.1
+    assert found["d-choices"]["relative_imbalance"] < 0.02
+    assert found["w-choices"]["relative_imbalance"] < 0.02
+    assert found["w-choices"]["counters"] > found["pkg"]["counters"]
+
+
+def test_a_head_of_nothing_needs_two_choices():
+    assert least_degree([], 50) == 2
+    assert least_degree([0.3, 0.1], 50) > 15
+
+
+def test_space_saving_is_never_too_low():
+    keys = Workload(keys=5000, zipf=1.2).messages(20_000).tolist()
+    summary = SpaceSaving(50)
+    for key in keys:
+        summary.add(key)
+    for key, count in summary.counts.items():
+        assert keys.count(key) <= count <= keys.count(key) + len(keys) / 50
+
+
+@pytest.mark.parametrize("choice", [Mixed(), MinMig(), Qmmp(), Mnrt()], ids=lambda c: c.name)
+def test_replayed_planners_keep_the_balance(choice):
+    workload = Workload(keys=2000, zipf=0.6, fluctuation=0.5)
+    report = replay(choice, workload, 10, 20, 5)
+    assert report["mean"]["imbalance_before"] > 2 * choice.imbalance
+    assert report["mean"]["imbalance_after"] <= choice.imbalance + 0.02
+    assert report["mean"]["migration_cost"] > 0
+    nothing = replay(Hash(), workload, 10, 20, 5)
+    assert nothing["replans"] == 0
+    assert nothing["mean"]["imbalance_after"] > report["mean"]["imbalance_after"]
+
+
+@pytest.mark.parametrize("choice", [Mixed(), Qmmp(), Mnrt()], ids=lambda c: c.name)
+def test_a_stationary_stream_does_not_flap(choice):
+    """200 intervals of the same skew: one plan, and then nothing."""
+    assert replay(choice, Workload(keys=2000), 10, 200, 5)["replans"] <= 2
+
+
+def test_the_command_shows_planners_and_choices(tmp_path):
+    done = CliRunner().invoke(
+        cli,
+        [
+            *("simulate", "mixed", "mnrt", *[m for m in METHODS if m != "hash"]),
+            *("--keys", "500", "--intervals", "5", "--fluctuation", "0.5", "--messages", "20000"),
+            *("--sources", "3", "--json", str(tmp_path / "s.json")),
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    report = json.loads((tmp_path / "s.json").read_text())
+    assert len(report["runs"]) == 1 + len(METHODS)
+    assert (tmp_path / "s.png").stat().st_size > 10_000
+
+
+def test_unknown_planners_are_refused():
+    done = CliRunner().invoke(cli, ["simulate", "magic"])
+    assert isinstance(done.exception, InvalidRequest)
+    assert "planner 'magic' is unknown" in str(done.exception)

@@ -1,0 +1,214 @@
+"""Planners of whole keys: the papers' own examples, and what each of them weighs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from joinengine.balancing import dlb, mixed
+from joinengine.balancing.llfd import Assignment, place, whole_homes
+from joinengine.balancing.readj import plan_readj
+from joinengine.balancing.statistics import Loads
+
+
+def loads_of(cost, base, homes=None, held=None, instances=2):
+    """Whole keys: `cost` (K,), base homes (K,), present homes (K,), state (K,)."""
+    cost, base = np.array(cost, float), np.array(base)
+    homes = base if homes is None else np.array(homes)
+    n = len(cost)
+    return Loads(
+        hashes=np.arange(n, dtype=np.uint64),
+        homes=base,
+        spread=cost,
+        fixed=np.zeros(n),
+        held=cost if held is None else np.array(held, float),
+        copied=np.zeros(n, bool),
+        split_sides=np.zeros(n, np.int64),
+        keys=np.arange(n),
+        instances=homes,
+        shares=np.ones(n),
+        rest=np.zeros(instances),
+    )
+
+
+def after(loads, changes):
+    homes, _ = whole_homes(loads)
+    homes = homes.copy()
+    for key, shares in changes.items():
+        ((homes[key], share),) = shares.items()
+        assert share == 1.0
+    return homes
+
+
+def level(loads, homes):
+    return np.bincount(homes, loads.spread, minlength=loads.n_instances)
+
+
+#: Figure 4 of Fang et al., 2016: k1, k2, k3 = 7, 4, 5 on the first instance, k4, k5, k6 = 2, 1, 1
+#: on the second; the mean is 10.
+TOY = [7, 4, 5, 2, 1, 1]
+TOY_HOMES = [0, 0, 0, 1, 1, 1]
+
+
+def test_the_toy_of_figure_4_step_by_step():
+    loads = loads_of(TOY, TOY_HOMES)
+    work = Assignment(loads, loads.homes, loads.spread, imbalance=0.0)
+    pool = work.unload()
+    assert pool == [0], "k1 = 7 alone brings 16 below 10"
+    assert work.level.tolist() == [9, 4]
+    exchanged, fits = work.room_for(0, 1)
+    assert (exchanged.tolist(), fits) == ([3], True), "k4 = 2 makes room for k1 on the second"
+    work.take(exchanged)
+    work.put(0, 1)
+    assert work.level.tolist() == [9, 9]
+    place(work, exchanged.tolist())  # k4 moves k5 out of the second, which goes to the first
+    assert work.level.tolist() == [10, 10]
+    assert work.homes.tolist() == [1, 0, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("listed", [(1, 2), (1, 5), (2, 3), (2, 5), (3, 5)])
+def test_the_toy_ends_with_four_or_two_entries(listed):
+    """With two keys in the table, keeping it ends with 4 entries and cleaning it with 2."""
+    base = [1 - home if key in listed else home for key, home in enumerate(TOY_HOMES)]
+    loads = loads_of(TOY, base, TOY_HOMES)
+    kept = after(loads, mixed.plan_llfd(loads, 0.0))
+    cleaned = after(loads, mixed.plan_mintable(loads, 0.0))
+    assert level(loads, kept).tolist() == level(loads, cleaned).tolist() == [10, 10]
+    assert mixed.table_size(loads, kept) == 4
+    assert mixed.table_size(loads, cleaned) == 2
+
+
+def zipf_loads(seed, n_keys=5000, instances=15, z=0.85, rounds=6):
+    """Zipf loads whose heavy keys change every interval, under a table that MinMig has kept."""
+    rng = np.random.default_rng(seed)
+    cost = np.round(1e6 * np.arange(1, n_keys + 1) ** -z)
+    base = rng.integers(0, instances, n_keys)
+    loads = loads_of(cost, base, instances=instances)
+    for _ in range(rounds):
+        homes = after(loads, mixed.plan_minmig(loads, 0.02))
+        some = np.concatenate([np.arange(20), rng.integers(20, n_keys, 80)])
+        swapped = loads.spread.copy()
+        swapped[some] = rng.permutation(swapped[some])
+        loads = loads_of(swapped, base, homes, 4 * loads.spread + swapped, instances)
+    return loads
+
+
+PLANNERS = {
+    "llfd": mixed.plan_llfd,
+    "mintable": mixed.plan_mintable,
+    "minmig": mixed.plan_minmig,
+    "mixed": mixed.plan_mixed,
+    "readj": plan_readj,
+}
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("imbalance", [0.02, 0.05])
+def test_balance_is_reached_where_whole_keys_can(name, imbalance):
+    unbalanced = 0
+    for seed in range(5):
+        loads = zipf_loads(seed)
+        before = level(loads, whole_homes(loads)[0])
+        unbalanced += before.max() > (1 + imbalance) * before.mean()
+        found = level(loads, after(loads, PLANNERS[name](loads, imbalance)))
+        assert found.max() <= (1 + imbalance) * found.mean() * (1 + 1e-6)
+    assert unbalanced >= 2
+
+
+def moved(loads, homes):
+    return float(loads.held[homes != whole_homes(loads)[0]].sum())
+
+
+LIMIT = 150
+
+
+def test_minmig_moves_least_and_mintable_lists_least():
+    """Means over intervals, as the paper has them."""
+    rows = []
+    for seed in range(10):
+        loads = zipf_loads(seed)
+        plans = [
+            after(loads, plan(loads, 0.05))
+            for plan in (
+                mixed.plan_minmig,
+                lambda loads, imbalance: mixed.plan_mixed(loads, imbalance, table_limit=LIMIT),
+                mixed.plan_mintable,
+            )
+        ]
+        rows.append([(moved(loads, p), mixed.table_size(loads, p)) for p in plans])
+    (minmig, its_table), (mixed_, mixed_table), (mintable, least_table) = np.mean(rows, axis=0)
+    assert minmig <= mixed_ <= mintable
+    assert least_table <= mixed_table <= LIMIT < its_table
+
+
+def test_mixed_keeps_the_limit_wherever_mintable_does():
+    for seed in range(10):
+        loads = zipf_loads(seed)
+        mintable = mixed.table_size(loads, after(loads, mixed.plan_mintable(loads, 0.05)))
+        for limit in (mintable, mintable + 50, mintable + 500):
+            plan = mixed.plan_mixed(loads, 0.05, table_limit=limit)
+            assert mixed.table_size(loads, after(loads, plan)) <= limit
+
+
+def test_brute_force_moves_no_more_than_mixed():
+    for seed in range(4):
+        loads = zipf_loads(seed, n_keys=300, instances=5)
+        limit = 60
+        plans = [
+            after(loads, plan(loads, 0.05, table_limit=limit))
+            for plan in (mixed.plan_mixed, mixed.plan_mixed_bf)
+        ]
+        if mixed.table_size(loads, plans[0]) <= limit:
+            assert moved(loads, plans[1]) <= moved(loads, plans[0])
+
+
+@pytest.mark.parametrize("plan", [dlb.plan_dlb_heavy, dlb.plan_dlb_light])
+@pytest.mark.parametrize("z", [0.5, 1.2, 1.5])
+def test_dlb_ends_within_15_or_where_no_key_helps(plan, z):
+    """4,096 keys on 5 instances: at 1.2 the top key keeps the score near 15, at 1.5 at 46.8."""
+    rng = np.random.default_rng(1)
+    cost = 1e7 * np.arange(1, 4097) ** -z
+    loads = loads_of(cost, rng.integers(0, 5, 4096), instances=5)
+    homes = after(loads, plan(loads, 15.0))
+    found = level(loads, homes)
+    if dlb.score(found) > 15:
+        target = int(np.argmin(found))
+        for key in np.argsort(-loads.spread)[:200].tolist():
+            trial = homes.copy()
+            trial[key] = target
+            assert dlb.score(level(loads, trial)) >= dlb.score(found) - 1e-9
+    assert dlb.score(found) < {0.5: 15.0, 1.2: 15.1, 1.5: 47.5}[z]
+
+
+def test_dlb_heavy_moves_few_keys_light_many_lptf_most():
+    rng = np.random.default_rng(2)
+    loads = loads_of(1e6 * np.arange(1, 4097) ** -1.0, rng.integers(0, 5, 4096), instances=5)
+    counts = [
+        int((after(loads, plan(loads, 5.0)) != loads.homes).sum())
+        for plan in (dlb.plan_dlb_heavy, dlb.plan_dlb_light, dlb.plan_lptf)
+    ]
+    heavy, light, lptf = counts
+    assert 0 < heavy < light < lptf
+    assert 0.75 < lptf / 4096 < 0.85, "about four fifths"
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_a_key_that_is_too_heavy_is_left_alone(name):
+    """Nobody can hold 100 within the limit; all others share what is left."""
+    loads = loads_of([100, 10, 10, 10, 10, 10], [0, 0, 1, 1, 2, 2], instances=3)
+    found = level(loads, after(loads, PLANNERS[name](loads, 0.1)))
+    assert sorted(found.tolist()) == [20, 30, 100]
+
+
+def test_a_split_key_is_gathered():
+    """After a layout that splits, whole-key planners put a key where most of it is."""
+    loads = loads_of([10, 1, 1], [0, 1, 1])
+    split = loads.__class__(
+        **{
+            **{name: getattr(loads, name) for name in loads.__dataclass_fields__},
+            "keys": np.array([0, 0, 1, 2]),
+            "instances": np.array([0, 1, 1, 1]),
+            "shares": np.array([0.3, 0.7, 1.0, 1.0]),
+        }
+    )
+    assert mixed.plan_llfd(split, 10.0) == {0: {1: 1.0}}
