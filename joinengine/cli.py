@@ -108,11 +108,12 @@ def run(
     **settings: Any,
 ) -> None:
     """Run QUERY over its skewed TPC-H stream."""
+    from queries.base import relayouts_of  # noqa: PLC0415
     from queries.running import Places  # noqa: PLC0415
 
     options = replace(
         _options(settings, layout=layout, zipf=zipf),
-        relayouts=_relayouts(settings["switches"], settings["sizes"]),
+        relayouts=relayouts_of(settings["switches"], settings["sizes"]),
         capacity=settings["capacity"],
     )
     found = _find(query)
@@ -280,31 +281,6 @@ def _options(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
         instances=settings["instances"],
     )
     return options
-
-
-def _relayouts(switches: tuple[str, ...], sizes: tuple[str, ...]) -> tuple[Any, ...]:
-    """(batch, layout, instances) of what was asked for, None where it stays."""
-    return (
-        *((batch, choose(name), None) for batch, name in _timed_words("switch", switches)),
-        *((batch, None, _count("resize", n)) for batch, n in _timed_words("resize", sizes)),
-    )
-
-
-def _timed_words(option: str, texts: tuple[str, ...]) -> list[tuple[int, str]]:
-    """`3:mnrt` -> (3, "mnrt")."""
-    pairs = list[tuple[int, str]]()
-    for text in texts:
-        batch, colon, what = text.partition(":")
-        if not (colon and what):
-            raise InvalidRequest(f"{option}: {text!r} is not BATCH:VALUE; write for example 3:mnrt")
-        pairs.append((_count(option, batch), what))
-    return pairs
-
-
-def _count(option: str, text: str) -> int:
-    if not text.isdigit():
-        raise InvalidRequest(f"{option}: {text!r} is no whole number")
-    return int(text)
 
 
 def _names(text: str) -> list[str]:

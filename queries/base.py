@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from joinengine import StreamJoin, equi
-from joinengine.layouts import LayoutChoice, Mnrt
+from joinengine.layouts import LayoutChoice, Mnrt, choose
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from tpch.stream import SPAN_US, RecordedStream, StreamSpec
@@ -80,3 +81,30 @@ class Query(Protocol):
 
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
         """The same rows, in the same columns, as SQL for DuckDB."""
+
+
+def relayouts_of(
+    switches: Sequence[str], sizes: Sequence[str]
+) -> tuple[tuple[int, LayoutChoice | None, int | None], ...]:
+    """(batch, layout, instances) from `BATCH:LAYOUT` and `BATCH:N`; None: as it was."""
+    return (
+        *((batch, choose(name), None) for batch, name in _timed_words("switch", switches)),
+        *((batch, None, _count("resize", n)) for batch, n in _timed_words("resize", sizes)),
+    )
+
+
+def _timed_words(option: str, texts: Sequence[str]) -> list[tuple[int, str]]:
+    """`3:mnrt` -> (3, "mnrt")."""
+    pairs = list[tuple[int, str]]()
+    for text in texts:
+        batch, colon, what = text.partition(":")
+        if not (colon and what):
+            raise InvalidRequest(f"{option}: {text!r} is not BATCH:VALUE; write for example 3:mnrt")
+        pairs.append((_count(option, batch), what))
+    return pairs
+
+
+def _count(option: str, text: str) -> int:
+    if not text.isdigit():
+        raise InvalidRequest(f"{option}: {text!r} is no whole number")
+    return int(text)

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.biclique import Bi, BiK
-from joinengine.layouts.choices import DChoices, Pkg, Shuffle, WChoices
+from joinengine.layouts.choices import DChoices, Pkg, WChoices
 from joinengine.layouts.key_based import Hash, Mnrt, Qmmp
 from joinengine.layouts.matrix import Dynamic
+from joinengine.layouts.shuffle import Shuffle
 from joinengine.layouts.whole_keys import (
     DlbHeavy,
     DlbLight,

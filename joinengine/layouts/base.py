@@ -95,9 +95,21 @@ class LayoutChoice(Protocol):
     @property
     def counts_keys(self) -> bool:
         """Whether tasks must count keys for the planner."""
+        return False
+
+    @property
+    def history_intervals(self) -> int:
+        """How many intervals `plan` wants to see; 0: it is not asked."""
+        return 0
+
+    def least_instances(self, instances: int) -> int:
+        """How many instances are the fewest, where so many are asked for."""
+        return 1
 
     def check(self, condition: Condition, how: str, instances: int) -> None:
         """Raise InvalidRequest, naming the layout, for a join that it cannot serve."""
+        check_instances(self.name, instances, self.least_instances(instances))
+        check_serves(self.name, condition, how)
 
     def start(self, instances: int) -> Layout:
         """The layout of batch 0."""
@@ -107,6 +119,7 @@ class LayoutChoice(Protocol):
 
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """What to change after an interval; `history` ends with it. None: nothing."""
+        return None
 
     def resize(self, layout: Layout, instances: int) -> Layout:
         """The same layout on so many instances, by the layout's own rule."""
@@ -116,10 +129,6 @@ class LayoutChoice(Protocol):
 
         `held` (N,): how much each instance holds; there is to be room where that is most.
         """
-
-    @property
-    def history_intervals(self) -> int:
-        """How many intervals `plan` wants to see."""
 
 
 def check_serves(name: str, condition: Condition, how: str) -> None:

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, key_hash, u_of
 from joinengine.kernels.probing import expand_ranges
-from joinengine.layouts.base import Layout, LayoutChoice, Plan, check_instances, check_serves
-from joinengine.model.conditions import Condition
+from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
 from joinengine.routing.routes import MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
@@ -147,10 +146,9 @@ class _Biclique(LayoutChoice):
         """K for so many instances."""
         raise NotImplementedError
 
-    def check(self, condition: Condition, how: str, instances: int) -> None:
-        """Inner joins; two instances for each subgroup."""
-        check_instances(self.name, instances, 2 * self.subgroups(instances))
-        check_serves(self.name, condition, how)
+    def least_instances(self, instances: int) -> int:
+        """Two for each subgroup."""
+        return 2 * self.subgroups(instances)
 
     def start(self, instances: int) -> Biclique:
         """Half of the instances to each side."""
@@ -162,11 +160,6 @@ class _Biclique(LayoutChoice):
             tuple(tuple((i, low) for i, low in group) for group in side) for side in state["groups"]
         )
         return Biclique((left, right))
-
-    @property
-    def counts_keys(self) -> bool:
-        """Keys are not counted."""
-        return False
 
     @property
     def history_intervals(self) -> int:

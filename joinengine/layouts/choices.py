@@ -26,12 +26,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from joinengine.balancing.statistics import Floats, Interval
-from joinengine.kernels.hashing import Words, key_hash, mix, u_of
+from joinengine.kernels.hashing import Words, key_hash, mix
 from joinengine.kernels.probing import Ints, expand_ranges, group_keys
-from joinengine.layouts.base import Layout, LayoutChoice, Plan, check_instances, check_serves
-from joinengine.model.conditions import Condition
+from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import U_BITS, Placement, Side
+from joinengine.model.keys import Placement, Side
 from joinengine.routing.routes import BOTH, PROBE, STORE, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
 
@@ -236,11 +235,6 @@ class Pkg(LayoutChoice):
         if self.intervals < 1:
             raise InvalidRequest(f"{self.name}: intervals {self.intervals} must be at least 1")
 
-    def check(self, condition: Condition, how: str, instances: int) -> None:
-        """Equi-joins, inner."""
-        check_instances(self.name, instances)
-        check_serves(self.name, condition, how)
-
     def start(self, instances: int) -> Choices:
         """No loads yet."""
         return Choices(instances, self.choices, (0.0,) * instances)
@@ -253,11 +247,6 @@ class Pkg(LayoutChoice):
             tuple(state["loads"]),
             tuple((hash_, degree) for hash_, degree in state["degrees"]),
         )
-
-    @property
-    def counts_keys(self) -> bool:
-        """Loads of instances are enough."""
-        return False
 
     @property
     def history_intervals(self) -> int:
@@ -360,92 +349,3 @@ def least_degree(head: Sequence[float], instances: int) -> int:
             return degree
         degree += 1
     return min(degree, n)
-
-
-@dataclass(frozen=True)
-class ShuffleRouter:
-    """Store at one instance, probe all."""
-
-    instances: int
-    listed: Words = field(default_factory=lambda: np.empty(0, np.uint64))
-
-    def route(self, side: Side, words: Words) -> Deliveries:
-        """To all instances, at one of them to be stored."""
-        n = self.instances
-        rows = np.repeat(np.arange(len(words)), n)
-        targets = np.tile(np.arange(n, dtype=np.uint16), len(words))
-        own = self._home(words)[rows]
-        return Deliveries(rows, targets, np.where(targets == own, BOTH, PROBE))
-
-    def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
-        """Where tuples are stored: they stay where their instance still is."""
-        rows = np.arange(len(words))
-        homes = np.where(holders < self.instances, holders, self._home(words))
-        return Deliveries(rows, homes, np.full(len(rows), STORE))
-
-    def _home(self, words: Words) -> Instances:
-        return ((u_of(words) * np.uint64(self.instances)) >> np.uint64(U_BITS)).astype(np.uint16)
-
-
-@dataclass(frozen=True)
-class Shuffled:
-    """The layout state."""
-
-    instances: int
-    table: RoutingTable = field(default_factory=RoutingTable)
-
-    def router(self) -> ShuffleRouter:
-        """What tasks need to route."""
-        return ShuffleRouter(self.instances)
-
-    def place(self, hash_: int) -> Placement | None:
-        """Keys do not decide."""
-        return None
-
-    def to_json(self) -> dict[str, Any]:
-        """The state as plain values."""
-        return {"instances": self.instances}
-
-
-@dataclass(frozen=True)
-class Shuffle(LayoutChoice):
-    """Level whatever comes, for a message to every instance."""
-
-    name: ClassVar[str] = "shuffle"
-    source: ClassVar[str] = "shuffle grouping"
-    summary: ClassVar[str] = "store anywhere, probe everywhere; any predicate"
-
-    def check(self, condition: Condition, how: str, instances: int) -> None:
-        """Inner joins."""
-        check_instances(self.name, instances)
-        check_serves(self.name, condition, how)
-
-    def start(self, instances: int) -> Shuffled:
-        """All alike."""
-        return Shuffled(instances)
-
-    def restore(self, state: dict[str, Any]) -> Shuffled:
-        """The layout that `Shuffled.to_json` wrote."""
-        return Shuffled(int(state["instances"]))
-
-    @property
-    def counts_keys(self) -> bool:
-        """Keys do not decide."""
-        return False
-
-    @property
-    def history_intervals(self) -> int:
-        """Nothing is planned."""
-        return 0
-
-    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
-        """Never anything."""
-        return None
-
-    def resize(self, layout: Layout, instances: int) -> Shuffled:
-        """More or fewer, all alike."""
-        return Shuffled(instances)
-
-    def grow(self, layout: Layout, held: Sequence[int]) -> Shuffled:
-        """One instance more."""
-        return Shuffled(layout.instances + 1)

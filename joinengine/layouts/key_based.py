@@ -27,8 +27,7 @@ from joinengine.balancing.statistics import (
     build_table,
     gather_loads,
 )
-from joinengine.layouts.base import Layout, LayoutChoice, Plan, check_instances, check_serves
-from joinengine.model.conditions import Condition
+from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement
 from joinengine.routing import table as routing_table
@@ -85,11 +84,6 @@ class _KeyBasedChoice(LayoutChoice):
                 f"{self.name}: base {self.base!r} is unknown; choose one of {', '.join(BASES)}"
             )
 
-    def check(self, condition: Condition, how: str, instances: int) -> None:
-        """Equi-joins, inner."""
-        check_instances(self.name, instances)
-        check_serves(self.name, condition, how)
-
     def start(self, instances: int) -> KeyBased:
         """All keys at their base homes."""
         return KeyBased(BASES[self.base](instances))
@@ -121,20 +115,6 @@ class Hash(_KeyBasedChoice):
     name: ClassVar[str] = "hash"
     source: ClassVar[str] = "key grouping"
     summary: ClassVar[str] = "key hash modulo instances; never changes"
-
-    @property
-    def counts_keys(self) -> bool:
-        """No planner, no counts."""
-        return False
-
-    @property
-    def history_intervals(self) -> int:
-        """No planner, no history."""
-        return 0
-
-    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
-        """Never anything."""
-        return None
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, u_of
-from joinengine.layouts.base import Layout, LayoutChoice, Plan, check_instances, check_serves
-from joinengine.model.conditions import Condition
+from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.model.keys import U_BITS, Placement, Side
 from joinengine.routing.routes import BOTH, Deliveries, Instances, storing
 from joinengine.routing.table import RoutingTable
@@ -101,11 +100,6 @@ class Dynamic(LayoutChoice):
     source: ClassVar[str] = "Elseidy et al., PVLDB 2014"
     summary: ClassVar[str] = "join-matrix: copies along rows and columns, no keys, any predicate"
 
-    def check(self, condition: Condition, how: str, instances: int) -> None:
-        """Inner joins."""
-        check_instances(self.name, instances)
-        check_serves(self.name, condition, how)
-
     def start(self, instances: int) -> Grid:
         """As square as can be."""
         used = 1 << (instances.bit_length() - 1)
@@ -115,11 +109,6 @@ class Dynamic(LayoutChoice):
     def restore(self, state: dict[str, Any]) -> Grid:
         """The layout that `Grid.to_json` wrote."""
         return Grid(np.array(state["cells"], np.uint16))
-
-    @property
-    def counts_keys(self) -> bool:
-        """Keys do not decide."""
-        return False
 
     @property
     def history_intervals(self) -> int:
