@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all bench bench-peers bench-kernels golden lint types fmt clean
+.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners golden lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,7 +37,7 @@ test-all: $(READY)  ## the tests and the slow matrices
 	$(BIN)/pytest
 
 bench: $(READY)  ## every layout over three skews, validated (out/bench)
-	@echo "bench: EQ5 over z = 0, 0.8, 1.5"
+	@echo "bench: EQ5 under every layout over z = 0, 0.8, 1.5"
 	$(BIN)/python -m benchmarks.layouts --out out/bench
 
 bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers)
@@ -47,6 +47,10 @@ bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers)
 bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding
 	@echo "bench-kernels: rows per second of the array kernels"
 	$(BIN)/pytest benchmarks/kernels --benchmark-only --benchmark-columns=min,median,rounds
+
+bench-planners: $(READY)  ## seconds for one plan as keys and instances grow (out/planners)
+	@echo "bench-planners: up to a million keys on 64 instances; readj takes minutes"
+	$(BIN)/python -m benchmarks.planners --out out/planners
 
 golden: $(READY)  ## write the filed plans anew; read the diff
 	@echo "golden: tests/golden/plans"

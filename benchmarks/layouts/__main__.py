@@ -27,7 +27,7 @@ console = Console(soft_wrap=True)
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench"))
-@click.option("--scale", default=0.05, show_default=True, help="TPC-H scale.")
+@click.option("--scale", default=0.02, show_default=True, help="TPC-H scale.")
 @click.option("--instances", default=16, show_default=True)
 def main(out: Path, scale: float, instances: int) -> None:
     """Run all cells in one session, after a warm-up, and write table, JSON and one PNG a query."""

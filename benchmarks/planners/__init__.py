@@ -1,0 +1,1 @@
+"""How long planners take as keys and instances grow."""
