@@ -50,14 +50,15 @@ def draw_loads(reports: Sequence[dict[str, Any]], path: Path) -> None:
 
 def draw_comparison(reports: Sequence[dict[str, Any]], path: Path) -> None:
     """Rows per second and received load skew against the Zipf exponent; a line per layout."""
-    figure, (rate, balance) = plt.subplots(1, 2, figsize=(10.4, 3.8))
+    figure, (rate, balance) = plt.subplots(1, 2, figsize=(12.4, 3.8), layout="constrained")
     layouts = list(dict.fromkeys(report["layout"] for report in reports))
-    for layout, colour in zip(layouts, _cycle(len(layouts)), strict=True):
+    for number, (layout, colour) in enumerate(zip(layouts, _cycle(len(layouts)), strict=True)):
+        style = {"color": colour, "linestyle": _STYLES[number // 6 % 4], "marker": "o"}
         ours = sorted((r for r in reports if r["layout"] == layout), key=lambda r: r["zipf"])
         z = [report["zipf"] for report in ours]
-        rate.plot(z, [r["rows_per_s"] / 1e3 for r in ours], "o-", color=colour, label=layout)
+        rate.plot(z, [r["rows_per_s"] / 1e3 for r in ours], label=layout, **style)
         last = [r["load_skew"]["received"]["last_half"] for r in ours]
-        balance.plot(z, last, "o-", color=colour, label=layout)
+        balance.plot(z, last, label=layout, **style)
     rate.set_ylabel("thousand rows/s")
     balance.set_ylabel("received load skew, last half")
     balance.axhline(1.0, color=_GREY, linestyle="--", linewidth=1)
@@ -65,7 +66,8 @@ def draw_comparison(reports: Sequence[dict[str, Any]], path: Path) -> None:
         axis.set_xlabel("Zipf exponent")
         axis.set_ylim(bottom=0)
         _plain(axis)
-    rate.legend(frameon=False)
+    names, columns = rate.get_legend_handles_labels(), 1 + len(layouts) // 7
+    figure.legend(*names, loc="outside right upper", frameon=False, fontsize=8, ncols=columns)
     figure.suptitle(f"{reports[0]['query']}, {reports[0]['instances']} instances")
     _save(figure, path)
 
@@ -107,6 +109,7 @@ def _plain(axis: Any) -> None:
 
 def _save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.tight_layout()
+    if figure.get_layout_engine() is None:
+        figure.tight_layout()
     figure.savefig(path, dpi=130)
     plt.close(figure)
