@@ -212,3 +212,33 @@ def test_a_split_key_is_gathered():
         }
     )
     assert mixed.plan_llfd(split, 10.0) == {0: {1: 1.0}}
+
+
+@pytest.mark.parametrize(("instances", "end"), [(5, 1.21), (15, 0.92), (40, 0.75)])
+def test_whole_keys_balance_up_to_the_exponent_where_one_key_is_too_heavy(instances, end):
+    """10,000 keys, tolerance 0.08: the top key passes 1.08 / N at z = 1.21, 0.92, 0.75."""
+    found = {}
+    for z in (end - 0.03, end + 0.03):
+        cost = 1e6 * np.arange(1, 10_001) ** -z
+        homes = np.random.default_rng(7).integers(0, instances, 10_000)
+        loads = loads_of(cost, homes, instances=instances)
+        levels = level(loads, after(loads, mixed.plan_mixed(loads, 0.08)))
+        found[z > end] = levels.max() / levels.mean() - 1
+    assert found[False] <= 0.08 + 1e-6 < 0.1 < found[True]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_theorem_1_on_keys_cut_from_a_perfect_partition(seed):
+    """Fang et al., 2016: heaviest first ends within (1 - 1/N) / 3 of the mean, overload side."""
+    rng = np.random.default_rng(seed)
+    instances = int(rng.integers(2, 12))
+    pieces = [np.diff(np.sort(rng.uniform(0, 1, rng.integers(2, 8))), prepend=0, append=1)]
+    pieces += [
+        np.diff(np.sort(rng.uniform(0, 1, rng.integers(1, 8))), prepend=0, append=1)
+        for _ in range(instances - 1)
+    ]
+    cost = rng.permutation(np.concatenate(pieces))
+    loads = loads_of(cost, np.zeros(len(cost), int), instances=instances)
+    levels = level(loads, after(loads, dlb.plan_lptf(loads, 0.0)))
+    assert levels.mean() == pytest.approx(1.0)
+    assert levels.max() - 1 <= (1 - 1 / instances) / 3 + 1e-9

@@ -1,0 +1,45 @@
+"""The examples do what they say, run as a user runs them."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def folder(path, key, time, seed):
+    rng = random.Random(seed)
+    moments = pa.array([rng.randrange(3 * 3600 * 10**6) for _ in range(400)])
+    users = pa.array([min(int(rng.paretovariate(0.7)), 60) for _ in range(400)])
+    path.mkdir()
+    table = pa.table({key: users, time: moments.cast(pa.timestamp("us", "UTC"))})
+    pq.write_table(table, path / "0.parquet")
+
+
+def test_two_folders_are_joined_and_a_second_start_adds_nothing(tmp_path):
+    folder(tmp_path / "clicks", "user_id", "clicked_at", 1)
+    folder(tmp_path / "purchases", "buyer_id", "bought_at", 2)
+    script = EXAMPLES / "join_two_folders.py"
+    assert len(script.read_text().splitlines()) <= 25
+    places = [str(tmp_path / name) for name in ("clicks", "purchases", "out")]
+    for batches in (1, 0):
+        command = [sys.executable, str(script), *places]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        assert done.stdout.strip().splitlines()[-1].count("'batch'") == batches
+    clicks, purchases, out = (f"'{place}/*.parquet'" for place in places)
+    expected = duckdb.sql(
+        f"select * from {clicks} join {purchases} on user_id = buyer_id "
+        "and bought_at - clicked_at between interval 0 second and interval 1 hour"
+    ).fetchall()
+    assert expected
+    assert sorted(duckdb.sql(f"select * from {out}").fetchall()) == sorted(expected)
