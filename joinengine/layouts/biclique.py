@@ -245,7 +245,7 @@ class Bi(_Biclique):
 
     name: ClassVar[str] = "bi"
     source: ClassVar[str] = "Lin et al., SIGMOD 2015"
-    summary: ClassVar[str] = "join-biclique: store once, probe all of the other side, any predicate"
+    summary: ClassVar[str] = "join-biclique: store once, probe all of the other side"
 
     def subgroups(self, instances: int) -> int:
         """One."""

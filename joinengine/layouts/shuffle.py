@@ -69,7 +69,7 @@ class Shuffle(LayoutChoice):
 
     name: ClassVar[str] = "shuffle"
     source: ClassVar[str] = "shuffle grouping"
-    summary: ClassVar[str] = "store anywhere, probe everywhere; any predicate"
+    summary: ClassVar[str] = "store anywhere, probe everywhere"
 
     def start(self, instances: int) -> Shuffled:
         """All alike."""

@@ -16,7 +16,7 @@ def explain(query: QuerySpec, choices: Sequence[LayoutChoice]) -> str:
     lines = list[str]()
     for join, choice in zip(query.joins, choices, strict=True):
         lines.append(f"join {join.index}: {join.how}, on {condition_text(join.condition)}")
-        lines.append(f"  layout {choice.name} on {join.instances} instances: {choice.summary}")
+        lines.append(f"  layout {choice.label} on {join.instances} instances: {choice.summary}")
         lines += [f"  {side.name.lower():5} {_side(query, join, side)}" for side in Side]
     return "\n".join(lines)
 
