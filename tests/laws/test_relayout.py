@@ -215,3 +215,33 @@ def test_meet_once(layout, stored, probing, instances):
             for j in [j for j, (other, _) in enumerate(probing) if other == hash_]:
                 there = (sent.rows == j) & ((sent.flags & PROBE) > 0)
                 assert len(homes & set(sent.instances[there].tolist())) == 1
+
+
+def test_a_restart_that_asks_for_the_same_keeps_what_has_become_of_it(tmp_path):
+    schedule = {1: [Relayout(CHOICES["dynamic"], 8)]}
+    query = LocalQuery(
+        tmp_path,
+        two_way(None, 6),
+        "hash",
+        choice=CHOICES["hash"],
+        settings=Settings(schedule=schedule),
+    )
+    for number, (left, right) in enumerate(skewed_batches(2)):
+        query.run_tuples(number, left, right)
+    query.restart()
+    chosen = query.runner._joins[0].chosen
+    assert (chosen.choice.name, chosen.wanted) == ("dynamic", 8)
+    assert query.state.before is None
+
+
+def test_a_key_that_leaves_the_head_is_still_found(tmp_path):
+    """Its tuples stand at more candidates than a light key has."""
+    query = LocalQuery(tmp_path, two_way(None, 8), "w-choices", choice=CHOICES["w-choices"])
+    stored = [(1, i, 0) for i in range(400)]
+    query.run_tuples(0, stored[:200], [(2, 900, 0)])
+    query.run_tuples(1, stored[200:], [(2, 901, 0)])
+    assert {run.instance for run in query.state.runs.values()} == set(range(8))
+    for number in (2, 3, 4, 5, 6, 7):  # another key is all there is now
+        query.run_tuples(number, [(3, 1000 * number + i, 0) for i in range(300)], [])
+    query.run_tuples(8, [], [(1, 9999, 0)])
+    assert sum(n for row, n in query.output().items() if row[4] == 9999) == 400

@@ -9,6 +9,7 @@ from joinengine.balancing import dlb, mixed
 from joinengine.balancing.llfd import Assignment, place, whole_homes
 from joinengine.balancing.readj import plan_readj
 from joinengine.balancing.statistics import Loads
+from joinengine.layouts import Mixed
 
 
 def loads_of(cost, base, homes=None, held=None, instances=2):
@@ -242,3 +243,25 @@ def test_theorem_1_on_keys_cut_from_a_perfect_partition(seed):
     levels = level(loads, after(loads, dlb.plan_lptf(loads, 0.0)))
     assert levels.mean() == pytest.approx(1.0)
     assert levels.max() - 1 <= (1 - 1 / instances) / 3 + 1e-9
+
+
+def test_equal_keys_are_not_exchanged():
+    """Only lighter keys make room, which is why placing ends."""
+    loads = loads_of([10, 10], [0, 1])
+    work = Assignment(loads, loads.homes, loads.spread, imbalance=0.0)
+    work.take(np.array([0]))
+    exchanged, fits = work.room_for(0, 1)
+    assert (exchanged.tolist(), fits) == ([], False)
+
+
+def test_a_plan_must_pay():
+    """1 % of a mean, and more than counting noise: 3 standard deviations."""
+    choice = Mixed(imbalance=0.05, min_gain=0.01)
+    mean = 1e6
+    limit = 1.05 * mean
+    before = np.array([limit + 20_000, 2 * mean - limit - 20_000])
+    assert choice.pays(before, np.array([limit, 2 * mean - limit]))
+    assert not choice.pays(before, before)
+    assert not choice.pays(before, np.array([limit + 15_000, 2 * mean - limit - 15_000]))
+    few = before / 1e5  # 10 tuples: all noise
+    assert not choice.pays(few, np.full(2, few.mean()))
