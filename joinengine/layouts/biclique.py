@@ -152,7 +152,7 @@ class _Biclique(LayoutChoice):
 
     def start(self, instances: int) -> Biclique:
         """Half of the instances to each side."""
-        return self._sized(instances, instances // 2)
+        return _sized(instances, instances // 2, self.subgroups(instances))
 
     def restore(self, state: dict[str, Any]) -> Biclique:
         """The layout that `Biclique.to_json` wrote."""
@@ -170,7 +170,7 @@ class _Biclique(LayoutChoice):
         """Other sizes of the sides, where one side's instances store too much."""
         assert isinstance(layout, Biclique)
         state = history[-1].state.sum(axis=1)
-        least = len(layout.groups[0])
+        least = len(layout.groups[0])  # the subgroups it began with, however it has grown
         if not state.sum():
             return None
         n = layout.instances
@@ -179,7 +179,7 @@ class _Biclique(LayoutChoice):
         now = len(layout.units(Side.LEFT))
         if _greatest(state, now, n) <= self.tolerance * _greatest(state, best, n):
             return None
-        return Plan(self._sized(n, best), rehome=True)
+        return Plan(_sized(n, best, least), rehome=True)
 
     def resize(self, layout: Layout, instances: int) -> Biclique:
         """One instance after another joins where most is stored; fewer start anew."""
@@ -204,15 +204,16 @@ class _Biclique(LayoutChoice):
                     return _joined(layout, side, number, np.array(held, float))
         return layout
 
-    def _sized(self, instances: int, left: int) -> Biclique:
-        k = self.subgroups(instances)
-        lefts, rights = np.arange(left), np.arange(left, instances)
-        return Biclique(
-            (
-                tuple(even(lefts[g::k].tolist()) for g in range(k)),
-                tuple(even(rights[g::k].tolist()) for g in range(k)),
-            )
+
+def _sized(instances: int, left: int, k: int) -> Biclique:
+    """`left` instances for the left side, in k subgroups a side."""
+    lefts, rights = np.arange(left), np.arange(left, instances)
+    return Biclique(
+        (
+            tuple(even(lefts[g::k].tolist()) for g in range(k)),
+            tuple(even(rights[g::k].tolist()) for g in range(k)),
         )
+    )
 
 
 def _greatest(state: NDArray[np.float64], left: int, instances: int) -> float:

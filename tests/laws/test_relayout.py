@@ -245,3 +245,18 @@ def test_a_key_that_leaves_the_head_is_still_found(tmp_path):
         query.run_tuples(number, [(3, 1000 * number + i, 0) for i in range(300)], [])
     query.run_tuples(8, [], [(1, 9999, 0)])
     assert sum(n for row, n in query.output().items() if row[4] == 9999) == 400
+
+
+def test_a_biclique_that_has_grown_keeps_its_subgroups(tmp_path):
+    """With 8 instances bi-k would begin with two subgroups a side; this one began with one."""
+    query = LocalQuery(
+        tmp_path,
+        two_way(None, 5),
+        "bi-k",
+        choice=BiK(),
+        settings=Settings(schedule={1: [Relayout(None, 8)]}),
+    )
+    query.run_tuples(0, [(0, 1, 0)], [(0, 2, 0)])
+    query.run_tuples(1, [(0, 3, 0)], [(0, 10 + i, 0) for i in range(40)])
+    query.run_tuples(2, [(0, 4, 0)], [])
+    assert sum(query.output().values()) == 3 * 41
