@@ -75,6 +75,31 @@ def _query_options(command: Command) -> Command:
     return command
 
 
+def _engine_options(command: Command) -> Command:
+    """Options of the commands that run a query, about how it is run."""
+    options = [
+        click.option(
+            "--capacity", type=int, help="Rows an instance may hold before its layout grows."
+        ),
+        click.option(
+            "--moves",
+            type=click.Choice(["eager", "lazy"]),
+            default="eager",
+            show_default=True,
+            help="Whether state follows a new layout, or stays until it expires.",
+        ),
+        click.option(
+            "--work-per-tuple",
+            type=DURATION,
+            default="0s",
+            help="Emulate so much work for each tuple that an instance receives.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="joinengine")
 def cli() -> None:
@@ -92,9 +117,9 @@ def cli() -> None:
 @click.option(
     "--resize", "sizes", multiple=True, metavar="BATCH:N", help="Another number of instances."
 )
-@click.option("--capacity", type=int, help="Rows an instance may hold before its layout grows.")
 @click.option("--out", "out_folder", type=PATH, help="Write results there, as Parquet.")
 @click.option("--checkpoint", type=PATH, help="Keep the state there; continues what is there.")
+@_engine_options
 @_query_options
 def run(
     query: str,
@@ -114,7 +139,6 @@ def run(
     options = replace(
         _options(settings, layout=layout, zipf=zipf),
         relayouts=relayouts_of(settings["switches"], settings["sizes"]),
-        capacity=settings["capacity"],
     )
     found = _find(query)
     found.stream(options)  # refuses bad settings before Spark starts
@@ -133,6 +157,7 @@ def run(
 @click.option("--zipf", "exponents", default="0.8", show_default=True, help="Several: 0,0.8,1.5")
 @click.option("--validate/--no-validate", default=True, show_default=True)
 @click.option("--figure", type=PATH, help="Where the picture goes. [default: beside the report]")
+@_engine_options
 @_query_options
 def compare(
     query: str,
@@ -279,6 +304,11 @@ def _options(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
         window_us=settings["window"],
         layout=choice,
         instances=settings["instances"],
+        **{
+            name: settings[name]
+            for name in ("capacity", "moves", "work_per_tuple")
+            if name in settings
+        },
     )
     return options
 

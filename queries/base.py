@@ -18,7 +18,8 @@ class Options:
     """How a query is run; durations in microseconds. `window_us` None: full history.
 
     `relayouts`: (batch, layout or None, instances or None), what changes before a batch.
-    `capacity`: tuples that an instance may hold before its layout grows.
+    `capacity`: tuples that an instance may hold before its layout grows. `moves`: `eager`
+    or `lazy`. `work_per_tuple`: emulated work for each tuple that an instance receives.
     """
 
     scale: float = 0.1
@@ -34,11 +35,17 @@ class Options:
     instances: int = 8
     relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
     capacity: int | None = None
+    moves: str = "eager"
+    work_per_tuple: int = 0
 
     def __post_init__(self) -> None:
         self.layout.check(equi("key", "key"), "inner", self.instances)
         if self.capacity is not None and self.capacity < 1:
             raise InvalidRequest(f"capacity: {self.capacity} must be at least 1 (tuples)")
+        if self.work_per_tuple < 0:
+            raise InvalidRequest(
+                f"work-per-tuple: {describe(self.work_per_tuple)} is negative; use 0 or more"
+            )
         if self.window_us is not None and self.window_us < 0:
             raise InvalidRequest(f"window: {describe(self.window_us)} is negative; use 0 or more")
 

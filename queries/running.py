@@ -60,6 +60,8 @@ def run(
         joined = query.build(spark, recorded, options)
         writer = joined.writeStream.option("checkpointLocation", checkpoint)
         writer = writer.trigger(availableNow=True).checksummed()
+        writer = writer.option("moves", options.moves)
+        writer = writer.option("workPerTuple", f"{options.work_per_tuple} us")
         for batch, layout, instances in options.relayouts:
             writer = writer.relayout(batch, layout, instances)
         if options.capacity is not None:
@@ -141,6 +143,7 @@ def _head(query: Query, options: Options) -> dict[str, Any]:
         "seed": options.seed,
         "instances": options.instances,
         "window_us": options.window_us,
+        "moves": options.moves,
         "order": options.order,
     }
 

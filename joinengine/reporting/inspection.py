@@ -85,6 +85,10 @@ def state_lines(report: dict[str, Any]) -> list[str]:
             f"  layout {join['layout']} on {join['instances']} instances, "
             f"{join['routing_entries']} keys in the routing table, {join['split_keys']} split"
         )
+        lines += [
+            f"  version {older['version']} ({older['layout']}) still has {older['rows']:,} rows"
+            for older in join["older_versions"]
+        ]
         lines.append(
             f"  {join['rows']:,} rows in {join['runs']} runs and {join['files']} files, "
             f"{join['bytes']:,} bytes; rows per instance {join['rows_per_instance']}"
@@ -110,20 +114,29 @@ def _open(location: Path) -> tuple[dict[str, Any], Manifest]:
 
 def _join(number: int, state: JoinState, described: dict[str, Any]) -> dict[str, Any]:
     choice, layout, _ = Chosen.from_json(state.layout)
-    held = Counter[int]()
+    held, versions = Counter[int](), Counter[int]()
     for run in state.runs.values():
         held[run.instance] += run.live
+        versions[run.version] += run.live
     return {
         "join": number,
         "on": described["on"],
         "layout": choice.label,
         "version": state.version,
+        "older_versions": [
+            {
+                "version": version,
+                "layout": Chosen.from_json(account).choice.label,
+                "rows": versions[version],
+            }
+            for version, account in sorted(state.older.items())
+        ],
         "instances": layout.instances,
         "runs": len(state.runs),
         "files": len(state.files),
         "rows": state.state_rows,
         "bytes": state.state_bytes,
-        "rows_per_instance": [held[i] for i in range(layout.instances)],
+        "rows_per_instance": [held[i] for i in range(max([layout.instances - 1, *held]) + 1)],
         "routing_entries": len(layout.table.placements),
         "split_keys": layout.table.split_keys,
         "routing_table": routing_table.to_json(layout.table),

@@ -19,6 +19,8 @@ class JoinRecord:
     """One join in one batch; lists are per instance."""
 
     instances: int
+    #: how many layouts the batch was routed by: the newest, and older ones whose state lives
+    layout_versions: int = 1
     received: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)

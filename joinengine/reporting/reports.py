@@ -41,7 +41,7 @@ COUNTS = (
 BATCH_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("batch", "input_rows", "output_rows")]
     + [(name, pa.float64()) for name in ("elapsed_s", *STEPS)]
-    + [(name, pa.int64()) for name in COUNTS]
+    + [(name, pa.int64()) for name in (*COUNTS, "layout_versions")]
     + [("latency_s", pa.struct([("p50", pa.float64()), ("p99", pa.float64())]))]
 )
 
@@ -56,6 +56,7 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "elapsed_s": record.trigger_s,
         **{step: record.seconds[step] for step in STEPS},
         **{count: sum(getattr(join, count) for join in joins) for count in COUNTS},
+        "layout_versions": max(join.layout_versions for join in joins),
         "latency_s": {"p50": record.latency_s(0.5), "p99": record.latency_s(0.99)},
     }
 

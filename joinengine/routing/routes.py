@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Instances = NDArray[np.uint16]
-Flags = NDArray[np.uint8]
+Flags = NDArray[np.unsignedinteger]
 
 #: What a delivered tuple does at the instance. A tuple reaches an instance at most once a batch.
+#: Where older layout versions live, each has a probe flag of its own above PROBE (`probe_flag`).
 STORE = np.uint8(1)
 PROBE = np.uint8(2)
 BOTH = np.uint8(3)
@@ -20,15 +21,40 @@ MAX_INSTANCES = 1 << 16
 
 
 class Deliveries(NamedTuple):
-    """Row rows[i] of the batch goes to instances[i], to do flags[i]."""
+    """Row rows[i] of the batch goes to instances[i], to do flags[i].
+
+    A router gives them in ascending order of rows.
+    """
 
     rows: NDArray[np.int64]
     instances: Instances
     flags: Flags
 
 
+def probe_flag(slot: int) -> int:
+    """The flag of probing state of the slot-th newest live layout version.
+
+    >>> [probe_flag(slot) for slot in range(3)]
+    [2, 4, 8]
+    """
+    return int(PROBE) << slot
+
+
+def flag_type(versions: int) -> np.dtype[np.unsignedinteger]:
+    """The smallest type that holds the flags of so many versions.
+
+    >>> flag_type(7).name, flag_type(8).name
+    ('uint8', 'uint16')
+    """
+    return np.min_scalar_type((1 << (1 + versions)) - 1)
+
+
 def storing(deliveries: Deliveries) -> Deliveries:
     """Only where tuples are stored."""
-    kept = (deliveries.flags & STORE) > 0
+    return only(deliveries, (deliveries.flags & STORE) > 0)
+
+
+def only(deliveries: Deliveries, kept: NDArray[np.bool_]) -> Deliveries:
+    """The deliveries where `kept` says so."""
     rows, instances, flags = deliveries
     return Deliveries(rows[kept], instances[kept], flags[kept])

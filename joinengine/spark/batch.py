@@ -23,7 +23,7 @@ from typing import Any
 
 from joinengine.balancing.statistics import Interval
 from joinengine.layouts import Chosen
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.base import LayoutChoice, Router
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
 from joinengine.model.query import FromJoin, FromSource, JoinSpec, QuerySpec
@@ -33,7 +33,6 @@ from joinengine.spark import bookkeeping
 from joinengine.spark.jobs import Jobs
 from joinengine.spark.join import JoinTask
 from joinengine.spark.planning import PlannedJoin, Relayout
-from joinengine.spark.rehoming import Rehoming
 from joinengine.spark.results import Target, ToJoin
 from joinengine.spark.route import RoutePlan, seed
 from joinengine.spark.sink import Sink
@@ -60,6 +59,10 @@ class Settings:
     checksum: bool = False
     #: tuples that an instance may hold before its layout grows; None: never
     capacity: int | None = None
+    #: state does not follow a new layout: it stays, and is found by the rules it was stored by
+    lazy: bool = False
+    #: emulated work for each tuple that an instance receives
+    work_s: float = 0.0
     #: batch -> what is to change before it
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
 
@@ -103,7 +106,7 @@ class BatchRunner:
             states = [JoinState(one.to_json(), requested=one.to_json()) for one in chosen]
             found = Manifest(query_id, -1, tuple(states))
         self._joins = [
-            PlannedJoin(spec, Chosen.from_json(state.layout))
+            PlannedJoin(spec, Chosen.from_json(state.layout), settings.lazy)
             for spec, state in zip(query.joins, found.joins, strict=True)
         ]
         self._read_history(found)
@@ -182,7 +185,7 @@ class BatchRunner:
         sources = range(len(self.query.sources))
         roles = {
             source: tuple(
-                bookkeeping.role(join, side, self._state(join), self._joins[join.index].layout)
+                bookkeeping.role(join, side, self._state(join), self._router(join))
                 for join, side in self.query.roles_of(FromSource(source))
             )
             for source in sources
@@ -211,7 +214,8 @@ class BatchRunner:
             table = join.layout.table
             record.joins.append(
                 JoinRecord(
-                    instances=join.layout.instances,
+                    instances=join.router(state).instances,
+                    layout_versions=len(state.live_versions),
                     expired_rows=expired,
                     routing_entries=len(table.placements),
                     split_keys=table.split_keys,
@@ -229,10 +233,7 @@ class BatchRunner:
         if not (left or right or state.before is not None):
             return []
         spines = bookkeeping.by_place(state)
-        rehoming = None
-        if state.before is not None and state.rehomes:
-            before = Chosen.from_json(state.before).layout
-            rehoming = Rehoming(before.router(), join.layout.router())
+        rehoming = join.rehoming(state)
         last = index == len(self._joins) - 1
         return [
             JoinTask(
@@ -249,7 +250,7 @@ class BatchRunner:
                 files=state.files,
                 moves=state.moves,
                 rehoming=rehoming,
-                version=state.version,
+                versions=state.live_versions,
                 watermark=state.watermark,
                 listed=join.layout.router().listed if join.choice.counts_keys else None,
                 target=self._target(join, batch, number, exchange),
@@ -257,10 +258,11 @@ class BatchRunner:
                 runs_folder=str(self._checkpoint.runs),
                 exchange_folder=str(exchange),
                 memory_bytes=self._settings.memory_per_task,
+                work_s=self._settings.work_s,
                 fsync=self._settings.fsync,
             )
             for number, hosted in enumerate(
-                bookkeeping.hosts(join.layout.instances, self._jobs.parallelism)
+                bookkeeping.hosts(join.router(state).instances, self._jobs.parallelism)
             )
             for needed in [_needed(hosted, state)]
         ]
@@ -270,7 +272,7 @@ class BatchRunner:
         if not later:
             return self._sink.target()
         (spec, side) = later[0]
-        role = bookkeeping.role(spec, side, self._state(spec), self._joins[spec.index].layout)
+        role = bookkeeping.role(spec, side, self._state(spec), self._router(spec))
         return ToJoin(role, str(exchange), seed(batch, task))
 
     def _plan(
@@ -327,6 +329,9 @@ class BatchRunner:
 
     def _state(self, spec: JoinSpec) -> JoinState:
         return self.manifest.joins[spec.index]
+
+    def _router(self, spec: JoinSpec) -> Router:
+        return self._joins[spec.index].router(self._state(spec))
 
     def _collect_garbage(self) -> None:
         """Remove what no manifest names; what is named stays."""

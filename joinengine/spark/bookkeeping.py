@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from joinengine.balancing.statistics import Interval, KeyCounts, summarise
-from joinengine.layouts.base import Layout
+from joinengine.layouts.base import Layout, Router
 from joinengine.model.keys import Side
 from joinengine.model.query import (
     FromJoin,
@@ -33,7 +33,7 @@ from joinengine.state.run import Run
 Place = tuple[int, Side]
 
 
-def role(join: JoinSpec, side: Side, state: JoinState, layout: Layout) -> Role:
+def role(join: JoinSpec, side: Side, state: JoinState, router: Router) -> Role:
     """What tuples need to know that enter `side` of `join`."""
     return Role(
         join=join.index,
@@ -41,7 +41,7 @@ def role(join: JoinSpec, side: Side, state: JoinState, layout: Layout) -> Role:
         keys=join.keys(side),
         times=join.times(side),
         watermark=state.watermark,
-        router=layout.router(),
+        router=router,
         schema=join.schemas[side],
     )
 
@@ -85,7 +85,7 @@ def expire(spec: JoinSpec, state: JoinState) -> tuple[JoinState, int]:
 def fold_state(state: JoinState, reports: Sequence[JoinReport]) -> JoinState:
     """The runs after the reported changes; the moves are done.
 
-    After a re-homing all runs are new, or reported as still there.
+    After a re-homing all runs are new, or reported as still there. A version without runs dies.
     """
     runs = {} if state.rehomes else dict(state.runs)
     files = dict(state.files)
@@ -96,19 +96,26 @@ def fold_state(state: JoinState, reports: Sequence[JoinReport]) -> JoinState:
         files.update({stored.name: stored for stored in report.changes.files})
     named = {run.file for run in runs.values()}
     files = {name: stored for name, stored in files.items() if name in named}
-    return replace(state, runs=runs, files=files, moves=Moves(), before=None)
+    live = {run.version for run in runs.values()}
+    older = {version: account for version, account in state.older.items() if version in live}
+    return replace(state, older=older, runs=runs, files=files, moves=Moves(), before=None)
 
 
 def interval_of(
     reports: Sequence[JoinReport], state: JoinState, layout: Layout, tasks: int
 ) -> Interval:
-    """What a join counted in this batch, for its planner; `state` is that after it."""
+    """What a join counted in this batch, for its planner; `state` is that after it.
+
+    What lies under older layout versions is not the planner's to move.
+    """
     stored, held = np.zeros((2, 2, layout.instances), np.int64)
     for report in reports:
         for instance, counts in report.instances.items():
-            stored[:, instance] = counts.stored
+            if instance < layout.instances:
+                stored[:, instance] = counts.stored
     for run in state.runs.values():
-        held[run.side, run.instance] += run.live
+        if run.version == state.version:
+            held[run.side, run.instance] += run.live
     keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
     return summarise(keys, stored, held, layout.table, tasks)
 

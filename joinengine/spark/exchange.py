@@ -52,9 +52,6 @@ class BlockWriter:
         self._role = role
         self._seed = seed
         self._path = folder / f"block-{role.join}-{role.side}-{uuid.uuid4().hex[:12]}.arrow"
-        self._schema = pa.schema(
-            [pa.field(WORD, pa.uint64()), pa.field(FLAGS, pa.uint8()), *role.schema]
-        )
         self._writer: Any = None
         self._bounds = list[NDArray[np.int64]]()
         self.report = InputReport(role.join, role.side)
@@ -106,6 +103,8 @@ class BlockWriter:
 
     def _write(self, arrays: list[pa.Array]) -> None:
         if self._writer is None:
+            word, flags = pa.field(WORD, arrays[0].type), pa.field(FLAGS, arrays[1].type)
+            self._schema = pa.schema([word, flags, *self._role.schema])
             self._sink = pa.OSFile(str(self._path), "wb")
             self._writer = pa.ipc.new_file(self._sink, self._schema)
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))

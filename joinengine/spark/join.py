@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import KeyCounts, heavy_keys
 from joinengine.kernels.comparing import equal_at, latest_time
@@ -32,7 +31,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import JoinSpec
 from joinengine.model.reports import Block, InstanceReport, JoinReport
 from joinengine.routing.moves import Moves
-from joinengine.routing.routes import PROBE, STORE
+from joinengine.routing.routes import STORE, Flags, probe_flag
 from joinengine.spark.exchange import BlockReader
 from joinengine.spark.rehoming import Rehoming, rehome
 from joinengine.spark.results import Results, Target
@@ -55,7 +54,9 @@ class JoinTask:
 
     `runs` holds the spines of the hosted instances and of those that they pull from, all of them
     where there is a `rehoming`; the watermark is event time in microseconds; `listed` are the keys
-    that the layout wants counted, None: no counts.
+    that the layout wants counted, None: no counts. `versions` are the live layout versions, newest
+    first: tuples are stored under that one, and the i-th is probed by whoever has its flag.
+    `work_s`: emulated work for each tuple that an instance receives.
     """
 
     batch: int
@@ -67,7 +68,7 @@ class JoinTask:
     files: Mapping[str, StoredFile]
     moves: Moves
     rehoming: Rehoming | None
-    version: int
+    versions: tuple[int, ...]
     watermark: float
     listed: Words | None
     target: Target
@@ -75,6 +76,7 @@ class JoinTask:
     runs_folder: str
     exchange_folder: str
     memory_bytes: int
+    work_s: float = 0.0
     fsync: bool = False
 
     @property
@@ -88,7 +90,7 @@ class Arrived(NamedTuple):
     """Tuples of one side that reached an instance in this batch, sorted by word."""
 
     words: Words
-    flags: NDArray[np.uint8]
+    flags: Flags
     columns: pa.RecordBatch
     times: Ints | None
 
@@ -116,7 +118,7 @@ class _Worker:
             spec=task.spec,
             batch=task.batch,
             task=task.task,
-            version=task.version,
+            version=task.versions[0],
             watermark=task.watermark,
             merge_rows=max(MERGE_ROWS, MERGE_PER_ROW * task.arriving),
             fsync=task.fsync,
@@ -160,6 +162,9 @@ class _Worker:
                 self._keeper.merge(spines[side])
         here.probe_copies = sum(here.received) - sum(here.stored)
         here.results = self._results.rows - before
+        if self._task.work_s:
+            with self._timed("emulated"):
+                time.sleep(self._task.work_s * sum(here.received))
         here.busy_s = time.perf_counter() - start
 
     def _placed(self, instance: int, side: Side) -> list[OpenRun]:
@@ -170,13 +175,17 @@ class _Worker:
         drops = [
             (d.lower, d.upper) for d in moves.drops if (d.instance, d.side) == (instance, side)
         ]
-        spine = self._keeper.open(runs.get((instance, side), ()), drops)
+        newest = self._task.versions[0]
+        here = runs.get((instance, side), ())
+        spine = self._keeper.open((run for run in here if run.version == newest), drops)
+        spine += self._keeper.open(run for run in here if run.version != newest)
         sources = defaultdict[int, list[tuple[int, int]]](list)
         for pull in moves.pulls:
             if (pull.target, pull.side) == (instance, side):
                 sources[pull.source].append((pull.lower, pull.upper))
         for source, ranges in sorted(sources.items()):
-            spine += self._keeper.pull(instance, runs.get((source, side), ()), ranges)
+            theirs = (run for run in runs.get((source, side), ()) if run.version == newest)
+            spine += self._keeper.pull(instance, theirs, ranges)
         return spine
 
     def _arrivals(self, instance: int, side: Side) -> Iterator[tuple[Arrived, bool]]:
@@ -204,15 +213,18 @@ class _Worker:
 
     def _probe(self, side: Side, arrived: Arrived, state: Iterable[OpenRun]) -> None:
         """Pair the tuples of `side` with the stored ones of the other side."""
-        probing = np.flatnonzero(arrived.flags & PROBE)
-        needles = group_keys(arrived.words[probing])
-        for opened in state:
-            if self._apart(side, arrived, opened.run):
+        near = [one for one in state if not self._apart(side, arrived, one.run)]
+        for slot, version in enumerate(self._task.versions):
+            stored = [one for one in near if one.run.version == version]
+            if not stored:
                 continue
-            hits = find(opened.words, needles, opened.gone)
-            for rows, ranks in expand_pairs(*rows_of_hits(hits, needles), PAIRS):
-                theirs = ranks if opened.gone is None else live_rows(opened.gone, ranks)
-                self._emit(side, arrived, probing[rows], opened, theirs)
+            probing = np.flatnonzero(arrived.flags & probe_flag(slot))
+            needles = group_keys(arrived.words[probing])
+            for opened in stored:
+                hits = find(opened.words, needles, opened.gone)
+                for rows, ranks in expand_pairs(*rows_of_hits(hits, needles), PAIRS):
+                    theirs = ranks if opened.gone is None else live_rows(opened.gone, ranks)
+                    self._emit(side, arrived, probing[rows], opened, theirs)
 
     def _apart(self, side: Side, arrived: Arrived, run: Run) -> bool:
         """Whether no tuple of the run can be close enough in time to one that arrived."""
@@ -272,7 +284,8 @@ class _Worker:
         hashes, counts = heavy_keys(np.sort(words) if len(fresh) > 1 else words, self._task.listed)
         held = counts.copy()
         needles = Needles(hashes, np.arange(len(hashes) + 1))
-        for one in spine:
+        newest = self._task.versions[0]
+        for one in (one for one in spine if one.run.version == newest):
             hits = find(one.words, needles, one.gone)
             held[hits.needles] += hits.counts
         where = np.full(len(hashes), instance), np.full(len(hashes), int(side))

@@ -15,10 +15,13 @@ from dataclasses import dataclass, field, replace
 
 from joinengine.balancing.statistics import Interval
 from joinengine.layouts import Chosen
-from joinengine.layouts.base import Layout, LayoutChoice, Plan
+from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.changing import change, plan_between
+from joinengine.layouts.versions import MOST_VERSIONS, VersionedRouter
 from joinengine.model.query import JoinSpec
+from joinengine.routing.moves import Moves
 from joinengine.routing.routes import MAX_INSTANCES
+from joinengine.spark.rehoming import Rehoming
 from joinengine.state.manifest import JoinState
 
 
@@ -32,11 +35,16 @@ class Relayout:
 
 @dataclass
 class PlannedJoin:
-    """One join as the driver holds it between batches; `history` is what its planner sees."""
+    """One join as the driver holds it between batches; `history` is what its planner sees.
+
+    `lazy`: state does not follow a new layout, it is found by the rules it was stored by.
+    """
 
     spec: JoinSpec
     chosen: Chosen
+    lazy: bool = False
     history: list[Interval] = field(default_factory=list)
+    _routers: dict[int, Router] = field(default_factory=dict)
 
     @property
     def choice(self) -> LayoutChoice:
@@ -47,6 +55,30 @@ class PlannedJoin:
     def layout(self) -> Layout:
         """The layout of the next batch."""
         return self.chosen.layout
+
+    def router(self, state: JoinState) -> Router:
+        """Where the tuples of the next batch go, `state` being that before it."""
+        newest = self.layout.router()
+        if len(state.live_versions) == 1:
+            return newest
+        older = self._older(state)
+        return VersionedRouter((newest, *(older[version] for version in state.live_versions[1:])))
+
+    def rehoming(self, state: JoinState) -> Rehoming | None:
+        """How all state changes its homes in the next batch, None: it does not."""
+        if not state.rehomes:
+            return None
+        assert state.before is not None
+        before = Chosen.from_json(state.before).layout.router()
+        old = {**self._older(state), state.version: before}
+        return Rehoming(old, self.layout.router(), state.version)
+
+    def _older(self, state: JoinState) -> dict[int, Router]:
+        """The routers of the older versions; each is made once."""
+        for version in state.older.keys() - self._routers.keys():
+            self._routers[version] = Chosen.from_json(state.older[version]).layout.router()
+        self._routers = {version: self._routers[version] for version in state.older}
+        return self._routers
 
     def check(self, wish: Relayout) -> None:
         """Raise InvalidRequest for a layout that cannot serve this join."""
@@ -126,10 +158,17 @@ class PlannedJoin:
             before.layout.instances,
         ):
             self.history, state = [], replace(state, history=())
-        moves = plan.rehome or bool(plan.moves)
-        return replace(
-            state,
-            layout=chosen.to_json(),
-            moves=plan.moves,
-            before=before.to_json() if moves else None,
-        )
+        after = replace(state, layout=chosen.to_json(), moves=Moves(), before=None)
+        if not (plan.rehome or plan.moves):
+            return after
+        if self.lazy and len(state.live_versions) < MOST_VERSIONS:
+            older = dict(state.older)
+            if any(run.version == state.version for run in state.runs.values()):
+                older[state.version] = before.to_json()
+            version = state.version + 1
+            resized = chosen.layout.instances != before.layout.instances
+            sized_at = version if resized else state.sized_at
+            return replace(after, version=version, older=older, sized_at=sized_at)
+        # What older versions hold can only follow tuple by tuple.
+        moves = Moves() if state.older else plan.moves
+        return replace(after, moves=moves, before=before.to_json())

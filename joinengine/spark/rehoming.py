@@ -13,7 +13,7 @@ bounded by `memory_bytes`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -33,23 +33,23 @@ SPAN_PART = 8
 
 @dataclass(frozen=True, slots=True)
 class Rehoming:
-    """From the homes of one layout to those of another."""
+    """From the homes of the live versions to those of another layout, the only one from now on."""
 
-    old: Router
+    old: Mapping[int, Router]
     new: Router
+    version: int
 
-    def taken(
-        self, side: Side, words: Words, holder: int, hosted: Collection[int]
-    ) -> tuple[Ints, Ints]:
-        """(n,) words that `holder` has -> rows, and which of `hosted` takes each from it."""
-        present = self.old.homes(side, words, np.full(len(words), holder, np.uint16))
+    def taken(self, run: Run, words: Words, hosted: Collection[int]) -> tuple[Ints, Ints]:
+        """(n,) words of `run` -> rows, and which of `hosted` takes each from it."""
+        side, holder, old = run.side, run.instance, self.old[run.version]
+        present = old.homes(side, words, np.full(len(words), holder, np.uint16))
         first = np.ones(len(present.rows), bool)
         first[1:] = present.rows[1:] != present.rows[:-1]
         firsts = present.instances[first]
         # All holders of a tuple must want the same of it.
         wanted = self.new.homes(side, words, firsts)
         rows, targets = wanted.rows, wanted.instances.astype(np.int64)
-        n = max(self.old.instances, self.new.instances)
+        n = max(old.instances, self.new.instances)
         has_it = np.isin(rows * n + targets, present.rows * n + present.instances.astype(np.int64))
         takes = np.where(has_it, targets == holder, firsts[rows] == holder)
         takes &= np.isin(targets, list(hosted))
@@ -119,10 +119,11 @@ def _take(
     everything = np.zeros(1, np.uint64)
     live = rows_between(opened.words, everything, everything, opened.gone)
     words = opened.words[live]
-    rows, targets = rehoming.taken(run.side, words, run.instance, hosted)
+    rows, targets = rehoming.taken(run, words, hosted)
     if len(rows) == len(words) and (targets == run.instance).all():
-        keeper.changes.change(run)
-        spines[run.instance, run.side].append(opened)
+        stays = replace(opened, run=replace(run, version=rehoming.version))
+        keeper.changes.change(stays.run)
+        spines[run.instance, run.side].append(stays)
         return
     moved = int((targets != run.instance).sum())
     keeper.changes.moved_rows += moved

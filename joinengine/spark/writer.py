@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
+from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import QuerySpec
 from joinengine.spark.batch import MEMORY_PER_TASK, Settings
@@ -29,7 +30,7 @@ from joinengine.spark.sink import (
 from joinengine.state.storage import Checkpoint
 
 SinkFactory = Callable[[Checkpoint, str], Sink]
-_OURS = {"checkpointLocation", "memoryPerTask", "fsync", "capacity"}
+_OURS = {"checkpointLocation", "memoryPerTask", "fsync", "capacity", "moves", "workPerTuple"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ class JoinWriter:
         """A setting of the sink, or of ours.
 
         `checkpointLocation`; `memoryPerTask` (bytes); `fsync`; `capacity` (tuples that an instance
-        may hold before its layout grows).
+        may hold before its layout grows); `moves` (`eager`: state follows a new layout at once;
+        `lazy`: it stays until it expires, and is found where it is); `workPerTuple` (a duration:
+        emulates so much work for each tuple that an instance receives).
         """
         text = str(value).lower() if isinstance(value, bool) else str(value)
         return replace(self, settings=self.settings | {key: text})
@@ -146,6 +149,8 @@ class JoinWriter:
             fsync=options.get("fsync", "false") == "true",
             checksum=self.checksum,
             capacity=_whole(options, "capacity", "tuples"),
+            lazy=_moves(options) == "lazy",
+            work_s=_work_us(options) / 1e6,
             schedule=self.schedule,
         )
         request = Request(
@@ -219,6 +224,20 @@ def _format_writer(kind: str, options: dict[str, str]) -> Callable[[DataFrame, i
         frame.show(int(options.get("numRows", "20")), options.get("truncate", "true") == "true")
 
     return show if kind == "console" else write
+
+
+def _moves(options: dict[str, str]) -> str:
+    moves = options.get("moves", "eager")
+    if moves not in ("eager", "lazy"):
+        raise InvalidRequest(f"moves: {moves!r} is unknown; choose 'eager' or 'lazy'")
+    return moves
+
+
+def _work_us(options: dict[str, str]) -> int:
+    work = microseconds(options.get("workPerTuple", "0 s"), "workPerTuple")
+    if work < 0:
+        raise InvalidRequest(f"workPerTuple: {describe(work)} is negative; use 0 or more")
+    return work
 
 
 def _whole(options: dict[str, str], key: str, unit: str) -> int | None:

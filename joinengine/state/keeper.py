@@ -141,14 +141,16 @@ class Keeper:
         return OpenRun(run, words, columns, None)
 
     def merge(self, spine: Sequence[OpenRun]) -> None:
-        """Merge runs of earlier batches, as far as what is left of the allowance goes."""
-        if self._merge_rows <= 0 or len(spine) < 2:
-            return
+        """Merge runs of one layout version, as far as what is left of the allowance goes."""
         window = self._upkeep.spec.window
         opened = {one.run.ident: one for one in spine}
         span = None if window is None else window.span_us
-        for step in plan_merges([one.run for one in spine], self._merge_rows, span):
-            self._merge_rows -= self._merge([opened[run.ident] for run in step.inputs], step)
+        for version in sorted({one.run.version for one in spine}):
+            ours = [one.run for one in spine if one.run.version == version]
+            if self._merge_rows <= 0 or len(ours) < 2:
+                continue
+            for step in plan_merges(ours, self._merge_rows, span):
+                self._merge_rows -= self._merge([opened[run.ident] for run in step.inputs], step)
 
     def close(self) -> Changes:
         """Seal the files; what has changed."""
@@ -178,7 +180,12 @@ class Keeper:
             piece = self.seal(inputs[0].run.instance, side, merged[order], columns).run
             settled = [one.run.settled_time for one in inputs if one.run.settled_time is not None]
             self.changes.change(
-                replace(piece, group=group, settled_time=min(settled, default=None))
+                replace(
+                    piece,
+                    version=inputs[0].run.version,
+                    group=group,
+                    settled_time=min(settled, default=None),
+                )
             )
         for one in inputs:
             self.changes.change(replace(one.run, into=group).without([(0, cut)], one.words))

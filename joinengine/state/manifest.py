@@ -26,7 +26,7 @@ from joinengine.routing.moves import Drop, Moves, Pull
 from joinengine.state.run import Run
 from joinengine.state.storage import StoredFile, create_exclusively
 
-FORMAT = 2
+FORMAT = 3
 _HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
 _NAME = re.compile(r"(\d{8,})\.json")
 #: How many manifests stay; only the newest is ever needed, one more helps whoever looks.
@@ -37,16 +37,21 @@ KEPT = 2
 class JoinState:
     """One join between two batches.
 
-    `layout` is the account of the layout of the next batch (`joinengine.layouts.Chosen`); `before`
-    that of the layout that the state is stored under where that is another: the next batch carries
-    out `moves`, or looks at every tuple where there are none. `requested` is the layout and the
-    number of instances that the user has last started the query with. `newest` is the greatest
-    event time seen per side (-inf: none yet, inf: the side has ended); `idle_since` when a side
-    last brought a tuple, in seconds since the epoch; `watermark` that of the next batch.
+    `layout` is the account of the layout of the next batch (`joinengine.layouts.Chosen`), and
+    `version` its number; `older` are the layouts of earlier versions that have runs; since
+    version `sized_at` there have been as many instances as now. `before` is
+    the account of the layout that the runs of `version` are stored under where that is another: the
+    next batch carries out `moves`, or looks at every tuple where there are none. `requested` is the
+    layout and the number of instances that the user has last started the query with. `newest` is
+    the greatest event time seen per side (-inf: none yet, inf: the side has ended); `idle_since`
+    when a side last brought a tuple, in seconds since the epoch; `watermark` that of the next
+    batch.
     """
 
     layout: Mapping[str, Any]
     version: int = 0
+    older: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    sized_at: int = 0
     runs: Mapping[tuple[str, int], Run] = field(default_factory=dict)
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     moves: Moves = field(default_factory=Moves)
@@ -63,11 +68,19 @@ class JoinState:
         """Whether the next batch looks at every tuple."""
         return self.before is not None and not self.moves
 
+    @property
+    def live_versions(self) -> tuple[int, ...]:
+        """The versions by whose rules the next batch is routed, newest first."""
+        if self.rehomes:
+            return (self.version,)
+        return (self.version, *sorted(self.older, reverse=True))
+
     def held_per_instance(self, instances: int) -> list[int]:
-        """(N,) copies held by each instance."""
+        """(N,) copies held by each instance that were stored since there are so many."""
         held = [0] * instances
         for run in self.runs.values():
-            held[run.instance] += run.live
+            if run.version >= self.sized_at:
+                held[run.instance] += run.live
         return held
 
     @property
@@ -175,6 +188,8 @@ def _join_to_json(join: JoinState) -> dict[str, Any]:
     return {
         "layout": join.layout,
         "version": join.version,
+        "sized_at": join.sized_at,
+        "older": sorted(join.older.items()),
         "run_columns": _RUN_COLUMNS,
         "runs": [[getattr(run, name) for name in _RUN_COLUMNS] for run in join.runs.values()],
         "files": _files_to_json(join.files.values()),
@@ -210,6 +225,8 @@ def _join_from_json(plain: dict[str, Any]) -> JoinState:
     return JoinState(
         layout=plain["layout"],
         version=plain["version"],
+        sized_at=plain["sized_at"],
+        older=dict(plain["older"]),
         runs={run.ident: run for run in runs},
         files={stored.name: stored for stored in _files_from_json(plain["files"])},
         moves=Moves(pulls, drops),

@@ -47,10 +47,13 @@ schedules = st.dictionaries(
     window=windows,
     layout=st.sampled_from(list(LAYOUTS)),
     schedule=schedules,
+    lazy=st.booleans(),
     kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
     twice=st.booleans(),
 )
-def test_switches_and_resizes_change_no_result(batches, window, layout, schedule, kills, twice):
+def test_switches_and_resizes_change_no_result(
+    batches, window, layout, schedule, lazy, kills, twice
+):
     with tempfile.TemporaryDirectory() as folder:
         query = LocalQuery(
             folder,
@@ -58,7 +61,7 @@ def test_switches_and_resizes_change_no_result(batches, window, layout, schedule
             layout,
             choice=CHOICES[layout],
             jobs=InlineJobs(twice=twice),
-            settings=Settings(schedule=schedule),
+            settings=Settings(schedule=schedule, lazy=lazy),
         )
         feed(query, batches, kills)
         pairs, late = model(batches, window)

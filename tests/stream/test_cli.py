@@ -123,6 +123,22 @@ def test_out_must_be_fresh_and_a_checkpoint_the_same(windowed):
     assert "of another query" in done.stderr
 
 
+def test_lazy_moves_move_nothing(tmp_path):
+    joinengine(
+        tmp_path,
+        *("run", "eq5", "--layout", "hash", "--scale", 0.01, "--instances", 6, "--validate"),
+        *("--window", "200s", "--moves", "lazy", "--switch", "3:dynamic", "--switch", "6:mnrt"),
+        *("--resize", "5:9", "--json", tmp_path / "lazy.json", "--checkpoint", tmp_path / "kept"),
+    )
+    report = json.loads((tmp_path / "lazy.json").read_text())
+    versions = [batch["layout_versions"] for batch in report["batches"]]
+    assert report["valid"] is True
+    assert report["output_rows"] > 0
+    assert report["moved_rows"] == 0
+    assert max(versions) > 1 == versions[-1]
+    assert "layout mnrt" in joinengine(tmp_path, "state", tmp_path / "kept").stdout
+
+
 def test_switches_resizes_and_capacity(tmp_path):
     done = joinengine(
         tmp_path,
