@@ -4,9 +4,11 @@ Why: whole keys are an assignment problem; a key that does not fit anywhere may 
 few lighter ones make room, which are then placed in turn.
 How: a pool of keys without a home. The heaviest goes to the least loaded instance that takes it
 under UL = (1 + imbalance) * mean, if need be after *Adjust* has put lighter keys of that instance
-into the pool, those of greatest priority first.
+into the pool, those of greatest priority first. Keys of one kind (`compact.Items`) go together, as
+many as the instance is below the mean, at least one; where keys are on their own that is LLFD key
+by key.
 Law: it ends, since each exchange replaces a key of the pool by lighter ones.
-Cost: O(|pool| log |pool|) without exchanges; one costs a pass over an instance's keys.
+Cost: O(|pool| log |pool|) without exchanges; one costs a pass over an instance's kinds of keys.
 Source: Fang et al., 2016 (arXiv 1610.05121), algorithm 1. Ours: a key that fits nowhere goes to
 the least loaded instance, and all lighter keys leave it (the paper leaves it open).
 """
@@ -14,15 +16,18 @@ the least loaded instance, and all lighter keys leave it (the paper leaves it op
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
+from joinengine.balancing.compact import Items, Spots
 from joinengine.balancing.statistics import Floats, Ints, Loads
 
 #: Loads are sums of counts; below this share of the mean a difference is rounding.
 ROUNDING = 1e-9
-NOWHERE = -1
+GUEST = -1
 
 
 def as_changes(loads: Loads, homes: Ints) -> dict[int, dict[int, float]]:
@@ -40,94 +45,145 @@ def whole_homes(loads: Loads) -> tuple[Ints, np.ndarray]:
     return homes, np.bincount(loads.keys, minlength=len(homes)) == 1
 
 
-class Assignment:
-    """Keys and their homes under change.
+class Some(NamedTuple):
+    """Keys at one instance: `counts` of kinds `items`; `spots`: where they began, or GUEST."""
 
-    `cost` (K,) load of a key, `homes` (K,) instance or NOWHERE, `level` (N,) load per instance.
-    Keys at one instance are taken by `priority` (K,), greatest first.
+    items: Ints
+    counts: Ints
+    spots: Ints
+
+
+class Assignment:
+    """Items and where they are, under change; `level` (N,) is the load of each instance.
+
+    Keys at one instance are taken by `priority` (I,), greatest first.
     """
 
-    def __init__(self, loads: Loads, homes: Ints, priority: Floats, imbalance: float) -> None:
-        self.cost = loads.spread + loads.fixed
-        self.homes = homes.copy()
-        n = loads.n_instances
-        self.level = loads.rest + np.bincount(homes, self.cost, minlength=n)
+    def __init__(
+        self, items: Items, spots: Spots, rest: Floats, priority: Floats, imbalance: float
+    ) -> None:
+        self.cost = items.cost
+        n = len(rest)
+        weights = items.cost[spots.items] * spots.counts
+        self.level = rest + np.bincount(spots.instances, weights, minlength=n)
         self.mean = float(self.level.mean())
         self.limit = (1 + imbalance) * self.mean * (1 + ROUNDING)
         self._priority = priority
-        order = np.lexsort((loads.hashes, -priority))
-        by_home = order[np.argsort(homes[order], kind="stable")]
-        bounds = np.searchsorted(homes[by_home], np.arange(n + 1))
-        self._natives = [by_home[first:last] for first, last in pairwise(bounds)]
-        self._guests: list[list[int]] = [[] for _ in range(n)]
+        order = np.argsort(-priority[spots.items], kind="stable")
+        order = order[np.argsort(spots.instances[order].astype(np.uint16), kind="stable")]
+        bounds = np.searchsorted(spots.instances[order], np.arange(n + 1))
+        self._native = [np.arange(first, last) for first, last in pairwise(bounds)]
+        self._items, self._instances = spots.items[order], spots.instances[order]
+        self._left = spots.counts[order].copy()
+        self._guests: list[Counter[int]] = [Counter() for _ in range(n)]
 
-    def on(self, instance: int) -> Ints:
+    def on(self, instance: int) -> Some:
         """The keys at an instance, greatest priority first."""
-        keys = self._natives[instance]
-        if self._guests[instance]:
-            guests = np.unique(self._guests[instance])
-            keys = np.concatenate([np.setdiff1d(keys, guests, assume_unique=True), guests])
-            keys = keys[np.argsort(-self._priority[keys], kind="stable")]
-        here: Ints = keys[self.homes[keys] == instance]
-        return here
+        spots = self._native[instance]
+        spots = spots[self._left[spots] > 0]
+        items, counts = self._items[spots], self._left[spots]
+        guests = sorted(self._guests[instance])
+        if guests:
+            staying = [self._guests[instance][item] for item in guests]
+            items = np.concatenate([items, guests])
+            counts = np.concatenate([counts, staying])
+            spots = np.concatenate([spots, np.full(len(guests), GUEST)])
+            order = np.argsort(-self._priority[items], kind="stable")
+            items, counts, spots = items[order], counts[order], spots[order]
+        return Some(items, counts, spots)
 
-    def take(self, keys: Ints) -> None:
-        """Leave the keys without a home; they are all at one instance."""
-        if len(keys):
-            self.level[self.homes[keys[0]]] -= self.cost[keys].sum()
-            self.homes[keys] = NOWHERE
+    def take(self, some: Some, instance: int) -> None:
+        """Leave keys of an instance without a home."""
+        self.level[instance] -= (self.cost[some.items] * some.counts).sum()
+        native = some.spots != GUEST
+        self._left[some.spots[native]] -= some.counts[native]
+        guests = self._guests[instance]
+        for item, count in zip(
+            some.items[~native].tolist(), some.counts[~native].tolist(), strict=True
+        ):
+            guests[item] -= count
+            if not guests[item]:
+                del guests[item]
 
-    def put(self, key: int, instance: int) -> None:
-        """Give a key a home."""
-        self.homes[key] = instance
-        self.level[instance] += self.cost[key]
-        self._guests[instance].append(key)
+    def put(self, item: int, instance: int, count: int = 1) -> None:
+        """Give keys of one kind a home."""
+        self._guests[instance][item] += count
+        self.level[instance] += count * self.cost[item]
 
-    def unload(self) -> list[int]:
-        """From each instance above the limit take keys until it is not; the keys."""
-        pool = list[int]()
+    def unload(self) -> Counter[int]:
+        """From each instance above the limit take keys until it is not; how many of each kind."""
+        pool = Counter[int]()
         for instance in np.flatnonzero(self.level > self.limit).tolist():
-            keys = self.on(instance)
-            keys = keys[self.cost[keys] > 0]
-            taken = keys[: self._until(keys, self.level[instance] - self.limit)]
-            self.take(taken)
-            pool += taken.tolist()
+            some = self._weighing(self.on(instance), self.level[instance] - self.limit)
+            self.take(some, instance)
+            _add(pool, some)
         return pool
 
-    def room_for(self, key: int, instance: int) -> tuple[Ints, bool]:
-        """The lighter keys to exchange for `key`, and whether it then fits."""
-        keys = self.on(instance)
-        keys = keys[(self.cost[keys] < self.cost[key]) & (self.cost[keys] > 0)]
-        needed = self.level[instance] + self.cost[key] - self.limit
-        exchanged = keys[: self._until(keys, needed)]
-        return exchanged, bool(self.cost[exchanged].sum() >= needed)
+    def room_for(self, item: int, instance: int) -> tuple[Some, bool]:
+        """The lighter keys to exchange for one of `item`, and whether it then fits."""
+        some = self.on(instance)
+        lighter = self.cost[some.items] < self.cost[item]
+        needed = self.level[instance] + self.cost[item] - self.limit
+        exchanged = self._weighing(Some(*(column[lighter] for column in some)), needed)
+        return exchanged, bool((self.cost[exchanged.items] * exchanged.counts).sum() >= needed)
 
-    def _until(self, keys: Ints, needed: float) -> int:
-        """How many of the first keys weigh `needed` together."""
-        return int(np.searchsorted(np.cumsum(self.cost[keys]), needed)) + 1
+    def spots(self) -> Spots:
+        """Where all keys are that have a home."""
+        here = self._left > 0
+        guests = [(k, i, n) for i, held in enumerate(self._guests) for k, n in held.items()]
+        columns = np.array(guests, np.int64).reshape(-1, 3).T
+        natives = self._items[here], self._instances[here], self._left[here]
+        return Spots(*(np.concatenate(pair) for pair in zip(natives, columns, strict=True)))
+
+    def _weighing(self, some: Some, needed: float) -> Some:
+        """The first of the keys that have a load, as many as weigh `needed` together."""
+        some = Some(*(column[self.cost[some.items] > 0] for column in some))
+        sums = np.cumsum(self.cost[some.items] * some.counts)
+        last = int(np.searchsorted(sums, needed))
+        counts = some.counts[: last + 1].copy()
+        if last < len(sums):
+            cost = self.cost[some.items[last]]
+            before = sums[last] - cost * counts[last]
+            counts[last] = min(counts[last], max(1, int(np.ceil((needed - before) / cost))))
+        return Some(some.items[: last + 1], counts, some.spots[: last + 1])
 
 
-def place(assignment: Assignment, pool: list[int]) -> None:
+def place(assignment: Assignment, pool: Counter[int]) -> None:
     """Give every key of the pool a home: LLFD with Adjust."""
     cost, level = assignment.cost, assignment.level
-    heap = [(-float(cost[key]), key) for key in pool]
+    heap = [(-float(cost[item]), item) for item in pool]
     heapq.heapify(heap)
     while heap:
-        weight, key = heapq.heappop(heap)
-        target = int(np.argmin(level))
-        if level[target] - weight > assignment.limit:
-            target, exchanged = _exchange(assignment, key)
-            assignment.take(exchanged)
-            for lighter in exchanged.tolist():
-                heapq.heappush(heap, (-float(cost[lighter]), lighter))
-        assignment.put(key, target)
+        weight, item = heapq.heappop(heap)
+        count = pool.pop(item)
+        while count:
+            target, fitting = int(np.argmin(level)), 1
+            if level[target] - weight <= assignment.limit:
+                fitting = min(count, max(1, int((assignment.mean - level[target]) / -weight)))
+            else:
+                target, exchanged = _exchange(assignment, item)
+                assignment.take(exchanged, target)
+                for lighter in _add(pool, exchanged):
+                    heapq.heappush(heap, (-float(cost[lighter]), lighter))
+            assignment.put(item, target, fitting)
+            count -= fitting
 
 
-def _exchange(assignment: Assignment, key: int) -> tuple[int, Ints]:
-    """Where `key` goes, and the keys that leave for it."""
+def _add(pool: Counter[int], some: Some) -> list[int]:
+    """Add keys to the pool; the kinds that were not in it."""
+    new = list[int]()
+    for item, count in zip(some.items.tolist(), some.counts.tolist(), strict=True):
+        if item not in pool:
+            new.append(item)
+        pool[item] += count
+    return new
+
+
+def _exchange(assignment: Assignment, item: int) -> tuple[int, Some]:
+    """Where one of `item` goes, and the keys that leave for it."""
     order = np.argsort(assignment.level, kind="stable").tolist()
     for instance in order:
-        exchanged, fits = assignment.room_for(key, instance)
+        exchanged, fits = assignment.room_for(item, instance)
         if fits:
             return instance, exchanged
-    return order[0], assignment.room_for(key, order[0])[0]
+    return order[0], assignment.room_for(item, order[0])[0]

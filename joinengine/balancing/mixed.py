@@ -5,6 +5,9 @@ UL give keys to a pool; (3) *place*: LLFD. MinTable cleans all and unloads the h
 MinMig cleans none and unloads by gamma = load^beta / state; Mixed cleans as few as keep the table
 within `table_limit`, those of least state first; Mixed_BF tries every number of them.
 
+All of them place single keys, or records of keys that are alike where a `degree` is given
+(`compact`).
+
 Law: the plan is a function of its arguments. Cost: O(K log K) a trial; Mixed makes a few, Mixed_BF
 as many as the table has entries.
 Source: Fang et al., 2016 (arXiv 1610.05121), algorithms 2 to 4 and section 3. Ours: Mixed adds the
@@ -14,91 +17,152 @@ amount"); where no trial keeps the limit, MinTable's plan is taken, as the paper
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
-from joinengine.balancing.llfd import Assignment, as_changes, place, whole_homes
-from joinengine.balancing.statistics import Floats, Ints, Loads
+from joinengine.balancing.compact import Items, Spots, placed_anew, records, single_keys
+from joinengine.balancing.llfd import Assignment, place, whole_homes
+from joinengine.balancing.statistics import Bools, Floats, Ints, Loads
 
 Changes = dict[int, dict[int, float]]
 
 
-def plan_llfd(loads: Loads, imbalance: float) -> Changes:
+def plan_llfd(loads: Loads, imbalance: float, *, degree: int | None = None) -> Changes:
     """No cleaning; the heaviest keys leave first."""
-    homes, _ = whole_homes(loads)
-    return as_changes(loads, _balance(loads, homes, _load(loads), imbalance))
+    task = _Task.of(loads, imbalance, None, degree)
+    return task.changes(task.balanced(task.cleaned(0)))
 
 
-def plan_mintable(loads: Loads, imbalance: float) -> Changes:
+def plan_mintable(loads: Loads, imbalance: float, *, degree: int | None = None) -> Changes:
     """All keys cleaned; the heaviest leave first."""
-    return as_changes(loads, _balance(loads, loads.homes, _load(loads), imbalance))
+    task = _Task.of(loads, imbalance, None, degree)
+    return task.changes(task.mintable())
 
 
-def plan_minmig(loads: Loads, imbalance: float, beta: float = 1.5) -> Changes:
+def plan_minmig(
+    loads: Loads, imbalance: float, beta: float = 1.5, *, degree: int | None = None
+) -> Changes:
     """No cleaning; those leave first that have most load^beta for their state."""
-    homes, _ = whole_homes(loads)
-    return as_changes(loads, _balance(loads, homes, gamma(loads, beta), imbalance))
+    task = _Task.of(loads, imbalance, beta, degree)
+    return task.changes(task.balanced(task.cleaned(0)))
 
 
 def plan_mixed(
-    loads: Loads, imbalance: float, beta: float = 1.5, table_limit: int = 3000
+    loads: Loads,
+    imbalance: float,
+    beta: float = 1.5,
+    table_limit: int = 3000,
+    *,
+    degree: int | None = None,
 ) -> Changes:
     """Clean as many keys of the table as keep it within `table_limit`."""
-    homes, cleaning = _table_by_state(loads)
+    task = _Task.of(loads, imbalance, beta, degree)
     cleaned = 0
     while True:
-        found = _trial(loads, homes, cleaning[:cleaned], beta, imbalance)
-        excess = table_size(loads, found) - table_limit
+        found = task.balanced(task.cleaned(cleaned))
+        excess = task.table_size(found) - table_limit
         if excess <= 0:
-            return as_changes(loads, found)
-        if cleaned == len(cleaning):
-            return plan_mintable(loads, imbalance)
-        cleaned = min(len(cleaning), cleaned + excess)
+            return task.changes(found)
+        if cleaned == task.entries:
+            return task.changes(task.mintable())
+        cleaned = min(task.entries, cleaned + excess)
 
 
 def plan_mixed_bf(
-    loads: Loads, imbalance: float, beta: float = 1.5, table_limit: int = 3000
+    loads: Loads,
+    imbalance: float,
+    beta: float = 1.5,
+    table_limit: int = 3000,
+    *,
+    degree: int | None = None,
 ) -> Changes:
     """Try every number of keys to clean; of the plans within the limit take the least migration."""
-    homes, cleaning = _table_by_state(loads)
+    task = _Task.of(loads, imbalance, beta, degree)
     best, least = None, np.inf
-    for cleaned in range(len(cleaning) + 1):
-        found = _trial(loads, homes, cleaning[:cleaned], beta, imbalance)
-        moved = float(loads.held[found != homes].sum())
-        if table_size(loads, found) <= table_limit and moved < least:
+    for cleaned in range(task.entries + 1):
+        found = task.balanced(task.cleaned(cleaned))
+        moved = task.moved_state(found)
+        if task.table_size(found) <= table_limit and moved < least:
             best, least = found, moved
-    return plan_mintable(loads, imbalance) if best is None else as_changes(loads, best)
+    return task.changes(task.mintable() if best is None else best)
 
 
-def gamma(loads: Loads, beta: float) -> Floats:
-    """(K,) the migration priority: load^beta for each tuple of state."""
-    priority: Floats = _load(loads) ** beta / np.maximum(loads.held, 1.0)
+def gamma(cost: Floats, state: Floats, beta: float) -> Floats:
+    """The migration priority: load^beta for each tuple of state."""
+    priority: Floats = cost**beta / np.maximum(state, 1.0)
     return priority
 
 
-def table_size(loads: Loads, homes: Ints) -> int:
-    """Keys away from their base home."""
-    return int((homes != loads.homes).sum())
+@dataclass(frozen=True)
+class _Task:
+    """One planning: what is placed, and by which priority keys leave an instance."""
+
+    items: Items
+    priority: Floats
+    rest: Floats
+    imbalance: float
+    whole: Bools
+    listed: Ints
+
+    @classmethod
+    def of(cls, loads: Loads, imbalance: float, beta: float | None, degree: int | None) -> _Task:
+        """`beta` None: the heaviest keys leave first; `degree` None: keys one by one."""
+        homes, whole = whole_homes(loads)
+        if degree is None:
+            items = single_keys(loads, homes)
+        else:
+            items = records(
+                loads, homes, _priority(loads.spread + loads.fixed, loads.held, beta), degree
+            )
+        listed = np.flatnonzero(items.now != items.base)
+        listed = listed[np.argsort(items.state[listed], kind="stable")]
+        priority = _priority(items.cost, items.state, beta)
+        return cls(items, priority, loads.rest, imbalance, whole, listed)
+
+    @property
+    def entries(self) -> int:
+        """How many keys are in the table."""
+        return int(self.items.counts[self.listed].sum())
+
+    def cleaned(self, n: int) -> Spots:
+        """The items where they are, but the `n` table keys of least state at their base homes."""
+        items = self.items
+        counts = items.counts[self.listed]
+        back = np.clip(n - (np.cumsum(counts) - counts), 0, counts)
+        stay = items.counts.copy()
+        stay[self.listed] -= back
+        some, gone = np.flatnonzero(stay), back > 0
+        return Spots(
+            np.concatenate([some, self.listed[gone]]),
+            np.concatenate([items.now[some], items.base[self.listed[gone]]]),
+            np.concatenate([stay[some], back[gone]]),
+        )
+
+    def balanced(self, spots: Spots) -> Spots:
+        """Phases 2 and 3."""
+        assignment = Assignment(self.items, spots, self.rest, self.priority, self.imbalance)
+        place(assignment, assignment.unload())
+        return assignment.spots()
+
+    def mintable(self) -> Spots:
+        """All keys cleaned; the heaviest leave first."""
+        heaviest = replace(self, priority=self.items.cost)
+        return heaviest.balanced(self.cleaned(self.entries))
+
+    def table_size(self, spots: Spots) -> int:
+        """Keys away from their base home."""
+        return int(spots.counts[spots.instances != self.items.base[spots.items]].sum())
+
+    def moved_state(self, spots: Spots) -> float:
+        """Tuples of state that change their home."""
+        moved = spots.instances != self.items.now[spots.items]
+        return float((self.items.state[spots.items] * spots.counts)[moved].sum())
+
+    def changes(self, spots: Spots) -> Changes:
+        """The keys to be placed anew."""
+        return placed_anew(self.items, spots, self.whole)
 
 
-def _load(loads: Loads) -> Floats:
-    return loads.spread + loads.fixed
-
-
-def _table_by_state(loads: Loads) -> tuple[Ints, Ints]:
-    """The homes, and the keys of the table by ascending state."""
-    homes, _ = whole_homes(loads)
-    listed = np.flatnonzero(homes != loads.homes)
-    return homes, listed[np.lexsort((loads.hashes[listed], loads.held[listed]))]
-
-
-def _trial(loads: Loads, homes: Ints, cleaned: Ints, beta: float, imbalance: float) -> Ints:
-    start = homes.copy()
-    start[cleaned] = loads.homes[cleaned]
-    return _balance(loads, start, gamma(loads, beta), imbalance)
-
-
-def _balance(loads: Loads, homes: Ints, priority: Floats, imbalance: float) -> Ints:
-    """Phases 2 and 3 from `homes`."""
-    assignment = Assignment(loads, homes, priority, imbalance)
-    place(assignment, assignment.unload())
-    return assignment.homes
+def _priority(cost: Floats, state: Floats, beta: float | None) -> Floats:
+    return cost if beta is None else gamma(cost, state, beta)

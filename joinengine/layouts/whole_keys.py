@@ -41,8 +41,27 @@ class Readj(WithinLimit):
         return plan_readj(loads, self.imbalance, self.sigma)
 
 
+#: R = 2^16 rounds to more than any tolerance allows.
+MOST_DEGREE = 16
+
+
 @dataclass(frozen=True)
-class Llfd(WithinLimit):
+class _ByRecords(WithinLimit):
+    """Keys that are alike are placed together, rounded by R = 2^`degree`; None: one by one."""
+
+    degree: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.degree is not None and not 0 <= self.degree <= MOST_DEGREE:
+            raise InvalidRequest(
+                f"{self.name}: degree {self.degree} must be from 0 to {MOST_DEGREE}, "
+                f"or None to place keys one by one"
+            )
+
+
+@dataclass(frozen=True)
+class Llfd(_ByRecords):
     """Heaviest keys first, each to the least loaded instance, lighter keys exchanged."""
 
     name: ClassVar[str] = "llfd"
@@ -51,11 +70,11 @@ class Llfd(WithinLimit):
 
     def changes(self, loads: Loads) -> Changes:
         """Algorithm 1 on what stands above the limit."""
-        return mixed.plan_llfd(loads, self.imbalance)
+        return mixed.plan_llfd(loads, self.imbalance, degree=self.degree)
 
 
 @dataclass(frozen=True)
-class MinTable(WithinLimit):
+class MinTable(_ByRecords):
     """Forget the table, then LLFD: the smallest table, much migration."""
 
     name: ClassVar[str] = "mintable"
@@ -64,11 +83,11 @@ class MinTable(WithinLimit):
 
     def changes(self, loads: Loads) -> Changes:
         """Algorithm 2."""
-        return mixed.plan_mintable(loads, self.imbalance)
+        return mixed.plan_mintable(loads, self.imbalance, degree=self.degree)
 
 
 @dataclass(frozen=True)
-class _ByPriority(WithinLimit):
+class _ByPriority(_ByRecords):
     """Keys leave by load^`beta` per tuple of state."""
 
     beta: float = 1.5
@@ -89,7 +108,7 @@ class MinMig(_ByPriority):
 
     def changes(self, loads: Loads) -> Changes:
         """Algorithm 3."""
-        return mixed.plan_minmig(loads, self.imbalance, self.beta)
+        return mixed.plan_minmig(loads, self.imbalance, self.beta, degree=self.degree)
 
 
 @dataclass(frozen=True)
@@ -114,7 +133,9 @@ class Mixed(_Limited):
 
     def changes(self, loads: Loads) -> Changes:
         """Algorithm 4."""
-        return mixed.plan_mixed(loads, self.imbalance, self.beta, self.table_limit)
+        return mixed.plan_mixed(
+            loads, self.imbalance, self.beta, self.table_limit, degree=self.degree
+        )
 
 
 @dataclass(frozen=True)
@@ -127,7 +148,9 @@ class MixedBf(_Limited):
 
     def changes(self, loads: Loads) -> Changes:
         """All numbers of keys."""
-        return mixed.plan_mixed_bf(loads, self.imbalance, self.beta, self.table_limit)
+        return mixed.plan_mixed_bf(
+            loads, self.imbalance, self.beta, self.table_limit, degree=self.degree
+        )
 
 
 @dataclass(frozen=True)

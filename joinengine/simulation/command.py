@@ -25,7 +25,7 @@ from joinengine.simulation.workload import LOGNORMAL, Workload, sources_of
 out = Console(soft_wrap=True)
 PATH = click.Path(path_type=Path)
 #: Options that a planner has under the same name.
-SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "min_gain")
+SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "min_gain", "degree")
 
 
 @click.command()
@@ -42,6 +42,7 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 @click.option("--imbalance", type=float, help="Tolerance; the planner's own if not given.")
 @click.option("--beta", type=float, help="Weight of load in the migration priority.")
 @click.option("--table-limit", type=int, help="Entries that a routing table may have.")
+@click.option("--degree", type=int, help="Place records of like keys, rounded by 2^degree.")
 @click.option("--sigma", type=float, help="Readj: least load of a key that moves, in means.")
 @click.option("--threshold", type=float, help="DLB, LPTF: deviation of loads, per cent.")
 @click.option("--min-gain", type=float, help="What a re-plan must gain.")
