@@ -20,6 +20,7 @@ import numpy as np
 from joinengine.balancing.statistics import Ints
 from joinengine.layouts.choices import HEAD_PART, candidates, least_degree
 from joinengine.model.errors import InvalidRequest
+from joinengine.simulation.planning import modelled_rate
 
 #: How many times I(t) is looked at.
 SAMPLES = 100
@@ -30,13 +31,14 @@ HEAD_EVERY = 10_000
 
 @dataclass(frozen=True)
 class Setting:
-    """`instances` workers, `sources` that choose, how they know loads, and d."""
+    """`instances` workers, `sources` that choose, how they know loads, d, and seconds a message."""
 
     instances: int
     sources: int = 1
     estimate: str = "local"
     probe_every: int = 100_000
     choices: int = 2
+    work_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.estimate not in ("local", "global", "probed"):
@@ -204,6 +206,7 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
         "relative_imbalance": (max(total) - len(keys) / n) / len(keys),
         "mean_relative_imbalance": float(np.mean(np.array(imbalance) / np.array(times))),
         "source_imbalances": [max(one) - sum(one) / n for one in sent],
+        "modelled_rows_per_s": modelled_rate(len(keys), np.array(total, float), setting.work_s),
         "counters": len(pairs),
         "keys": len(np.unique(keys)),
         **_spread(pairs, total),

@@ -16,14 +16,17 @@ from rich.table import Table
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.key_based import Hash, Planned
+from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.reports import made_by
 from joinengine.simulation.choosing import METHODS, Setting, play
-from joinengine.simulation.planning import replay
-from joinengine.simulation.workload import LOGNORMAL, Workload, sources_of
+from joinengine.simulation.planning import Sizes, replay
+from joinengine.simulation.workload import LOGNORMAL, Stream, StreamFile, Workload, sources_of
 
 out = Console(soft_wrap=True)
 PATH = click.Path(path_type=Path)
+#: The means of a report -> a cell
+Show = Callable[[dict[str, float]], str]
 #: Options that a planner has under the same name.
 SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "min_gain", "degree")
 
@@ -31,8 +34,10 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 @click.command()
 @click.argument("planners", nargs=-1, required=True, metavar="PLANNER...")
 @click.option("--keys", default=10_000, show_default=True, help="How many keys there are.")
-@click.option("--zipf", default=0.85, show_default=True, help="Exponent of their loads.")
+@click.option("--zipf", default="0.85", show_default=True, help="Exponent; in turn: 0.2:5,1.5:10.")
 @click.option("--shape", default="zipf", show_default=True, help=f"zipf, {', '.join(LOGNORMAL)}.")
+@click.option("--stream", type=PATH, help="Parquet, CSV or lines: the keys of a stream of yours.")
+@click.option("--column", help="Which column of --stream holds the keys. [default: the first]")
 @click.option("--rows", default=1_000_000, show_default=True, help="Tuples an interval.")
 @click.option("--fluctuation", default=0.0, show_default=True, help="f, in means, per interval.")
 @click.option("--drift", default=0.0, show_default=True, help="Part of the keys dealt anew.")
@@ -58,6 +63,14 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
     show_default=True,
     help="How sources know loads.",
 )
+@click.option("--probe-every", default=100_000, show_default=True, help="Messages, if probed.")
+@click.option(
+    "--work-per-tuple",
+    default="0 s",
+    show_default=True,
+    metavar="DURATION",
+    help="Work of an instance for each tuple: models the rate at saturation.",
+)
 @click.option("--seed", default=0, show_default=True, help="Of all draws.")
 @click.option("--json", "json_path", type=PATH, help="Write the report there.")
 @click.option("--figure", type=PATH, help="Where the picture goes. [default: beside the report]")
@@ -65,20 +78,25 @@ def simulate(
     planners: tuple[str, ...], json_path: Path | None, figure: Path | None, **settings: Any
 ) -> None:
     """Replay planners, or choose message by message, on synthetic loads. No Spark."""
-    workload = Workload(**{f.name: settings[f.name] for f in fields(Workload)})
+    stream = _stream(settings)
     named = [(name, _planner(name, settings)) for name in planners]
     for name in ("instances", "intervals", "window", "messages"):
         if settings[name] < 1:
             raise InvalidRequest(f"{name}: {settings[name]} must be at least 1")
+    work_s = microseconds(settings["work_per_tuple"], "work-per-tuple") / 1e6
+    if work_s < 0:
+        raise InvalidRequest(
+            f"work-per-tuple: {settings['work_per_tuple']} is negative; use 0 or more"
+        )
+    sizes = Sizes(settings["instances"], settings["intervals"], settings["window"], work_s)
     reports = list[dict[str, Any]]()
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("simulating", total=len(named))
         for name, planner in named:
             if planner is None:
-                reports.append(_choose(name, workload, settings))
+                reports.append(_choose(name, stream, settings, work_s))
             else:
-                sizes = settings["instances"], settings["intervals"], settings["window"]
-                reports.append(replay(planner, workload, *sizes))
+                reports.append(replay(planner, stream, sizes))
             progress.advance(task)
     for table in _tables(reports):
         out.print(table)
@@ -91,7 +109,32 @@ def simulate(
     if json_path is not None:
         json_path.parent.mkdir(parents=True, exist_ok=True)
         content = {"settings": settings, "runs": reports, "made_by": made_by()}
-        json_path.write_text(json.dumps(content, indent=1))
+        json_path.write_text(json.dumps(content, indent=1, default=str))
+
+
+def _stream(settings: dict[str, Any]) -> Stream:
+    """The stream of one's own, or the synthetic one."""
+    if settings["stream"] is None:
+        given = {f.name: settings[f.name] for f in fields(Workload) if f.name in settings}
+        phases = _phases(settings["zipf"])
+        return Workload(**given | {"zipf": phases[0][0], "phases": phases})
+    for name in ("fluctuation", "drift"):
+        if settings[name]:
+            raise InvalidRequest(
+                f"{name}: a stream of one's own ({settings['stream']}) has its own"
+            )
+    return StreamFile(settings["stream"], settings["column"], settings["rows"])
+
+
+def _phases(text: str) -> tuple[tuple[float, int], ...]:
+    """`0.85`, or exponents and for how many intervals, in turn: `0.2:5,1.5:10`."""
+    try:
+        parts = [part.partition(":") for part in text.split(",")]
+        return tuple((float(z), int(n) if colon else 1) for z, colon, n in parts)
+    except ValueError:
+        raise InvalidRequest(
+            f"zipf: {text!r} is no exponent; write 0.85, or 0.2:5,1.5:10 for exponents in turn"
+        ) from None
 
 
 def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
@@ -111,14 +154,16 @@ def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
     return replace(choice, **given)
 
 
-def _choose(name: str, workload: Workload, settings: dict[str, Any]) -> dict[str, Any]:
-    keys = workload.messages(settings["messages"])
+def _choose(name: str, stream: Stream, settings: dict[str, Any], work_s: float) -> dict[str, Any]:
+    keys = stream.messages(settings["messages"])
     sources = sources_of(keys, settings["sources"], by_key=settings["skewed_sources"])
     setting = Setting(
         instances=settings["instances"],
         sources=settings["sources"],
         estimate=settings["estimate"],
+        probe_every=settings["probe_every"],
         choices=settings["choices"],
+        work_s=work_s,
     )
     return play(name, keys, sources, setting)
 
@@ -128,7 +173,7 @@ def _tables(reports: Sequence[dict[str, Any]]) -> list[Table]:
     tables = list[Table]()
     planners = [report for report in reports if "intervals" in report]
     if planners:
-        columns: dict[str, Callable[[dict[str, float]], str]] = {
+        columns: dict[str, Show] = {
             "before": lambda mean: f"{mean['imbalance_before']:.3f}",
             "after": lambda mean: f"{mean['imbalance_after']:.3f}",
             "migrated": lambda mean: f"{mean['migration_cost']:.4f}",
@@ -144,11 +189,12 @@ def _tables(reports: Sequence[dict[str, Any]]) -> list[Table]:
         for report in planners:
             cells = [show(report["mean"]) for show in columns.values()]
             table.add_row(report["planner"], *cells, str(report["replans"]))
-        tables.append(table)
+        tables += [table, _costs(planners)]
     choosers = [report for report in reports if "messages" in report]
     if choosers:
         table = _table(
-            "choices", ["method", "I(m)", "I(m)/m", "mean I(t)/t", "counters", "replication"]
+            "choices",
+            ["method", "I(m)", "I(m)/m", "mean I(t)/t", "counters", "replication", "tuples/s"],
         )
         for report in choosers:
             table.add_row(
@@ -158,9 +204,32 @@ def _tables(reports: Sequence[dict[str, Any]]) -> list[Table]:
                 f"{report['mean_relative_imbalance']:.2e}",
                 f"{report['counters']:,}",
                 f"{report['replication']:.2f}",
+                f"{report['modelled_rows_per_s']:,.0f}" if report["modelled_rows_per_s"] else "-",
             )
         tables.append(table)
     return tables
+
+
+def _costs(planners: Sequence[dict[str, Any]]) -> Table:
+    """What re-plans move, and what tasks report."""
+    kinds = ("raw", "compact", "two_stage")
+    columns = ["planner", "keys moved", "tuples moved", *(f"{kind} kB" for kind in kinds)]
+    rated = planners[0]["mean"]["modelled_rows_per_s"] is not None
+    table = _table(
+        "moved by a re-plan; statistics reported in an interval, key by key, in records, and loads "
+        "first" + ("; tuples/s at saturation, modelled" if rated else ""),
+        [*columns, *(["tuples/s"] if rated else [])],
+    )
+    for report in planners:
+        moved, mean = report["per_replan"], report["mean"]
+        table.add_row(
+            report["planner"],
+            f"{moved['moved_keys'] or 0:,.0f}",
+            f"{moved['moved_rows'] or 0:,.0f}",
+            *(f"{report['statistics_bytes'][kind] / 1e3:,.1f}" for kind in kinds),
+            *([f"{mean['modelled_rows_per_s']:,.0f}"] if rated else []),
+        )
+    return table
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:

@@ -1,4 +1,4 @@
-"""Planners on synthetic loads: what each of hundreds of intervals would have cost.
+"""Planners on synthetic loads: what each of thousands of intervals would have cost.
 
 The decisions are the engine's own: the same statistics, planners and tables. Only the tuples are
 missing. Balance is greatest over mean load less 1; migration cost is state that moves over all
@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from joinengine.balancing.compact import records
+from joinengine.balancing.llfd import whole_homes
 from joinengine.balancing.statistics import (
     Floats,
     Interval,
@@ -22,46 +26,80 @@ from joinengine.balancing.statistics import (
     gather_loads,
     skew,
 )
+from joinengine.kernels.hashing import Words
 from joinengine.layouts.key_based import Hash, KeyBased, Planned
+from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_ONE, Mode
 from joinengine.routing.base import BASES
 from joinengine.routing.table import RoutingTable
-from joinengine.simulation.workload import Workload
+from joinengine.simulation.workload import Stream
 
-#: A key's record in a task's report: hash, tuples, state.
-REPORT_BYTES = 24
+#: What a task reports, in numbers of 8 bytes: of a key its hash, tuples and state; of a record of
+#: like keys five of its six dimensions, and how many there are; of itself its load.
+NUMBER_BYTES = 8
+KEY_NUMBERS, RECORD_NUMBERS, TASK_NUMBERS = 3, 5, 1
+#: Records are rounded by 2^4 where the planner has no degree of its own.
+DEGREE = 4
 
 
-def replay(
-    choice: Planned | Hash, workload: Workload, instances: int, intervals: int, window: int
-) -> dict[str, Any]:
-    """The figures of one planner over `intervals` intervals."""
-    layout = KeyBased(BASES[choice.base](instances))
-    recent, none = deque[Floats](maxlen=window), np.zeros(instances)
-    rows = list[dict[str, Any]]()
-    for hashes, counts in islice(workload.intervals(layout.base), intervals):
-        recent.append(counts)
-        state = np.sum(recent, axis=0)
-        # Both streams bring the same, which is when splitting costs most.
-        interval = Interval(
-            hashes, np.vstack([counts, counts]) / 2, np.vstack([state, state]) / 2, none
-        )
-        table, row = _step(choice, interval, layout)
+@dataclass(frozen=True)
+class Sizes:
+    """`instances`, `intervals`, how many of them state lasts, and seconds of work for a tuple."""
+
+    instances: int
+    intervals: int
+    window: int
+    work_s: float = 0.0
+
+
+def replay(choice: Planned | Hash, stream: Stream, sizes: Sizes) -> dict[str, Any]:
+    """The figures of one planner over the intervals that there are, at most `sizes.intervals`."""
+    layout = KeyBased(BASES[choice.base](sizes.instances))
+    recent = deque[tuple[Words, Floats]](maxlen=sizes.window)
+    rows, loads = list[dict[str, Any]](), None
+    for counted in islice(stream.intervals(layout.base), sizes.intervals):
+        recent.append(counted)
+        interval = _interval(recent, sizes.instances)
+        loads = gather_loads([interval], layout.table, layout.base)
+        table, row = _step(choice, interval, layout, loads, sizes.work_s)
         layout = KeyBased(layout.base, table)
         rows.append(row)
-    return {"planner": choice.label, "intervals": rows} | _summary(rows)
+    if loads is None:
+        raise InvalidRequest("the stream has no keys")
+    compact = _compact_bytes(loads, getattr(choice, "degree", None) or DEGREE)
+    return {"planner": choice.label, "intervals": rows} | _summary(rows, compact)
+
+
+def _interval(recent: Sequence[tuple[Words, Floats]], instances: int) -> Interval:
+    """The newest interval, with the state of all recent ones."""
+    hashes, counts = recent[-1]
+    if all(others is hashes for others, _ in recent):
+        state = np.sum([some for _, some in recent], axis=0)
+    else:
+        known, at = np.unique(np.concatenate([some for some, _ in recent]), return_inverse=True)
+        state = np.bincount(at, np.concatenate([some for _, some in recent]))
+        arrived = np.zeros(len(known))
+        arrived[np.searchsorted(known, hashes)] = counts
+        hashes, counts = known, arrived
+    # Both streams bring the same, which is when splitting costs most.
+    return Interval(
+        hashes,
+        np.vstack([counts, counts]) / 2,
+        np.vstack([state, state]) / 2,
+        np.zeros(instances),
+    )
 
 
 def _step(
-    choice: Planned | Hash, interval: Interval, layout: KeyBased
+    choice: Planned | Hash, interval: Interval, layout: KeyBased, loads: Loads, work_s: float
 ) -> tuple[RoutingTable, dict[str, Any]]:
     """The table after one interval, and what it took."""
     table, base = layout.table, layout.base
-    loads = gather_loads([interval], table, base)
     before = loads.per_instance()
     start = time.perf_counter()
     new = table
-    if isinstance(choice, Planned) and choice.is_due(before):
+    is_due = isinstance(choice, Planned) and choice.is_due(before)
+    if isinstance(choice, Planned) and is_due:
         planned = build_table(table, loads, choice.changes(loads))
         if choice.pays(before, gather_loads([interval], planned, base).per_instance()):
             new = planned
@@ -69,6 +107,9 @@ def _step(
     after = before if new is table else gather_loads([interval], new, base).per_instance()
     moved_keys, moved_rows = _moved(table, new, loads)
     split = [p for p in new.placements.values() if len(p.homes) > 1]
+    probes = _probe_copies(new, interval, base.instances)
+    raw = NUMBER_BYTES * KEY_NUMBERS * len(interval.hashes)
+    received = after + probes
     return new, {
         "imbalance_before": skew(before) - 1,
         "imbalance_after": skew(after) - 1,
@@ -80,9 +121,22 @@ def _step(
         "moved_rows": moved_rows,
         "migration_cost": moved_rows / float(loads.held.sum()),
         "split_keys": len(split),
-        "probe_copies": _probe_copies(new, interval),
-        "report_bytes": REPORT_BYTES * len(interval.hashes),
+        "probe_copies": float(probes.sum()),
+        "report_bytes": raw,
+        "two_stage_bytes": NUMBER_BYTES * TASK_NUMBERS * base.instances + is_due * raw,
+        "modelled_rows_per_s": modelled_rate(float(interval.arrived.sum()), received, work_s),
     }
+
+
+def modelled_rate(rows: float, received: Floats, work_s: float) -> float | None:
+    """Tuples a second where each costs its instance `work_s` seconds; None: no such cost."""
+    return rows / (float(received.max()) * work_s) if work_s and received.max() else None
+
+
+def _compact_bytes(loads: Loads, degree: int) -> int:
+    homes, _ = whole_homes(loads)
+    found = records(loads, homes, loads.held, degree)
+    return NUMBER_BYTES * RECORD_NUMBERS * len(found.counts)
 
 
 def _moved(old: RoutingTable, new: RoutingTable, loads: Loads) -> tuple[int, float]:
@@ -108,25 +162,35 @@ def _shares(fragments: Any) -> dict[int, float]:
     return shares
 
 
-def _probe_copies(table: RoutingTable, interval: Interval) -> float:
-    """Messages beyond one a tuple: a split key's tuples probe all its homes."""
-    copies = 0.0
+def _probe_copies(table: RoutingTable, interval: Interval, instances: int) -> Floats:
+    """(N,) deliveries that only probe: a split key's tuples probe all its homes."""
+    copies = np.zeros(instances)
     for hash_, placement in table.placements.items():
         column = int(np.searchsorted(interval.hashes, np.uint64(hash_)))
-        arrived = interval.arrived[:, column]
-        many = len(placement.homes) - 1
-        if placement.mode is Mode.SPLIT:
-            copies += many * float(arrived.sum())
-        elif placement.mode is Mode.COPIED:
-            copies += many * float(arrived[placement.split_side.other])
+        known = column < len(interval.hashes) and interval.hashes[column] == hash_
+        if known and placement.mode is Mode.SPLIT:
+            arrived = float(interval.arrived[:, column].sum())
+            for instance, share in _shares(placement.fragments).items():
+                copies[instance] += arrived * (1 - share)
     return copies
 
 
-def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means over the intervals; sums where a mean says nothing."""
-    means = {
-        name: float(np.mean([row[name] for row in rows]))
-        for name in rows[0]
-        if name not in ("replanned",)
+def _summary(rows: list[dict[str, Any]], compact_bytes: int) -> dict[str, Any]:
+    """Means over the intervals, and over the re-plans what those did."""
+    replans = [row for row in rows if row["replanned"]]
+    statistics = {
+        "raw": _mean(rows, "report_bytes"),
+        "compact": compact_bytes,
+        "two_stage": _mean(rows, "two_stage_bytes"),
     }
-    return {"mean": means, "replans": sum(row["replanned"] for row in rows)}
+    return {
+        "mean": {name: _mean(rows, name) for name in rows[0] if name != "replanned"},
+        "replans": len(replans),
+        "per_replan": {name: _mean(replans, name) for name in ("moved_keys", "moved_rows")},
+        "statistics_bytes": statistics,
+    }
+
+
+def _mean(rows: Sequence[dict[str, Any]], name: str) -> float | None:
+    values = [row[name] for row in rows if row[name] is not None]
+    return float(np.mean(values)) if values else None

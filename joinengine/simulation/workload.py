@@ -1,21 +1,27 @@
-"""Synthetic loads: how many tuples each key brings in each interval, or which key each message has.
+"""Loads: how many tuples each key brings in each interval, or which key each message has.
+
+Synthetic ones (`Workload`), or those of a file of one's own (`StreamFile`).
 
 Source: Zipf with fluctuation f: Fang et al., 2016, section 5; LN1 and LN2: Nasir et al., ICDE 2015,
-section 5.1. Ours: the swaps that make f are directed, since random ones do not end for some f, and
-made under the base function, so that all planners see the same stream; an f that cannot be reached
-is refused.
+section 5.1; exponents in turn: Zacheilas et al., 2017, section 5. Ours: the swaps that make f are
+directed, since random ones do not end for some f, and made under the base function, so that all
+planners see the same stream; an f that cannot be reached is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+import pyarrow.csv as pc
+import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import Floats, Ints
-from joinengine.kernels.hashing import Words, mix
+from joinengine.kernels.hashing import Words, hash_columns, mix
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS
 from joinengine.routing.base import Base
@@ -24,12 +30,23 @@ from joinengine.routing.base import Base
 LOGNORMAL = {"ln1": (1.789, 2.366), "ln2": (2.245, 1.133)}
 
 
+class Stream(Protocol):
+    """What planners and choices are played on."""
+
+    def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
+        """Key hashes (K,), ascending, and their tuples (K,), interval by interval."""
+
+    def messages(self, n: int) -> Ints:
+        """(n,) the key of each message, as a number; fewer where the stream has fewer."""
+
+
 @dataclass(frozen=True)
 class Workload:
     """Loads of `keys` keys: Zipf(`zipf`), or a log-normal stream `shape` of LOGNORMAL.
 
     `rows` tuples an interval; `fluctuation` f: from one interval to the next the load of some
-    instance changes by f means; `drift`: part of the keys whose loads are dealt anew.
+    instance changes by f means; `drift`: part of the keys whose loads are dealt anew. `phases`:
+    (exponent, intervals) in turn, instead of `zipf`.
     """
 
     keys: int = 10_000
@@ -39,6 +56,7 @@ class Workload:
     drift: float = 0.0
     shape: str = "zipf"
     seed: int = 0
+    phases: tuple[tuple[float, int], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("keys", "rows"):
@@ -47,6 +65,12 @@ class Workload:
         for name in ("zipf", "fluctuation"):
             if not getattr(self, name) >= 0:
                 raise InvalidRequest(f"{name}: {getattr(self, name)} must be 0 or more")
+        for exponent, intervals in self.phases:
+            if not (exponent >= 0 and intervals >= 1):
+                raise InvalidRequest(
+                    f"zipf: {exponent:g}:{intervals} must be an exponent of 0 or more, and for "
+                    f"how many intervals, 1 or more"
+                )
         if not 0 <= self.drift <= 1:
             raise InvalidRequest(f"drift: {self.drift} must be from 0 to 1")
         if self.shape != "zipf" and self.shape not in LOGNORMAL:
@@ -63,10 +87,18 @@ class Workload:
         found: Words = np.unique(mix(numbers) >> np.uint64(U_BITS))
         return found
 
-    def counts(self) -> Floats:
+    def exponent(self, interval: int) -> float:
+        """The exponent of an interval."""
+        if not self.phases:
+            return self.zipf
+        at = interval % sum(length for _, length in self.phases)
+        ends = np.cumsum([length for _, length in self.phases])
+        return self.phases[int(np.searchsorted(ends, at, side="right"))][0]
+
+    def counts(self, interval: int = 0) -> Floats:
         """(K,) expected tuples of each key in an interval, heaviest first."""
         if self.shape == "zipf":
-            weights = np.arange(1, self.keys + 1) ** -self.zipf
+            weights = np.arange(1, self.keys + 1) ** -self.exponent(interval)
             return np.asarray(weights / weights.sum() * self.rows)
         _, found = np.unique(self.messages(self.rows), return_counts=True)
         return np.sort(found)[::-1].astype(float)
@@ -74,34 +106,117 @@ class Workload:
     def messages(self, n: int) -> Ints:
         """(n,) the key of each message."""
         rng = self.rng()
-        if self.shape == "zipf":
-            cumulated = np.cumsum(np.arange(1, self.keys + 1) ** -self.zipf)
-            drawn: Ints = np.searchsorted(cumulated, rng.random(n) * cumulated[-1])
-            return drawn
-        mu, sigma = LOGNORMAL[self.shape]
-        return np.round(np.exp(rng.normal(mu, sigma, n))).astype(np.int64)
+        if self.shape != "zipf":
+            mu, sigma = LOGNORMAL[self.shape]
+            return np.round(np.exp(rng.normal(mu, sigma, n))).astype(np.int64)
+        drawn = list[Ints]()
+        step = self.rows if self.phases else max(n, 1)
+        for interval, first in enumerate(range(0, n, step)):
+            cumulated = np.cumsum(np.arange(1, self.keys + 1) ** -self.exponent(interval))
+            places = rng.random(min(step, n - first)) * cumulated[-1]
+            drawn.append(np.searchsorted(cumulated, places))
+        return np.concatenate([np.empty(0, np.int64), *drawn])
 
     def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
         """Key hashes (K,) and their tuples (K,), interval by interval, without end."""
         rng = self.rng()
         loads = self.counts()
         hashes = self.hashes(len(loads))
-        loads = rng.permutation(loads[: len(hashes)])
+        ranks = rng.permutation(len(hashes))
         homes = base.homes(hashes).astype(np.int64)
+        interval = 0
         while True:
-            yield hashes, loads
+            yield hashes, loads[ranks]
+            interval += 1
+            if self.exponent(interval) != self.exponent(interval - 1):
+                loads = self.counts(interval)
             if self.drift:
-                some = rng.permutation(len(loads))[: round(self.drift * len(loads))]
-                loads = loads.copy()
-                loads[some] = rng.permutation(loads[some])
+                some = rng.permutation(len(ranks))[: round(self.drift * len(ranks))]
+                ranks[some] = rng.permutation(ranks[some])
             if self.fluctuation:
-                loads = fluctuate(loads, homes, base.instances, self.fluctuation, rng)
+                order = fluctuate(loads[ranks], homes, base.instances, self.fluctuation, rng)
+                ranks = ranks[order]
+
+
+@dataclass(frozen=True)
+class StreamFile:
+    """The keys of a file, in its order: Parquet or CSV (`column`; None: the first), or lines.
+
+    An interval is `rows` rows of it.
+    """
+
+    path: Path
+    column: str | None = None
+    rows: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if not self.path.exists():
+            raise InvalidRequest(f"stream: {self.path} is not there")
+        if self.rows < 1:
+            raise InvalidRequest(f"rows: {self.rows} must be at least 1")
+        names = self._data().schema.names
+        if self.column is not None and self.column not in names:
+            raise InvalidRequest(
+                f"column: {self.column!r} is not in {self.path}; its columns are {', '.join(names)}"
+            )
+
+    def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
+        """The keys that each interval brings; the last one may be short."""
+        waiting, n = list[Words](), 0
+        for part in self._hashes():
+            hashes = part
+            while n + len(hashes) >= self.rows:
+                first, hashes = hashes[: self.rows - n], hashes[self.rows - n :]
+                yield _counted([*waiting, first])
+                waiting, n = [], 0
+            waiting.append(hashes)
+            n += len(hashes)
+        if n:
+            yield _counted(waiting)
+
+    def messages(self, n: int) -> Ints:
+        """(n,) the first keys, numbered."""
+        parts, found = list[Words](), 0
+        for part in self._hashes():
+            parts.append(part[: n - found])
+            found += len(parts[-1])
+            if found == n:
+                break
+        _, numbers = np.unique(
+            np.concatenate([np.empty(0, np.uint64), *parts]), return_inverse=True
+        )
+        return numbers.astype(np.int64)
+
+    def _hashes(self) -> Iterator[Words]:
+        data = self._data()
+        column = self.column or data.schema.names[0]
+        for batch in data.to_batches(columns=[column]):
+            keys = batch.column(0).drop_null()
+            if len(keys):
+                yield hash_columns([keys]) >> np.uint64(U_BITS)
+
+    def _data(self) -> ds.Dataset:
+        kind = self.path.suffix.removeprefix(".").lower()
+        if kind in ("parquet", "csv"):
+            return ds.dataset(self.path, format=kind)
+        lines = ds.CsvFileFormat(
+            parse_options=pc.ParseOptions(delimiter="\x01", quote_char=False),
+            read_options=pc.ReadOptions(column_names=["line"]),
+        )
+        return ds.dataset(self.path, format=lines)
+
+
+def _counted(parts: list[Words]) -> tuple[Words, Floats]:
+    hashes, counts = np.unique(np.concatenate(parts), return_counts=True)
+    return hashes, counts.astype(float)
 
 
 def fluctuate(
     loads: Floats, homes: Ints, instances: int, f: float, rng: np.random.Generator
-) -> Floats:
-    """Swap loads of keys between one instance and the others until its load differs by f means.
+) -> Ints:
+    """(K,) whose load each key gets, such that some instance's load differs by f means.
+
+    Keys of that instance swap loads with keys of the others.
 
     Raises InvalidRequest where no swaps do that.
     """
@@ -123,10 +238,9 @@ def fluctuate(
                 gained = np.cumsum(gain[helps])
                 if len(gained) and gained[-1] >= wanted:
                     chosen = helps[: int(np.searchsorted(gained, wanted)) + 1]
-                    swapped = loads.copy()
-                    swapped[mine[chosen]] = loads[theirs[chosen]]
-                    swapped[theirs[chosen]] = loads[mine[chosen]]
-                    return swapped
+                    order = np.arange(len(loads))
+                    order[mine[chosen]], order[theirs[chosen]] = theirs[chosen], mine[chosen]
+                    return order
                 most = max(most, float(gained[-1]) if len(gained) else 0.0)
     raise InvalidRequest(
         f"fluctuation: {f} cannot be reached with these keys on {instances} instances; "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -16,8 +18,8 @@ from joinengine.layouts.choices import candidates, fill, least_degree
 from joinengine.model.errors import InvalidRequest
 from joinengine.routing.base import BASES, Modulo, Ring
 from joinengine.simulation.choosing import METHODS, Setting, SpaceSaving, play
-from joinengine.simulation.planning import replay
-from joinengine.simulation.workload import Workload, fluctuate, sources_of
+from joinengine.simulation.planning import Sizes, replay
+from joinengine.simulation.workload import StreamFile, Workload, fluctuate, sources_of
 
 
 def zipf_messages(p1, n, seed=0):
@@ -153,11 +155,11 @@ def test_space_saving_is_never_too_low():
 @pytest.mark.parametrize("choice", [Mixed(), MinMig(), Qmmp(), Mnrt()], ids=lambda c: c.name)
 def test_replayed_planners_keep_the_balance(choice):
     workload = Workload(keys=2000, zipf=0.6, fluctuation=0.5)
-    report = replay(choice, workload, 10, 20, 5)
+    report = replay(choice, workload, Sizes(10, 20, 5))
     assert report["mean"]["imbalance_before"] > 2 * choice.imbalance
     assert report["mean"]["imbalance_after"] <= choice.imbalance + 0.02
     assert report["mean"]["migration_cost"] > 0
-    nothing = replay(Hash(), workload, 10, 20, 5)
+    nothing = replay(Hash(), workload, Sizes(10, 20, 5))
     assert nothing["replans"] == 0
     assert nothing["mean"]["imbalance_after"] > report["mean"]["imbalance_after"]
 
@@ -165,7 +167,7 @@ def test_replayed_planners_keep_the_balance(choice):
 @pytest.mark.parametrize("choice", [Mixed(), Qmmp(), Mnrt()], ids=lambda c: c.name)
 def test_a_stationary_stream_does_not_flap(choice):
     """200 intervals of the same skew: one plan, and then nothing."""
-    assert replay(choice, Workload(keys=2000), 10, 200, 5)["replans"] <= 2
+    assert replay(choice, Workload(keys=2000), Sizes(10, 200, 5))["replans"] <= 2
 
 
 def test_the_command_shows_planners_and_choices(tmp_path):
@@ -181,6 +183,97 @@ def test_the_command_shows_planners_and_choices(tmp_path):
     report = json.loads((tmp_path / "s.json").read_text())
     assert len(report["runs"]) == 1 + len(METHODS)
     assert (tmp_path / "s.png").stat().st_size > 10_000
+
+
+def test_exponents_change_in_turn():
+    workload = Workload(keys=500, rows=1000, phases=((0.2, 2), (1.5, 1)))
+    stream = workload.intervals(Modulo(5))
+    tops = [next(stream)[1] for _ in range(6)]
+    light, heavy = (
+        1000 * x[0] / x.sum() for x in (np.arange(1.0, 501) ** -0.2, np.arange(1.0, 501) ** -1.5)
+    )
+    assert [t.max() for t in tops] == pytest.approx([light, light, heavy] * 2)
+    assert len({int(t.argmax()) for t in tops}) == 1, "the same key is the heaviest"
+    messages = workload.messages(6000)
+    parts = [(messages[i : i + 1000] == 0).mean() for i in range(0, 6000, 1000)]
+    assert max(parts[0], parts[1], parts[3], parts[4]) < 0.05
+    assert min(parts[2], parts[5]) > 0.3
+
+
+LINES = ["a", "b", "a", "a", "c", "b", "a", "d"]
+
+
+@pytest.mark.parametrize("kind", ["txt", "csv", "parquet"])
+def test_a_stream_of_ones_own(kind, tmp_path):
+    file = tmp_path / f"keys.{kind}"
+    if kind == "txt":
+        file.write_text("\n".join(LINES) + "\n")
+    elif kind == "csv":
+        file.write_text("\n".join(["n,word", *(f"{i},{w}" for i, w in enumerate(LINES))]))
+    else:
+        pq.write_table(pa.table({"n": range(8), "word": LINES}), file)
+    stream = StreamFile(file, None if kind == "txt" else "word", rows=3)
+    counts = [sorted(c.tolist()) for _, c in stream.intervals(Modulo(2))]
+    assert counts == [[1, 2], [1, 1, 1], [1, 1]]
+    hashes = [set(h.tolist()) for h, _ in stream.intervals(Modulo(2))]
+    assert len(hashes[0] | hashes[1] | hashes[2]) == 4
+    assert len(hashes[0] & hashes[1]) == 2
+    assert len(set(stream.messages(5).tolist())) == 3
+    assert len(stream.messages(99)) == 8
+    report = replay(Mnrt(imbalance=0.0, min_gain=0.0), stream, Sizes(2, 9, 2))
+    assert len(report["intervals"]) == 3
+    assert report["intervals"][1]["report_bytes"] == 24 * 3
+
+
+def test_streams_of_ones_own_are_checked(tmp_path):
+    (tmp_path / "keys.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InvalidRequest, match=r"column: 'c' is not in .*; its columns are a, b"):
+        StreamFile(tmp_path / "keys.csv", "c")
+    with pytest.raises(InvalidRequest, match=r"stream: .* is not there"):
+        StreamFile(tmp_path / "none.csv")
+    for arguments, message in [
+        (["--zipf", "much"], "zipf: 'much' is no exponent"),
+        (["--zipf", "1:0"], "zipf: 1:0 must be"),
+        (["--work-per-tuple", "-1 s"], "work-per-tuple: -1 s is negative"),
+        (
+            ["--stream", str(tmp_path / "keys.csv"), "--drift", "0.5"],
+            "drift: a stream of one's own",
+        ),
+    ]:
+        done = CliRunner().invoke(cli, ["simulate", "mixed", *arguments])
+        assert isinstance(done.exception, InvalidRequest)
+        assert message in str(done.exception)
+
+
+def test_reports_in_two_stages_are_short_where_loads_are_level():
+    level = replay(Mixed(), Workload(keys=1000, zipf=0.0), Sizes(5, 20, 5))
+    assert level["statistics_bytes"]["raw"] == 24_000
+    assert level["statistics_bytes"]["two_stage"] < 0.2 * 24_000
+    skewed = replay(Hash(), Workload(keys=1000, zipf=1.0), Sizes(5, 20, 5))
+    assert skewed["statistics_bytes"]["two_stage"] == 8 * 5, "who plans nothing asks for nothing"
+    light = replay(Mixed(degree=4), Workload(keys=10_000, rows=200_000), Sizes(5, 3, 1))
+    assert light["statistics_bytes"]["compact"] < light["statistics_bytes"]["raw"] / 4
+
+
+def test_rates_are_modelled_from_the_busiest_instance():
+    """1 ms a tuple on 5 instances: 5,000 tuples/s where loads are level, less by the skew else."""
+    workload = Workload(keys=1000, zipf=1.0)
+    for choice in (Hash(), Mixed()):
+        report = replay(choice, workload, Sizes(5, 3, 1, work_s=1e-3))
+        for row in report["intervals"]:
+            assert row["modelled_rows_per_s"] == pytest.approx(5000 / (1 + row["imbalance_after"]))
+    keys = workload.messages(5000)
+    played = play("shuffle", keys, np.zeros(5000, int), Setting(5, work_s=1e-3))
+    assert played["modelled_rows_per_s"] == pytest.approx(5000)
+
+
+def test_a_split_key_costs_its_probes_at_saturation():
+    workload = Workload(keys=1000, zipf=2.0)
+    report = replay(Mnrt(), workload, Sizes(5, 2, 1, work_s=1e-3))
+    row = report["intervals"][-1]
+    assert row["split_keys"] > 0
+    assert row["probe_copies"] > 0
+    assert row["modelled_rows_per_s"] < 5000 / (1 + row["imbalance_after"])
 
 
 def test_unknown_planners_are_refused():
