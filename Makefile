@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners golden lint types fmt clean
+.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners bench-papers golden lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,6 +51,10 @@ bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding
 bench-planners: $(READY)  ## seconds for one plan as keys and instances grow (out/planners)
 	@echo "bench-planners: up to a million keys on 64 instances; readj takes minutes"
 	$(BIN)/python -m benchmarks.planners --out out/planners
+
+bench-papers: $(READY)  ## what the papers state of decisions, beside what comes out (out/papers)
+	@echo "bench-papers: some minutes"
+	$(BIN)/python -m benchmarks.papers --out out/papers
 
 golden: $(READY)  ## write the filed plans anew; read the diff
 	@echo "golden: tests/golden/plans"

@@ -30,13 +30,13 @@ Changes = dict[int, dict[int, float]]
 
 def plan_llfd(loads: Loads, imbalance: float, *, degree: int | None = None) -> Changes:
     """No cleaning; the heaviest keys leave first."""
-    task = _Task.of(loads, imbalance, None, degree)
+    task = Task.of(loads, imbalance, None, degree)
     return task.changes(task.balanced(task.cleaned(0)))
 
 
 def plan_mintable(loads: Loads, imbalance: float, *, degree: int | None = None) -> Changes:
     """All keys cleaned; the heaviest leave first."""
-    task = _Task.of(loads, imbalance, None, degree)
+    task = Task.of(loads, imbalance, None, degree)
     return task.changes(task.mintable())
 
 
@@ -44,7 +44,7 @@ def plan_minmig(
     loads: Loads, imbalance: float, beta: float = 1.5, *, degree: int | None = None
 ) -> Changes:
     """No cleaning; those leave first that have most load^beta for their state."""
-    task = _Task.of(loads, imbalance, beta, degree)
+    task = Task.of(loads, imbalance, beta, degree)
     return task.changes(task.balanced(task.cleaned(0)))
 
 
@@ -57,7 +57,7 @@ def plan_mixed(
     degree: int | None = None,
 ) -> Changes:
     """Clean as many keys of the table as keep it within `table_limit`."""
-    task = _Task.of(loads, imbalance, beta, degree)
+    task = Task.of(loads, imbalance, beta, degree)
     cleaned = 0
     while True:
         found = task.balanced(task.cleaned(cleaned))
@@ -78,7 +78,7 @@ def plan_mixed_bf(
     degree: int | None = None,
 ) -> Changes:
     """Try every number of keys to clean; of the plans within the limit take the least migration."""
-    task = _Task.of(loads, imbalance, beta, degree)
+    task = Task.of(loads, imbalance, beta, degree)
     best, least = None, np.inf
     for cleaned in range(task.entries + 1):
         found = task.balanced(task.cleaned(cleaned))
@@ -95,7 +95,7 @@ def gamma(cost: Floats, state: Floats, beta: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """One planning: what is placed, and by which priority keys leave an instance."""
 
     items: Items
@@ -106,7 +106,7 @@ class _Task:
     listed: Ints
 
     @classmethod
-    def of(cls, loads: Loads, imbalance: float, beta: float | None, degree: int | None) -> _Task:
+    def of(cls, loads: Loads, imbalance: float, beta: float | None, degree: int | None) -> Task:
         """`beta` None: the heaviest keys leave first; `degree` None: keys one by one."""
         homes, whole = whole_homes(loads)
         if degree is None:

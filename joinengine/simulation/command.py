@@ -156,7 +156,8 @@ def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
 
 def _choose(name: str, stream: Stream, settings: dict[str, Any], work_s: float) -> dict[str, Any]:
     keys = stream.messages(settings["messages"])
-    sources = sources_of(keys, settings["sources"], by_key=settings["skewed_sources"])
+    by_key = settings["skewed_sources"]
+    sources = sources_of(len(keys), settings["sources"], by_key=by_key, seed=settings["seed"])
     setting = Setting(
         instances=settings["instances"],
         sources=settings["sources"],

@@ -18,7 +18,6 @@ from typing import Protocol
 import numpy as np
 import pyarrow.csv as pc
 import pyarrow.dataset as ds
-from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import Floats, Ints
 from joinengine.kernels.hashing import Words, hash_columns, mix
@@ -248,9 +247,13 @@ def fluctuate(
     )
 
 
-def sources_of(messages: NDArray[np.int64], sources: int, *, by_key: bool) -> Ints:
-    """(n,) the source of each message: in turn, or by a second key that goes with the first."""
+def sources_of(n: int, sources: int, *, by_key: bool, seed: int = 0) -> Ints:
+    """(n,) the source of each message: in turn, or by a skewed second key that each message has.
+
+    That is how Nasir et al. (ICDE 2015, Q3) send the edges of a graph: to sources by the vertex
+    they leave, to workers by the vertex they reach.
+    """
     if not by_key:
-        return np.arange(len(messages)) % sources
-    other = mix(messages.astype(np.uint64) // np.uint64(3) + np.uint64(17))
-    return (other % np.uint64(sources)).astype(np.int64)
+        return np.arange(n) % sources
+    second = Workload(zipf=1.0, seed=seed + 1).messages(n).astype(np.uint64)
+    return (mix(second + np.uint64(17)) % np.uint64(sources)).astype(np.int64)

@@ -124,7 +124,7 @@ def test_two_choices_are_level_where_the_top_key_is_light():
 def test_imbalance_is_at_most_the_sum_of_the_sources(sources, by_key):
     """Section 3.2 of Nasir et al.: a hard law of local estimates."""
     keys = Workload(keys=2000, zipf=1.0).messages(50_000)
-    report = play("pkg", keys, sources_of(keys, sources, by_key=by_key), Setting(10, sources))
+    report = play("pkg", keys, sources_of(len(keys), sources, by_key=by_key), Setting(10, sources))
     assert report["final_imbalance"] <= sum(report["source_imbalances"]) + 1e-6
 
 

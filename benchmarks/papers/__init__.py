@@ -1,0 +1,1 @@
+"""What the papers state of decisions, beside what comes out here."""

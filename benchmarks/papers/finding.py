@@ -1,0 +1,66 @@
+"""One statement of a paper, and what came out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from joinengine.balancing.statistics import Floats, Ints, Loads
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`stated` by a paper at `place`, `found` here; `holds` None: there is nothing to compare with.
+
+    `reading`: why it does not come out, or what was compared, where that needs saying. `timed`: it
+    is about seconds, so it says something only where nothing else runs.
+    """
+
+    place: str
+    stated: str
+    found: str
+    holds: bool | None
+    reading: str = ""
+    timed: bool = False
+
+
+def whole_keys(cost: Floats, base: Ints, homes: Ints, held: Floats, instances: int) -> Loads:
+    """Keys that are whole at `homes` (K,): loads `cost`, base homes `base`, state `held` (K,)."""
+    n = len(cost)
+    none = np.zeros(n)
+    return Loads(
+        hashes=np.arange(n, dtype=np.uint64),
+        homes=base,
+        spread=cost,
+        fixed=none,
+        held=held,
+        copied=none.astype(bool),
+        split_sides=none.astype(np.int64),
+        keys=np.arange(n),
+        instances=homes,
+        shares=np.ones(n),
+        rest=np.zeros(instances),
+    )
+
+
+def homes_after(loads: Loads, changes: dict[int, dict[int, float]]) -> Ints:
+    """(K,) where whole keys are after a plan."""
+    homes = loads.instances.copy()
+    for key, shares in changes.items():
+        ((homes[key], _),) = shares.items()
+    return homes
+
+
+def levels(loads: Loads, homes: Ints) -> Floats:
+    """(N,) the loads of the instances where keys are at `homes`."""
+    return np.bincount(homes, loads.spread, minlength=loads.n_instances)
+
+
+def spread_of(values: list[float], form: str = ".2f") -> str:
+    """Values as text.
+
+    >>> spread_of([1.0, 2.5])
+    '1.00, 2.50'
+    """
+    return ", ".join(format(value, form) for value in values)

@@ -1,0 +1,104 @@
+"""What is received, stored and copied to probe is what the modes' formulas say, key by key."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from joinengine.kernels.hashing import hash_columns
+from joinengine.layouts import LAYOUTS
+from joinengine.layouts.biclique import Biclique
+from joinengine.layouts.choices import Choices
+from joinengine.layouts.key_based import KeyBased
+from joinengine.layouts.matrix import Grid
+from joinengine.layouts.shuffle import Shuffled
+from joinengine.model.keys import U_BITS, Mode
+from joinengine.spark.batch import Settings
+from joinengine.spark.planning import Relayout
+from tests.harness import LEFT, LocalQuery, two_way
+from tests.laws.test_engine import CHOICES
+
+
+def of_a_placement(placement, a, b):
+    homes = len(placement.homes)
+    match placement.mode:
+        case Mode.WHOLE:
+            return a + b, a + b
+        case Mode.SPLIT:
+            return homes * (a + b), a + b
+        case Mode.COPIED:
+            larger, smaller = (a, b) if placement.split_side == 0 else (b, a)
+            return larger + homes * smaller, larger + homes * smaller
+
+
+def messages_and_copies(layout, hash_, a, b):
+    """Deliveries and stored copies of a key that brings `a` left and `b` right tuples."""
+    match layout:
+        case KeyBased():
+            return of_a_placement(layout.place(hash_), a, b)
+        case Choices():
+            _, bounds = layout.router()._places(np.array([hash_], np.uint64))
+            return int(bounds[-1]) * (a + b), a + b
+        case Grid():
+            rows, columns = layout.shape
+            return columns * a + rows * b, columns * a + rows * b
+        case Biclique():
+            number = hash_ % len(layout.groups[0])
+            left, right = (len(side[number]) for side in layout.groups)
+            return a * (1 + right) + b * (1 + left), a + b
+        case Shuffled():
+            return layout.instances * (a + b), a + b
+    raise AssertionError(layout)
+
+
+def batches(left, right, n=6, seed=5):
+    """Both sides' hot keys wander, so that planners move, split, copy and merge."""
+    rng = random.Random(seed)
+    serial = iter(range(10**6))
+
+    def side(size, hot):
+        keys = (hot if rng.random() < 0.5 else rng.randrange(40) for _ in range(size))
+        return [(key, next(serial), 0) for key in keys]
+
+    return [(side(left, b // 2), side(right, b // 2)) for b in range(n)]
+
+
+@pytest.fixture(autouse=True)
+def no_noise_allowance(monkeypatch):
+    monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("sizes", [(90, 90), (120, 30)], ids=["even", "uneven"])
+def test_counts_are_those_of_the_formulas(layout, sizes, tmp_path):
+    schedule = {4: [Relayout(None, 9)]}
+    query = LocalQuery(
+        tmp_path,
+        two_way(None, 6),
+        layout,
+        choice=CHOICES[layout],
+        settings=Settings(schedule=schedule),
+    )
+    modes = set()
+    for number, (left, right) in enumerate(batches(*sizes)):
+        now = query.runner._joins[0].layout
+        keys = [Counter(key for key, _, _ in side) for side in (left, right)]
+        known = sorted(keys[0] | keys[1])
+        hashes = hash_columns([pa.array(known, LEFT.field(0).type)]) >> np.uint64(U_BITS)
+        expected = [
+            messages_and_copies(now, hash_, keys[0][key], keys[1][key])
+            for key, hash_ in zip(known, hashes.tolist(), strict=True)
+        ]
+        modes |= {p.mode for p in now.table.placements.values()}
+        query.run_tuples(number, left, right)
+        record = query.records[-1].joins[0]
+        messages, copies = np.sum(expected, axis=0)
+        assert sum(record.received) == messages
+        assert sum(record.stored) == copies
+        assert record.probe_copies == messages - copies
+    if layout in ("mnrt", "qmmp"):
+        assert (Mode.SPLIT if sizes == (90, 90) else Mode.COPIED) in modes

@@ -1,0 +1,1 @@
+"""Statements of the papers, as the benchmark prints them."""
