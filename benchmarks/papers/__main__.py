@@ -59,8 +59,9 @@ def markdown(found: dict[str, list[Finding]]) -> str:
     for paper, ones in found.items():
         lines += [f"## {paper}", "", "| where | stated | here | comes out |", "|---|---|---|---|"]
         for one in ones:
-            here = f"{one.found} ({one.reading})" if one.reading else one.found
-            lines.append(f"| {one.place} | {one.stated} | {here} | {VERDICTS[one.holds]} |")
+            here = f"{one.found}. {one.reading}" if one.reading else one.found
+            cells = (one.place, one.stated, here, VERDICTS[one.holds])
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -24,6 +24,10 @@ class Finding:
     reading: str = ""
     timed: bool = False
 
+    def __post_init__(self) -> None:
+        if self.holds is not None:  # NumPy's truth is neither JSON's nor `is False`
+            object.__setattr__(self, "holds", bool(self.holds))
+
 
 def whole_keys(cost: Floats, base: Ints, homes: Ints, held: Floats, instances: int) -> Loads:
     """Keys that are whole at `homes` (K,): loads `cost`, base homes `base`, state `held` (K,)."""
