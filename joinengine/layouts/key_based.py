@@ -74,7 +74,7 @@ class KeyBased:
 
 @dataclass(frozen=True)
 class _KeyBasedChoice(LayoutChoice):
-    """What all key-based layouts have in common; `base`: `modulo` or `ring`."""
+    """What all key-based layouts have in common; `base`: `modulo`, `ring` or `cells`."""
 
     base: str = "modulo"
 

@@ -1,10 +1,12 @@
 """Base functions: where a key lives that no routing table names.
 
 `Modulo` spreads evenly and moves almost every key when an instance joins. `Ring` is consistent
-hashing: when an instance joins keys move only to it, when one leaves only its own move.
+hashing: when an instance joins keys move only to it, when one leaves only its own move. `Cells`
+gives each instance one range of the hashes: neighbours live together, and when an instance joins
+about half of all keys move, each to the instance next door.
 
 Law: a function of key hash and number of instances alone.
-Cost: 2 ns a tuple for either; the ring is laid out as a table of owners once per layout.
+Cost: 2 ns a tuple for each; the ring is laid out as a table of owners once per layout.
 Source: key grouping; Karger et al., STOC 1997, with virtual nodes. Ours: the ring's places are
 cells of the leading hash bits, so that a look-up is one gather instead of a search; where virtual
 nodes fall into the same cell the lower one has it.
@@ -73,7 +75,26 @@ class Ring:
         return found
 
 
-BASES: Mapping[str, type[Modulo] | type[Ring]] = {"modulo": Modulo, "ring": Ring}
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Equal ranges of the key hash, one for each instance.
+
+    >>> Cells(4).homes(np.array([0, 1 << 38, (1 << 40) - 1], np.uint64)).tolist()
+    [0, 1, 3]
+    """
+
+    instances: int
+
+    def homes(self, hashes: Words) -> Instances:
+        """(n,) key hashes -> (n,) base homes."""
+        return (hashes * np.uint64(self.instances) >> np.uint64(HASH_BITS)).astype(np.uint16)
+
+
+BASES: Mapping[str, type[Modulo] | type[Ring] | type[Cells]] = {
+    "modulo": Modulo,
+    "ring": Ring,
+    "cells": Cells,
+}
 
 
 @lru_cache(maxsize=16)

@@ -19,6 +19,7 @@ from joinengine.layouts.key_based import Hash, Planned
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.reports import made_by
+from joinengine.routing.base import BASES
 from joinengine.simulation.choosing import METHODS, Setting, play
 from joinengine.simulation.planning import Sizes, replay
 from joinengine.simulation.workload import LOGNORMAL, Stream, StreamFile, Workload, sources_of
@@ -51,7 +52,7 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 @click.option("--sigma", type=float, help="Readj: least load of a key that moves, in means.")
 @click.option("--threshold", type=float, help="DLB, LPTF: deviation of loads, per cent.")
 @click.option("--min-gain", type=float, help="What a re-plan must gain.")
-@click.option("--base", type=click.Choice(["modulo", "ring"]), help="Base function.")
+@click.option("--base", type=click.Choice(list(BASES)), help="Base function.")
 @click.option("--messages", default=1_000_000, show_default=True, help="For choice layouts.")
 @click.option("--choices", default=2, show_default=True, help="Candidates of a key.")
 @click.option("--sources", default=1, show_default=True, help="Sources that choose.")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from joinengine.kernels.hashing import make_words
 from joinengine.layouts import LAYOUTS, Bi, BiK, Mnrt
 from joinengine.model.keys import U_ONE, Side
+from joinengine.routing.base import BASES
 from joinengine.routing.routes import PROBE, STORE
 from joinengine.spark.batch import Settings
 from joinengine.spark.planning import Relayout
@@ -120,6 +121,31 @@ def test_state_follows_a_switch(first, second, tmp_path):
     expected = matched([r for b in left for r in b], [r for b in right for r in b], None)
     assert query.output() == expected
     assert expected
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("base", BASES)
+def test_state_follows_a_base_function(base, lazy, tmp_path):
+    """From modulo to another base, and on to more and fewer instances on it."""
+    batches = skewed_batches(8)
+    choice = replace(CHOICES["mnrt"], base=base)
+    schedule = {2: [Relayout(choice)], 4: [Relayout(None, 9)], 6: [Relayout(None, 4)]}
+    query = LocalQuery(
+        tmp_path,
+        two_way(None, 6),
+        "mnrt",
+        choice=CHOICES["mnrt"],
+        settings=Settings(schedule=schedule, lazy=lazy),
+    )
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+        if query.state.before is None and not lazy:
+            check_places(query)
+    left, right = usable(batches, None)
+    expected = matched([r for b in left for r in b], [r for b in right for r in b], None)
+    assert query.output() == expected
+    assert query.runner.choices == [choice]
+    assert (sum(r.joins[0].moved_rows for r in query.records) > 0) is not lazy
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -16,7 +16,7 @@ from joinengine.cli import cli
 from joinengine.layouts import Hash, MinMig, Mixed, Mnrt, Qmmp
 from joinengine.layouts.choices import candidates, fill, least_degree
 from joinengine.model.errors import InvalidRequest
-from joinengine.routing.base import BASES, Modulo, Ring
+from joinengine.routing.base import BASES, Cells, Modulo, Ring
 from joinengine.simulation.choosing import METHODS, Setting, SpaceSaving, play
 from joinengine.simulation.planning import Sizes, replay
 from joinengine.simulation.workload import StreamFile, Workload, fluctuate, sources_of
@@ -69,6 +69,16 @@ def test_a_ring_moves_keys_only_to_the_instance_that_joins():
         stays, expected = 1 - moved.mean(), n / (n + 1)
         spread = np.sqrt(expected * (1 - expected) / (128 * (n + 1)) * 2)
         assert abs(stays - expected) < 3 * spread
+
+
+def test_cells_move_half_and_not_far():
+    hashes = Workload().hashes(20_000)
+    before, after = Cells(15).homes(hashes), Cells(16).homes(hashes)
+    assert 0.4 < (before != after).mean() < 0.6
+    assert set((after.astype(int) - before).tolist()) == {0, 1}
+    assert (np.diff(before.astype(int)) >= 0).all(), "neighbours live together"
+    loads = np.bincount(before, minlength=15)
+    assert loads.max() < 1.15 * loads.mean()
 
 
 def test_modulo_moves_almost_all():
