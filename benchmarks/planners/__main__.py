@@ -102,7 +102,7 @@ def _time(name: str, choice: Planned, loads: Any, runs: int) -> dict[str, Any]:
 
 def _table(rows: list[dict[str, Any]], names: list[str]) -> Table:
     table = Table(title="seconds for one plan", box=None, title_justify="left")
-    table.add_column("planner")
+    table.add_column("planner", no_wrap=True, min_width=13)
     for n_keys in KEYS:
         for instances in INSTANCES:
             table.add_column(f"{n_keys:,} x {instances}", justify="right")

@@ -208,7 +208,7 @@ class Qmmp(WithinLimit):
 
     name: ClassVar[str] = "qmmp"
     source: ClassVar[str] = "Fang et al., JOS 2017, algorithm 3"
-    summary: ClassVar[str] = "splits keys freely; plans fastest"
+    summary: ClassVar[str] = "splits keys freely, wherever a load ends"
 
     def changes(self, loads: Loads) -> Changes:
         """Algorithm 3."""
