@@ -6,6 +6,7 @@ does nothing until its writer is started.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -28,8 +29,10 @@ from joinengine.spark.writer import JoinWriter, ResolvedJoin
 class StreamJoin:
     """A join of two streams, or of a stream and another `StreamJoin`.
 
-    `left`, `right`: streaming DataFrames, `Stream`s, or `StreamJoin`s. `on`: `equi(...)`, or
-    column names that both sides have (one output column each). `within`: `within(...)`, None for
+    `left`, `right`: streaming DataFrames, `Stream`s, or `StreamJoin`s. `on`: `equi(...)`,
+    `band(...)`, a list of one of each, `theta(...)`, or column names that both sides have (one
+    output column each). `where`: a predicate over columns of both sides (`left.` and `right.` where
+    both have the name) that a pair must fulfil too. `within`: `within(...)`, None for
     the full history. `suffixes`: for columns that clash; without them a clash is refused.
     `layout`: a name or an object of `joinengine.layouts`. `instances`: logical join workers; None:
     as many as Spark has cores.
@@ -42,7 +45,7 @@ class StreamJoin:
         left: Source | StreamJoin,
         right: Source | StreamJoin,
         *,
-        on: Condition | Columns,
+        on: Condition | Columns | Sequence[Condition],
         within: Window | None = None,
         how: str = "inner",
         where: str | None = None,
@@ -56,14 +59,13 @@ class StreamJoin:
                 checks.check_source(side)
         checks.check_bounded(left, right)
         self._choice = choose(layout)
-        if where is not None:
-            raise InvalidRequest("where: predicates beside equality are not served yet")
         self._instances = _default_instances() if instances is None else instances
         self._condition = condition(on)
         self._how = checks.join_type(how)
         self._choice.check(self._condition, self._how, self._instances)
         self._schemas = (_schema(left), _schema(right))
-        checks.check_condition(self._condition, self._schemas)
+        self._distance = checks.check_condition(self._condition, self._schemas)
+        self._predicate = checks.check_predicate(self._condition, where, self._schemas)
         self._window = None if within is None else self._settle(within)
         self._output = checks.output_columns(self._schemas, self._condition, suffixes)
         self._transform: Transform | None = None
@@ -136,6 +138,8 @@ class StreamJoin:
             schemas=self._schemas,
             output=self._output,
             instances=self._instances,
+            distance=self._distance,
+            predicate=self._predicate,
         )
 
     def _output_schema(self) -> pa.Schema:

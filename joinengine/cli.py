@@ -244,7 +244,11 @@ def state(
 def list_layouts(json_path: Path | None) -> None:
     """List the layouts, with their sources."""
     rows = [
-        {"name": name, "summary": choice.summary, "source": choice.source}
+        {
+            "name": name,
+            "summary": f"{choice.summary}; serves {choice.serves()}",
+            "source": choice.source,
+        }
         for name, choice in LAYOUTS.items()
     ]
     _print_list(rows, json_path)

@@ -15,6 +15,7 @@ from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, JoinSpec, OutputColumn, QuerySpec
+from joinengine.spark import checks
 from joinengine.spark.batch import BatchRunner, Settings
 from joinengine.spark.join import run_join
 from joinengine.spark.route import RouteTask
@@ -88,19 +89,23 @@ def rows(side, tuples):
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def two_way(window=None, instances=3, on=None):
-    """LEFT join RIGHT on lk = rk."""
+def two_way(window=None, instances=3, on=None, where=None):
+    """LEFT join RIGHT on lk = rk, or on any condition and predicate."""
+    on = on or equi("lk", "rk")
+    schemas = (LEFT, RIGHT)
     output = [OutputColumn(name, Side.LEFT, name) for name in LEFT.names]
     output += [OutputColumn(name, Side.RIGHT, name) for name in RIGHT.names]
     spec = JoinSpec(
         index=0,
-        condition=on or equi("lk", "rk"),
+        condition=on,
         window=window,
         how="inner",
         inputs=(FromSource(0), FromSource(1)),
-        schemas=(LEFT, RIGHT),
+        schemas=schemas,
         output=tuple(output),
         instances=instances,
+        distance=checks.check_condition(on, schemas),
+        predicate=checks.check_predicate(on, where, schemas),
     )
     return QuerySpec((spec,), ("left", "right"))
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words
-from joinengine.model.conditions import Condition, Equi
+from joinengine.model.conditions import Band, Condition, Theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing.moves import Moves
@@ -86,11 +86,18 @@ class LayoutChoice(Protocol):
     name: ClassVar[str]
     source: ClassVar[str]
     summary: ClassVar[str]
+    #: whether any two tuples meet at some instance, whatever their keys
+    serves_theta: ClassVar[bool] = False
 
     @property
     def label(self) -> str:
         """The name, with a number where that is a parameter."""
         return self.name
+
+    @classmethod
+    def serves(cls) -> str:
+        """Which joins, in words."""
+        return "equi, band and theta, inner" if cls.serves_theta else "equi and band, inner"
 
     @property
     def counts_keys(self) -> bool:
@@ -109,7 +116,7 @@ class LayoutChoice(Protocol):
     def check(self, condition: Condition, how: str, instances: int) -> None:
         """Raise InvalidRequest, naming the layout, for a join that it cannot serve."""
         check_instances(self.name, instances, self.least_instances(instances))
-        check_serves(self.name, condition, how)
+        check_serves(self.name, condition, how, theta=self.serves_theta)
 
     def start(self, instances: int) -> Layout:
         """The layout of batch 0."""
@@ -131,11 +138,21 @@ class LayoutChoice(Protocol):
         """
 
 
-def check_serves(name: str, condition: Condition, how: str) -> None:
-    """Raise InvalidRequest, naming the layout, for a join that no layout serves yet."""
-    if not isinstance(condition, Equi):
-        kind = type(condition).__name__.lower()
-        raise InvalidRequest(f"layout {name} serves equi joins, not {kind} joins yet")
+def check_serves(name: str, condition: Condition, how: str, *, theta: bool) -> None:
+    """Raise InvalidRequest, naming the layout, for a join that it does not serve.
+
+    `theta`: whether it serves any predicate.
+    """
+    kind = None
+    if isinstance(condition, Theta):
+        kind = "theta joins"
+    elif isinstance(condition, Band) and condition.equal is None:
+        if condition.lower is None or condition.upper is None:
+            kind = "bands with an open end"
+    if kind is not None and not theta:
+        raise InvalidRequest(
+            f"layout {name} goes by keys and serves no {kind}: use dynamic, bi or shuffle"
+        )
     if how != "inner":
         raise InvalidRequest(f"layout {name} serves inner joins, not {how!r} yet")
 

@@ -247,6 +247,7 @@ class Bi(_Biclique):
     name: ClassVar[str] = "bi"
     source: ClassVar[str] = "Lin et al., SIGMOD 2015"
     summary: ClassVar[str] = "join-biclique: store once, probe all of the other side"
+    serves_theta: ClassVar[bool] = True
 
     def subgroups(self, instances: int) -> int:
         """One."""

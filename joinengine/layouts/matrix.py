@@ -99,6 +99,7 @@ class Dynamic(LayoutChoice):
     name: ClassVar[str] = "dynamic"
     source: ClassVar[str] = "Elseidy et al., PVLDB 2014"
     summary: ClassVar[str] = "join-matrix: copies along rows and columns, whatever the keys"
+    serves_theta: ClassVar[bool] = True
 
     def start(self, instances: int) -> Grid:
         """As square as can be."""

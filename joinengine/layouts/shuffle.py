@@ -70,6 +70,7 @@ class Shuffle(LayoutChoice):
     name: ClassVar[str] = "shuffle"
     source: ClassVar[str] = "shuffle grouping"
     summary: ClassVar[str] = "store anywhere, probe everywhere"
+    serves_theta: ClassVar[bool] = True
 
     def start(self, instances: int) -> Shuffled:
         """All alike."""

@@ -22,10 +22,11 @@ from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints
 from joinengine.layouts.base import Router
 from joinengine.model.keys import Side
-from joinengine.routing.routes import PROBE, Deliveries, Instances, flag_type, only, probe_flag
+from joinengine.routing.routes import PROBE, STORE, Deliveries, Instances, only, probe_flag, storing
 
 #: More versions than this cost more than moving the state: each is a route and its probe copies.
-MOST_VERSIONS = 31
+#: (And 64 bits hold the flags of no more, where a tuple probes three cells.)
+MOST_VERSIONS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,53 +46,78 @@ class VersionedRouter:
         return self.routers[0].listed
 
     def route(self, side: Side, words: Words) -> Deliveries:
-        """Each delivery carries a probe flag per version; those of one row may stand apart."""
+        """Where tuples go that probe what they are stored under; rows may stand apart."""
         newest, *older = (router.route(side, words) for router in self.routers)
-        probing = (only(one, (one.flags & PROBE) > 0) for one in older)
-        return _merged([newest, *probing], len(words), self.instances)
+        if not older:
+            return newest
+        probing = [_probing(one, probe_flag(slot)) for slot, one in enumerate(older, start=1)]
+        return united([newest, *probing], len(words), self.instances)
+
+    def route_apart(
+        self, side: Side, stored: Words, probed: Sequence[tuple[Words, Ints | None]]
+    ) -> Deliveries:
+        """Where tuples go that are stored under one word and probe others.
+
+        `probed`: (k,) words, and which (k,) rows have them; None: all. The flag of word i and
+        version v is `probe_flag(v * len(probed) + i)`.
+        """
+        newest = self.routers[0].route(side, stored)
+        kept = storing(newest)
+        parts = [kept._replace(flags=np.full(len(kept.rows), STORE))]
+        for version, router in enumerate(self.routers):
+            for i, (words, some) in enumerate(probed):
+                flag = probe_flag(version * len(probed) + i)
+                part = _probing(router.route(side, words), flag)
+                parts.append(part if some is None else part._replace(rows=some[part.rows]))
+        return united(parts, len(stored), self.instances)
 
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
         """Where the newest stores."""
         return self.routers[0].homes(side, words, holders)
 
 
-def _merged(routed: Sequence[Deliveries], n: int, n_instances: int) -> Deliveries:
-    """One delivery per row and instance, with the flags of all versions."""
-    dtype = flag_type(len(routed))
-    older = (np.full(len(one.rows), probe_flag(slot)) for slot, one in enumerate(routed) if slot)
-    flags = [some.astype(dtype) for some in (routed[0].flags, *older)]
-    # Most rows go to one and the same instance under all versions.
+def _probing(deliveries: Deliveries, flag: int) -> Deliveries:
+    """Only the probes, as another flag."""
+    probes = only(deliveries, (deliveries.flags & PROBE) > 0)
+    return probes._replace(flags=np.full(len(probes.rows), flag, np.min_scalar_type(flag)))
+
+
+def united(parts: Sequence[Deliveries], n: int, n_instances: int) -> Deliveries:
+    """Deliveries of the same n rows -> one per row and instance, with the flags of all."""
+    dtype = np.result_type(*(part.flags for part in parts))
+    # Most rows go to one and the same instance in all parts.
     alike, same = np.ones(n, bool), np.zeros(n, dtype)
     target: Instances | None = None
-    for one, flag in zip(routed, flags, strict=True):
-        single, firsts = _firsts(one, n)
-        target = one.instances[firsts] if target is None else target
-        alike &= single & (one.instances[firsts] == target)
-        same |= flag[firsts]
-    assert target is not None
-    if alike.all():
+    for part in parts:
+        single, firsts = _firsts(part, n)
+        if not len(part.rows):
+            alike[:] = False
+            continue
+        target = part.instances[firsts] if target is None else target
+        alike &= single & (part.instances[firsts] == target)
+        same |= part.flags[firsts]
+    if target is not None and alike.all():
         return Deliveries(np.arange(n), target, same)
-    rest = [
-        only(one._replace(flags=flag), ~alike[one.rows])
-        for one, flag in zip(routed, flags, strict=True)
-    ]
-    rows, instances, others = (np.concatenate(column) for column in zip(*rest, strict=True))
+    rest = [only(part, ~alike[part.rows]) for part in parts]
+    rows, instances, flags = (np.concatenate(column) for column in zip(*rest, strict=True))
     places = rows * n_instances + instances
     order = np.argsort(places, kind="stable")
     starts = np.flatnonzero(np.diff(places[order], prepend=-1))
     if len(starts):
-        others = np.bitwise_or.reduceat(others[order], starts)
+        flags = np.bitwise_or.reduceat(flags[order], starts)
     kept = order[starts]
+    target = np.zeros(n, np.uint16) if target is None else target
     return Deliveries(
         np.concatenate([np.flatnonzero(alike), rows[kept]]),
         np.concatenate([target[alike], instances[kept]]),
-        np.concatenate([same[alike], others]),
+        np.concatenate([same[alike], flags]),
     )
 
 
 def _firsts(deliveries: Deliveries, n: int) -> tuple[NDArray[np.bool_] | bool, Ints | slice]:
     """For each of n rows whether it has a single delivery, and where its first one is."""
-    if len(deliveries.rows) == n:
+    rows = deliveries.rows
+    if len(rows) == n and n and rows[0] == 0 and (np.diff(rows) == 1).all():
         return True, slice(None)
-    counts = np.bincount(deliveries.rows, minlength=n)
-    return counts == 1, np.cumsum(counts) - counts
+    counts = np.bincount(rows, minlength=n)
+    return counts == 1, np.minimum(np.cumsum(counts) - counts, max(len(rows) - 1, 0))

@@ -1,16 +1,24 @@
 """Join conditions: what makes two tuples a pair, apart from time.
 
-`equi` is served today. `band` and `theta` are nouns already, so that everything that handles a
-condition has their place; a join refuses them by name until their kernels are there.
+What a user writes (`Equi`, `Band`, `Theta`), and what it means for the columns that are there
+(`Distance`, `Predicate`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+from math import isfinite
 
+from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
 
 Columns = str | list[str] | tuple[str, ...]
+#: Of numbers, or of dates and times.
+Bound = int | float | Decimal | timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +32,13 @@ class Equi:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """lower <= right - left <= upper; None: open on that end."""
+    """lower <= right - left <= upper; None: open on that end. `equal`: columns equal as well."""
 
     left: str
     right: str
-    lower: float | None
-    upper: float | None
+    lower: Bound | None
+    upper: Bound | None
+    equal: Equi | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +68,42 @@ def equi(left: Columns, right: Columns) -> Equi:
     return Equi(lefts, rights)
 
 
-def band(left: str, right: str, *, lower: float | None = None, upper: float | None = None) -> Band:
-    """Lower <= right - left <= upper; an absent bound is open.
+def band(
+    left: str,
+    right: str,
+    *,
+    lower: Bound | str | None = None,
+    upper: Bound | str | None = None,
+) -> Band:
+    """Lower <= right - left <= upper, both ends included; an absent bound is open.
 
-    Raises InvalidRequest for lower above upper or no bound at all.
+    Bounds are numbers, or durations (`"10 seconds"`, timedelta) for dates and timestamps. Raises
+    InvalidRequest for lower above upper, no bound at all, or a bound that is no number.
+
+    >>> band("a", "b", lower="-1 minute", upper="0 s").lower
+    datetime.timedelta(days=-1, seconds=86340)
     """
-    if lower is None and upper is None:
+    bounds = _bound("lower", lower), _bound("upper", upper)
+    if bounds == (None, None):
         raise InvalidRequest("band: neither lower nor upper is given; give at least one")
-    if lower is not None and upper is not None and lower > upper:
-        raise InvalidRequest(f"band: lower {lower} is above upper {upper}; swap them")
-    return Band(left, right, lower, upper)
+    low, high = bounds
+    if low is not None and high is not None:
+        if isinstance(low, timedelta) is not isinstance(high, timedelta):
+            raise InvalidRequest(
+                f"band: lower {lower!r} and upper {upper!r} are a duration and a number; "
+                f"give two durations or two numbers"
+            )
+        if low > high:  # type: ignore[operator]
+            raise InvalidRequest(f"band: lower {lower} is above upper {upper}; swap them")
+    return Band(left, right, low, high)
+
+
+def _bound(name: str, bound: Bound | str | None) -> Bound | None:
+    if isinstance(bound, str):
+        return timedelta(microseconds=microseconds(bound, f"band: {name}"))
+    if isinstance(bound, bool) or (isinstance(bound, (float, Decimal)) and not isfinite(bound)):
+        raise InvalidRequest(f"band: {name} {bound!r} is no number; leave it out for an open end")
+    return bound
 
 
 def theta(predicate: str) -> Theta:
@@ -78,18 +113,77 @@ def theta(predicate: str) -> Theta:
     return Theta(predicate)
 
 
-def condition(on: Condition | Columns) -> Condition:
+def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:
     """What the user wrote as `on`, as a condition; names alone mean USING.
+
+    A list of an `equi` and a `band` is a band with equality columns. Raises InvalidRequest for
+    other lists.
 
     >>> condition("k")
     Equi(left=('k',), right=('k',), using=True)
     """
     if isinstance(on, (Equi, Band, Theta)):
         return on
-    names = _names(on)
+    parts = (on,) if isinstance(on, str) else tuple(on)
+    if parts and not any(isinstance(part, str) for part in parts):
+        bands = [part for part in parts if isinstance(part, Band)]
+        equis = [part for part in parts if isinstance(part, Equi)]
+        if len(bands) != 1 or len(equis) != 1 or len(parts) != 2:
+            raise InvalidRequest(
+                f"on: {len(parts)} conditions, of which {len(equis)} are equi and {len(bands)} are "
+                f"band; give one, or one equi and one band; the rest goes into where="
+            )
+        return replace(bands[0], equal=equis[0])
+    names = _names(on)  # type: ignore[arg-type]
     if not names:
         raise InvalidRequest("on: no columns are named")
     return Equi(names, names, using=True)
+
+
+def equality(on: Condition) -> Equi:
+    """The equality columns of a condition, perhaps none."""
+    none = Equi((), ())
+    match on:
+        case Equi():
+            return on
+        case Band():
+            return on.equal or none
+        case Theta():
+            return none
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """The bounds of right - left as numbers, for the columns that are there; None: open.
+
+    `scale`: digits behind the point that decimals are counted in; `floating`: doubles, else 64-bit
+    integers (days of dates, microseconds of timestamps).
+    """
+
+    left: str
+    right: str
+    lower: float | None
+    upper: float | None
+    scale: int = 0
+    floating: bool = False
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether partners lie in an interval; else everything is looked at."""
+        return self.lower is not None and self.upper is not None
+
+    def column(self, side: Side) -> str:
+        """The column of a side."""
+        return self.left if side is Side.LEFT else self.right
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A predicate as it was written (`text`), and as `sql` over pairs of `columns` c0, c1, .."""
+
+    text: str
+    sql: str
+    columns: tuple[tuple[Side, str], ...]
 
 
 def _names(columns: Columns) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from joinengine.model.conditions import Condition, Equi
+from joinengine.model.conditions import Condition, Distance, Predicate, equality
 from joinengine.model.keys import Side
 from joinengine.model.windows import Within
 
@@ -42,7 +42,10 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
-    """One join, with all names resolved."""
+    """One join, with all names resolved.
+
+    `distance` is what a band means for its columns; `predicate` what else a pair must fulfil.
+    """
 
     index: int
     condition: Condition
@@ -52,12 +55,13 @@ class JoinSpec:
     schemas: tuple[pa.Schema, pa.Schema]
     output: tuple[OutputColumn, ...]
     instances: int
+    distance: Distance | None = None
+    predicate: Predicate | None = None
 
     def keys(self, side: Side) -> tuple[str, ...]:
         """The equality columns of `side`."""
-        if not isinstance(self.condition, Equi):
-            return ()
-        return self.condition.left if side is Side.LEFT else self.condition.right
+        equal = equality(self.condition)
+        return equal.left if side is Side.LEFT else equal.right
 
     def times(self, side: Side) -> tuple[str, ...]:
         """The event-time columns of `side`; none without a window."""

@@ -15,7 +15,9 @@ def explain(query: QuerySpec, choices: Sequence[LayoutChoice]) -> str:
     """A few lines per join."""
     lines = list[str]()
     for join, choice in zip(query.joins, choices, strict=True):
-        lines.append(f"join {join.index}: {join.how}, on {condition_text(join.condition)}")
+        where = "" if join.predicate is None else f", where {join.predicate.text}"
+        on = condition_text(join.condition)
+        lines.append(f"join {join.index}: {join.how}, on {on}{where}")
         lines.append(f"  layout {choice.label} on {join.instances} instances: {choice.summary}")
         lines += [f"  {side.name.lower():5} {_side(query, join, side)}" for side in Side]
     return "\n".join(lines)
@@ -31,7 +33,10 @@ def condition_text(condition: Condition) -> str:
         pairs = zip(condition.left, condition.right, strict=True)
         return " and ".join(f"{left} = {right}" for left, right in pairs)
     if isinstance(condition, Band):
-        return f"{condition.lower} <= {condition.right} - {condition.left} <= {condition.upper}"
+        low = "" if condition.lower is None else f"{condition.lower} <= "
+        high = "" if condition.upper is None else f" <= {condition.upper}"
+        text = f"{low}{condition.right} - {condition.left}{high}"
+        return text if condition.equal is None else f"{condition_text(condition.equal)} and {text}"
     return condition.predicate
 
 

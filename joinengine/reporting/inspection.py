@@ -146,6 +146,8 @@ def _join(number: int, state: JoinState, described: dict[str, Any]) -> dict[str,
 
 def _hash_of(text: str, described: dict[str, Any]) -> int:
     kinds = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described["key_schema"])))
+    if not len(kinds) or "<=" in described["on"]:
+        raise InvalidRequest(f"key: a join on {described['on']} has no single key to look up")
     parts = text.split(",") if len(kinds) > 1 else [text]
     if len(parts) != len(kinds):
         raise InvalidRequest(f"key: {text!r} has {len(parts)} parts, the key has {len(kinds)}")

@@ -32,21 +32,14 @@ class Deliveries(NamedTuple):
 
 
 def probe_flag(slot: int) -> int:
-    """The flag of probing state of the slot-th newest live layout version.
+    """The flag of probing in slot `slot`: one for each live layout version, the newest first.
+
+    Where a tuple probes several words, one for each version and word.
 
     >>> [probe_flag(slot) for slot in range(3)]
     [2, 4, 8]
     """
     return int(PROBE) << slot
-
-
-def flag_type(versions: int) -> np.dtype[np.unsignedinteger]:
-    """The smallest type that holds the flags of so many versions.
-
-    >>> flag_type(7).name, flag_type(8).name
-    ('uint8', 'uint16')
-    """
-    return np.min_scalar_type((1 << (1 + versions)) - 1)
 
 
 def storing(deliveries: Deliveries) -> Deliveries:

@@ -23,7 +23,8 @@ from typing import Any
 
 from joinengine.balancing.statistics import Interval
 from joinengine.layouts import Chosen
-from joinengine.layouts.base import LayoutChoice, Router
+from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.versions import VersionedRouter
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
 from joinengine.model.query import FromJoin, FromSource, JoinSpec, QuerySpec
@@ -330,7 +331,7 @@ class BatchRunner:
     def _state(self, spec: JoinSpec) -> JoinState:
         return self.manifest.joins[spec.index]
 
-    def _router(self, spec: JoinSpec) -> Router:
+    def _router(self, spec: JoinSpec) -> VersionedRouter:
         return self._joins[spec.index].router(self._state(spec))
 
     def _collect_garbage(self) -> None:

@@ -14,7 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from joinengine.balancing.statistics import Interval, KeyCounts, summarise
-from joinengine.layouts.base import Layout, Router
+from joinengine.kernels.keying import Keying
+from joinengine.layouts.base import Layout
+from joinengine.layouts.versions import VersionedRouter
 from joinengine.model.keys import Side
 from joinengine.model.query import (
     FromJoin,
@@ -33,12 +35,12 @@ from joinengine.state.run import Run
 Place = tuple[int, Side]
 
 
-def role(join: JoinSpec, side: Side, state: JoinState, router: Router) -> Role:
+def role(join: JoinSpec, side: Side, state: JoinState, router: VersionedRouter) -> Role:
     """What tuples need to know that enter `side` of `join`."""
     return Role(
         join=join.index,
         side=side,
-        keys=join.keys(side),
+        keying=Keying.of(join),
         times=join.times(side),
         watermark=state.watermark,
         router=router,

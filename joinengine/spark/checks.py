@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from joinengine.model.conditions import Condition, Equi
+from joinengine.kernels.theta import compile_predicate
+from joinengine.model.conditions import Band, Condition, Distance, Predicate, Theta, equality
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import OutputColumn
@@ -66,13 +67,30 @@ def check_bounded(left: Any, right: Any) -> None:
         )
 
 
-def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> None:
-    """Refuse columns that are not there or cannot be compared."""
-    assert isinstance(on, Equi), "layouts have refused the others"
-    for left, right in zip(on.left, on.right, strict=True):
+def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Distance | None:
+    """What a band means for its columns; refuses columns that are not there or do not compare."""
+    equal = equality(on)
+    for left, right in zip(equal.left, equal.right, strict=True):
         types.check_equality(
             require_column(schemas[0], left, "on"), require_column(schemas[1], right, "on")
         )
+    if not isinstance(on, Band):
+        return None
+    return types.distance(
+        on,
+        require_column(schemas[0], on.left, "band"),
+        require_column(schemas[1], on.right, "band"),
+    )
+
+
+def check_predicate(
+    on: Condition, where: str | None, schemas: tuple[pa.Schema, pa.Schema]
+) -> Predicate | None:
+    """What a pair must fulfil beside keys, band and window."""
+    if isinstance(on, Theta):
+        text = on.predicate if where is None else f"({on.predicate}) and ({where})"
+        return compile_predicate(text, schemas, "theta")
+    return None if where is None else compile_predicate(where, schemas, "where")
 
 
 def check_schema(schema: pa.Schema) -> pa.Schema:
@@ -112,7 +130,7 @@ def output_columns(
     schemas: tuple[pa.Schema, pa.Schema], on: Condition, suffixes: tuple[str, str] | None
 ) -> tuple[OutputColumn, ...]:
     """All columns of left, then all of right; a USING column once. Refuses a clash of names."""
-    shared = set(on.left) if isinstance(on, Equi) and on.using else set()
+    shared = set(equality(on).left) if equality(on).using else set()
     left = {name.lower() for name in schemas[0].names}
     clashing = {n.lower() for n in schemas[1].names if n.lower() in left and n not in shared}
     if clashing and suffixes is None:

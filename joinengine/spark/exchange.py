@@ -22,11 +22,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.kernels.comparing import latest_time
-from joinengine.kernels.hashing import any_null, draw_u, hash_columns, make_words
+from joinengine.kernels.hashing import Words, any_null, draw_u, make_words
+from joinengine.kernels.keying import Keying
+from joinengine.kernels.probing import Ints
 from joinengine.kernels.scattering import group_rows
-from joinengine.layouts.base import Router
+from joinengine.layouts.versions import VersionedRouter
 from joinengine.model.keys import Side
 from joinengine.model.reports import Block, InputReport
+from joinengine.routing.routes import Deliveries
 from joinengine.state.run import WORD
 
 FLAGS = "__flags"
@@ -38,10 +41,10 @@ class Role:
 
     join: int
     side: Side
-    keys: tuple[str, ...]
+    keying: Keying
     times: tuple[str, ...]
     watermark: float
-    router: Router
+    router: VersionedRouter
     schema: pa.Schema
 
 
@@ -64,9 +67,10 @@ class BlockWriter:
         if not admitted.num_rows:
             return
         role = self._role
-        hashes = hash_columns([admitted.column(name) for name in role.keys])
-        words = make_words(hashes, draw_u(hashes, self._seed + len(self._bounds)))
-        deliveries = role.router.route(role.side, words)
+        hashes = role.keying.stored(role.side, admitted)
+        u = draw_u(hashes, self._seed + len(self._bounds))
+        words = make_words(hashes, u)
+        deliveries = self._route(admitted, words, u)
         groups = group_rows(deliveries.instances, role.router.instances)
         rows = deliveries.rows[groups.order]
         start = time.perf_counter()
@@ -75,6 +79,17 @@ class BlockWriter:
         self.write_s += time.perf_counter() - start
         self._bounds.append(groups.bounds)
         self.report.deliveries += len(rows)
+
+    def _route(self, admitted: pa.RecordBatch, words: Words, u: Words) -> Deliveries:
+        role = self._role
+        if role.keying.is_plain:
+            return role.router.route(role.side, words)
+        probed = list[tuple[Words, Ints | None]]()
+        for one in role.keying.probed(role.side, admitted):
+            some = None if one.some is None else np.flatnonzero(one.some)
+            all_words = make_words(one.hashes, u)
+            probed.append((all_words if some is None else all_words[some], some))
+        return role.router.route_apart(role.side, words, probed)
 
     def close(self) -> Block | None:
         """The block, or None where nothing was admitted."""
@@ -85,11 +100,16 @@ class BlockWriter:
         return Block(self._role.join, self._role.side, self._path.name, tuple(self._bounds))
 
     def _admit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Drop and count tuples with a NULL key or time, and those below the watermark."""
+        """Drop and count tuples with a NULL key or time, and those below the watermark.
+
+        NaN in a band counts as NULL: it matches nothing.
+        """
         role, report = self._role, self.report
         report.rows += batch.num_rows
-        nulls = any_null([batch.column(name) for name in (*role.keys, *role.times)])
-        if nulls is not None:
+        untimed = any_null([batch.column(name) for name in role.times])
+        unusable = role.keying.unusable(role.side, batch)
+        nulls = untimed if unusable is None else unusable if untimed is None else untimed | unusable
+        if nulls is not None and nulls.any():
             report.null_rows += int(nulls.sum())
             batch = batch.filter(pa.array(~nulls))
         if role.times and batch.num_rows:

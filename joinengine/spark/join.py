@@ -23,11 +23,14 @@ import numpy as np
 import pyarrow as pa
 
 from joinengine.balancing.statistics import KeyCounts, heavy_keys
+from joinengine.kernels.bands import numbers_of, own_cells, within_distance
 from joinengine.kernels.comparing import equal_at, latest_time
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
-from joinengine.kernels.hashing import Words
+from joinengine.kernels.hashing import Words, first_word
+from joinengine.kernels.keying import Keying
 from joinengine.kernels.probing import Ints, Needles, find, group_keys, live_rows, sort_order
-from joinengine.model.keys import Side
+from joinengine.kernels.theta import holds
+from joinengine.model.keys import U_BITS, Side
 from joinengine.model.query import JoinSpec
 from joinengine.model.reports import Block, InstanceReport, JoinReport
 from joinengine.routing.moves import Moves
@@ -111,6 +114,7 @@ class _Worker:
         self._task = task
         self._report = JoinReport(task.task)
         self._seconds: dict[str, float] = defaultdict(float)
+        self._keying = Keying.of(task.spec)
         exchange = Path(task.exchange_folder)
         self._readers = [BlockReader(exchange, list(blocks)) for blocks in task.blocks]
         self._results = Results(task.target, task.spec.output_schema, checksum=task.checksum)
@@ -214,17 +218,27 @@ class _Worker:
     def _probe(self, side: Side, arrived: Arrived, state: Iterable[OpenRun]) -> None:
         """Pair the tuples of `side` with the stored ones of the other side."""
         near = [one for one in state if not self._apart(side, arrived, one.run)]
-        for slot, version in enumerate(self._task.versions):
-            stored = [one for one in near if one.run.version == version]
+        if not near:
+            return
+        keying = self._keying
+        several = None if keying.is_plain else keying.probed(side, arrived.columns)
+        for slot in range(len(self._task.versions) * keying.probes):
+            version, number = divmod(slot, keying.probes)
+            stored = [one for one in near if one.run.version == self._task.versions[version]]
             if not stored:
                 continue
             probing = np.flatnonzero(arrived.flags & probe_flag(slot))
-            needles = group_keys(arrived.words[probing])
+            words, cells = arrived.words[probing], None
+            if several is not None:
+                words = first_word(several[number].hashes[probing] >> np.uint64(U_BITS))
+                order = sort_order(words)
+                probing, words, cells = probing[order], words[order], several[number].cells
+            needles = group_keys(words)
             for opened in stored:
                 hits = find(opened.words, needles, opened.gone)
                 for rows, ranks in expand_pairs(*rows_of_hits(hits, needles), PAIRS):
                     theirs = ranks if opened.gone is None else live_rows(opened.gone, ranks)
-                    self._emit(side, arrived, probing[rows], opened, theirs)
+                    self._emit(side, arrived, probing[rows], opened, theirs, cells)
 
     def _apart(self, side: Side, arrived: Arrived, run: Run) -> bool:
         """Whether no tuple of the run can be close enough in time to one that arrived."""
@@ -239,9 +253,15 @@ class _Worker:
         return right[1] - left[0] < window.lower_us or right[0] - left[1] > window.upper_us
 
     def _emit(
-        self, side: Side, arrived: Arrived, rows: Ints, opened: OpenRun, their_rows: Ints
+        self,
+        side: Side,
+        arrived: Arrived,
+        rows: Ints,
+        opened: OpenRun,
+        their_rows: Ints,
+        cells: Ints | None,
     ) -> None:
-        """Results from the candidate pairs that really match."""
+        """Results from the candidate pairs that really match; `cells`: where they were sought."""
         spec, other = self._task.spec, side.other
         keep = np.ones(len(rows), bool)
         for mine, theirs in zip(spec.keys(side), spec.keys(other), strict=True):
@@ -253,11 +273,30 @@ class _Worker:
             ahead = their_times[their_rows] - arrived.times[rows]
             lead = ahead if side is Side.LEFT else -ahead
             keep &= (lead >= spec.window.lower_us) & (lead <= spec.window.upper_us)
+        columns = {side: arrived.columns, other: opened.columns}
+        if spec.distance is not None:
+            found = {side: (arrived.columns, rows), other: (opened.columns, their_rows)}
+            numbers = {
+                one: numbers_of(
+                    spec.distance, batch.column(spec.distance.column(one)).take(pa.array(at))
+                )
+                for one, (batch, at) in found.items()
+            }
+            keep &= within_distance(spec.distance, numbers[Side.LEFT], numbers[Side.RIGHT])
+            if cells is not None:  # two cells may have one hash
+                keep &= own_cells(spec.distance, numbers[other]) == cells[rows]
         if not keep.all():
+            rows, their_rows = rows[keep], their_rows[keep]
+        if spec.predicate is not None and len(rows):
+            at = {side: rows, other: their_rows}
+            keep = holds(
+                spec.predicate,
+                (columns[Side.LEFT], columns[Side.RIGHT]),
+                (at[Side.LEFT], at[Side.RIGHT]),
+            )
             rows, their_rows = rows[keep], their_rows[keep]
         if not len(rows):
             return
-        columns = {side: arrived.columns, other: opened.columns}
         chosen = {side: pa.array(rows), other: pa.array(their_rows)}
         with self._timed("result"):
             self._results.add(

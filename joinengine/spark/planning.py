@@ -56,11 +56,9 @@ class PlannedJoin:
         """The layout of the next batch."""
         return self.chosen.layout
 
-    def router(self, state: JoinState) -> Router:
+    def router(self, state: JoinState) -> VersionedRouter:
         """Where the tuples of the next batch go, `state` being that before it."""
         newest = self.layout.router()
-        if len(state.live_versions) == 1:
-            return newest
         older = self._older(state)
         return VersionedRouter((newest, *(older[version] for version in state.live_versions[1:])))
 

@@ -309,6 +309,7 @@ def _account(request: Request) -> dict[str, Any]:
             "on": condition_text(join.condition),
             "key_schema": _key_schema(join),
             "how": join.how,
+            "where": None if join.predicate is None else join.predicate.text,
             "within": _bounds(join),
             "left": str(join.schemas[0].to_string()),
             "right": str(join.schemas[1].to_string()),

@@ -283,7 +283,7 @@ def test_a_tuple_at_the_watermark_is_on_time(tmp_path):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_equal_hashes_of_different_keys_are_told_apart(layout, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "joinengine.spark.exchange.hash_columns",
+        "joinengine.kernels.keying.hash_columns",
         lambda columns: np.full(len(columns[0]), 7 << 24, np.uint64),
     )
     left = [(i % 9, i, i) for i in range(120)]

@@ -1,0 +1,138 @@
+"""Bands: lower <= right - left <= upper, found through cells.
+
+How: the number line is cut into cells. A tuple is stored under the cell of its own value, as if
+that were its key, and probes the few cells in which a partner can be. So everything that moves,
+splits and finds keys serves bands too; only the tuple that probes has several keys.
+
+Numbers: integers, dates (days), timestamps (microseconds) and decimals (in units of the last digit)
+are 64-bit integers here; where a side is a float both are doubles, differences computed as SQL
+does, and the interval to be probed rounded outwards.
+
+Law: a tuple probes every cell that holds a partner. At most `most_cells` are probed.
+Cost: about 10 ns a tuple and cell. Candidates are at most about three times the matches where
+values are spread evenly over a cell.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from joinengine.kernels.hashing import Words, fixed_width, mix
+from joinengine.kernels.probing import Ints
+from joinengine.model.conditions import Distance
+from joinengine.model.keys import Side
+
+Numbers = NDArray[np.int64] | NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
+#: Up to so many whole numbers in a band each is a cell of its own, and no candidate is in vain.
+SINGLE_VALUES = 3
+#: Floats beyond this share the outermost cells: there neighbouring doubles would be cells apart.
+FARTHEST_CELL = float(1 << 48)
+
+
+def width_of(distance: Distance) -> float:
+    """The width of a cell."""
+    assert distance.lower is not None
+    assert distance.upper is not None
+    span = distance.upper - distance.lower
+    if distance.floating:
+        return span if span > 0 and np.isfinite(span) else 1.0
+    return 1 if span < SINGLE_VALUES else span + 1
+
+
+def most_cells(distance: Distance) -> int:
+    """How many cells a tuple probes at most."""
+    if not distance.is_bounded:
+        return 1
+    if distance.floating:
+        return 3
+    return int(distance.upper - distance.lower) + 1 if width_of(distance) == 1 else 2  # type: ignore[operator]
+
+
+def own_cells(distance: Distance, values: Numbers) -> Ints:
+    """(n,) the cell of each value, of a band with both bounds."""
+    if distance.floating:
+        with np.errstate(over="ignore"):
+            scaled = np.floor(values / width_of(distance))
+        return np.clip(scaled, -FARTHEST_CELL, FARTHEST_CELL).astype(np.int64)
+    width = int(width_of(distance))
+    found: Ints = values if width == 1 else values // np.int64(width)  # type: ignore[assignment]
+    return found
+
+
+def probed_cells(
+    distance: Distance, side: Side, values: Numbers
+) -> list[tuple[Ints, Bools | None]]:
+    """Cells that a tuple of `side` probes: (n,) the i-th of each, (n,) where there is one."""
+    assert distance.lower is not None
+    assert distance.upper is not None
+    low, high = distance.lower, distance.upper
+    if side is Side.RIGHT:
+        low, high = -high, -low
+    if distance.floating:
+        with np.errstate(over="ignore"):
+            start = np.nextafter(values + low, -np.inf)
+            stop = np.nextafter(values + high, np.inf)
+    else:
+        start, stop = _plus(values, int(low))[0], _plus(values, int(high))[0]
+    first, last = own_cells(distance, start), own_cells(distance, stop)
+    return [(first + i, None if i == 0 else first + i <= last) for i in range(most_cells(distance))]
+
+
+def within_distance(distance: Distance, left: Numbers, right: Numbers) -> Bools:
+    """(n,) whether lower <= right - left <= upper."""
+    lower, upper = distance.lower, distance.upper
+    if distance.floating:
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = right - left
+        keep = ~np.isnan(difference)
+        if lower is not None:
+            keep &= difference >= lower
+        if upper is not None:
+            keep &= difference <= upper
+        return keep
+    keep = np.ones(len(left), bool)
+    if lower is not None:
+        low, beyond = _plus(left, int(lower))
+        keep &= (right >= low) & ~(beyond & (lower > 0))
+    if upper is not None:
+        high, beyond = _plus(left, int(upper))
+        keep &= (right <= high) & ~(beyond & (upper < 0))
+    return keep
+
+
+def _plus(values: Numbers, k: int) -> tuple[Ints, Bools]:
+    """(n,) values + k, held at the ends of the type, and (n,) where it was held."""
+    whole = values.astype(np.int64, copy=False)
+    if k >= 0:
+        beyond = whole > INT_MAX - k
+        return np.where(beyond, INT_MAX, whole + np.where(beyond, 0, k)), beyond
+    beyond = whole < INT_MIN - k
+    return np.where(beyond, INT_MIN, whole + np.where(beyond, 0, k)), beyond
+
+
+def numbers_of(distance: Distance, column: pa.Array) -> Numbers:
+    """(n,) the values of a column as numbers that can be subtracted; none may be NULL."""
+    kind = column.type
+    if distance.floating:
+        doubles = pc.cast(column, pa.float64(), safe=False)
+        return np.asarray(doubles.to_numpy(zero_copy_only=False), np.float64)
+    if pa.types.is_decimal(kind):
+        # In units of its last digit a decimal is the integer that it is stored as, 16 bytes wide.
+        raw = np.frombuffer(column.buffers()[1], np.int64)
+        own = raw[2 * column.offset : 2 * (column.offset + len(column)) : 2]
+        scaled: Ints = own * np.int64(10 ** (distance.scale - kind.scale))
+        return scaled
+    values = fixed_width(column, np.dtype(f"i{kind.bit_width // 8}")).astype(np.int64)
+    whole: Ints = values * np.int64(10**distance.scale) if distance.scale else values
+    return whole
+
+
+def mix_cells(hashes: Words, cells: Ints) -> Words:
+    """(n,) hashes of the equality columns, (n,) cells -> (n,) hashes of both."""
+    return mix(hashes ^ mix(cells.astype(np.uint64) + np.uint64(0x42414E44)))

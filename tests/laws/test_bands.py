@@ -1,0 +1,235 @@
+"""Bands and other predicates under every layout, against the nested loop."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.kernels.bands import (
+    INT_MAX,
+    INT_MIN,
+    most_cells,
+    own_cells,
+    probed_cells,
+    within_distance,
+)
+from joinengine.layouts import LAYOUTS
+from joinengine.model.conditions import Distance, band, condition, equi, theta
+from joinengine.model.keys import Side
+from joinengine.reference.nested_loop import nested_loop
+from joinengine.spark.batch import Settings
+from joinengine.spark.planning import Relayout
+from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.laws.test_engine import CHOICES, STEPS, enough, feed, relaxed
+
+ANYWHERE = [name for name, choice in LAYOUTS.items() if choice.serves_theta]
+
+
+@pytest.fixture(autouse=True)
+def no_noise_allowance(monkeypatch):
+    monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
+
+
+def batches(seed, n=5, most=25, keys=30):
+    """Both sides' hot values wander; values are spread so that bands reach some of them."""
+    rng = random.Random(seed)
+    serial = iter(range(10**6))
+
+    def side(hot):
+        values = (
+            hot if rng.random() < 0.4 else rng.randrange(-keys, keys)
+            for _ in range(rng.choice([0, most // 2, most]))
+        )
+        return [(value, next(serial), 0) for value in values]
+
+    return [(side(b // 2), side(b // 2 + 1)) for b in range(n)]
+
+
+def pairs(fed, matches):
+    left, right = ([row for b in fed for row in b[side]] for side in Side)
+    return Counter({a + b: n for (a, b), n in nested_loop(left, right, matches).items()})
+
+
+def in_band(lower, upper):
+    def matches(a, b):
+        difference = b[0] - a[0]
+        return (lower is None or lower <= difference) and (upper is None or difference <= upper)
+
+    return matches
+
+
+bounds = st.tuples(st.integers(-6, 6), st.sampled_from([0, 1, 2, 3, 9])).map(
+    lambda ends: (ends[0], ends[0] + ends[1])
+)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@relaxed
+@given(
+    seed=st.integers(0, 10**6),
+    ends=bounds,
+    instances=st.sampled_from([1, 3, 7]),
+    lazy=st.booleans(),
+    resize=st.none() | st.integers(2, 9),
+    kills=st.sets(st.tuples(st.integers(0, 4), st.sampled_from(STEPS)), max_size=2),
+    twice=st.booleans(),
+)
+def test_bands_are_those_of_the_nested_loop(
+    layout, seed, ends, instances, lazy, resize, kills, twice
+):
+    fed = batches(seed)
+    schedule = {} if resize is None else {2: [Relayout(None, enough(layout, resize))]}
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery(
+            folder,
+            two_way(
+                None, enough(layout, instances), band("lk", "rk", lower=ends[0], upper=ends[1])
+            ),
+            layout,
+            choice=CHOICES[layout],
+            jobs=InlineJobs(twice=twice),
+            settings=Settings(schedule=schedule, lazy=lazy),
+        )
+        feed(query, fed, kills)
+        assert query.output() == pairs(fed, in_band(*ends))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_bands_go_with_switches(layout, lazy, tmp_path):
+    fed = batches(3, n=8, most=60)
+    schedule = {2: [Relayout(CHOICES["mnrt"])], 4: [Relayout(CHOICES["dynamic"])]}
+    schedule[6] = [Relayout(CHOICES["bi-k"], 9)]
+    query = LocalQuery(
+        tmp_path,
+        two_way(None, 6, band("lk", "rk", lower=-2, upper=1)),
+        layout,
+        choice=CHOICES[layout],
+        settings=Settings(schedule=schedule, lazy=lazy),
+    )
+    feed(query, fed)
+    expected = pairs(fed, in_band(-2, 1))
+    assert expected
+    assert query.output() == expected
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_band_beside_an_equality_and_a_predicate(layout, tmp_path):
+    fed = batches(5, n=4, most=60, keys=4)
+    on = condition([equi("lk", "rk"), band("lv", "rv", lower=-30, upper=20)])
+    query = LocalQuery(
+        tmp_path,
+        two_way(None, 5, on, where="left.lv % 3 <> right.rv % 3 or lk = 0"),
+        layout,
+        choice=CHOICES[layout],
+    )
+    feed(query, fed)
+
+    def matches(a, b):
+        near = a[0] == b[0] and -30 <= b[1] - a[1] <= 20
+        return near and (a[1] % 3 != b[1] % 3 or a[0] == 0)
+
+    expected = pairs(fed, matches)
+    assert expected
+    assert query.output() == expected
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_one_sided_band_beside_an_equality(layout, tmp_path):
+    fed = batches(6, n=4, most=60, keys=4)
+    on = condition([equi("lk", "rk"), band("lv", "rv", lower=5)])
+    query = LocalQuery(tmp_path, two_way(None, 5, on), layout, choice=CHOICES[layout])
+    feed(query, fed)
+    expected = pairs(fed, lambda a, b: a[0] == b[0] and b[1] - a[1] >= 5)
+    assert expected
+    assert query.output() == expected
+
+
+@pytest.mark.parametrize("layout", ANYWHERE)
+@pytest.mark.parametrize(
+    ("on", "matches"),
+    [
+        (theta("left.lk < right.rk and lv % 2 = 0"), lambda a, b: a[0] < b[0] and a[1] % 2 == 0),
+        (theta("abs(lk - rk) >= 20"), lambda a, b: abs(a[0] - b[0]) >= 20),
+        (band("lk", "rk", upper=-10), in_band(None, -10)),
+    ],
+    ids=["less", "far", "one-sided"],
+)
+def test_any_predicate_where_all_tuples_meet(layout, on, matches, tmp_path):
+    fed = batches(7, n=5, most=40)
+    schedule = {2: [Relayout(None, 9)], 3: [Relayout(CHOICES["shuffle"])]}
+    query = LocalQuery(
+        tmp_path,
+        two_way(None, 5, on),
+        layout,
+        choice=CHOICES[layout],
+        settings=Settings(schedule=schedule),
+    )
+    feed(query, fed)
+    expected = pairs(fed, matches)
+    assert expected
+    assert query.output() == expected
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_cells_of_one_hash_are_told_apart(layout, tmp_path, monkeypatch):
+    """All cells hash to the same: each probe then finds all of the state, and keeps its cell."""
+    monkeypatch.setattr(
+        "joinengine.kernels.keying.mix_cells", lambda hashes, cells: np.full_like(hashes, 7 << 24)
+    )
+    fed = batches(8, n=4, most=40)
+    on = band("lk", "rk", lower=-3, upper=3)
+    query = LocalQuery(tmp_path, two_way(None, 4, on), layout, choice=CHOICES[layout])
+    feed(query, fed)
+    assert query.output() == pairs(fed, in_band(-3, 3))
+    assert query.output()
+
+
+whole = st.integers(-50, 50) | st.sampled_from([INT_MIN, INT_MIN + 1, 0, INT_MAX - 1, INT_MAX])
+
+
+@given(
+    left=st.lists(whole, min_size=1, max_size=8),
+    right=st.lists(whole, min_size=1, max_size=8),
+    lower=st.integers(-40, 40) | st.sampled_from([INT_MIN + 1, -(1 << 62)]),
+    span=st.integers(0, 30) | st.just(1 << 61),
+)
+def test_every_partner_lies_in_a_cell_that_is_probed(left, right, lower, span):
+    distance = Distance("a", "b", lower, lower + span)
+    check_cells(distance, np.array(left), np.array(right))
+
+
+@given(
+    left=st.lists(st.floats(allow_nan=False), min_size=1, max_size=8),
+    right=st.lists(st.floats(allow_nan=False) | st.floats(-5, 5), min_size=1, max_size=8),
+    lower=st.floats(-10, 10),
+    span=st.floats(0, 10) | st.just(5e-324),
+    farther=st.sampled_from([1.0, 1e17, 1e300]),
+)
+def test_every_floating_partner_too(left, right, lower, span, farther):
+    distance = Distance("a", "b", lower, lower + span, floating=True)
+    near = [x * farther for x in right if abs(x) <= 5] or [0.0]
+    check_cells(distance, np.array(left + near), np.array(right + near))
+
+
+def check_cells(distance, left, right):
+    a, b = (grid.ravel() for grid in np.meshgrid(left, right))
+    found = within_distance(distance, a, b)
+    if not distance.floating:
+        exact = [
+            distance.lower <= int(y) - int(x) <= distance.upper for x, y in zip(a, b, strict=True)
+        ]
+        assert found.tolist() == exact
+    for side, mine, theirs in ((Side.LEFT, a, b), (Side.RIGHT, b, a)):
+        probed = probed_cells(distance, side, mine)
+        assert len(probed) == most_cells(distance) <= 3
+        homes = own_cells(distance, theirs)
+        hits = sum((cells == homes) & (True if some is None else some) for cells, some in probed)
+        assert (hits[found] == 1).all()
+        assert (hits <= 1).all()
