@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from joinengine.layouts import LayoutChoice, choose
 from joinengine.model.conditions import Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
 from joinengine.model.query import FromJoin, FromSource, Input, JoinSpec, QuerySpec
 from joinengine.model.windows import Window, Within
 from joinengine.reporting.explain import explain
@@ -29,11 +30,13 @@ from joinengine.spark.writer import JoinWriter, ResolvedJoin
 class StreamJoin:
     """A join of two streams, or of a stream and another `StreamJoin`.
 
-    `left`, `right`: streaming DataFrames, `Stream`s, or `StreamJoin`s. `on`: `equi(...)`,
-    `band(...)`, a list of one of each, `theta(...)`, or column names that both sides have (one
-    output column each). `where`: a predicate over columns of both sides (`left.` and `right.` where
-    both have the name) that a pair must fulfil too. `within`: `within(...)`, None for
-    the full history. `suffixes`: for columns that clash; without them a clash is refused.
+    `left`, `right`: streaming DataFrames, `Stream`s, or `StreamJoin`s; the same object twice is a
+    self-join: it is read once, and a tuple meets itself. `on`: `equi(...)`, `band(...)`, a list of
+    one of each, `theta(...)`, or column names that both sides have (one output column each).
+    `where`: a predicate over both sides (`left.` and `right.` where both have a name) that a pair
+    must fulfil too; `left_where`, `right_where`: what a tuple must to enter the join. `within`:
+    `within(...)`, None for the full history. `suffixes`: for columns that clash; without them a
+    clash is refused.
     `layout`: a name or an object of `joinengine.layouts`. `instances`: logical join workers; None:
     as many as Spark has cores.
 
@@ -49,6 +52,8 @@ class StreamJoin:
         within: Window | None = None,
         how: str = "inner",
         where: str | None = None,
+        left_where: str | None = None,
+        right_where: str | None = None,
         suffixes: tuple[str, str] | None = None,
         layout: str | LayoutChoice = "mnrt",
         instances: int | None = None,
@@ -66,6 +71,10 @@ class StreamJoin:
         self._schemas = (_schema(left), _schema(right))
         self._distance = checks.check_condition(self._condition, self._schemas)
         self._predicate = checks.check_predicate(self._condition, where, self._schemas)
+        self._filters = tuple(
+            checks.check_filter(text, side, self._schemas[side])
+            for side, text in zip(Side, (left_where, right_where), strict=True)
+        )
         self._window = None if within is None else self._settle(within)
         self._output = checks.output_columns(self._schemas, self._condition, suffixes)
         self._transform: Transform | None = None
@@ -140,6 +149,7 @@ class StreamJoin:
             instances=self._instances,
             distance=self._distance,
             predicate=self._predicate,
+            filters=(self._filters[0], self._filters[1]),
         )
 
     def _output_schema(self) -> pa.Schema:

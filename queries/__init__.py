@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from joinengine.model.errors import InvalidRequest
 from queries.base import Options, Query
+from queries.bnci import Bnci
 from queries.eq5 import Eq5
 
 #: To add a query: a module, and a line here.
-QUERIES: Mapping[str, Query] = {"eq5": Eq5()}
+QUERIES: Mapping[str, Query] = {"eq5": Eq5(), "bnci": Bnci()}
 
 __all__ = ["QUERIES", "Options", "Query", "find"]
 

@@ -49,7 +49,16 @@ def holds(
     """(n,) whether a predicate is true of left row rows[0][i] and right row rows[1][i]."""
     taken = (pa.array(rows[0]), pa.array(rows[1]))
     arrays = [batches[side].column(name).take(taken[side]) for side, name in predicate.columns]
-    arrays = arrays or [pa.nulls(len(rows[0]), pa.int8())]
+    return _evaluated(predicate, arrays or [pa.nulls(len(rows[0]), pa.int8())])
+
+
+def passes(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
+    """(n,) whether a predicate over one side is true of the rows of `batch`."""
+    arrays = [batch.column(name) for _, name in predicate.columns]
+    return _evaluated(predicate, arrays or [pa.nulls(batch.num_rows, pa.int8())])
+
+
+def _evaluated(predicate: Predicate, arrays: list[pa.Array]) -> NDArray[np.bool_]:
     engine = _engine()
     engine.register("pairs", pa.table(arrays, names=[f"c{i}" for i in range(len(arrays))]))
     found = engine.sql(predicate.sql).to_arrow_table().column(0)

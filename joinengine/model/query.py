@@ -44,7 +44,8 @@ class OutputColumn:
 class JoinSpec:
     """One join, with all names resolved.
 
-    `distance` is what a band means for its columns; `predicate` what else a pair must fulfil.
+    `distance` is what a band means for its columns; `predicate` what else a pair must fulfil;
+    `filters` what a tuple of each side must, to enter the join at all.
     """
 
     index: int
@@ -57,6 +58,7 @@ class JoinSpec:
     instances: int
     distance: Distance | None = None
     predicate: Predicate | None = None
+    filters: tuple[Predicate | None, Predicate | None] = (None, None)
 
     def keys(self, side: Side) -> tuple[str, ...]:
         """The equality columns of `side`."""

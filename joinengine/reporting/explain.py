@@ -41,8 +41,9 @@ def condition_text(condition: Condition) -> str:
 
 
 def _side(query: QuerySpec, join: JoinSpec, side: Side) -> str:
-    source = join.inputs[side]
+    source, only = join.inputs[side], join.filters[side]
     name = f"join {source.join}" if isinstance(source, FromJoin) else query.sources[source.source]
+    name += "" if only is None else f", where {only.text}"
     if join.window is None:
         return f"{name}: kept for ever (full history)"
     time = " or ".join(join.window.times[side])

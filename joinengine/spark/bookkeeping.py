@@ -45,6 +45,7 @@ def role(join: JoinSpec, side: Side, state: JoinState, router: VersionedRouter) 
         watermark=state.watermark,
         router=router,
         schema=join.schemas[side],
+        filter=join.filters[side],
     )
 
 

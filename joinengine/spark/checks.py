@@ -93,6 +93,15 @@ def check_predicate(
     return None if where is None else compile_predicate(where, schemas, "where")
 
 
+def check_filter(text: str | None, side: Side, schema: pa.Schema) -> Predicate | None:
+    """What the tuples of one side must fulfil to enter the join."""
+    if text is None:
+        return None
+    none = pa.schema([])
+    schemas = (schema, none) if side is Side.LEFT else (none, schema)
+    return compile_predicate(text, schemas, f"{side.name.lower()}_where")
+
+
 def check_schema(schema: pa.Schema) -> pa.Schema:
     """Refuse an input with two columns of one name."""
     _refuse_doubles(schema.names, "an input")

@@ -26,7 +26,9 @@ from joinengine.kernels.hashing import Words, any_null, draw_u, make_words
 from joinengine.kernels.keying import Keying
 from joinengine.kernels.probing import Ints
 from joinengine.kernels.scattering import group_rows
+from joinengine.kernels.theta import passes
 from joinengine.layouts.versions import VersionedRouter
+from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
 from joinengine.model.reports import Block, InputReport
 from joinengine.routing.routes import Deliveries
@@ -46,6 +48,7 @@ class Role:
     watermark: float
     router: VersionedRouter
     schema: pa.Schema
+    filter: Predicate | None = None
 
 
 class BlockWriter:
@@ -100,12 +103,14 @@ class BlockWriter:
         return Block(self._role.join, self._role.side, self._path.name, tuple(self._bounds))
 
     def _admit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Drop and count tuples with a NULL key or time, and those below the watermark.
+        """Drop what the join does not want; drop and count NULL keys and times, and what is late.
 
         NaN in a band counts as NULL: it matches nothing.
         """
         role, report = self._role, self.report
         report.rows += batch.num_rows
+        if role.filter is not None and batch.num_rows:
+            batch = batch.filter(pa.array(passes(role.filter, batch)))
         untimed = any_null([batch.column(name) for name in role.times])
         unusable = role.keying.unusable(role.side, batch)
         nulls = untimed if unusable is None else unusable if untimed is None else untimed | unusable

@@ -310,6 +310,7 @@ def _account(request: Request) -> dict[str, Any]:
             "key_schema": _key_schema(join),
             "how": join.how,
             "where": None if join.predicate is None else join.predicate.text,
+            "filters": [None if one is None else one.text for one in join.filters],
             "within": _bounds(join),
             "left": str(join.schemas[0].to_string()),
             "right": str(join.schemas[1].to_string()),

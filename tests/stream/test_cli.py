@@ -123,6 +123,18 @@ def test_out_must_be_fresh_and_a_checkpoint_the_same(windowed):
     assert "of another query" in done.stderr
 
 
+def test_a_band_self_join(tmp_path):
+    joinengine(
+        tmp_path,
+        *("run", "bnci", "--layout", "mnrt", "--scale", 0.01, "--zipf", 0.6, "--instances", 5),
+        *("--window", "300s", "--disorder", "2s", "--validate", "--json", tmp_path / "bnci.json"),
+    )
+    report = json.loads((tmp_path / "bnci.json").read_text())
+    assert report["valid"] is True
+    assert report["output_rows"] > 0
+    assert report["input_rows"] == 60_175
+
+
 def test_lazy_moves_move_nothing(tmp_path):
     joinengine(
         tmp_path,

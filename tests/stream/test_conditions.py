@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from joinengine import InvalidRequest, StreamJoin, band, equi, theta, within
+from joinengine import InvalidRequest, StreamJoin, band, equi, parquet_stream, theta, within
 from joinengine.layouts import LAYOUTS
-from tests.stream.conftest import found_in, oracle, same
+from tests.stream.conftest import ITEMS, found_in, oracle, same
 from tests.stream.test_joins import file_stream, pairs, run, streams
 
 pytestmark = pytest.mark.spark
@@ -126,6 +126,33 @@ def test_a_chain_with_a_band(spark, folders, tmp_path):
     assert found_in(tmp_path / "out")
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_self_join_reads_once(spark, folders, tmp_path, layout):
+    """One source, two roles; a tuple meets itself."""
+    items = parquet_stream(spark, folders.items, rows_per_interval=120)
+    joined = StreamJoin(
+        items,
+        items,
+        on=band("order_id", "order_id", lower=-1, upper=1),
+        left_where="amount > 2.5",
+        right_where="right.amount <> 3 and buyer is not null",
+        suffixes=("_1", "_2"),
+        layout=layout,
+        instances=5,
+    )
+    query = run(joined, tmp_path)
+    names = ", ".join(
+        f"{side}.{name} as {name}_{n}" for n, side in ((1, "a"), (2, "b")) for name in ITEMS.names
+    )
+    items_sql = f"from '{folders.items}/*.parquet'"
+    same(
+        tmp_path / "out",
+        f"select {names} from ({items_sql} where amount > 2.5) a join ({items_sql} where "
+        f"amount <> 3 and buyer is not null) b on abs(a.order_id - b.order_id) <= 1",
+    )
+    assert sum(query.metrics().column("input_rows").to_pylist()) == 4 * 120
+
+
 REFUSED = {
     "band: id is int64 and sold is date32.*; cast them": {
         "on": band("id", "sold", lower=0, upper=1)
@@ -153,6 +180,8 @@ REFUSED = {
     "theta: random in .* is not served": {"on": theta("random() < 1"), "layout": "shuffle"},
     "where: 'id [+] 1' is of type BIGINT, not a predicate": {"where": "id + 1"},
     "where: subquery in .* is not served": {"where": "id in (select 1)"},
+    "left_where: column 'sold' is not there; there are id": {"left_where": "sold is null"},
+    "right_where: column 'left.id' is not there": {"right_where": "left.id = 3"},
     "on: 2 conditions, of which 2 are equi": {
         "on": [equi("id", "order_id"), equi("id", "order_id")]
     },
