@@ -67,6 +67,7 @@ def _query_options(command: Command) -> Command:
             help="When dimension tables come.",
         ),
         click.option("--disorder", type=DURATION, default="0s", help="Bounded random lateness."),
+        click.option("--shift-every", type=DURATION, help="Other keys are hot after so long."),
         click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
         click.option("--json", "json_path", type=PATH, help="Write the report there."),
     ]
@@ -305,6 +306,7 @@ def _options(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
         rate=settings["rate"],
         span_us=span,
         disorder_us=settings["disorder"],
+        shift_us=settings["shift_every"],
         window_us=settings["window"],
         layout=choice,
         instances=settings["instances"],

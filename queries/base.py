@@ -30,6 +30,7 @@ class Options:
     rate: float | None = None
     span_us: int = SPAN_US
     disorder_us: int = 0
+    shift_us: int | None = None
     window_us: int | None = None
     layout: LayoutChoice = field(default_factory=Mnrt)
     instances: int = 8
@@ -62,6 +63,7 @@ class Options:
             rate=self.rate,
             span_us=self.span_us,
             disorder_us=self.disorder_us,
+            shift_us=self.shift_us,
         )
 
 

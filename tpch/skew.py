@@ -73,9 +73,16 @@ class ZipfKeys:
         order = shuffled(seed, f"{column}: ranks", len(parents))
         return cls(parents[order], cumulative / cumulative[-1], column, seed)
 
-    def draw(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) row numbers -> (n,) keys."""
+    def draw(
+        self, rows: NDArray[np.int64], phases: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """(n,) row numbers -> (n,) keys; in each of `phases` (n,) other keys are the hot ones."""
         ranks = np.searchsorted(
             self.cumulative, uniform(self.seed, self.column, rows), side="right"
         )
-        return self.keys[np.minimum(ranks, len(self.keys) - 1)]
+        n = len(self.keys)
+        ranks = np.minimum(ranks, n - 1)
+        if phases is not None:
+            # Ranks are dealt anew by turning them; a third of the way, so that few meet again.
+            ranks = (ranks + phases * max(1, round(n * 0.382))) % n
+        return self.keys[ranks]

@@ -40,7 +40,7 @@ class StreamSpec:
     """What a recorded stream holds.
 
     `facts` are the large tables; the others are dimensions, which come first, uniformly among them,
-    or last.
+    or last. After every `shift_us` of event time other keys are hot.
     """
 
     tables: tuple[str, ...]
@@ -53,6 +53,7 @@ class StreamSpec:
     rate: float | None = None
     span_us: int = SPAN_US
     disorder_us: int = 0
+    shift_us: int | None = None
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
@@ -67,6 +68,8 @@ class StreamSpec:
             raise InvalidRequest(f"rate: {self.rate} must be above 0 rows per second")
         if self.span_us <= 0:
             raise InvalidRequest(f"span: {describe(self.span_us)} must be positive")
+        if self.shift_us is not None and self.shift_us <= 0:
+            raise InvalidRequest(f"shift-every: {describe(self.shift_us)} must be positive")
         if self.disorder_us < 0:
             raise InvalidRequest(f"disorder: {describe(self.disorder_us)} must be 0 or more")
 
@@ -187,7 +190,9 @@ def _write_table(
         if spec.disorder_us:
             late = uniform(spec.seed, f"{table}: disorder", rows) * spec.disorder_us
             times -= late.astype(np.int64)
-        filled = _fill(batch, keys, rows, times, time_column(table))
+        arrived = _time_us(numbers[first:last], rate) - EPOCH_US
+        phases = None if spec.shift_us is None else arrived // spec.shift_us
+        filled = _fill(batch, keys, rows, phases, times, time_column(table))
         if schema is None:
             schema = filled.schema
             pq.write_table(schema.empty_table(), str(folder / f"{table}.schema.parquet"))
@@ -220,6 +225,7 @@ def _fill(
     rows: pa.Table,
     keys: Mapping[str, ZipfKeys],
     numbers: NDArray[np.int64],
+    phases: NDArray[np.int64] | None,
     times: NDArray[np.int64],
     time_name: str,
 ) -> pa.Table:
@@ -227,7 +233,7 @@ def _fill(
     columns = dict[str, object]()
     for field in rows.schema:
         if field.name in keys:
-            columns[field.name] = pa.array(keys[field.name].draw(numbers))
+            columns[field.name] = pa.array(keys[field.name].draw(numbers, phases))
         elif field.type == pa.string_view():
             columns[field.name] = pc.cast(rows.column(field.name), pa.string())
         else:

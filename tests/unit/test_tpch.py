@@ -191,11 +191,25 @@ def test_a_stream_is_the_same_when_made_again(cache, tmp_path, monkeypatch):
         ({"rate": 0}, "rate: 0"),
         ({"span_us": 0}, "span: 0 s"),
         ({"disorder_us": -1}, "disorder"),
+        ({"shift_us": 0}, "shift-every: 0 s must be positive"),
     ],
 )
 def test_impossible_streams_are_refused(change, message):
     with pytest.raises(InvalidRequest, match=message):
         spec(**change)
+
+
+def test_other_keys_are_hot_after_a_shift(cache):
+    """Four quarters of the stream: as skewed, each with a hottest key of its own."""
+    recorded = record(spec(zipf=1.2, span_us=400_000_000, shift_us=100_000_000))
+    keys, times = (column(recorded, "lineitem", name) for name in ("l_suppkey", "l_ts"))
+    quarters = (times.astype("datetime64[us]").astype(np.int64) - EPOCH_US) // 100_000_000
+    tops = [Counter(keys[quarters == quarter].tolist()).most_common(1)[0] for quarter in range(4)]
+    assert len({key for key, _ in tops}) == 4
+    steady = column(record(spec(zipf=1.2)), "lineitem", "l_suppkey")
+    share = max(Counter(steady.tolist()).values()) / len(steady)
+    for quarter, (_, count) in enumerate(tops):
+        assert count / (quarters == quarter).sum() == pytest.approx(share, abs=0.05)
 
 
 def test_unknown_tables_are_refused(cache):
