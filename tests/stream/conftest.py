@@ -13,6 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import session
+from joinengine.layouts import LAYOUTS
+
+#: All layouts, of which one of each family is tried every time and the others with the slow tests.
+#: (What tells them apart is tried without Spark, in tests/laws.)
+FAMILIES = ("mnrt", "w-choices", "dynamic", "bi-k")
+EACH_LAYOUT = [
+    pytest.param(name, marks=() if name in FAMILIES else pytest.mark.slow) for name in LAYOUTS
+]
 
 EPOCH = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 ORDERS = pa.schema(

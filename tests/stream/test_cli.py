@@ -151,6 +151,7 @@ def test_lazy_moves_move_nothing(tmp_path):
     assert "layout mnrt" in joinengine(tmp_path, "state", tmp_path / "kept").stdout
 
 
+@pytest.mark.slow
 def test_switches_resizes_and_capacity(tmp_path):
     done = joinengine(
         tmp_path,

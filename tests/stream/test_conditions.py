@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from joinengine import InvalidRequest, StreamJoin, band, equi, parquet_stream, theta, within
-from joinengine.layouts import LAYOUTS
-from tests.stream.conftest import ITEMS, found_in, oracle, same
+from tests.stream.conftest import EACH_LAYOUT, ITEMS, found_in, oracle, same
 from tests.stream.test_joins import file_stream, pairs, run, streams
 
 pytestmark = pytest.mark.spark
@@ -44,7 +43,7 @@ def test_bands(spark, folders, tmp_path, kind):
     same(tmp_path / "out", pairs(folders, sql))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_LAYOUT)
 def test_a_windowed_band_under_every_layout(spark, folders, tmp_path, layout):
     left, right = streams(spark, folders)
     window = within("o_ts", "i_ts", lower="-3 seconds", upper="8 seconds", delay="10 seconds")
@@ -126,7 +125,7 @@ def test_a_chain_with_a_band(spark, folders, tmp_path):
     assert found_in(tmp_path / "out")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_LAYOUT)
 def test_a_self_join_reads_once(spark, folders, tmp_path, layout):
     """One source, two roles; a tuple meets itself."""
     items = parquet_stream(spark, folders.items, rows_per_interval=120)

@@ -7,7 +7,7 @@ import pytest
 from joinengine import StreamJoin, equi, parquet_stream, within
 from joinengine.layouts import LAYOUTS, Mnrt
 from joinengine.model.errors import InvalidRequest
-from tests.stream.conftest import ORDERS, found_in, oracle, same
+from tests.stream.conftest import EACH_LAYOUT, ORDERS, found_in, oracle, same
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +49,7 @@ def test_full_history(spark, folders, tmp_path, layout):
     assert sum(metrics.column("null_rows").to_pylist()) > 0
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_LAYOUT)
 def test_interval_window(spark, folders, tmp_path, layout):
     left, right = streams(spark, folders)
     window = within("o_ts", "i_ts", lower="-3 seconds", upper="8 seconds", delay="10 seconds")
