@@ -233,3 +233,12 @@ def check_cells(distance, left, right):
         hits = sum((cells == homes) & (True if some is None else some) for cells, some in probed)
         assert (hits[found] == 1).all()
         assert (hits <= 1).all()
+
+
+def test_no_cell_beyond_the_interval_is_probed():
+    """Ten values a cell: 0 probes [0, 9], which is one cell, 5 probes [5, 14], which is two."""
+    distance = Distance("a", "b", 0, 9)
+    (first, all_), (second, some) = probed_cells(distance, Side.LEFT, np.array([0, 5]))
+    assert (first.tolist(), all_) == ([0, 0], None)
+    assert second.tolist() == [1, 1]
+    assert some.tolist() == [False, True]
