@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import KeyCounts, heavy_keys
 from joinengine.kernels.bands import numbers_of, own_cells, within_distance
@@ -30,6 +31,7 @@ from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.keying import Keying
 from joinengine.kernels.probing import Ints, Needles, find, group_keys, live_rows, sort_order
 from joinengine.kernels.theta import holds
+from joinengine.model.conditions import Distance
 from joinengine.model.keys import U_BITS, Side
 from joinengine.model.query import JoinSpec
 from joinengine.model.reports import Block, InstanceReport, JoinReport
@@ -274,17 +276,10 @@ class _Worker:
             lead = ahead if side is Side.LEFT else -ahead
             keep &= (lead >= spec.window.lower_us) & (lead <= spec.window.upper_us)
         columns = {side: arrived.columns, other: opened.columns}
+        at = {side: rows, other: their_rows}
         if spec.distance is not None:
-            found = {side: (arrived.columns, rows), other: (opened.columns, their_rows)}
-            numbers = {
-                one: numbers_of(
-                    spec.distance, batch.column(spec.distance.column(one)).take(pa.array(at))
-                )
-                for one, (batch, at) in found.items()
-            }
-            keep &= within_distance(spec.distance, numbers[Side.LEFT], numbers[Side.RIGHT])
-            if cells is not None:  # two cells may have one hash
-                keep &= own_cells(spec.distance, numbers[other]) == cells[rows]
+            sought = None if cells is None else cells[rows]
+            keep &= _in_band(spec.distance, columns, at, other, sought)
         if not keep.all():
             rows, their_rows = rows[keep], their_rows[keep]
         if spec.predicate is not None and len(rows):
@@ -350,6 +345,25 @@ class _Worker:
         yield
         nested = sum(self._seconds.values()) - inside
         self._seconds[part] += time.perf_counter() - start - nested
+
+
+def _in_band(
+    distance: Distance,
+    columns: Mapping[Side, pa.RecordBatch],
+    rows: Mapping[Side, Ints],
+    stored: Side,
+    cells: Ints | None,
+) -> NDArray[np.bool_]:
+    """(n,) which pairs are close enough, and were found in the cell (n,) that was probed.
+
+    Two cells may have one hash, and each probes what is stored under it.
+    """
+    numbers = {
+        side: numbers_of(distance, columns[side].column(distance.column(side)).take(pa.array(at)))
+        for side, at in rows.items()
+    }
+    keep = within_distance(distance, numbers[Side.LEFT], numbers[Side.RIGHT])
+    return keep if cells is None else keep & (own_cells(distance, numbers[stored]) == cells)
 
 
 def _packed(slices: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
