@@ -34,7 +34,7 @@ test: $(READY)  ## the tests (minutes)
 
 test-all: $(READY)  ## the tests and the slow matrices
 	@echo "test-all: everything"
-	$(BIN)/pytest
+	JOINENGINE_EXAMPLES=25 $(BIN)/pytest
 
 bench: $(READY)  ## every layout over three skews, validated (out/bench)
 	@echo "bench: EQ5 under every layout over z = 0, 0.8, 1.5"
