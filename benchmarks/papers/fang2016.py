@@ -198,8 +198,10 @@ def same_state() -> list[Finding]:
             "MinTable moves about 3 times what Mixed does (w = 5; recomputed 1.2 at w = 1)",
             f"w = 5: {spread_of(ratios[5], '.1f')} times for those A_max; "
             f"w = 1: {spread_of(ratios[1], '.1f')}",
-            ratios[5][0] < 3 < ratios[5][1] and 1 < ratios[1][0] < 1.5,
-            "the factor follows how far A_max binds: it is 3 between A_max = 100 and 300 at w = 5",
+            all(2 <= ratio <= 4 for ratio in ratios[5]) and all(1 <= r <= 1.5 for r in ratios[1]),
+            "the factor follows how far A_max binds: from one state Mixed moves far less where it "
+            "does not bind, and 3 times less only between A_max = 100 and 300; from their own "
+            "tables (next row) it is near 3",
         ),
     ]
 
@@ -301,7 +303,7 @@ def readj_speed() -> Finding:
         "margin, and moves more",
         f"f = 0.5, 1, 1.5: {spread_of(ratios, '.1f')} times as long; part of the state moved by "
         f"Mixed and Readj {'; '.join(moved)}",
-        min(ratios) > 2,
+        min(ratios) > 5,
         "only the run with that sigma is timed; with the sigmas that were tried before it Readj "
         "takes over 20 times as long. The best partner of a key is found by search here, where the "
         "paper tries all pairs. Its margin grows with f; ours does not, since the swaps that make "

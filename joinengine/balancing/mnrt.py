@@ -13,7 +13,7 @@ of overloaded instances, and a heap over the pool. Source: Fang et al., JOS 2017
 table 2. Ours: the low set of the unload phase is that of algorithm 3; of the keys that are not
 merged or sent home the one that costs fewest tuples, moved now or copied to probe later, where the
 paper weighs the state alone (10,000 keys, z = 0.85, f = 1, 15 instances: a table of 27 entries
-instead of 70, a tenth less state moved and copies sent); unloading again by L(d) > UL where the
+instead of 70, 4 % less state moved, 11 % fewer copies sent); unloading again by L(d) > UL where the
 print tests the key's load, which would leave an instance near twice the mean; larger pieces first
 and the least loaded instance first where the paper says only "the first"; merge+out beside
 merge+shift; phase 3, since a cooled key on an instance that is not overloaded would else stay

@@ -9,7 +9,7 @@ are 64-bit integers here; where a side is a float both are doubles, differences 
 does, and the interval to be probed rounded outwards.
 
 Law: a tuple probes every cell that holds a partner. At most `most_cells` are probed.
-Cost: about 10 ns a tuple and cell. Candidates are at most about three times the matches where
+Cost: about 20 ns a tuple and cell. Candidates are at most about three times the matches where
 values are spread evenly over a cell.
 """
 

@@ -9,9 +9,16 @@ from benchmarks.papers.__main__ import PAPERS, markdown
 pytestmark = pytest.mark.slow
 
 
+#: What docs/reproduction.md says does not come out, by its beginning.
+NOT_HERE = ("MinTable moves about 3 times",)
+
+
 @pytest.mark.parametrize("paper", PAPERS)
 def test_what_is_stated_comes_out(paper):
     found = PAPERS[paper]()
     assert any(one.holds for one in found)
     failed = [one for one in found if one.holds is False and not one.timed]
-    assert not failed, markdown({paper: failed})
+    unknown = [one for one in failed if not one.stated.startswith(NOT_HERE)]
+    assert not unknown, markdown({paper: unknown})
+    known = [one for one in found if one.stated.startswith(NOT_HERE)]
+    assert all(one in failed for one in known), "it comes out now: say so in the documentation"
