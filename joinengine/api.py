@@ -16,11 +16,18 @@ from joinengine.layouts import LayoutChoice, choose
 from joinengine.model.conditions import Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
-from joinengine.model.query import FromJoin, FromSource, Input, JoinSpec, QuerySpec
-from joinengine.model.windows import Window, Within
+from joinengine.model.query import (
+    FromJoin,
+    FromSource,
+    Input,
+    JoinSpec,
+    QuerySpec,
+    output_lag_us,
+    output_schema,
+)
+from joinengine.model.windows import Window
 from joinengine.reporting.explain import explain
 from joinengine.spark import checks, types
-from joinengine.spark.bookkeeping import covered_sides
 from joinengine.spark.inputs import Source, Stream, schema_of
 from joinengine.spark.session import parallelism
 from joinengine.spark.sink import Transform
@@ -28,14 +35,18 @@ from joinengine.spark.writer import JoinWriter, ResolvedJoin
 
 
 class StreamJoin:
-    """A join of two streams, or of a stream and another `StreamJoin`.
+    """A join of two streams, or of a stream and another `StreamJoin` or a table.
 
     `left`, `right`: streaming DataFrames, `Stream`s, or `StreamJoin`s; the same object twice is a
-    self-join: it is read once, and a tuple meets itself. `on`: `equi(...)`, `band(...)`, a list of
-    one of each, `theta(...)`, or column names that both sides have (one output column each).
-    `where`: a predicate over both sides (`left.` and `right.` where both have a name) that a pair
-    must fulfil too; `left_where`, `right_where`: what a tuple must to enter the join. `within`:
-    `within(...)`, None for the full history. `suffixes`: for columns that clash; without them a
+    self-join: it is read once, and a tuple meets itself. One may be a bounded DataFrame, a *table*:
+    it is read whole before the first batch, and joined rows keep the stream's event time.
+    `on`: `equi(...)`, `band(...)`, a list of one of each, `theta(...)`, or column names that both
+    sides have (one output column each). `where`: a predicate over both sides (`left.` and `right.`
+    where both have a name) that a pair must fulfil too; `left_where`, `right_where`: what a tuple
+    must to enter the join.
+    `within`: `within(...)`, `tumbling(...)` or `sliding(...)`, None for the full history. `how`:
+    inner, left, right, full, left_semi or left_anti, by any of Spark's names; a tuple without a
+    match is a result when its window has closed. `suffixes`: for columns that clash; without them a
     clash is refused.
     `layout`: a name or an object of `joinengine.layouts`. `instances`: logical join workers; None:
     as many as Spark has cores.
@@ -62,12 +73,12 @@ class StreamJoin:
         for side in self._sides:
             if not isinstance(side, StreamJoin):
                 checks.check_source(side)
-        checks.check_bounded(left, right)
+        self._table = checks.table_side(left, right)
         self._choice = choose(layout)
         self._instances = _default_instances() if instances is None else instances
         self._condition = condition(on)
         self._how = checks.join_type(how)
-        self._choice.check(self._condition, self._how, self._instances)
+        self._choice.check(self._condition, self._instances)
         self._schemas = (_schema(left), _schema(right))
         self._distance = checks.check_condition(self._condition, self._schemas)
         self._predicate = checks.check_predicate(self._condition, where, self._schemas)
@@ -76,7 +87,10 @@ class StreamJoin:
             for side, text in zip(Side, (left_where, right_where), strict=True)
         )
         self._window = None if within is None else self._settle(within)
-        self._output = checks.output_columns(self._schemas, self._condition, suffixes)
+        checks.check_type(self._how, self._window, self._table)
+        self._output = checks.output_columns(
+            self._schemas, self._condition, suffixes, self._how, self._window
+        )
         self._transform: Transform | None = None
 
     @property
@@ -116,7 +130,9 @@ class StreamJoin:
         joins, sources = self._flat()
         index = {id(join): number for number, join in enumerate(joins)}
         specs = tuple(join._spec(number, index, sources) for number, join in enumerate(joins))
-        return QuerySpec(specs, tuple(_describe(source) for source in sources))
+        tables = [n for n, source in enumerate(sources) if checks.is_table(source)]
+        described = tuple(_describe(source) for source in sources)
+        return QuerySpec(specs, described, frozenset(tables))
 
     def _flat(self) -> tuple[list[StreamJoin], list[Source]]:
         """The joins in the order in which they run, and the distinct sources."""
@@ -150,33 +166,60 @@ class StreamJoin:
             distance=self._distance,
             predicate=self._predicate,
             filters=(self._filters[0], self._filters[1]),
+            table=self._table,
         )
 
     def _output_schema(self) -> pa.Schema:
-        fields = [self._schemas[c.side].field(c.column).with_name(c.name) for c in self._output]
-        return pa.schema(fields)
+        return output_schema(self._schemas, self._output, self._window)
 
-    def _settle(self, window: Window) -> Within:
-        left, right = (None if isinstance(s, StreamJoin) else s for s in self._sides)
-        settled = checks.check_window(window, self._schemas, (left, right))
-        for side, columns in zip(self._sides, settled.times, strict=True):
+    def _settle(self, window: Window) -> Window:
+        if self._table is not None:
+            raise InvalidRequest(
+                f"within: the {self._table.name.lower()} side is a table, which has no event time: "
+                f"leave within out; joined rows keep the time of the stream"
+            )
+        timed = [
+            _timed_by(side, columns)
+            for side, columns in zip(self._sides, window.times, strict=True)
+        ]
+        for side, columns in timed:
             if isinstance(side, StreamJoin):
                 side._check_covers(columns)
-        return settled
+        sources = [
+            None if isinstance(side, StreamJoin) else (side, columns[0]) for side, columns in timed
+        ]
+        return checks.check_window(window, self._schemas, (sources[0], sources[1]))
 
-    def _check_covers(self, columns: tuple[str, ...]) -> None:
+    def _check_covers(self, columns: Sequence[str]) -> None:
         """Refuse a later window whose bound on this join's rows cannot be known."""
         if self._window is None:
             raise InvalidRequest(
                 f"within: {', '.join(columns)} comes from a full-history join, whose rows may be "
                 f"of any age: give that join a window, or this one none"
             )
-        if not covered_sides(self._output, self._window.times, columns):
+        if output_lag_us(self._output, self._window, (), columns) is None:
             left, right = (", ".join(times) for times in self._window.times)
             raise InvalidRequest(
                 f"within: {', '.join(columns)} is not the whole event time of a side of the inner "
                 f"join: name {left}, or {right}, or all of them"
             )
+
+
+def _timed_by(
+    side: Source | StreamJoin, columns: tuple[str, ...]
+) -> tuple[Source | StreamJoin, tuple[str, ...]]:
+    """Where these columns' event time comes from, through joins with tables; their names there."""
+    while isinstance(side, StreamJoin) and side._table is not None:
+        stream = side._table.other
+        named = {c.name: c.column for c in side._output if c.side is stream}
+        for name in columns:
+            if name not in named and name in side._output_schema().names:
+                raise InvalidRequest(
+                    f"within: {name} comes from a table side; name the event time of the stream"
+                )
+        # A column that is not there at all is refused with a list of what there is.
+        side, columns = side._sides[stream], tuple(named.get(name, name) for name in columns)
+    return side, columns
 
 
 def _schema(side: Source | StreamJoin) -> pa.Schema:
@@ -195,4 +238,4 @@ def _describe(source: Source) -> str:
     if isinstance(source, Stream):
         where = "" if source.reading.where is None else f" where {source.reading.where}"
         return f"{source.feed['kind']} {source.feed['path']}{where}"
-    return "dataframe"
+    return "table" if checks.is_table(source) else "dataframe"

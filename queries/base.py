@@ -40,7 +40,7 @@ class Options:
     work_per_tuple: int = 0
 
     def __post_init__(self) -> None:
-        self.layout.check(equi("key", "key"), "inner", self.instances)
+        self.layout.check(equi("key", "key"), self.instances)
         if self.capacity is not None and self.capacity < 1:
             raise InvalidRequest(f"capacity: {self.capacity} must be at least 1 (tuples)")
         if self.work_per_tuple < 0:

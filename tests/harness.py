@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import random
 from collections import Counter
@@ -14,8 +15,8 @@ import pyarrow.parquet as pq
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.keys import Side
-from joinengine.model.query import FromSource, JoinSpec, OutputColumn, QuerySpec
-from joinengine.spark import checks
+from joinengine.model.query import FromSource, JoinSpec, QuerySpec
+from joinengine.spark import bookkeeping, checks
 from joinengine.spark.batch import BatchRunner, Settings
 from joinengine.spark.join import run_join
 from joinengine.spark.route import RouteTask
@@ -36,26 +37,33 @@ class Killed(Exception):
 class InlineJobs:
     """Runs tasks here; `twice` runs each a second time, and the first attempt's report is lost.
 
-    `step(name)` is called around them and may raise Killed.
+    `step(name)` is called around them and may raise Killed. `tables`: what the tables' tasks read.
     """
 
     parallelism: int = 2
     twice: bool = False
     step: object = lambda name: None
     store: dict = field(default_factory=dict)
+    tables: list = field(default_factory=list)
 
     def route(self, frame, plan):
-        """`frame`: per map task, a list of (source, record batch)."""
+        """`frame`: per map task, a list of (source, record batch or the progress of its time)."""
         reports = []
         for partition, tuples in enumerate(frame):
             for _ in range(2 if self.twice else 1):
                 task = RouteTask(pickle.loads(pickle.dumps(plan)), partition)
                 for source, batch in tuples:
-                    task.add(source, [batch])
+                    if isinstance(batch, float):
+                        task.see_progress(source, batch)
+                    else:
+                        task.add(source, [batch])
                 report = task.close()
             reports.append(pickle.loads(pickle.dumps(report)))
         self.step("routed")
         return reports
+
+    def read_tables(self, plan):
+        return self.route(self.tables, plan)
 
     def join(self, tasks):
         reports = []
@@ -89,25 +97,25 @@ def rows(side, tuples):
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def two_way(window=None, instances=3, on=None, where=None):
+def two_way(window=None, instances=3, on=None, where=None, how="inner", table=None):
     """LEFT join RIGHT on lk = rk, or on any condition and predicate."""
     on = on or equi("lk", "rk")
     schemas = (LEFT, RIGHT)
-    output = [OutputColumn(name, Side.LEFT, name) for name in LEFT.names]
-    output += [OutputColumn(name, Side.RIGHT, name) for name in RIGHT.names]
     spec = JoinSpec(
         index=0,
         condition=on,
         window=window,
-        how="inner",
+        how=how,
         inputs=(FromSource(0), FromSource(1)),
         schemas=schemas,
-        output=tuple(output),
+        output=checks.output_columns(schemas, on, None, how, window),
         instances=instances,
         distance=checks.check_condition(on, schemas),
         predicate=checks.check_predicate(on, where, schemas),
+        table=table,
     )
-    return QuerySpec((spec,), ("left", "right"))
+    tables = frozenset() if table is None else frozenset([int(table)])
+    return QuerySpec((spec,), ("left", "right"), tables)
 
 
 class LocalQuery:
@@ -147,6 +155,30 @@ class LocalQuery:
             for task in range(map_tasks)
         ]
         self.run(batch, frame)
+
+    def finish(self, batch, most=8):
+        """All sources end at `batch`; further batches as long as the driver asks for them.
+
+        A batch that is killed comes again, as always.
+        """
+        sources = [n for n in range(len(self.query.sources)) if n not in self.query.tables]
+        frame = [[(source, math.inf) for source in sources]]
+        for number in range(batch, batch + most):
+            self._persist(number, frame)
+            due = bookkeeping.tick_due(self.query, self.runner.manifest, True, 0.0)
+            if due is None:
+                return
+            frame = [[]]
+        raise AssertionError("the driver asks for batches for ever")
+
+    def _persist(self, batch, frame):
+        while True:
+            try:
+                self.run(batch, frame)
+            except Killed:
+                self.restart()
+            else:
+                return
 
     def output(self):
         """The visible results as a multiset of rows."""

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints
 
+#: The time of a row without one.
+EARLIEST = np.iinfo(np.int64).min
+
 
 def equal_at(
     left: pa.Array, left_rows: Ints, right: pa.Array, right_rows: Ints
@@ -28,9 +31,28 @@ def equal_at(
 
 
 def latest_time(batch: pa.RecordBatch, columns: Sequence[str]) -> Ints:
-    """(n,) the latest of the timestamp columns of each row, microseconds."""
-    times = [fixed_width(batch.column(name), np.dtype(np.int64)) for name in columns]
+    """(n,) the latest of the timestamp columns of each row, microseconds.
+
+    NULL counts as earliest: a row that an outer join made has the time of the side that is there.
+    """
+    times = [_microseconds(batch.column(name)) for name in columns]
     return times[0] if len(times) == 1 else np.maximum.reduce(times)
+
+
+def no_time(batch: pa.RecordBatch, columns: Sequence[str]) -> NDArray[np.bool_] | None:
+    """(n,) whether all of the timestamp columns are NULL; None: nowhere."""
+    found = [batch.column(name) for name in columns]
+    if not all(column.null_count for column in found):
+        return None
+    nulls = [column.is_null().to_numpy(zero_copy_only=False) for column in found]
+    return np.logical_and.reduce(nulls) if nulls else None
+
+
+def _microseconds(column: pa.Array) -> Ints:
+    times = fixed_width(column, np.dtype(np.int64))
+    if not column.null_count:
+        return times
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), EARLIEST, times)
 
 
 def _as_integers(column: pa.Array) -> Ints | None:

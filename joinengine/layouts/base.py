@@ -97,7 +97,7 @@ class LayoutChoice(Protocol):
     @classmethod
     def serves(cls) -> str:
         """Which joins, in words."""
-        return "equi, band and theta, inner" if cls.serves_theta else "equi and band, inner"
+        return "equi, band and theta" if cls.serves_theta else "equi and band"
 
     @property
     def counts_keys(self) -> bool:
@@ -113,10 +113,10 @@ class LayoutChoice(Protocol):
         """How many instances are the fewest, where so many are asked for."""
         return 1
 
-    def check(self, condition: Condition, how: str, instances: int) -> None:
+    def check(self, condition: Condition, instances: int) -> None:
         """Raise InvalidRequest, naming the layout, for a join that it cannot serve."""
         check_instances(self.name, instances, self.least_instances(instances))
-        check_serves(self.name, condition, how, theta=self.serves_theta)
+        check_serves(self.name, condition, theta=self.serves_theta)
 
     def start(self, instances: int) -> Layout:
         """The layout of batch 0."""
@@ -138,10 +138,11 @@ class LayoutChoice(Protocol):
         """
 
 
-def check_serves(name: str, condition: Condition, how: str, *, theta: bool) -> None:
-    """Raise InvalidRequest, naming the layout, for a join that it does not serve.
+def check_serves(name: str, condition: Condition, *, theta: bool) -> None:
+    """Raise InvalidRequest, naming the layout, for a condition that it does not serve.
 
-    `theta`: whether it serves any predicate.
+    `theta`: whether it serves any predicate. (Join types are no matter of layouts, since what has
+    matched is known to watchers: joinengine.spark.watching.)
     """
     kind = None
     if isinstance(condition, Theta):
@@ -153,8 +154,6 @@ def check_serves(name: str, condition: Condition, how: str, *, theta: bool) -> N
         raise InvalidRequest(
             f"layout {name} goes by keys and serves no {kind}: use dynamic, bi or shuffle"
         )
-    if how != "inner":
-        raise InvalidRequest(f"layout {name} serves inner joins, not {how!r} yet")
 
 
 def check_instances(name: str, instances: int, least: int = 1) -> None:

@@ -36,6 +36,8 @@ class InputReport:
     late_rows: int = 0
     newest_time: int | None = None
     deliveries: int = 0
+    #: late and NULL-key tuples, where the user wants them (state.storage.StoredFile)
+    refused: Any = None
 
     def see_time(self, time_us: int) -> None:
         """Take note of an event time."""
@@ -66,6 +68,18 @@ class InstanceReport:
     busy_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class WatchReport:
+    """What one task did to the runs of its watchers, and the marks that it made (`unread`).
+
+    Fields are state.keeper.Changes, typed loosely because that type lives above this module.
+    """
+
+    pending: Any
+    unread: Any
+    seen: Any
+
+
 @dataclass(slots=True)
 class JoinReport:
     """One join task: what it did to its instances, and the files it leaves.
@@ -77,6 +91,7 @@ class JoinReport:
     task: int
     instances: dict[int, InstanceReport] = field(default_factory=dict)
     changes: Any = None
+    watched: WatchReport | None = None
     keys: list[Any] = field(default_factory=list)
     result_files: list[Any] = field(default_factory=list)
     result_rows: int = 0

@@ -1,6 +1,8 @@
 """Windows: which pairs are close enough in event time to match, and when a tuple may leave.
 
-Bounds are on right time minus left time, both inclusive, in microseconds.
+An interval (`Within`) bounds right time minus left time. A sliding window (`Sliding`; tumbling
+where slide = size) makes a pair of two tuples once for each window that holds both: window k is
+[k * slide, k * slide + size). All times and lengths are microseconds.
 Source of the leaving rule: docs/decisions/0001 (a tuple leaves when no tuple that is on time can
 still match it).
 """
@@ -9,6 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
@@ -16,6 +22,9 @@ from joinengine.model.keys import Side
 
 Duration = str | timedelta
 TimeColumns = str | tuple[str, ...] | list[str]
+Times = NDArray[np.int64]
+SomeTimes = TypeVar("SomeTimes", int, float, Times)
+Delays = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +41,7 @@ class Within:
     times: tuple[tuple[str, ...], tuple[str, ...]]
     lower_us: int
     upper_us: int
-    delays_us: tuple[int | None, int | None] = (None, None)
+    delays_us: Delays = (None, None)
     idle_after_us: int | None = None
 
     def __post_init__(self) -> None:
@@ -41,25 +50,19 @@ class Within:
                 f"within: lower {describe(self.lower_us)} is above upper "
                 f"{describe(self.upper_us)}; swap them"
             )
-        for delay in self.delays_us:
-            if delay is not None and delay < 0:
-                raise InvalidRequest(f"within: delay {describe(delay)} is negative; use 0 or more")
-        if self.idle_after_us is not None and self.idle_after_us <= 0:
-            raise InvalidRequest(
-                f"within: idle_after {describe(self.idle_after_us)} must be positive"
-            )
+        _check_lateness("within", self.delays_us, self.idle_after_us)
 
     @property
     def span_us(self) -> int:
         """How long, in event time, the widest pair may be apart: what the state must cover."""
         return max(self.upper_us, 0) + max(-self.lower_us, 0)
 
-    def retention_us(self, side: Side) -> int:
-        """How far behind the watermark a stored tuple of `side` may still find a match.
+    def last_partners(self, side: Side, times: SomeTimes) -> SomeTimes:
+        """Times of `side` -> the latest time at which a partner of each may come.
 
         A left tuple leaves when time + upper < watermark, a right one when time - lower does.
         """
-        return self.upper_us if side is Side.LEFT else -self.lower_us
+        return times + (self.upper_us if side is Side.LEFT else -self.lower_us)
 
     def output_lag_us(self, side: Side) -> int:
         """How far a joined row's `side` time may lag behind the watermark (inner joins).
@@ -70,23 +73,57 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
-class Tumbling:
-    """Pairs whose times fall into the same window of `size`."""
-
-    times: tuple[tuple[str, ...], tuple[str, ...]]
-    size_us: int
-
-
-@dataclass(frozen=True, slots=True)
 class Sliding:
-    """A pair for each window of `size`, one starting every `slide`, that holds both times."""
+    """A pair for each window of `size`, one starting every `slide`, that holds both times.
+
+    The other fields are those of `Within`.
+    """
 
     times: tuple[tuple[str, ...], tuple[str, ...]]
     size_us: int
     slide_us: int
+    delays_us: Delays = (None, None)
+    idle_after_us: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_lateness("window", self.delays_us, self.idle_after_us)
+
+    @property
+    def lower_us(self) -> int:
+        """Pairs are less than a size apart."""
+        return 1 - self.size_us
+
+    @property
+    def upper_us(self) -> int:
+        """Pairs are less than a size apart."""
+        return self.size_us - 1
+
+    @property
+    def span_us(self) -> int:
+        """What the state must cover: a tuple stays while a window that holds it is open."""
+        return self.size_us
+
+    @property
+    def most_windows(self) -> int:
+        """How many windows hold a tuple at most."""
+        return -(-self.size_us // self.slide_us)
+
+    def last_partners(self, side: Side, times: SomeTimes) -> SomeTimes:
+        """Times -> the last moment of the last window that holds each."""
+        return times // self.slide_us * self.slide_us + self.size_us - 1
+
+    def output_lag_us(self, side: Side) -> int:
+        """Both tuples of a pair lie in one window."""
+        return self.size_us - 1
+
+    def shared(self, left: Times, right: Times) -> tuple[Times, Times]:
+        """(n,) pairs -> the number of the first window that holds both, and how many do."""
+        last = np.minimum(left, right) // self.slide_us
+        first = (np.maximum(left, right) - self.size_us) // self.slide_us + 1
+        return first, np.maximum(last - first + 1, 0)
 
 
-Window = Within | Tumbling | Sliding
+Window = Within | Sliding
 
 
 def within(
@@ -111,27 +148,64 @@ def within(
     >>> within("a", "b", lower="-1 hour", upper="0 seconds").span_us
     3600000000
     """
-    pair = delay if isinstance(delay, tuple) else (delay, delay)
     return Within(
         times=(_columns(left), _columns(right)),
         lower_us=microseconds(lower, "within: lower"),
         upper_us=microseconds(upper, "within: upper"),
-        delays_us=(_optional(pair[0], "within: delay"), _optional(pair[1], "within: delay")),
+        delays_us=_delays(delay, "within"),
         idle_after_us=_optional(idle_after, "within: idle_after"),
     )
 
 
-def tumbling(left: TimeColumns, right: TimeColumns, *, size: Duration) -> Tumbling:
-    """Match pairs in the same window of `size` of event time."""
-    return Tumbling((_columns(left), _columns(right)), _positive(size, "tumbling: size"))
+def tumbling(
+    left: TimeColumns,
+    right: TimeColumns,
+    size: Duration,
+    *,
+    delay: Duration | tuple[Duration, Duration] | None = None,
+    idle_after: Duration | None = None,
+) -> Sliding:
+    """Match pairs in the same window of `size`; windows follow one another from 1970 on.
+
+    Results carry window_start and window_end. `delay`, `idle_after` and errors as in `within`.
+
+    >>> tumbling("a", "b", "5 minutes").slide_us
+    300000000
+    """
+    return _sliding("tumbling", (left, right), (size, size), delay, idle_after)
 
 
-def sliding(left: TimeColumns, right: TimeColumns, *, size: Duration, slide: Duration) -> Sliding:
-    """Match pairs once per window of `size`, starting every `slide`, that holds both."""
+def sliding(
+    left: TimeColumns,
+    right: TimeColumns,
+    size: Duration,
+    slide: Duration,
+    *,
+    delay: Duration | tuple[Duration, Duration] | None = None,
+    idle_after: Duration | None = None,
+) -> Sliding:
+    """Match pairs once per window of `size`, one starting every `slide`, that holds both.
+
+    Results carry window_start and window_end. With `slide` above `size` there are gaps between
+    windows, and what falls into them matches nothing. `delay`, `idle_after` and errors as in
+    `within`.
+    """
+    return _sliding("sliding", (left, right), (size, slide), delay, idle_after)
+
+
+def _sliding(
+    name: str,
+    columns: tuple[TimeColumns, TimeColumns],
+    lengths: tuple[Duration, Duration],
+    delay: Duration | tuple[Duration, Duration] | None,
+    idle_after: Duration | None,
+) -> Sliding:
     return Sliding(
-        (_columns(left), _columns(right)),
-        _positive(size, "sliding: size"),
-        _positive(slide, "sliding: slide"),
+        times=(_columns(columns[0]), _columns(columns[1])),
+        size_us=_positive(lengths[0], f"{name}: size"),
+        slide_us=_positive(lengths[1], f"{name}: slide"),
+        delays_us=_delays(delay, name),
+        idle_after_us=_optional(idle_after, f"{name}: idle_after"),
     )
 
 
@@ -140,6 +214,19 @@ def _columns(columns: TimeColumns) -> tuple[str, ...]:
     if not names:
         raise InvalidRequest("a window needs an event-time column on each side")
     return names
+
+
+def _delays(delay: Duration | tuple[Duration, Duration] | None, name: str) -> Delays:
+    left, right = delay if isinstance(delay, tuple) else (delay, delay)
+    return _optional(left, f"{name}: delay"), _optional(right, f"{name}: delay")
+
+
+def _check_lateness(name: str, delays_us: Delays, idle_after_us: int | None) -> None:
+    for delay in delays_us:
+        if delay is not None and delay < 0:
+            raise InvalidRequest(f"{name}: delay {describe(delay)} is negative; use 0 or more")
+    if idle_after_us is not None and idle_after_us <= 0:
+        raise InvalidRequest(f"{name}: idle_after {describe(idle_after_us)} must be positive")
 
 
 def _optional(duration: Duration | None, what: str) -> int | None:

@@ -254,8 +254,8 @@ class Engine:
     def _expired(self, run: Run, watermark: float) -> bool:
         if self.within is None:
             return False
-        kept = self.within.retention_us(run.side)
-        return all(row.time + kept < watermark for row in self._live(run))
+        last = [self.within.last_partners(run.side, row.time) for row in self._live(run)]
+        return all(time < watermark for time in last)
 
     def _next(
         self, last: Manifest, batch: int, rows: Sequence[Row], runs: list[Run], results: int

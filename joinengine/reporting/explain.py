@@ -9,6 +9,7 @@ from joinengine.model.conditions import Band, Condition, Equi
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import FromJoin, JoinSpec, QuerySpec
+from joinengine.model.windows import Sliding
 
 
 def explain(query: QuerySpec, choices: Sequence[LayoutChoice]) -> str:
@@ -48,9 +49,12 @@ def _side(query: QuerySpec, join: JoinSpec, side: Side) -> str:
         return f"{name}: kept for ever (full history)"
     time = " or ".join(join.window.times[side])
     time = f"the latest of {time}" if len(join.window.times[side]) > 1 else time
-    kept = join.window.retention_us(side)
     delay = join.window.delays_us[side] or 0
-    leaves = f"leaves when the watermark passes {time} + {describe(kept)}"
+    if isinstance(join.window, Sliding):
+        leaves = f"leaves when the last window that holds {time} has ended"
+    else:
+        kept = describe(join.window.last_partners(side, 0))
+        leaves = f"leaves when the watermark passes {time} + {kept}"
     if isinstance(source, FromJoin):
         return f"{name}: {leaves}"
     return f"{name}: {leaves}; late when {describe(delay)} behind the newest"

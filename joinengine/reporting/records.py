@@ -28,6 +28,8 @@ class JoinRecord:
     output_rows: int = 0
     state_rows: int = 0
     state_bytes: int = 0
+    #: watched entries that are not judged yet
+    pending_rows: int = 0
     #: state rows before a move, 0 in a batch that moved nothing
     moved_from_rows: int = 0
     moved_rows: int = 0
@@ -112,6 +114,8 @@ class BatchRecord:
         entry.busy_s = [0.0] * entry.instances
         for report in reports:
             for instance, counts in report.instances.items():
+                if instance >= entry.instances:  # after a shrink it only watches
+                    continue
                 entry.received[instance] = sum(counts.received)
                 entry.stored[instance] = sum(counts.stored)
                 entry.busy_s[instance] = counts.busy_s
@@ -124,5 +128,6 @@ class BatchRecord:
             entry.held[run.instance] += run.live
         entry.state_rows = state.state_rows
         entry.state_bytes = state.state_bytes
+        entry.pending_rows = sum(run.live for run in state.watched.pending.values())
         entry.late_rows = sum(report.late_rows for report in inputs)
         entry.null_rows = sum(report.null_rows for report in inputs)

@@ -36,6 +36,7 @@ COUNTS = (
     "expired_rows",
     "late_rows",
     "null_rows",
+    "pending_rows",
 )
 #: What `batch_rows` returns, as columns.
 BATCH_SCHEMA = pa.schema(

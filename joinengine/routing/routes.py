@@ -42,6 +42,11 @@ def probe_flag(slot: int) -> int:
     return int(PROBE) << slot
 
 
+def watch_flag(versions: int, probes: int) -> int:
+    """The flag of being watched, above those of probing `probes` words under `versions` layouts."""
+    return probe_flag(versions * probes)
+
+
 def storing(deliveries: Deliveries) -> Deliveries:
     """Only where tuples are stored."""
     return only(deliveries, (deliveries.flags & STORE) > 0)

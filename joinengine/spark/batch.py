@@ -31,12 +31,13 @@ from joinengine.model.query import FromJoin, FromSource, JoinSpec, QuerySpec
 from joinengine.model.reports import Block, InputReport, JoinReport, RouteReport
 from joinengine.reporting.records import BatchRecord, JoinRecord
 from joinengine.spark import bookkeeping
+from joinengine.spark.exchange import Origin, Role
 from joinengine.spark.jobs import Jobs
 from joinengine.spark.join import JoinTask
 from joinengine.spark.planning import PlannedJoin, Relayout
 from joinengine.spark.results import Target, ToJoin
-from joinengine.spark.route import RoutePlan, seed
-from joinengine.spark.sink import Sink
+from joinengine.spark.route import RoutePlan
+from joinengine.spark.sink import SideOutput, Sink
 from joinengine.spark.source import request_tick
 from joinengine.state import manifest as manifests
 from joinengine.state.manifest import JoinState, Manifest
@@ -88,12 +89,14 @@ class BatchRunner:
         query_id: str,
         sink: Sink,
         settings: Settings,
+        aside: SideOutput | None = None,
     ) -> None:
         self._jobs = jobs
         self.query = query
         self._wishes: SimpleQueue[Relayout] = SimpleQueue()
         self._checkpoint = checkpoint
         self._sink = sink
+        self._aside = aside
         self._settings = settings
         self._observers = list[Callable[[BatchRecord], None]]()
         found = manifests.newest(checkpoint.manifests)
@@ -104,7 +107,14 @@ class BatchRunner:
         asked = list(zip(query.joins, choices, strict=True))
         if found is None:
             chosen = [Chosen(c, c.start(spec.instances), spec.instances) for spec, c in asked]
-            states = [JoinState(one.to_json(), requested=one.to_json()) for one in chosen]
+            states = [
+                JoinState(
+                    one.to_json(),
+                    requested=one.to_json(),
+                    watchers=spec.instances if spec.watched else 0,
+                )
+                for one, spec in zip(chosen, query.joins, strict=True)
+            ]
             found = Manifest(query_id, -1, tuple(states))
         self._joins = [
             PlannedJoin(spec, Chosen.from_json(state.layout), settings.lazy)
@@ -137,14 +147,14 @@ class BatchRunner:
     def recover(self) -> None:
         """Finish what a kill has interrupted: deliver the last batch, collect garbage."""
         if self.manifest.batch >= 0:
-            self._sink.deliver(self.manifest.batch, self.manifest.results)
+            self._deliver()
         self._collect_garbage()
 
     def __call__(self, frame: Any, batch: int) -> None:
         """One micro-batch. Raises CheckpointMismatch where it does not follow the manifest."""
         last = self.manifest
         if batch == last.batch:
-            self._sink.deliver(batch, last.results)
+            self._deliver()
             return
         if batch != last.batch + 1:
             raise CheckpointMismatch(
@@ -168,11 +178,12 @@ class BatchRunner:
                 )
             with record.timed("commit_s"):
                 results = tuple(f for report in reports[-1] for f in report.result_files)
-                done = Manifest(last.query, batch, tuple(states), results)
+                refused = tuple(r.refused for r in arriving.inputs if r.refused is not None)
+                done = Manifest(last.query, batch, tuple(states), results, refused)
                 manifests.commit(self._checkpoint.manifests, done, fsync=self._settings.fsync)
                 self.manifest = done
             with record.timed("sink_s"):
-                self._sink.deliver(batch, results)
+                self._deliver()
             with record.timed("clean_s"):
                 self._collect_garbage()
                 self._request_tick(batch, quiet=not any(r.rows for r in arriving.inputs))
@@ -186,12 +197,17 @@ class BatchRunner:
         sources = range(len(self.query.sources))
         roles = {
             source: tuple(
-                bookkeeping.role(join, side, self._state(join), self._router(join))
-                for join, side in self.query.roles_of(FromSource(source))
+                self._role(join, side) for join, side in self.query.roles_of(FromSource(source))
             )
             for source in sources
         }
-        return self._jobs.route(frame, RoutePlan(batch, roles, str(exchange)))
+        plan = RoutePlan(batch, roles, str(exchange))
+        routed = self._jobs.route(frame, plan)
+        if self.query.tables and self.manifest.batch < 0:
+            for report in self._jobs.read_tables(plan):
+                report.source_rows = 0  # input is what streams bring
+                routed.append(report)
+        return routed
 
     def _join_all(
         self, batch: int, exchange: Path, routed: list[RouteReport], record: BatchRecord
@@ -231,11 +247,15 @@ class BatchRunner:
         """The tasks of one join, none where nothing arrives and nothing moves."""
         index = join.spec.index
         left, right = (tuple(arriving.blocks.get((index, side), ())) for side in Side)
-        if not (left or right or state.before is not None):
+        due = state.before is not None or bookkeeping.watchers_work(join.spec, state, batch)
+        if not (left or right or due):
             return []
-        spines = bookkeeping.by_place(state)
+        spines = bookkeeping.by_place(state.runs.values())
         rehoming = join.rehoming(state)
         last = index == len(self._joins) - 1
+        most = max(join.router(state).instances, state.watchers)
+        hosted_by_task = bookkeeping.hosts(most, self._jobs.parallelism)
+        watches = bookkeeping.watches(join.spec, state, batch, hosted_by_task)
         return [
             JoinTask(
                 batch=batch,
@@ -254,6 +274,7 @@ class BatchRunner:
                 versions=state.live_versions,
                 watermark=state.watermark,
                 listed=join.layout.router().listed if join.choice.counts_keys else None,
+                watch=watches[number],
                 target=self._target(join, batch, number, exchange),
                 checksum=self._settings.checksum and last,
                 runs_folder=str(self._checkpoint.runs),
@@ -262,9 +283,7 @@ class BatchRunner:
                 work_s=self._settings.work_s,
                 fsync=self._settings.fsync,
             )
-            for number, hosted in enumerate(
-                bookkeeping.hosts(join.router(state).instances, self._jobs.parallelism)
-            )
+            for number, hosted in enumerate(hosted_by_task)
             for needed in [_needed(hosted, state)]
         ]
 
@@ -273,8 +292,7 @@ class BatchRunner:
         if not later:
             return self._sink.target()
         (spec, side) = later[0]
-        role = bookkeeping.role(spec, side, self._state(spec), self._router(spec))
-        return ToJoin(role, str(exchange), seed(batch, task))
+        return ToJoin(self._role(spec, side), str(exchange), Origin(batch, task))
 
     def _plan(
         self,
@@ -334,10 +352,22 @@ class BatchRunner:
     def _router(self, spec: JoinSpec) -> VersionedRouter:
         return self._joins[spec.index].router(self._state(spec))
 
+    def _deliver(self) -> None:
+        """Make what the manifest names visible."""
+        self._sink.deliver(self.manifest.batch, self.manifest.results)
+        if self._aside is not None:
+            self._aside.deliver(self.manifest.batch, self.manifest.refused)
+
+    def _role(self, join: JoinSpec, side: Side) -> Role:
+        aside = None if self._aside is None else self._aside.staging
+        return bookkeeping.role(join, side, self._state(join), self._router(join), aside)
+
     def _collect_garbage(self) -> None:
         """Remove what no manifest names; what is named stays."""
         collect_garbage(self._checkpoint.runs, self.manifest.named_files())
         self._sink.clean(self.manifest.results)
+        if self._aside is not None:
+            self._aside.clean(self.manifest.refused)
         for folder in self._checkpoint.exchange.iterdir():
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -23,20 +24,23 @@ from joinengine.model.query import (
     FromSource,
     Input,
     JoinSpec,
-    OutputColumn,
     QuerySpec,
 )
 from joinengine.model.reports import InputReport, JoinReport, RouteReport
 from joinengine.routing.moves import Moves
 from joinengine.spark.exchange import Role
-from joinengine.state.manifest import JoinState, Manifest
+from joinengine.spark.watching import Watch
+from joinengine.state.keeper import Changes
+from joinengine.state.manifest import JoinState, Manifest, Runs, Watched
 from joinengine.state.run import Run
 
 Place = tuple[int, Side]
 
 
-def role(join: JoinSpec, side: Side, state: JoinState, router: VersionedRouter) -> Role:
-    """What tuples need to know that enter `side` of `join`."""
+def role(
+    join: JoinSpec, side: Side, state: JoinState, router: VersionedRouter, aside: Path | None
+) -> Role:
+    """What tuples need to know that enter `side` of `join`; `aside`: for those it refuses."""
     return Role(
         join=join.index,
         side=side,
@@ -44,8 +48,11 @@ def role(join: JoinSpec, side: Side, state: JoinState, router: VersionedRouter) 
         times=join.times(side),
         watermark=state.watermark,
         router=router,
-        schema=join.schemas[side],
+        schema=join.carried_schema(side),
         filter=join.filters[side],
+        watchers=state.watchers if side in join.watched else 0,
+        windows_each=join.windows_each,
+        aside=None if aside is None else str(aside),
     )
 
 
@@ -59,10 +66,10 @@ def hosts(instances: int, tasks: int) -> list[tuple[int, ...]]:
     return [tuple(range(task, instances, n)) for task in range(n)]
 
 
-def by_place(state: JoinState) -> dict[Place, tuple[Run, ...]]:
-    """The spines of a join."""
+def by_place(runs: Iterable[Run]) -> dict[Place, tuple[Run, ...]]:
+    """The spines of a join, or of its watchers."""
     spines = defaultdict[Place, list[Run]](list)
-    for run in state.runs.values():
+    for run in runs:
         spines[run.instance, run.side].append(run)
     return {place: tuple(runs) for place, runs in spines.items()}
 
@@ -78,11 +85,54 @@ def expire(spec: JoinSpec, state: JoinState) -> tuple[JoinState, int]:
     kept, gone = dict[tuple[str, int], Run](), 0
     for ident, run in state.runs.items():
         last = run.max_time
-        if last is not None and last + spec.window.retention_us(run.side) < state.watermark:
+        if last is not None and spec.window.last_partners(run.side, last) < state.watermark:
             gone += run.live
         else:
             kept[ident] = run
     return (replace(state, runs=kept), gone) if gone else (state, 0)
+
+
+def closing(spec: JoinSpec, state: JoinState, batch: int) -> float:
+    """Watched entries that close below this are judged in `batch`.
+
+    Beside a table a tuple has met all partners in its own batch.
+    """
+    return batch if spec.table is not None else state.watermark
+
+
+def watch_due(spec: JoinSpec, state: JoinState, batch: int) -> bool:
+    """Whether watchers can let something go in `batch` even if no tuple comes."""
+    if spec.how == "left_semi":
+        return bool(state.watched.unread)
+    limit = closing(spec, state, batch)
+    pending = state.watched.pending.values()
+    return any(run.min_time is not None and run.min_time < limit for run in pending)
+
+
+def watchers_work(spec: JoinSpec, state: JoinState, batch: int) -> bool:
+    """Whether watchers have marks to read, or something to let go or to forget."""
+    limit = closing(spec, state, batch)
+    over = any(run.max_time is not None and run.max_time < limit for run in state.watched.runs)
+    return over or bool(state.watched.unread) or watch_due(spec, state, batch)
+
+
+def watches(
+    spec: JoinSpec, state: JoinState, batch: int, hosted: Sequence[Sequence[int]]
+) -> list[Watch | None]:
+    """What the watchers of each task do."""
+    if not spec.watched:
+        return [None] * len(hosted)
+    held = state.watched
+    spines = [by_place(runs.values()) for runs in (held.pending, held.unread, held.seen)]
+    limit = closing(spec, state, batch)
+    return [
+        Watch(
+            state.watchers,
+            limit,
+            *({place: runs for place, runs in one.items() if place[0] in ours} for one in spines),
+        )
+        for ours in map(set, hosted)
+    ]
 
 
 def fold_state(state: JoinState, reports: Sequence[JoinReport]) -> JoinState:
@@ -90,18 +140,34 @@ def fold_state(state: JoinState, reports: Sequence[JoinReport]) -> JoinState:
 
     After a re-homing all runs are new, or reported as still there. A version without runs dies.
     """
-    runs = {} if state.rehomes else dict(state.runs)
+    watched = [report.watched for report in reports if report.watched is not None]
+    held = state.watched
+    changes = [report.changes for report in reports]
+    runs = _changed({} if state.rehomes else state.runs, changes)
+    after = Watched(
+        pending=_changed(held.pending, [one.pending for one in watched]),
+        unread=_changed(held.unread, [one.unread for one in watched]),
+        seen=_changed(held.seen, [one.seen for one in watched]),
+    )
+    changes += [one for report in watched for one in (report.pending, report.unread, report.seen)]
     files = dict(state.files)
-    for report in reports:
-        for ident in report.changes.gone:
-            runs.pop(ident, None)
-        runs.update(report.changes.runs)
-        files.update({stored.name: stored for stored in report.changes.files})
-    named = {run.file for run in runs.values()}
+    files.update({stored.name: stored for change in changes for stored in change.files})
+    named = {run.file for run in [*runs.values(), *after.runs]}
     files = {name: stored for name, stored in files.items() if name in named}
     live = {run.version for run in runs.values()}
     older = {version: account for version, account in state.older.items() if version in live}
-    return replace(state, older=older, runs=runs, files=files, moves=Moves(), before=None)
+    return replace(
+        state, older=older, runs=runs, watched=after, files=files, moves=Moves(), before=None
+    )
+
+
+def _changed(runs: Runs, changes: Iterable[Changes]) -> dict[tuple[str, int], Run]:
+    after = dict(runs)
+    for change in changes:
+        for ident in change.gone:
+            after.pop(ident, None)
+        after.update(change.runs)
+    return after
 
 
 def interval_of(
@@ -134,8 +200,9 @@ def next_watermarks(
     """The joins with the watermark of the next batch: per join the least over its sides.
 
     A side's own is the greatest event time seen less its delay, or the progress that the source
-    promises; that of an earlier join's results follows from that join's watermark. A side that has
-    brought nothing for `idle_after` is left out, unless both are idle.
+    promises; that of an earlier join's results follows from that join's watermark, of a batch ago
+    where its results may come a batch after their cause. A side that has brought nothing for
+    `idle_after` is left out, unless both are idle.
     """
     advanced = list[JoinState]()
     for spec, state in zip(query.joins, joins, strict=True):
@@ -143,23 +210,22 @@ def next_watermarks(
             advanced.append(state)
             continue
         ours = [report for report in inputs if report.join == spec.index]
-        seen, idle, ahead = list(state.newest), list(state.idle_since), list[float]()
+        seen, idle = list(state.newest), list(state.idle_since)
+        ahead, limits = list[float](), list[float]()
         for side in Side:
             here = [report for report in ours if report.side is side]
             if any(report.rows for report in here) or math.isinf(idle[side]):
                 idle[side] = now_s
             times = [r.newest_time for r in here if r.newest_time is not None]
             seen[side] = max([seen[side], *times])
-            limit = _side_watermark(query, spec, side, seen[side], advanced)
-            source = spec.inputs[side]
-            if isinstance(source, FromSource):
-                limit = max(limit, progress.get(source.source, -math.inf))
-                if math.isinf(limit) and limit > 0:
-                    seen[side] = math.inf
+            limit, lags = _side_watermark(query, spec, side, seen[side], advanced, progress)
+            if isinstance(spec.inputs[side], FromSource) and limit == math.inf:
+                seen[side] = math.inf
             ahead.append(limit)
+            limits.append(state.ahead[side] if lags else limit)
         waited_for = [
             limit
-            for side, limit in zip(Side, ahead, strict=True)
+            for side, limit in zip(Side, limits, strict=True)
             if not _is_idle(spec, now_s - idle[side])
         ]
         watermark = max(state.watermark, min(waited_for, default=-math.inf))
@@ -169,45 +235,52 @@ def next_watermarks(
                 newest=(seen[0], seen[1]),
                 idle_since=(idle[0], idle[1]),
                 watermark=watermark,
+                ahead=(ahead[0], ahead[1]),
+                held_back=ahead != limits,
                 late_rows=state.late_rows + sum(report.late_rows for report in ours),
             )
         )
     return advanced
 
 
-def output_watermark(spec: JoinSpec, watermark: float, columns: Sequence[str]) -> float:
-    """How late the results of a join may still be, in the time of `columns` of its output.
-
-    One tuple of each result arrived in this batch, at or above the watermark; the other is at
-    most a bound away. A time that covers both sides is therefore never below the watermark.
-    """
-    if spec.window is None:
-        return -math.inf
-    covered = covered_sides(spec.output, spec.window.times, columns)
-    if len(covered) == len(Side):
-        return watermark
-    return watermark - min(spec.window.output_lag_us(side) for side in covered)
-
-
-def covered_sides(
-    output: Sequence[OutputColumn],
-    times: tuple[tuple[str, ...], tuple[str, ...]],
-    columns: Sequence[str],
-) -> list[Side]:
-    """The sides of a join whose whole event time is among the output columns `columns`."""
-    named = {(column.side, column.column) for column in output if column.name in columns}
-    return [side for side in Side if {(side, name) for name in times[side]} <= named]
-
-
 def _side_watermark(
-    query: QuerySpec, spec: JoinSpec, side: Side, seen: float, earlier: Sequence[JoinState]
-) -> float:
+    query: QuerySpec,
+    spec: JoinSpec,
+    side: Side,
+    seen: float,
+    earlier: Sequence[JoinState],
+    progress: Mapping[int, float],
+) -> tuple[float, bool]:
+    """How far event time has come on a side, and whether its tuples may come a batch later."""
     assert spec.window is not None
-    source: Input = spec.inputs[side]
-    if isinstance(source, FromJoin):
-        before = query.joins[source.join]
-        return output_watermark(before, earlier[source.join].watermark, spec.times(side))
-    return seen - (spec.window.delays_us[side] or 0)
+    source, columns, lags = followed(query, spec.inputs[side], spec.times(side))
+    if isinstance(source, FromSource):
+        seen -= spec.window.delays_us[side] or 0
+        return max(seen, progress.get(source.source, -math.inf)), lags
+    before = query.joins[source.join]
+    lag = None if before.window is None else before.output_lag_us(columns)
+    limit = -math.inf if lag is None else earlier[source.join].watermark - lag
+    return limit, lags
+
+
+def followed(
+    query: QuerySpec, source: Input, columns: Sequence[str]
+) -> tuple[Input, Sequence[str], bool]:
+    """Where event time comes from: through joins with tables to a source or a windowed join.
+
+    The columns as they are called there, and whether any join on the way, that one included, lets
+    tuples go a batch after their cause.
+    """
+    lags = False
+    while isinstance(source, FromJoin):
+        join = query.joins[source.join]
+        lags = lags or bool(join.watched)
+        if join.table is None:
+            break
+        stream = join.table.other
+        named = {c.name: c.column for c in join.output if c.side is stream}
+        source, columns = join.inputs[stream], [named[name] for name in columns if name in named]
+    return source, columns, lags
 
 
 def _is_idle(spec: JoinSpec, silent_s: float) -> bool:
@@ -228,15 +301,18 @@ def progress_of(reports: Iterable[RouteReport]) -> dict[int, float]:
 def tick_due(query: QuerySpec, manifest: Manifest, quiet: bool, now_s: float) -> float | None:
     """When a batch without data is due (seconds since the epoch), None: not before data comes.
 
-    Due at once: all sides have ended and state is left, or a quiet batch moved the watermark past
-    some. Due later: a side that is waited for may become idle.
+    Due at once: all sides have ended and state is left, watchers can let tuples go, or a quiet
+    batch moved the watermark past some state. Due later: a side that is waited for may become idle.
     """
     due = list[float]()
     for spec, state in zip(query.joins, manifest.joins, strict=True):
-        if spec.window is None or not state.runs:
+        if state.is_empty:
             continue
-        if state.watermark == math.inf or (quiet and expire(spec, state)[1]):
+        ready = state.held_back or watch_due(spec, state, manifest.batch + 1)
+        if ready or state.watermark == math.inf or (quiet and expire(spec, state)[1]):
             return now_s
+        if spec.window is None:
+            continue
         limit = spec.window.idle_after_us
         if limit is not None:
             moments = [since + limit / 1e6 for since in state.idle_since if math.isfinite(since)]

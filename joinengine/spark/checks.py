@@ -12,12 +12,14 @@ from joinengine.kernels.theta import compile_predicate
 from joinengine.model.conditions import Band, Condition, Distance, Predicate, Theta, equality
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
-from joinengine.model.query import OutputColumn
-from joinengine.model.windows import Window, Within
+from joinengine.model.query import WINDOW_END, WINDOW_START, OutputColumn
+from joinengine.model.windows import Sliding, Window
 from joinengine.spark import session, types
 from joinengine.spark.inputs import Source, Stream, delay_of, require_column
 
 JOIN_TYPES = ("inner", "left", "right", "full", "left_semi", "left_anti")
+#: Windows that one tuple of an outer, semi or anti join may be in: each is an entry of its own.
+MOST_WINDOWS = 1 << 12
 _SPARK_NAMES = {
     "leftouter": "left",
     "left_outer": "left",
@@ -31,6 +33,10 @@ _SPARK_NAMES = {
     "anti": "left_anti",
     "leftanti": "left_anti",
 }
+
+
+#: A stream, and its event-time column.
+Timed = tuple[Source, str]
 
 
 def join_type(how: str) -> str:
@@ -54,17 +60,17 @@ def check_source(side: Any) -> None:
         )
 
 
-def check_bounded(left: Any, right: Any) -> None:
-    """Refuse bounded DataFrames."""
-    bounded = [isinstance(s, DataFrame) and not s.isStreaming for s in (left, right)]
-    if all(bounded):
+def is_table(side: Any) -> bool:
+    """Whether a side is a bounded DataFrame."""
+    return isinstance(side, DataFrame) and not side.isStreaming
+
+
+def table_side(left: Any, right: Any) -> Side | None:
+    """The side that is a bounded DataFrame, None: both are streams. Refuses two of them."""
+    bounded = [side for side, one in zip(Side, (left, right), strict=True) if is_table(one)]
+    if len(bounded) == len(Side):
         raise InvalidRequest("both sides are bounded DataFrames: join them with Spark's own join")
-    if any(bounded):
-        name = Side(bounded.index(True)).name.lower()
-        raise InvalidRequest(
-            f"the {name} side is a bounded DataFrame; table sides are not served yet: "
-            f"read it with readStream"
-        )
+    return bounded[0] if bounded else None
 
 
 def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Distance | None:
@@ -111,16 +117,15 @@ def check_schema(schema: pa.Schema) -> pa.Schema:
 def check_window(
     window: Window,
     schemas: tuple[pa.Schema, pa.Schema],
-    sources: tuple[Source | None, Source | None],
-) -> Within:
-    """The window with the delays of its sources settled; None among `sources`: a join.
+    sources: tuple[Timed | None, Timed | None],
+) -> Window:
+    """The window with the delays of its sources settled.
 
-    Refuses window types that are not served, columns that are no event time, two kinds of event
-    time, and a source of which nobody says how late it may be.
+    `sources` are the streams that event time comes from, with its column there; None: a join.
+
+    Refuses columns that are no event time, two kinds of event time, and a source of which nobody
+    says how late it may be.
     """
-    if not isinstance(window, Within):
-        kind = type(window).__name__.lower()
-        raise InvalidRequest(f"{kind} windows are not served yet; use within(...)")
     fields = [
         require_column(schemas[side], name, "within")
         for side in Side
@@ -135,33 +140,73 @@ def check_window(
     return replace(window, delays_us=(left, right))
 
 
+def check_type(how: str, window: Window | None, table: Side | None) -> None:
+    """Refuse join types of which some results could never be known."""
+    if how == "inner":
+        return
+    if table is not None:
+        kept = {"left": Side.RIGHT, "right": Side.LEFT, "left_semi": Side.RIGHT}
+        kept["left_anti"] = Side.RIGHT
+        if kept.get(how) is not table:
+            raise InvalidRequest(
+                f"how: {how!r} would show what of the table, the {table.name.lower()} side, never "
+                f"matches, which a stream without end cannot tell; use inner, or keep the stream's "
+                f"side (left, left_semi and left_anti with the stream on the left, or right)"
+            )
+    elif window is None and how != "left_semi":
+        raise InvalidRequest(
+            f"how: {how!r} needs a window: over the full history no tuple is ever known to have "
+            f"no match; give within="
+        )
+    if isinstance(window, Sliding) and window.most_windows > MOST_WINDOWS:
+        raise InvalidRequest(
+            f"how: {how!r} follows each tuple through every window that holds it, here "
+            f"{window.most_windows}; at most {MOST_WINDOWS} are served: make the slide larger"
+        )
+
+
 def output_columns(
-    schemas: tuple[pa.Schema, pa.Schema], on: Condition, suffixes: tuple[str, str] | None
+    schemas: tuple[pa.Schema, pa.Schema],
+    on: Condition,
+    suffixes: tuple[str, str] | None,
+    how: str = "inner",
+    window: Window | None = None,
 ) -> tuple[OutputColumn, ...]:
-    """All columns of left, then all of right; a USING column once. Refuses a clash of names."""
-    shared = set(equality(on).left) if equality(on).using else set()
-    left = {name.lower() for name in schemas[0].names}
-    clashing = {n.lower() for n in schemas[1].names if n.lower() in left and n not in shared}
+    """All columns of left, then all of right; a USING column once; the window's edges.
+
+    Semi and anti joins have those of left only. Refuses a clash of names.
+    """
+    equal = equality(on)
+    shared = dict(zip(equal.left, equal.right, strict=True)) if equal.using else {}
+    edges = (WINDOW_START, WINDOW_END) if isinstance(window, Sliding) else ()
+    sides = (Side.LEFT,) if how in ("left_semi", "left_anti") else tuple(Side)
+    names = [
+        (side, name)
+        for side in sides
+        for name in schemas[side].names
+        if side is Side.LEFT or name not in shared
+    ]
+    lower = [name.lower() for _, name in names] + list(edges)
+    clashing = {name for name in lower if lower.count(name) > 1}
     if clashing and suffixes is None:
         raise InvalidRequest(
             f"ambiguous output column names: both sides have {', '.join(sorted(clashing))}; "
             f"rename one, or give suffixes=('_l', '_r')"
         )
     columns = list[OutputColumn]()
-    for side in Side:
-        for name in schemas[side].names:
-            if side is Side.RIGHT and name in shared:
-                continue
-            suffix = suffixes[side] if suffixes and name.lower() in clashing else ""
-            columns.append(OutputColumn(name + suffix, side, name))
+    for side, name in names:
+        suffix = suffixes[side] if suffixes and name.lower() in clashing else ""
+        instead = shared.get(name) if side is Side.LEFT and how in ("right", "full") else None
+        columns.append(OutputColumn(name + suffix, side, name, instead))
+    columns += [OutputColumn(edge, None, edge) for edge in edges]
     _refuse_doubles([column.name for column in columns], "the output")
     return tuple(columns)
 
 
-def _delay(window: Within, side: Side, source: Source | None) -> int:
-    if source is None:  # a join: its watermark follows from its own inputs
+def _delay(window: Window, side: Side, timed: Timed | None) -> int:
+    if timed is None:  # a windowed join: its watermark follows from its own inputs
         return 0
-    column = window.times[side][0]
+    source, column = timed
     given = window.delays_us[side]
     delay = delay_of(source, column) if given is None else given
     if delay is None:

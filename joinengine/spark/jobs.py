@@ -31,15 +31,22 @@ class Jobs(Protocol):
     def route(self, frame: Any, plan: RoutePlan) -> list[RouteReport]:
         """Route the tuples of `frame`."""
 
+    def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
+        """Route the tuples of all tables."""
+
     def join(self, tasks: Sequence[JoinTask]) -> list[JoinReport]:
         """Carry out the tasks of one join."""
 
 
 class SparkJobs:
-    """Spark jobs; instructions travel as files of the exchange folder."""
+    """Spark jobs; instructions travel as files of the exchange folder.
 
-    def __init__(self, spark: SparkSession) -> None:
+    `tables`: per source that is a table, a frame of the reports of routing it.
+    """
+
+    def __init__(self, spark: SparkSession, tables: Sequence[DataFrame] = ()) -> None:
         self._context = spark.sparkContext
+        self._tables = tables
         self._parallelism = parallelism(spark)
         self._rdds: dict[int, RDD[Any]] = {}
 
@@ -50,10 +57,17 @@ class SparkJobs:
 
     def route(self, frame: DataFrame, plan: RoutePlan) -> list[RouteReport]:
         """One job over the sources; collects one row per task."""
-        path = Path(plan.exchange_folder) / "route"
+        return self._routed([frame], plan, "route")
+
+    def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
+        """One job for each."""
+        return self._routed(self._tables, plan, "tables")
+
+    def _routed(self, frames: Sequence[DataFrame], plan: RoutePlan, what: str) -> list[RouteReport]:
+        path = Path(plan.exchange_folder) / what
         path.write_bytes(pickle.dumps(plan))
-        self._announce(path, f"joinengine batch {plan.batch}: route")
-        return [pickle.loads(row.report) for row in frame.collect()]
+        self._announce(path, f"joinengine batch {plan.batch}: {what}")
+        return [pickle.loads(row.report) for frame in frames for row in frame.collect()]
 
     def join(self, tasks: Sequence[JoinTask]) -> list[JoinReport]:
         """One job; collects one row per task."""

@@ -2,7 +2,8 @@
 
 Per instance, in this order (the pairing rule, docs/decisions/0001): state that moved in is placed;
 left tuples probe right state of earlier batches; left is stored; right tuples probe left state,
-this batch's included; right is stored. Runs are merged after, since nobody reads them then.
+this batch's included; right is stored. Runs are merged after, since nobody reads them then. Where
+one side is a table it goes first, and the stream is not stored: no later tuple could look for it.
 
 Law: any matching pair is produced exactly once, by the later tuple at the single home of the
 earlier. Cost: per tuple one sort and one gather; per distinct key one binary search per run; per
@@ -17,35 +18,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import KeyCounts, heavy_keys
-from joinengine.kernels.bands import numbers_of, own_cells, within_distance
-from joinengine.kernels.comparing import equal_at, latest_time
+from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.keying import Keying
-from joinengine.kernels.probing import Ints, Needles, find, group_keys, live_rows, sort_order
-from joinengine.kernels.theta import holds
-from joinengine.model.conditions import Distance
+from joinengine.kernels.probing import Needles, find, group_keys, live_rows, sort_order
 from joinengine.model.keys import U_BITS, Side
 from joinengine.model.query import JoinSpec
 from joinengine.model.reports import Block, InstanceReport, JoinReport
 from joinengine.routing.moves import Moves
-from joinengine.routing.routes import STORE, Flags, probe_flag
+from joinengine.routing.routes import STORE, probe_flag, watch_flag
 from joinengine.spark.exchange import BlockReader
+from joinengine.spark.matching import PAIRS, Arrived, Matcher
 from joinengine.spark.rehoming import Rehoming, rehome
 from joinengine.spark.results import Results, Target
-from joinengine.state.keeper import Keeper, Upkeep
+from joinengine.spark.watching import Watch, Watchers
+from joinengine.state.keeper import Keeper, StateShelf, Upkeep
 from joinengine.state.run import OpenRun, Run, RunStore
 from joinengine.state.storage import StoredFile
 
-#: Candidate pairs that are looked at together.
-PAIRS = 1 << 18
 #: A task may merge so many rows a batch in any case, and so many per row that arrives.
 MERGE_ROWS = 1 << 18
 MERGE_PER_ROW = 8
@@ -61,6 +57,7 @@ class JoinTask:
     where there is a `rehoming`; the watermark is event time in microseconds; `listed` are the keys
     that the layout wants counted, None: no counts. `versions` are the live layout versions, newest
     first: tuples are stored under that one, and the i-th is probed by whoever has its flag.
+    `watch`: what the hosted instances do as watchers, None where no side is watched.
     `work_s`: emulated work for each tuple that an instance receives.
     """
 
@@ -76,6 +73,7 @@ class JoinTask:
     versions: tuple[int, ...]
     watermark: float
     listed: Words | None
+    watch: Watch | None
     target: Target
     checksum: bool
     runs_folder: str
@@ -89,15 +87,6 @@ class JoinTask:
         """How many tuples are on their way to the hosted instances."""
         bounds = [b for side in self.blocks for block in side for b in block.bounds]
         return sum(int(b[i + 1] - b[i]) for b in bounds for i in self.hosted)
-
-
-class Arrived(NamedTuple):
-    """Tuples of one side that reached an instance in this batch, sorted by word."""
-
-    words: Words
-    flags: Flags
-    columns: pa.RecordBatch
-    times: Ints | None
 
 
 def run_join(task: JoinTask, store: RunStore) -> JoinReport:
@@ -121,7 +110,7 @@ class _Worker:
         self._readers = [BlockReader(exchange, list(blocks)) for blocks in task.blocks]
         self._results = Results(task.target, task.spec.output_schema, checksum=task.checksum)
         upkeep = Upkeep(
-            spec=task.spec,
+            shelf=StateShelf(task.spec),
             batch=task.batch,
             task=task.task,
             version=task.versions[0],
@@ -129,7 +118,15 @@ class _Worker:
             merge_rows=max(MERGE_ROWS, MERGE_PER_ROW * task.arriving),
             fsync=task.fsync,
         )
-        self._keeper = Keeper(upkeep, Path(task.runs_folder), store, task.files)
+        where = Path(task.runs_folder), store, task.files
+        self._keeper = Keeper(upkeep, *where)
+        self._watchers: Watchers | None = None
+        if task.watch is not None:
+            self._watchers = Watchers(task.spec, task.watch, upkeep, *where)
+        marker = None if self._watchers is None else self._watchers.marker
+        self._matcher = Matcher(task.spec, self._results, marker, self._timed)
+        table = task.spec.table
+        self._sides = tuple(Side) if table is None else (table, table.other)
         self._rehomed: dict[Place, list[OpenRun]] | None = None
         if task.rehoming is not None:
             window = task.spec.window
@@ -150,20 +147,24 @@ class _Worker:
         before = self._results.rows
         with self._timed("open"):
             spines = {side: self._placed(instance, side) for side in Side}
+        if self._watchers is not None:
+            with self._timed("watch"):
+                self._watchers.judge(instance, self._results)
         fresh: dict[Side, list[OpenRun]] = {side: [] for side in Side}
-        for side in Side:
+        for side in self._sides:
+            homed = list[Words]()
             for arrived, last in self._arrivals(instance, side):
                 here.received[side] += len(arrived.words)
-                # Right meets the left tuples of this batch; left met none of the right ones.
-                state = spines[side.other] + (fresh[Side.LEFT] if side is Side.RIGHT else [])
+                # The second side meets this batch's tuples of the first; those met none of it.
+                state = spines[side.other] + (fresh[side.other] if side is self._sides[1] else [])
                 with self._timed("probe"):
                     self._probe(side, arrived, state)
                 with self._timed("store"):
-                    fresh[side] += self._store(instance, side, arrived, aside=not last)
-        for side in Side:
-            here.stored[side] = sum(one.run.rows for one in fresh[side])
+                    fresh[side] += self._store(instance, side, arrived, homed, aside=not last)
+            here.stored[side] = sum(map(len, homed))
             with self._timed("count"):
-                self._count_keys(instance, side, spines[side], fresh[side])
+                self._count_keys(instance, side, spines[side], homed)
+        for side in Side:
             with self._timed("merge"):
                 self._keeper.merge(spines[side])
         here.probe_copies = sum(here.received) - sum(here.stored)
@@ -204,18 +205,36 @@ class _Worker:
         packs = list(_packed(slices, max(limit, 1)))
         for number, pieces in enumerate(packs, start=1):
             with self._timed("sort"):
-                arrived = self._sorted(side, pieces)
-            yield arrived, number == len(packs)
+                arrived = self._sorted(instance, side, pieces)
+            if len(arrived.words):
+                yield arrived, number == len(packs)
 
-    def _sorted(self, side: Side, pieces: Sequence[pa.RecordBatch]) -> Arrived:
+    def _sorted(self, instance: int, side: Side, pieces: Sequence[pa.RecordBatch]) -> Arrived:
+        """The tuples that come to join, sorted; those that come to be watched are handed over."""
         with self._timed("exchange"):
             batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+        if self._watchers is not None and side in self._task.spec.watched:
+            batch = self._joining(instance, side, batch)
         words = batch.column(0).to_numpy(zero_copy_only=True)
         order = sort_order(words)
         taken = [column.take(pa.array(order)) for column in batch.columns[2:]]
-        columns = pa.RecordBatch.from_arrays(taken, schema=self._task.spec.schemas[side])
+        columns = pa.RecordBatch.from_arrays(taken, names=batch.schema.names[2:])
         flags = batch.column(1).to_numpy(zero_copy_only=True)
-        return Arrived(words[order], flags[order], columns, self._times(side, columns))
+        names = self._task.spec.times(side)
+        times = latest_time(columns, names) if names else None
+        return Arrived(words[order], flags[order], columns, times)
+
+    def _joining(self, instance: int, side: Side, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The tuples of a watched side that do not only come to be watched."""
+        assert self._watchers is not None
+        flag = watch_flag(len(self._task.versions), self._keying.probes)
+        flags = batch.column(1).to_numpy(zero_copy_only=True)
+        watched, joining = (flags & flag) > 0, (flags & (flag - 1)) > 0
+        if watched.any():
+            tuples = batch.filter(pa.array(watched))
+            with self._timed("watch"):
+                self._watchers.arrive(instance, side, tuples.select(tuples.schema.names[2:]))
+        return batch if joining.all() else batch.filter(pa.array(joining))
 
     def _probe(self, side: Side, arrived: Arrived, state: Iterable[OpenRun]) -> None:
         """Pair the tuples of `side` with the stored ones of the other side."""
@@ -240,7 +259,7 @@ class _Worker:
                 hits = find(opened.words, needles, opened.gone)
                 for rows, ranks in expand_pairs(*rows_of_hits(hits, needles), PAIRS):
                     theirs = ranks if opened.gone is None else live_rows(opened.gone, ranks)
-                    self._emit(side, arrived, probing[rows], opened, theirs, cells)
+                    self._matcher.match(side, arrived, probing[rows], opened, theirs, cells)
 
     def _apart(self, side: Side, arrived: Arrived, run: Run) -> bool:
         """Whether no tuple of the run can be close enough in time to one that arrived."""
@@ -254,69 +273,29 @@ class _Worker:
         left, right = (mine, theirs) if side is Side.LEFT else (theirs, mine)
         return right[1] - left[0] < window.lower_us or right[0] - left[1] > window.upper_us
 
-    def _emit(
-        self,
-        side: Side,
-        arrived: Arrived,
-        rows: Ints,
-        opened: OpenRun,
-        their_rows: Ints,
-        cells: Ints | None,
-    ) -> None:
-        """Results from the candidate pairs that really match; `cells`: where they were sought."""
-        spec, other = self._task.spec, side.other
-        keep = np.ones(len(rows), bool)
-        for mine, theirs in zip(spec.keys(side), spec.keys(other), strict=True):
-            keep &= equal_at(
-                arrived.columns.column(mine), rows, opened.columns.column(theirs), their_rows
-            )
-        their_times = self._times(other, opened.columns)
-        if spec.window is not None and arrived.times is not None and their_times is not None:
-            ahead = their_times[their_rows] - arrived.times[rows]
-            lead = ahead if side is Side.LEFT else -ahead
-            keep &= (lead >= spec.window.lower_us) & (lead <= spec.window.upper_us)
-        columns = {side: arrived.columns, other: opened.columns}
-        at = {side: rows, other: their_rows}
-        if spec.distance is not None:
-            sought = None if cells is None else cells[rows]
-            keep &= _in_band(spec.distance, columns, at, other, sought)
-        if not keep.all():
-            rows, their_rows = rows[keep], their_rows[keep]
-        if spec.predicate is not None and len(rows):
-            at = {side: rows, other: their_rows}
-            keep = holds(
-                spec.predicate,
-                (columns[Side.LEFT], columns[Side.RIGHT]),
-                (at[Side.LEFT], at[Side.RIGHT]),
-            )
-            rows, their_rows = rows[keep], their_rows[keep]
-        if not len(rows):
-            return
-        chosen = {side: pa.array(rows), other: pa.array(their_rows)}
-        with self._timed("result"):
-            self._results.add(
-                [columns[c.side].column(c.column).take(chosen[c.side]) for c in spec.output]
-            )
-
-    def _store(self, instance: int, side: Side, arrived: Arrived, *, aside: bool) -> list[OpenRun]:
-        """Seal the tuples that live here."""
+    def _store(
+        self, instance: int, side: Side, arrived: Arrived, homed: list[Words], *, aside: bool
+    ) -> list[OpenRun]:
+        """Seal the tuples that live here; `homed` learns their words."""
         stored = (arrived.flags & STORE) > 0
         words, columns = arrived.words, arrived.columns
         if not stored.all():
             words, columns = words[stored], columns.filter(pa.array(stored))
-        return (
-            [self._keeper.seal(instance, side, words, columns, aside=aside)] if len(words) else []
-        )
+        homed.append(words)
+        if not len(words) or self._task.spec.passes_by(side):
+            return []
+        columns = columns.select(self._task.spec.stored_schema(side).names)
+        return [self._keeper.seal(instance, side, words, columns, aside=aside)]
 
     def _count_keys(
-        self, instance: int, side: Side, spine: list[OpenRun], fresh: list[OpenRun]
+        self, instance: int, side: Side, spine: list[OpenRun], homed: list[Words]
     ) -> None:
         """Exact counts of the keys that a planner may want to move."""
-        if self._task.listed is None or not fresh:
+        if self._task.listed is None or not any(map(len, homed)):
             return
-        words = np.concatenate([one.words for one in fresh])
-        hashes, counts = heavy_keys(np.sort(words) if len(fresh) > 1 else words, self._task.listed)
-        held = counts.copy()
+        words = np.concatenate(homed)
+        hashes, counts = heavy_keys(np.sort(words) if len(homed) > 1 else words, self._task.listed)
+        held = np.zeros_like(counts) if self._task.spec.passes_by(side) else counts.copy()
         needles = Needles(hashes, np.arange(len(hashes) + 1))
         newest = self._task.versions[0]
         for one in (one for one in spine if one.run.version == newest):
@@ -325,16 +304,15 @@ class _Worker:
         where = np.full(len(hashes), instance), np.full(len(hashes), int(side))
         self._report.keys.append(KeyCounts(*where, hashes, counts, held))
 
-    def _times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
-        names = self._task.spec.times(side)
-        return latest_time(columns, names) if names else None
-
     def close(self) -> JoinReport:
         """Seal the files and report."""
         with self._timed("result"):
             self._results.close(self._report)
         with self._timed("store"):
             self._report.changes = self._keeper.close()
+        if self._watchers is not None:
+            with self._timed("watch"):
+                self._report.watched = self._watchers.close()
         self._report.seconds = dict(self._seconds)
         return self._report
 
@@ -345,25 +323,6 @@ class _Worker:
         yield
         nested = sum(self._seconds.values()) - inside
         self._seconds[part] += time.perf_counter() - start - nested
-
-
-def _in_band(
-    distance: Distance,
-    columns: Mapping[Side, pa.RecordBatch],
-    rows: Mapping[Side, Ints],
-    stored: Side,
-    cells: Ints | None,
-) -> NDArray[np.bool_]:
-    """(n,) which pairs are close enough, and were found in the cell (n,) that was probed.
-
-    Two cells may have one hash, and each probes what is stored under it.
-    """
-    numbers = {
-        side: numbers_of(distance, columns[side].column(distance.column(side)).take(pa.array(at)))
-        for side, at in rows.items()
-    }
-    keep = within_distance(distance, numbers[Side.LEFT], numbers[Side.RIGHT])
-    return keep if cells is None else keep & (own_cells(distance, numbers[stored]) == cells)
 
 
 def _packed(slices: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:

@@ -82,7 +82,7 @@ class PlannedJoin:
         """Raise InvalidRequest for a layout that cannot serve this join."""
         choice = wish.choice or self.choice
         instances = self.chosen.wanted if wish.instances is None else wish.instances
-        choice.check(self.spec.condition, self.spec.how, instances)
+        choice.check(self.spec.condition, instances)
 
     def see(self, interval: Interval) -> None:
         """Take the counts of one batch."""

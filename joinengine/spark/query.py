@@ -27,6 +27,7 @@ from joinengine.model.durations import describe as describe_us
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import JoinSpec, QuerySpec
+from joinengine.model.windows import Sliding
 from joinengine.reporting.explain import condition_text, explain
 from joinengine.reporting.records import BatchRecord
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
@@ -35,7 +36,7 @@ from joinengine.spark.batch import BatchRunner, Settings
 from joinengine.spark.inputs import Source, Stream, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.planning import Relayout
-from joinengine.spark.sink import Sink
+from joinengine.spark.sink import SideOutput, Sink
 from joinengine.spark.source import NAME
 from joinengine.spark.tasks import RouteDescriptors, RouteRows
 from joinengine.state.manifest import FORMAT
@@ -56,6 +57,7 @@ class Request:
     settings: Settings
     trigger: Mapping[str, Any]
     name: str | None = None
+    side_output: str | None = None
 
 
 class JoinQuery:
@@ -194,14 +196,18 @@ def start(request: Request, sink_of: Any) -> JoinQuery:
     checkpoint = Checkpoint(location / "joinengine")
     query_id = _claim(checkpoint, request)
     sink: Sink = sink_of(checkpoint, query_id)
+    aside = None
+    if request.side_output is not None:
+        aside = SideOutput(local_path(request.side_output, "sideOutput"), query_id)
     runner = BatchRunner(
-        SparkJobs(spark),
+        SparkJobs(spark, _tables(request)),
         request.query,
         request.choices,
         checkpoint,
         query_id,
         sink,
         request.settings,
+        aside,
     )
     runner.recover()
     watch = _TriggerTimes()
@@ -233,13 +239,28 @@ def local_path(location: str, what: str) -> Path:
 def _united(request: Request, checkpoint: Checkpoint) -> DataFrame:
     """One frame of reports over all inputs; our own streams are one source, which also ticks."""
     spark = request.spark
-    frames = [_own_streams(request, checkpoint)]
-    for number, source in enumerate(request.sources):
-        if isinstance(source, DataFrame):
-            tasks = session.parallelism(spark)
-            route = RouteRows(number, schema_of(source))
-            frames.append(source.coalesce(tasks).mapInArrow(route, _REPORT))
-    return reduce(DataFrame.union, frames)
+    rows = [
+        _routed_rows(spark, number, source)
+        for number, source in enumerate(request.sources)
+        if isinstance(source, DataFrame) and number not in request.query.tables
+    ]
+    return reduce(DataFrame.union, [_own_streams(request, checkpoint), *rows])
+
+
+def _tables(request: Request) -> list[DataFrame]:
+    """For each table a frame of reports, to be collected in the first batch."""
+    frames = [(number, request.sources[number]) for number in sorted(request.query.tables)]
+    return [
+        _routed_rows(request.spark, number, frame)
+        for number, frame in frames
+        if isinstance(frame, DataFrame)
+    ]
+
+
+def _routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFrame:
+    """Reports instead of the tuples of a source that Spark reads."""
+    route = RouteRows(number, schema_of(frame))
+    return frame.coalesce(session.parallelism(spark)).mapInArrow(route, _REPORT)
 
 
 def _own_streams(request: Request, checkpoint: Checkpoint) -> DataFrame:
@@ -333,5 +354,8 @@ def _bounds(join: JoinSpec) -> str | None:
     if window is None:
         return None
     left, right = (" or ".join(times) for times in window.times)
+    if isinstance(window, Sliding):
+        lengths = describe_us(window.size_us), describe_us(window.slide_us)
+        return f"{left} and {right} in a window of {lengths[0]} every {lengths[1]}"
     bounds = describe_us(window.lower_us), describe_us(window.upper_us)
     return f"{bounds[0]} <= {right} - {left} <= {bounds[1]}"

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.model.reports import JoinReport
-from joinengine.spark.exchange import BlockWriter, Role
+from joinengine.spark.exchange import BlockWriter, Origin, Role
 from joinengine.state.storage import StoredFile, seal
 
 #: Rows that are gathered before they leave.
@@ -44,7 +44,7 @@ class ToJoin:
 
     role: Role
     folder: str
-    seed: int
+    origin: Origin
 
 
 Target = Discard | ToParquet | ToJoin
@@ -143,7 +143,7 @@ class _Parquet:
 
 class _NextJoin:
     def __init__(self, target: ToJoin) -> None:
-        self._blocks = BlockWriter(target.role, Path(target.folder), target.seed)
+        self._blocks = BlockWriter(target.role, Path(target.folder), target.origin)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._blocks.add(batch)

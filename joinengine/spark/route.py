@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from joinengine.model.reports import RouteReport
-from joinengine.spark.exchange import BlockWriter, Role
+from joinengine.spark.exchange import BlockWriter, Origin, Role
 
 #: Rows that are routed together. More: fewer, longer slices per instance; less: less memory.
 ROUTE_ROWS = 1 << 18
@@ -92,15 +92,10 @@ class RouteTask:
         if source not in self._writers:
             folder = Path(self._plan.exchange_folder)
             self._writers[source] = [
-                BlockWriter(role, folder, seed(self._plan.batch, self.report.partition))
+                BlockWriter(role, folder, Origin(self._plan.batch, self.report.partition))
                 for role in self._plan.roles[source]
             ]
         return self._writers[source]
-
-
-def seed(batch: int, partition: int) -> int:
-    """Where the draws of u start for one task of one batch; its chunks count on from there."""
-    return (batch << 32 | partition << 12) % (1 << 64)
 
 
 def report_batch(report: RouteReport) -> Iterator[pa.RecordBatch]:

@@ -82,15 +82,9 @@ class ParquetSink:
     def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
         """Rename; what was renamed already must be there."""
         for stored in files:
-            visible = self.folder / f"part-{batch:08d}-{stored.name}"
-            try:
-                os.replace(self.staging / stored.name, visible)
-            except FileNotFoundError:
-                if not visible.exists():
-                    raise DamagedState(
-                        f"result file {visible} of committed batch {batch} is missing, and so is "
-                        f"its staged copy; restore it from a copy"
-                    ) from None
+            _show(
+                self.staging / stored.name, self.folder / f"part-{batch:08d}-{stored.name}", batch
+            )
         if self.fsync and files:
             sync_folder(self.folder)
 
@@ -98,6 +92,35 @@ class ParquetSink:
         """Remove what attempts left that were killed or lost."""
         if self.staging.exists():
             collect_garbage(self.staging, [stored.name for stored in files])
+
+
+@dataclass
+class SideOutput:
+    """Tuples that joins refuse, as Parquet below `folder`, one folder for each side of a join.
+
+    Exactly once, as results in a `ParquetSink`.
+    """
+
+    folder: Path
+    query: str
+
+    @property
+    def staging(self) -> Path:
+        """Where route and join tasks write."""
+        return self.folder / STAGING / self.query
+
+    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Rename; what was renamed already must be there."""
+        for stored in files:
+            label, _, name = stored.name.rpartition("-")
+            visible = self.folder / label / f"part-{batch:08d}-{name}"
+            visible.parent.mkdir(parents=True, exist_ok=True)
+            _show(self.staging / stored.name, visible, batch)
+
+    def clean(self, files: Sequence[StoredFile]) -> None:
+        """Remove what attempts left that were killed or lost."""
+        self.staging.mkdir(parents=True, exist_ok=True)
+        collect_garbage(self.staging, [stored.name for stored in files])
 
 
 @dataclass
@@ -158,6 +181,18 @@ class FrameSink:
     def clean(self, files: Sequence[StoredFile]) -> None:
         """Remove the results of batches that are delivered."""
         collect_garbage(self.results, [stored.name for stored in files])
+
+
+def _show(staged: Path, visible: Path, batch: int) -> None:
+    """Rename a staged file, unless that is done."""
+    try:
+        os.replace(staged, visible)
+    except FileNotFoundError:
+        if not visible.exists():
+            raise DamagedState(
+                f"result file {visible} of committed batch {batch} is missing, and so is its "
+                f"staged copy; restore it from a copy"
+            ) from None
 
 
 def _frame(

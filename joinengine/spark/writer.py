@@ -30,7 +30,10 @@ from joinengine.spark.sink import (
 from joinengine.state.storage import Checkpoint
 
 SinkFactory = Callable[[Checkpoint, str], Sink]
-_OURS = {"checkpointLocation", "memoryPerTask", "fsync", "capacity", "moves", "workPerTuple"}
+_OURS = {
+    *("checkpointLocation", "memoryPerTask", "fsync", "capacity", "moves", "workPerTuple"),
+    "sideOutput",
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ class JoinWriter:
         `checkpointLocation`; `memoryPerTask` (bytes); `fsync`; `capacity` (tuples that an instance
         may hold before its layout grows); `moves` (`eager`: state follows a new layout at once;
         `lazy`: it stays until it expires, and is found where it is); `workPerTuple` (a duration:
-        emulates so much work for each tuple that an instance receives).
+        emulates so much work for each tuple that an instance receives); `sideOutput` (a folder:
+        late and NULL-key tuples are written there as Parquet, with a column `reason`).
         """
         text = str(value).lower() if isinstance(value, bool) else str(value)
         return replace(self, settings=self.settings | {key: text})
@@ -162,6 +166,7 @@ class JoinWriter:
             settings=settings,
             trigger=self.when,
             name=self.name,
+            side_output=options.get("sideOutput"),
         )
         return start(request, self._sink(options, settings))
 

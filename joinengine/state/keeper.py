@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -55,11 +56,63 @@ class Changes:
         self.gone.add(run.ident)
 
 
+class Shelf(Protocol):
+    """What kind of tuples a keeper keeps: their columns, and how long each is needed."""
+
+    @property
+    def label(self) -> str:
+        """A part of file names."""
+
+    @property
+    def span_us(self) -> int | None:
+        """How long, in event time, a tuple is needed; None: for ever."""
+
+    def schema(self, side: Side) -> pa.Schema:
+        """The columns of a side."""
+
+    def times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
+        """(n,) the time of each tuple; None: they have none."""
+
+    def last_needed(self, side: Side, times: Ints) -> Ints:
+        """(n,) the last watermark at which each is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateShelf:
+    """The tuples of a join that wait for partners."""
+
+    spec: JoinSpec
+
+    @property
+    def label(self) -> str:
+        """By the number of the join."""
+        return f"run-{self.spec.index}"
+
+    @property
+    def span_us(self) -> int | None:
+        """What the window spans."""
+        return None if self.spec.window is None else self.spec.window.span_us
+
+    def schema(self, side: Side) -> pa.Schema:
+        """As the join says."""
+        return self.spec.stored_schema(side)
+
+    def times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
+        """Event time."""
+        names = self.spec.times(side)
+        return latest_time(columns, names) if names else None
+
+    def last_needed(self, side: Side, times: Ints) -> Ints:
+        """As long as a partner may come."""
+        assert self.spec.window is not None
+        return self.spec.window.last_partners(side, times)
+
+
 @dataclass(frozen=True, slots=True)
 class Upkeep:
     """What a keeper needs to know of its task; `merge_rows` is how much it may merge."""
 
-    spec: JoinSpec
+    shelf: Shelf
     batch: int
     task: int
     version: int
@@ -142,9 +195,8 @@ class Keeper:
 
     def merge(self, spine: Sequence[OpenRun]) -> None:
         """Merge runs of one layout version, as far as what is left of the allowance goes."""
-        window = self._upkeep.spec.window
         opened = {one.run.ident: one for one in spine}
-        span = None if window is None else window.span_us
+        span = self._upkeep.shelf.span_us
         for version in sorted({one.run.version for one in spine}):
             ours = [one.run for one in spine if one.run.version == version]
             if self._merge_rows <= 0 or len(ours) < 2:
@@ -201,7 +253,7 @@ class Keeper:
         columns: pa.RecordBatch,
     ) -> Run:
         part, size = writer.add(words, columns)
-        times = self._times(side, columns)
+        times = self._upkeep.shelf.times(side, columns)
         oldest, newest = (None, None) if times is None else (int(times.min()), int(times.max()))
         run = Run(
             file=name,
@@ -221,24 +273,20 @@ class Keeper:
 
     def _new_file(self, side: Side) -> tuple[str, RunWriter]:
         keep = self._upkeep
-        name = f"run-{keep.batch:08d}-{keep.spec.index}-{int(side)}-{keep.task}"
+        name = f"{keep.shelf.label}-{keep.batch:08d}-{int(side)}-{keep.task}"
         name = f"{name}-{uuid.uuid4().hex[:12]}.arrow"
-        return name, RunWriter(self._folder / name, keep.spec.schemas[side])
+        return name, RunWriter(self._folder / name, keep.shelf.schema(side))
 
     def _next_group(self) -> int:
         self._groups += 1
         return self._groups
 
-    def _times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
-        names = self._upkeep.spec.times(side)
-        return latest_time(columns, names) if names else None
-
     def _unexpired(self, side: Side, columns: pa.RecordBatch) -> NDArray[np.bool_] | None:
         """Which rows are still needed; None: all."""
-        times, window = self._times(side, columns), self._upkeep.spec.window
-        if times is None or window is None:
+        times = self._upkeep.shelf.times(side, columns)
+        if times is None:
             return None
-        kept = times + window.retention_us(side) >= self._upkeep.watermark
+        kept = self._upkeep.shelf.last_needed(side, times) >= self._upkeep.watermark
         return None if kept.all() else np.asarray(kept)
 
 

@@ -26,11 +26,32 @@ from joinengine.routing.moves import Drop, Moves, Pull
 from joinengine.state.run import Run
 from joinengine.state.storage import StoredFile, create_exclusively
 
-FORMAT = 3
+FORMAT = 4
 _HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
 _NAME = re.compile(r"(\d{8,})\.json")
 #: How many manifests stay; only the newest is ever needed, one more helps whoever looks.
 KEPT = 2
+
+
+Runs = Mapping[tuple[str, int], Run]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What the watchers of a join hold between two batches (outer, semi and anti joins).
+
+    `pending`: tuples whose fate is open, per watcher; `unread`: marks (this tuple has matched) that
+    the last batch made; `seen`: marks that the watchers have read. See joinengine.spark.watching.
+    """
+
+    pending: Runs = field(default_factory=dict)
+    unread: Runs = field(default_factory=dict)
+    seen: Runs = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[Run]:
+        """All of them."""
+        return [*self.pending.values(), *self.unread.values(), *self.seen.values()]
 
 
 @dataclass(frozen=True)
@@ -42,17 +63,21 @@ class JoinState:
     version `sized_at` there have been as many instances as now. `before` is
     the account of the layout that the runs of `version` are stored under where that is another: the
     next batch carries out `moves`, or looks at every tuple where there are none. `requested` is the
-    layout and the number of instances that the user has last started the query with. `newest` is
+    layout and the number of instances that the user has last started the query with. `watchers` is
+    how many watch, 0 where no side is watched; it never changes. `newest` is
     the greatest event time seen per side (-inf: none yet, inf: the side has ended); `idle_since`
     when a side last brought a tuple, in seconds since the epoch; `watermark` that of the next
-    batch.
+    batch. `ahead` is per side what its watermark would be if no result of an earlier join came a
+    batch after its cause; `held_back`, whether that is more than `watermark` knows.
     """
 
     layout: Mapping[str, Any]
     version: int = 0
     older: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     sized_at: int = 0
-    runs: Mapping[tuple[str, int], Run] = field(default_factory=dict)
+    runs: Runs = field(default_factory=dict)
+    watched: Watched = field(default_factory=Watched)
+    watchers: int = 0
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     moves: Moves = field(default_factory=Moves)
     before: Mapping[str, Any] | None = None
@@ -60,6 +85,8 @@ class JoinState:
     newest: tuple[float, float] = (-math.inf, -math.inf)
     idle_since: tuple[float, float] = (math.inf, math.inf)
     watermark: float = -math.inf
+    ahead: tuple[float, float] = (-math.inf, -math.inf)
+    held_back: bool = False
     history: tuple[StoredFile, ...] = ()
     late_rows: int = 0
 
@@ -93,15 +120,25 @@ class JoinState:
         """Bytes of the copies held."""
         return sum(run.live_bytes for run in self.runs.values())
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is held."""
+        return not (self.runs or self.watched.runs)
+
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is true after batch `batch`. `results` are the staged result files of that batch."""
+    """What is true after batch `batch`.
+
+    `results` are the staged result files of that batch, `refused` those of tuples that joins
+    refused, where somebody wants them.
+    """
 
     query: str
     batch: int
     joins: tuple[JoinState, ...]
     results: tuple[StoredFile, ...] = ()
+    refused: tuple[StoredFile, ...] = ()
 
     def named_files(self) -> set[str]:
         """The files of the runs folder that exist."""
@@ -181,6 +218,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "batch": manifest.batch,
         "joins": [_join_to_json(join) for join in manifest.joins],
         "results": _files_to_json(manifest.results),
+        "refused": _files_to_json(manifest.refused),
     }
 
 
@@ -191,7 +229,11 @@ def _join_to_json(join: JoinState) -> dict[str, Any]:
         "sized_at": join.sized_at,
         "older": sorted(join.older.items()),
         "run_columns": _RUN_COLUMNS,
-        "runs": [[getattr(run, name) for name in _RUN_COLUMNS] for run in join.runs.values()],
+        "runs": _runs_to_json(join.runs),
+        "watchers": join.watchers,
+        "pending": _runs_to_json(join.watched.pending),
+        "unread": _runs_to_json(join.watched.unread),
+        "seen": _runs_to_json(join.watched.seen),
         "files": _files_to_json(join.files.values()),
         "pulls": [[p.side, p.source, p.target, p.lower, p.upper] for p in join.moves.pulls],
         "drops": [[d.side, d.instance, d.lower, d.upper] for d in join.moves.drops],
@@ -200,6 +242,8 @@ def _join_to_json(join: JoinState) -> dict[str, Any]:
         "newest": [_time_to_json(time) for time in join.newest],
         "idle_since": [_time_to_json(time) for time in join.idle_since],
         "watermark": _time_to_json(join.watermark),
+        "ahead": [_time_to_json(time) for time in join.ahead],
+        "held_back": join.held_back,
         "history": _files_to_json(join.history),
         "late_rows": join.late_rows,
     }
@@ -211,23 +255,29 @@ def _from_json(plain: dict[str, Any]) -> Manifest:
         batch=plain["batch"],
         joins=tuple(_join_from_json(join) for join in plain["joins"]),
         results=_files_from_json(plain["results"]),
+        refused=_files_from_json(plain["refused"]),
     )
 
 
 def _join_from_json(plain: dict[str, Any]) -> JoinState:
-    runs = [
-        _run_from_json(dict(zip(plain["run_columns"], row, strict=True))) for row in plain["runs"]
-    ]
+    names = plain["run_columns"]
     pulls = tuple(Pull(Side(side), *rest) for side, *rest in plain["pulls"])
     drops = tuple(Drop(Side(side), *rest) for side, *rest in plain["drops"])
     left, right = (_time_from_json(time) for time in plain["newest"])
     idle_left, idle_right = (_time_from_json(time) for time in plain["idle_since"])
+    ahead_left, ahead_right = (_time_from_json(time) for time in plain["ahead"])
     return JoinState(
         layout=plain["layout"],
         version=plain["version"],
         sized_at=plain["sized_at"],
         older=dict(plain["older"]),
-        runs={run.ident: run for run in runs},
+        runs=_runs_from_json(names, plain["runs"]),
+        watchers=plain["watchers"],
+        watched=Watched(
+            pending=_runs_from_json(names, plain["pending"]),
+            unread=_runs_from_json(names, plain["unread"]),
+            seen=_runs_from_json(names, plain["seen"]),
+        ),
         files={stored.name: stored for stored in _files_from_json(plain["files"])},
         moves=Moves(pulls, drops),
         before=plain["before"],
@@ -235,9 +285,20 @@ def _join_from_json(plain: dict[str, Any]) -> JoinState:
         newest=(left, right),
         idle_since=(idle_left, idle_right),
         watermark=_time_from_json(plain["watermark"]),
+        ahead=(ahead_left, ahead_right),
+        held_back=plain["held_back"],
         history=_files_from_json(plain["history"]),
         late_rows=plain["late_rows"],
     )
+
+
+def _runs_to_json(runs: Runs) -> list[list[Any]]:
+    return [[getattr(run, name) for name in _RUN_COLUMNS] for run in runs.values()]
+
+
+def _runs_from_json(names: list[str], rows: list[list[Any]]) -> Runs:
+    runs = [_run_from_json(dict(zip(names, row, strict=True))) for row in rows]
+    return {run.ident: run for run in runs}
 
 
 def _run_from_json(row: dict[str, Any]) -> Run:

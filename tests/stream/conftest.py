@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 from collections import Counter
 from decimal import Decimal
@@ -14,6 +15,8 @@ import pytest
 
 from joinengine import session
 from joinengine.layouts import LAYOUTS
+from joinengine.spark.inputs import recorded_stream
+from joinengine.spark.types import arrow_schema
 
 #: All layouts, of which one of each family is tried every time and the others with the slow tests.
 #: (What tells them apart is tried without Spark, in tests/laws.)
@@ -97,6 +100,31 @@ def folders(tmp_path):
     for _ in range(4):
         made.add()
     return made
+
+
+def ended(spark, folders):
+    """Orders and items as streams that end, one interval a file: all that is held leaves."""
+    sides = []
+    for name in ("orders", "items"):
+        files = sorted((folders.root / name).glob("*.parquet"))
+        intervals = [
+            [
+                [str(file.relative_to(folders.root)), group, footer.row_group(group).num_rows]
+                for group in range(footer.num_row_groups)
+            ]
+            for file in files
+            for footer in [pq.read_metadata(file)]
+        ]
+        progress = [epoch_us(EPOCH) + 10**7 * number for number in range(len(files))]
+        index = folders.root / f"{name}.json"
+        index.write_text(json.dumps({"intervals": intervals, "progress": progress}))
+        schema = spark.read.parquet(str(folders.root / name)).schema
+        sides.append(recorded_stream(spark, index, arrow_schema(schema)))
+    return sides
+
+
+def epoch_us(time):
+    return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
 
 def found_in(folder):

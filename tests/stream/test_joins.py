@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pyarrow.parquet as pq
 import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream, within
@@ -306,7 +309,10 @@ def test_late_rows_are_counted_and_left_out(spark, folders, tmp_path):
     joined = StreamJoin(
         left, right, on=equi("id", "order_id"), within=window, layout="hash", instances=3
     )
-    query = run(joined, tmp_path)
+    writer = joined.writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", tmp_path / "checkpoint")
+    query = writer.option("sideOutput", tmp_path / "aside").start(str(tmp_path / "out"))
+    query.awaitTermination()
     late = sum(query.metrics().column("late_rows").to_pylist())
     assert late > 0
     total = sum(query.metrics().column("input_rows").to_pylist())
@@ -315,3 +321,12 @@ def test_late_rows_are_counted_and_left_out(spark, folders, tmp_path):
     everything = oracle(pairs(folders, f"id = order_id and {lead}"))
     assert not found_in(tmp_path / "out") - everything
     assert found_in(tmp_path / "out").total() < everything.total()
+    # They are in the side output, and so are tuples without a key.
+    aside = [pq.read_table(tmp_path / "aside" / f"join0-{side}") for side in ("left", "right")]
+    reasons = Counter(reason for part in aside for reason in part.column("reason").to_pylist())
+    nulls = sum(query.metrics().column("null_rows").to_pylist())
+    assert reasons == {"late": late, "null": nulls}
+    assert aside[0].schema.names == [*ORDERS.names, "reason"]
+    kept = found_in(tmp_path / "out")
+    refused = Counter(row[1:5] for row in found_in(tmp_path / "aside" / "join0-left"))
+    assert not {row[1:5] for row in kept} & refused.keys()

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream, within
-from tests.stream.conftest import found_in, oracle, same
+from tests.stream.conftest import ended, found_in, oracle, same
 from tests.stream.test_joins import pairs
 
 pytestmark = pytest.mark.spark
@@ -111,22 +111,10 @@ def test_the_query_mirrors_sparks(writer):
 
 def test_a_stream_that_ends_expires_all_state(spark, folders, tmp_path):
     """A tick after the last tuples: the watermark is infinity, and nothing is left."""
-    import json  # noqa: PLC0415
-
-    from joinengine.spark.inputs import recorded_stream  # noqa: PLC0415
-
-    sides = []
-    for name in ("orders", "items"):
-        files = sorted((folders.root / name).glob("*.parquet"))
-        intervals = [[[str(file.relative_to(folders.root)), 0, 40]] for file in files]
-        index = folders.root / f"{name}.json"
-        index.write_text(json.dumps({"intervals": intervals, "progress": [0] * len(files)}))
-        schema = spark.read.parquet(str(folders.root / name))
-        from joinengine.spark.types import arrow_schema  # noqa: PLC0415
-
-        sides.append(recorded_stream(spark, index, arrow_schema(schema.schema)))
     window = within("o_ts", "i_ts", lower="-5 s", upper="5 s", delay="10 s")
-    joined = StreamJoin(*sides, on=equi("id", "order_id"), within=window, instances=3)
+    joined = StreamJoin(
+        *ended(spark, folders), on=equi("id", "order_id"), within=window, instances=3
+    )
     query = (
         joined.writeStream.format("parquet")
         .option("checkpointLocation", tmp_path / "checkpoint")

@@ -54,8 +54,8 @@ def test_within_takes_one_delay_or_two():
 )
 def test_when_a_tuple_leaves(lower, upper, left, right, span):
     window = within("a", "b", lower=lower, upper=upper)
-    assert window.retention_us(Side.LEFT) == left * 10**6
-    assert window.retention_us(Side.RIGHT) == right * 10**6
+    assert window.last_partners(Side.LEFT, 0) == left * 10**6
+    assert window.last_partners(Side.RIGHT, 0) == right * 10**6
     assert window.span_us == span * 10**6
 
 

@@ -1,0 +1,59 @@
+"""Numbers for watched tuples: who they are, who watches them, and when they are judged.
+
+Law: no two tuples of one side of one join that live at the same time have the same number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import Ints
+from joinengine.model.errors import InvalidRequest
+
+#: A number holds batch (24 bits, so it repeats after 16 million), task, and row times windows.
+ROW_BITS, TASK_BITS = 28, 12
+_SIGN = np.uint64(1 << 63)
+
+
+def number_tuples(n: int, before: int, windows_each: int, batch: int, task: int) -> Words:
+    """(n,) numbers for tuples that `task` brings in `batch`, after `before` others.
+
+    Each is followed by windows_each - 1 free numbers, for the tuple's further windows. Raises
+    InvalidRequest where a task brings more than there are numbers for.
+
+    >>> (number_tuples(3, 1, 2, batch=0, task=0)).tolist()
+    [2, 4, 6]
+    """
+    if (before + n) * windows_each > 1 << ROW_BITS or task >= 1 << TASK_BITS:
+        raise InvalidRequest(
+            f"task {task} brings {before + n} tuples, each in {windows_each} windows, to one side "
+            f"of an outer, semi or anti join in one batch; at most {1 << ROW_BITS} entries from "
+            f"each of {1 << TASK_BITS} tasks can be told apart: make intervals smaller"
+        )
+    base = ((batch << TASK_BITS | task) << ROW_BITS) % (1 << 64)
+    rows = np.arange(before, before + n, dtype=np.uint64) * np.uint64(windows_each)
+    return rows + np.uint64(base)
+
+
+def watcher_of(numbers: Words, windows_each: int, watchers: int) -> NDArray[np.uint16]:
+    """(n,) numbers of tuples, or of their further windows -> who watches each: in turn."""
+    rows = (numbers & np.uint64((1 << ROW_BITS) - 1)) // np.uint64(windows_each)
+    return (rows % np.uint64(watchers)).astype(np.uint16)
+
+
+def in_order(times: Ints) -> Words:
+    """(n,) times -> (n,) words in the same order."""
+    return times.astype(np.int64).view(np.uint64) ^ _SIGN
+
+
+def word_of_time(time: float) -> int:
+    """The least word of a time not below `time`: 0 for -inf, 2^64 for inf.
+
+    >>> word_of_time(float("-inf")), word_of_time(0.0) == 1 << 63, word_of_time(float("inf")) >> 64
+    (0, True, 1)
+    """
+    if np.isinf(time):
+        return 1 << 64 if time > 0 else 0
+    return int(np.ceil(time)) + (1 << 63)

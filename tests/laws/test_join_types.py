@@ -1,0 +1,151 @@
+"""Every join type, window and layout against SQL's meaning of it, whatever the batches."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.layouts import LAYOUTS
+from joinengine.model.conditions import band, equi
+from joinengine.model.keys import Side
+from joinengine.model.windows import sliding, tumbling, within
+from joinengine.spark.batch import Settings
+from joinengine.spark.checks import JOIN_TYPES
+from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.laws.test_engine import CHOICES, STEPS, enough, feed, relaxed, streams
+from tests.laws.test_relayout import schedules
+
+NOTHING = (None, None, None)
+#: Later than any disorder of the streams: no row is late.
+DELAY = "400 us"
+
+intervals = st.builds(
+    lambda lower, width: within(
+        "lt", "rt", lower=f"{lower} us", upper=f"{lower + width} us", delay=DELAY
+    ),
+    st.sampled_from([-200, -50, 0, 70]),
+    st.sampled_from([0, 60, 300]),
+)
+slidings = st.builds(
+    lambda size, slide: sliding("lt", "rt", f"{size} us", f"{slide} us", delay=DELAY),
+    st.sampled_from([1, 50, 130]),
+    st.sampled_from([20, 50, 130, 200]),
+)
+tumblings = st.builds(
+    lambda size: tumbling("lt", "rt", f"{size} us", delay=DELAY), st.sampled_from([1, 90, 400])
+)
+
+
+def windows_of(window, time):
+    """(start, end) of each window that holds a time; within an interval there is none to name."""
+    if time is None:
+        return []
+    size, slide = window.size_us, window.slide_us
+    starts = (k * slide for k in range((time - size) // slide, time // slide + 2))
+    return [(start, start + size) for start in starts if start <= time < start + size]
+
+
+def entries(window, rows):
+    """(row, window) for each window that holds a row; (row, ()) where windows have no edges."""
+    if not hasattr(window, "size_us"):
+        return [(row, ()) for row in rows]
+    return [(row, edges) for row in rows for edges in windows_of(window, row[2])]
+
+
+def expected(left, right, window, how, matches=lambda a, b: a[0] == b[0]):
+    """SQL's join of two lists of rows, by definition."""
+    interval = not hasattr(window, "size_us")
+
+    def pairs(a, b):
+        (x, mine), (y, theirs) = a, b
+        if mine != theirs or None in (x[0], y[0]) or not matches(x, y):
+            return False
+        if not interval or window is None:
+            return True
+        if None in (x[2], y[2]):
+            return False
+        return window.lower_us <= y[2] - x[2] <= window.upper_us
+
+    lefts, rights = entries(window, left), entries(window, right)
+    found = [(a, b) for a in lefts for b in rights if pairs(a, b)]
+    met_left, met_right = {a for a, _ in found}, {b for _, b in found}
+    if how == "left_semi":
+        return Counter(a[0] + a[1] for a in lefts if a in met_left)
+    if how == "left_anti":
+        return Counter(a[0] + a[1] for a in lefts if a not in met_left)
+    rows = Counter(a[0] + b[0] + a[1] for a, b in found)
+    if how in ("left", "full"):
+        rows.update(a[0] + NOTHING + a[1] for a in lefts if a not in met_left)
+    if how in ("right", "full"):
+        rows.update(NOTHING + b[0] + b[1] for b in rights if b not in met_right)
+    return rows
+
+
+def everything(batches):
+    return [[row for batch in batches for row in batch[side]] for side in Side]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@relaxed
+@given(
+    batches=streams(),
+    window=intervals | slidings | tumblings,
+    how=st.sampled_from(JOIN_TYPES),
+    lazy=st.booleans(),
+    schedule=st.just({}) | schedules,
+    kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
+    twice=st.booleans(),
+)
+def test_every_join_type(layout, batches, window, how, lazy, schedule, kills, twice):
+    """Whatever the layout does between a tuple's arrival and its eviction."""
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery(
+            folder,
+            two_way(window, enough(layout, 4), how=how),
+            layout,
+            choice=CHOICES[layout],
+            jobs=InlineJobs(twice=twice),
+            settings=Settings(schedule=schedule, lazy=lazy),
+        )
+        feed(query, batches, kills)
+        query.finish(len(batches))
+        assert query.output() == expected(*everything(batches), window, how)
+        assert query.state.is_empty
+        assert query.state.late_rows == 0
+
+
+@relaxed
+@given(
+    batches=streams(),
+    window=intervals | tumblings,
+    how=st.sampled_from(JOIN_TYPES),
+    layout=st.sampled_from(list(LAYOUTS)),
+    on=st.sampled_from([band("lk", "rk", lower=-1, upper=2), equi("lk", "rk")]),
+    where=st.sampled_from([None, "(lv + rv) % 3 > 0"]),
+)
+def test_every_join_type_of_a_band_with_a_predicate(batches, window, how, layout, on, where):
+    def matches(a, b):
+        near = a[0] == b[0] if on == equi("lk", "rk") else -1 <= b[0] - a[0] <= 2
+        return near and (where is None or (a[1] + b[1]) % 3 > 0)
+
+    with tempfile.TemporaryDirectory() as folder:
+        plan = two_way(window, enough(layout, 4), on=on, where=where, how=how)
+        query = LocalQuery(folder, plan, layout, choice=CHOICES[layout])
+        feed(query, batches)
+        query.finish(len(batches))
+        assert query.output() == expected(*everything(batches), window, how, matches)
+
+
+@relaxed
+@given(batches=streams(), layout=st.sampled_from(list(LAYOUTS)))
+def test_a_semi_join_over_the_full_history(batches, layout):
+    with tempfile.TemporaryDirectory() as folder:
+        plan = two_way(None, enough(layout, 4), how="left_semi")
+        query = LocalQuery(folder, plan, layout, choice=CHOICES[layout])
+        feed(query, batches)
+        query.finish(len(batches))
+        assert query.output() == expected(*everything(batches), None, "left_semi")
