@@ -1,6 +1,7 @@
 """A stream join for Spark that splits hot keys and rebalances while it runs."""
 
-from joinengine.api import StreamJoin
+from joinengine.api import StreamAggregate, StreamJoin
+from joinengine.model.aggregates import top, windows
 from joinengine.model.conditions import band, equi, theta
 from joinengine.model.errors import (
     CheckpointMismatch,
@@ -22,6 +23,7 @@ __all__ = [
     "JoinQuery",
     "JoinWriter",
     "Stream",
+    "StreamAggregate",
     "StreamJoin",
     "band",
     "equi",
@@ -29,6 +31,8 @@ __all__ = [
     "session",
     "sliding",
     "theta",
+    "top",
     "tumbling",
+    "windows",
     "within",
 ]

@@ -53,12 +53,20 @@ def _query_options(command: Command) -> Command:
     """Options of all commands that run or explain a query."""
     options = [
         click.option("--instances", type=int, default=8, show_default=True, help="Join instances."),
-        click.option("--scale", type=float, default=0.1, show_default=True, help="TPC-H scale."),
+        click.option(
+            "--scale",
+            type=float,
+            default=0.1,
+            show_default=True,
+            help="TPC-H scale; 1: all tuples.",
+        ),
         click.option("--seed", type=int, default=0, show_default=True, help="Of keys and order."),
         click.option("--interval-rows", type=int, help="Rows a batch, all sources together."),
         click.option("--window", type=DURATION, help="|right - left time| at every join."),
         click.option("--rate", type=float, help="Rows per second of event time."),
-        click.option("--span", type=DURATION, help="Event time of the stream. [default: 1280s]"),
+        click.option(
+            "--span", type=DURATION, help="Event time of the stream. [default: 1280s, of q5 1h]"
+        ),
         click.option(
             "--order",
             type=click.Choice(["first", "uniform", "last"]),
@@ -68,6 +76,15 @@ def _query_options(command: Command) -> Command:
         ),
         click.option("--disorder", type=DURATION, default="0s", help="Bounded random lateness."),
         click.option("--shift-every", type=DURATION, help="Other keys are hot after so long."),
+        click.option("--aggregators", type=int, help="Who merges partial results. [default: N]"),
+        click.option(
+            "--merge-every",
+            type=int,
+            default=1,
+            show_default=True,
+            help="Partial results are merged after so many batches.",
+        ),
+        click.option("--text", type=PATH, help="topk: the words of this file, not generated ones."),
         click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
         click.option("--json", "json_path", type=PATH, help="Write the report there."),
     ]
@@ -133,7 +150,7 @@ def run(
     master: str,
     **settings: Any,
 ) -> None:
-    """Run QUERY over its skewed TPC-H stream."""
+    """Run QUERY over its skewed stream."""
     from queries.base import relayouts_of  # noqa: PLC0415
     from queries.running import Places  # noqa: PLC0415
 
@@ -154,7 +171,7 @@ def run(
 
 @cli.command()
 @click.argument("query")
-@click.option("--layouts", "names", default=",".join(LAYOUTS), show_default=True)
+@click.option("--layouts", "names", help="Several: hash,mnrt [default: all that serve QUERY]")
 @click.option("--zipf", "exponents", default="0.8", show_default=True, help="Several: 0,0.8,1.5")
 @click.option("--validate/--no-validate", default=True, show_default=True)
 @click.option("--figure", type=PATH, help="Where the picture goes. [default: beside the report]")
@@ -162,7 +179,7 @@ def run(
 @_query_options
 def compare(
     query: str,
-    names: str,
+    names: str | None,
     exponents: str,
     validate: bool,
     figure: Path | None,
@@ -177,7 +194,7 @@ def compare(
     cells = [
         _options(settings, layout=name, zipf=z)
         for z in _numbers(exponents)
-        for name in _names(names)
+        for name in (_serving(found) if names is None else _names(names))
     ]
     for options in cells:
         found.stream(options)
@@ -208,14 +225,12 @@ def explain(
     **settings: Any,
 ) -> None:
     """Show QUERY's joins, their layouts, and when a tuple leaves the state. Runs nothing."""
-    from tpch.stream import record  # noqa: PLC0415
-
     found = _find(query)
     options = _options(settings, layout=layout, zipf=zipf)
     found.stream(options)
     # The columns are the same at any scale: look at a small stream.
     small = replace(options, scale=0.001, interval_rows=None)
-    recorded = record(found.stream(small), _say)
+    recorded = found.stream(small).record(_say)
     joined = found.build(None, recorded, options)
     out.print(joined.explain(), markup=False, highlight=False)
     _write_json(json_path, {"query": query, "plan": joined.explain().splitlines()})
@@ -291,11 +306,9 @@ def _find(query: str) -> Any:
 
 def _options(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
     from queries import Options  # noqa: PLC0415
-    from tpch.stream import SPAN_US  # noqa: PLC0415
 
     if settings["rate"] is not None and settings["span"] is not None:
         raise click.UsageError("--rate and --span both say how fast event time goes; give one")
-    span = SPAN_US if settings["span"] is None else settings["span"]
     choice = choose(layout)
     options = Options(
         scale=settings["scale"],
@@ -304,7 +317,7 @@ def _options(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
         order=settings["order"],
         interval_rows=settings["interval_rows"],
         rate=settings["rate"],
-        span_us=span,
+        span_us=settings["span"],
         disorder_us=settings["disorder"],
         shift_us=settings["shift_every"],
         window_us=settings["window"],
@@ -312,11 +325,23 @@ def _options(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
         instances=settings["instances"],
         **{
             name: settings[name]
-            for name in ("capacity", "moves", "work_per_tuple")
+            for name in (
+                "capacity",
+                "moves",
+                "work_per_tuple",
+                "aggregators",
+                "merge_every",
+                "text",
+            )
             if name in settings
         },
     )
     return options
+
+
+def _serving(query: Any) -> list[str]:
+    """The layouts that serve a query."""
+    return [n for n, one in LAYOUTS.items() if one.serves_aggregates or not query.aggregates]
 
 
 def _names(text: str) -> list[str]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
-from joinengine import StreamJoin, equi
+from pyarrow import Table
+
+from joinengine import StreamAggregate, StreamJoin, equi
 from joinengine.layouts import LayoutChoice, Mnrt, choose
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
+from queries.synthetic import Rows, SyntheticSpec
+from tpch.generate import Say, silent
 from tpch.stream import SPAN_US, RecordedStream, StreamSpec
 
 
@@ -20,6 +25,9 @@ class Options:
     `relayouts`: (batch, layout or None, instances or None), what changes before a batch.
     `capacity`: tuples that an instance may hold before its layout grows. `moves`: `eager`
     or `lazy`. `work_per_tuple`: emulated work for each tuple that an instance receives.
+    `aggregators` (None: as many as instances) merge partial results after every `merge_every`
+    batches. `text`: a file whose words take the place of generated ones. `span_us`, `shift_us`
+    None: as the query has it.
     """
 
     scale: float = 0.1
@@ -28,7 +36,7 @@ class Options:
     order: str = "uniform"
     interval_rows: int | None = None
     rate: float | None = None
-    span_us: int = SPAN_US
+    span_us: int | None = None
     disorder_us: int = 0
     shift_us: int | None = None
     window_us: int | None = None
@@ -38,11 +46,17 @@ class Options:
     capacity: int | None = None
     moves: str = "eager"
     work_per_tuple: int = 0
+    aggregators: int | None = None
+    merge_every: int = 1
+    text: Path | None = None
 
     def __post_init__(self) -> None:
         self.layout.check(equi("key", "key"), self.instances)
         if self.capacity is not None and self.capacity < 1:
             raise InvalidRequest(f"capacity: {self.capacity} must be at least 1 (tuples)")
+        for name, number in (("aggregators", self.aggregators), ("merge-every", self.merge_every)):
+            if number is not None and number < 1:
+                raise InvalidRequest(f"{name}: {number} must be at least 1")
         if self.work_per_tuple < 0:
             raise InvalidRequest(
                 f"work-per-tuple: {describe(self.work_per_tuple)} is negative; use 0 or more"
@@ -50,8 +64,21 @@ class Options:
         if self.window_us is not None and self.window_us < 0:
             raise InvalidRequest(f"window: {describe(self.window_us)} is negative; use 0 or more")
 
-    def stream(self, tables: tuple[str, ...], facts: tuple[str, ...]) -> StreamSpec:
-        """The stream of these tables. Raises InvalidRequest for settings that make none."""
+    def span(self, default_us: int = SPAN_US) -> int:
+        """How much event time the stream covers, unless the rate says it."""
+        return default_us if self.span_us is None else self.span_us
+
+    def stream(
+        self,
+        tables: tuple[str, ...],
+        facts: tuple[str, ...],
+        span_us: int = SPAN_US,
+        shift_us: int | None = None,
+    ) -> StreamSpec:
+        """The stream of these tables; the query's own span and shift, where none is asked for.
+
+        Raises InvalidRequest for settings that make none.
+        """
         return StreamSpec(
             tables=tables,
             facts=facts,
@@ -61,10 +88,41 @@ class Options:
             order=self.order,
             interval_rows=self.interval_rows,
             rate=self.rate,
-            span_us=self.span_us,
+            span_us=self.span(span_us),
             disorder_us=self.disorder_us,
-            shift_us=self.shift_us,
+            shift_us=shift_us if self.shift_us is None else self.shift_us,
         )
+
+    def synthetic(
+        self,
+        table: str,
+        rows_at_one: int,
+        columns: Callable[[SyntheticSpec, Rows, Rows], Table],
+        *,
+        exact: bool = False,
+        **settings: object,
+    ) -> SyntheticSpec:
+        """A generated stream of one table, with so many rows at scale 1; `exact`: at any."""
+        rows = rows_at_one if exact else max(1, round(rows_at_one * self.scale))
+        span_us = self.span() if self.rate is None else int(rows / self.rate * 1e6)
+        return SyntheticSpec(
+            table=table,
+            rows=rows,
+            zipf=self.zipf,
+            seed=self.seed,
+            interval_rows=self.interval_rows,
+            span_us=span_us,
+            disorder_us=self.disorder_us,
+            settings=tuple((key, str(value)) for key, value in sorted(settings.items())),
+            columns=columns,
+        )
+
+
+class Recordable(Protocol):
+    """What a stream will be, before it is written."""
+
+    def record(self, say: Say = silent) -> RecordedStream:
+        """The stream, written now unless it is in the cache."""
 
 
 class Query(Protocol):
@@ -82,10 +140,16 @@ class Query(Protocol):
     def source(self) -> str:
         """Where it comes from."""
 
-    def stream(self, options: Options) -> StreamSpec:
+    @property
+    def aggregates(self) -> bool:
+        """Whether it adds up, which not every layout serves."""
+
+    def stream(self, options: Options) -> Recordable:
         """The stream that it reads."""
 
-    def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
+    def build(
+        self, spark: Any, recorded: RecordedStream, options: Options
+    ) -> StreamJoin | StreamAggregate:
         """The joins over a recorded stream; `spark` may be None where nothing will run."""
 
     def oracle(self, recorded: RecordedStream, options: Options) -> str:

@@ -34,6 +34,7 @@ class Bnci:
         "lineitem joined with itself on a band of order keys: |L1.orderkey - L2.orderkey| <= 1"
     )
     source = "Fang et al., JOS 2017, section 5.1.3"
+    aggregates = False
 
     def stream(self, options: Options) -> StreamSpec:
         """One table."""

@@ -34,6 +34,7 @@ class Eq5:
     name = "eq5"
     summary = "region join nation join supplier join lineitem: three equi-joins in a chain"
     source = "Fang et al., JOS 2017, section 5.1.3"
+    aggregates = False
 
     def stream(self, options: Options) -> StreamSpec:
         """The four tables; lineitem is the large one."""

@@ -14,7 +14,7 @@ import duckdb
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from joinengine import JoinQuery, StreamJoin
+from joinengine import JoinQuery, StreamAggregate, StreamJoin
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.model.errors import DamagedState, InvalidRequest, JoinEngineError
 from joinengine.reporting.reports import checksum_text, made_by, run_report
@@ -24,11 +24,12 @@ from joinengine.state import manifest
 from joinengine.state.storage import Checkpoint
 from queries.base import Options, Query
 from tpch.generate import Say, silent
-from tpch.stream import record
 
 #: Called with (rows read so far, rows in all, batches done).
 Watch = Callable[[int, int, int], None]
 _POLL_S = 0.2
+
+Built = StreamJoin | StreamAggregate
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def run(
 
     Raises JoinEngineError for whatever joinengine refuses, also from inside the running query.
     """
-    recorded = record(query.stream(options), say)
+    recorded = query.stream(options).record(say)
     with _checkpoint(places.checkpoint) as checkpoint:
         resumed = manifest.newest(Checkpoint(checkpoint / "joinengine").manifests) is not None
         _check_out(places.out, resumed=resumed)
@@ -87,7 +88,7 @@ def run(
     return report | {"made_by": made_by()}
 
 
-def oracle_checksum(joined: StreamJoin, oracle: str) -> str:
+def oracle_checksum(joined: Built, oracle: str) -> str:
     """The checksum of what DuckDB finds."""
     schema = types.arrow_schema(joined.schema)
     rows, total = 0, 0
@@ -98,7 +99,7 @@ def oracle_checksum(joined: StreamJoin, oracle: str) -> str:
     return checksum_text(rows, total % (1 << 64))
 
 
-def same_files(out: Path, joined: StreamJoin, oracle: str) -> bool:
+def same_files(out: Path, joined: Built, oracle: str) -> bool:
     """Whether the visible result files hold exactly DuckDB's multiset of rows."""
     names = ", ".join(f'"{name}"' for name in joined.schema.names)
     with _duckdb() as db:

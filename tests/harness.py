@@ -18,7 +18,6 @@ from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, JoinSpec, QuerySpec
 from joinengine.spark import bookkeeping, checks
 from joinengine.spark.batch import BatchRunner, Settings
-from joinengine.spark.join import run_join
 from joinengine.spark.route import RouteTask
 from joinengine.spark.sink import ParquetSink
 from joinengine.state.run import RunStore
@@ -71,7 +70,7 @@ class InlineJobs:
             for _ in range(2 if self.twice else 1):
                 key = task.runs_folder, task.spec.index
                 store = self.store.setdefault(key, RunStore(Path(task.runs_folder)))
-                report = run_join(pickle.loads(pickle.dumps(task)), store)
+                report = pickle.loads(pickle.dumps(task)).carry_out(store)
             reports.append(pickle.loads(pickle.dumps(report)))
             self.step("joined")
         random.Random(tasks[0].batch).shuffle(reports)
@@ -121,10 +120,11 @@ def two_way(window=None, instances=3, on=None, where=None, how="inner", table=No
 class LocalQuery:
     """One query over a folder; `restart` forgets everything that is not on disk."""
 
-    def __init__(self, folder, query, layout, *, jobs=None, settings=None, choice=None):
+    def __init__(self, folder, query, layout, *, jobs=None, settings=None, choice=None, choices=()):
         self.folder = Path(folder)
         self.query = query
         self.choice = choice or choose(layout)
+        self.choices = choices
         self.jobs = jobs or InlineJobs()
         self.settings = settings or Settings()
         self.checkpoint = Checkpoint(self.folder / "checkpoint")
@@ -135,7 +135,7 @@ class LocalQuery:
     def restart(self):
         sink = StepSink(self.folder / "out", "q")
         sink.step = self.jobs.step
-        choices = [self.choice] * len(self.query.joins)
+        choices = self.choices or [self.choice] * len(self.query.joins)
         self.runner = BatchRunner(
             self.jobs, self.query, choices, self.checkpoint, "q", sink, self.settings
         )

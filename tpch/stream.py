@@ -79,6 +79,10 @@ class StreamSpec:
         digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:10]
         return f"{'-'.join(self.tables)}-sf{self.scale:g}-z{self.zipf:g}-{self.order}-{digest}"
 
+    def record(self, say: Say = silent) -> RecordedStream:
+        """The stream, written now unless it is in the cache."""
+        return record(self, say)
+
 
 @dataclass(frozen=True)
 class RecordedStream:

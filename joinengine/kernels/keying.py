@@ -25,7 +25,7 @@ from joinengine.kernels.hashing import Words, any_null, hash_columns
 from joinengine.kernels.probing import Ints
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import Side
-from joinengine.model.query import JoinSpec
+from joinengine.model.query import JoinSpec, Operator
 
 
 class Probed(NamedTuple):
@@ -41,15 +41,22 @@ class Probed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Keying:
-    """The key columns of both sides, and the distance where the join is a band."""
+    """The key columns of both sides, and the distance where the join is a band.
+
+    `groups`: keys name groups, of which NULL is one.
+    """
 
     keys: tuple[tuple[str, ...], tuple[str, ...]]
     distance: Distance | None = None
+    groups: bool = False
 
     @classmethod
-    def of(cls, spec: JoinSpec) -> Keying:
-        """How the tuples of a join are found."""
-        return cls((spec.keys(Side.LEFT), spec.keys(Side.RIGHT)), spec.distance)
+    def of(cls, spec: Operator) -> Keying:
+        """How the tuples of an operator are found."""
+        keys = spec.keys(Side.LEFT), spec.keys(Side.RIGHT)
+        if isinstance(spec, JoinSpec):
+            return cls(keys, spec.distance)
+        return cls(keys, groups=True)
 
     @property
     def is_plain(self) -> bool:
@@ -68,6 +75,8 @@ class Keying:
 
     def unusable(self, side: Side, batch: pa.RecordBatch) -> Bools | None:
         """(n,) the tuples that match nothing: NULL or NaN where a value is needed; None: none."""
+        if self.groups:
+            return None
         missing = any_null([batch.column(name) for name in self.needed(side)])
         if self.distance is None or not self.distance.floating:
             return missing

@@ -59,10 +59,10 @@ def passes(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
 
 
 def _evaluated(predicate: Predicate, arrays: list[pa.Array]) -> NDArray[np.bool_]:
-    engine = _engine()
-    engine.register("pairs", pa.table(arrays, names=[f"c{i}" for i in range(len(arrays))]))
-    found = engine.sql(predicate.sql).to_arrow_table().column(0)
-    engine.unregister("pairs")
+    here = engine()
+    here.register("pairs", pa.table(arrays, names=[f"c{i}" for i in range(len(arrays))]))
+    found = here.sql(predicate.sql).to_arrow_table().column(0)
+    here.unregister("pairs")
     return np.asarray(found.fill_null(False).to_numpy(), bool)
 
 
@@ -72,8 +72,25 @@ def compile_predicate(text: str, schemas: tuple[pa.Schema, pa.Schema], what: str
     Raises InvalidRequest, naming the argument `what`, for a text that is no predicate, columns
     that are not there or on both sides, and whatever is not among the operators that are served.
     """
-    tree = _parsed(text, what)
     columns = list[tuple[Side, str]]()
+    sql = resolved_sql(parsed(text, what), schemas, columns, text, what)
+    kind = type_of(sql, schemas, columns, text, what)
+    if str(kind) != "BOOLEAN":
+        raise InvalidRequest(f"{what}: {text!r} is of type {kind}, not a predicate")
+    return Predicate(text, f"{sql} from pairs", tuple(columns))
+
+
+def resolved_sql(
+    tree: Any,
+    schemas: tuple[pa.Schema, pa.Schema],
+    columns: list[tuple[Side, str]],
+    text: str,
+    what: str,
+) -> str:
+    """A syntax tree as `select ...` over c0, c1, ..; `columns` learns what these are.
+
+    Raises InvalidRequest for what is not among the operators that are served.
+    """
     for node in _nodes(tree["statements"][0]["node"]["select_list"]):
         kind, name = node.get("class"), node.get("function_name")
         if kind not in EXPRESSIONS or (kind == "FUNCTION" and name not in FUNCTIONS):
@@ -86,30 +103,37 @@ def compile_predicate(text: str, schemas: tuple[pa.Schema, pa.Schema], what: str
             if column not in columns:
                 columns.append(column)
             node["column_names"] = [f"c{columns.index(column)}"]
-    engine = _engine()
-    row = engine.execute("select json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()[0]
-    sql = f"{row[0]} from pairs"
+    found = engine().execute("select json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
+    return str(found[0][0])
+
+
+def type_of(
+    sql: str,
+    schemas: tuple[pa.Schema, pa.Schema],
+    columns: Sequence[tuple[Side, str]],
+    text: str,
+    what: str,
+) -> Any:
+    """DuckDB's type of a select over c0, c1, .. Raises InvalidRequest where it has none."""
     fields = [
         schemas[side].field(name).with_name(f"c{i}") for i, (side, name) in enumerate(columns)
     ]
-    engine.register("pairs", pa.schema(fields or [pa.field("c0", pa.int8())]).empty_table())
+    here = engine()
+    here.register("pairs", pa.schema(fields or [pa.field("c0", pa.int8())]).empty_table())
     try:
-        kinds = engine.sql(sql).types
+        return here.sql(f"{sql} from pairs").types[0]
     except duckdb.Error as error:
         raise InvalidRequest(f"{what}: {text!r}: {_first_line(error)}") from None
     finally:
-        engine.unregister("pairs")
-    if [str(kind) for kind in kinds] != ["BOOLEAN"]:
-        raise InvalidRequest(f"{what}: {text!r} is of type {kinds[0]}, not a predicate")
-    return Predicate(text, sql, tuple(columns))
+        here.unregister("pairs")
 
 
-def _parsed(text: str, what: str) -> Any:
+def parsed(text: str, what: str) -> Any:
     """The syntax tree of `select (text)`, and nothing but that."""
     quoted = _TOKENS.sub(
         lambda match: f'"{match[1].lower()}".' if match[1] else match[0], text.strip()
     )
-    row = _engine().execute("select json_serialize_sql(?)", [f"select ({quoted})"]).fetchall()[0]
+    row = engine().execute("select json_serialize_sql(?)", [f"select ({quoted})"]).fetchall()[0]
     tree = json.loads(row[0])
     if tree.get("error"):
         raise InvalidRequest(f"{what}: {text!r} is no predicate: {tree['error_message']}")
@@ -161,13 +185,13 @@ def _first_line(error: Exception) -> str:
 
 
 @cache
-def _engine() -> duckdb.DuckDBPyConnection:
+def engine() -> duckdb.DuckDBPyConnection:
     """One per process."""
-    engine = duckdb.connect(config=_SETTINGS)
-    atexit.register(_close, engine)
-    return engine
+    opened = duckdb.connect(config=_SETTINGS)
+    atexit.register(_close, opened)
+    return opened
 
 
-def _close(engine: duckdb.DuckDBPyConnection) -> None:
-    _engine.cache_clear()
-    engine.close()
+def _close(opened: duckdb.DuckDBPyConnection) -> None:
+    engine.cache_clear()
+    opened.close()

@@ -88,6 +88,8 @@ class LayoutChoice(Protocol):
     summary: ClassVar[str]
     #: whether any two tuples meet at some instance, whatever their keys
     serves_theta: ClassVar[bool] = False
+    #: whether each tuple is stored once, at any instance: what an aggregation needs
+    serves_aggregates: ClassVar[bool] = True
 
     @property
     def label(self) -> str:
@@ -97,7 +99,8 @@ class LayoutChoice(Protocol):
     @classmethod
     def serves(cls) -> str:
         """Which joins, in words."""
-        return "equi, band and theta" if cls.serves_theta else "equi and band"
+        joins = "equi, band and theta" if cls.serves_theta else "equi and band"
+        return f"{joins}; aggregates" if cls.serves_aggregates else joins
 
     @property
     def counts_keys(self) -> bool:
@@ -153,6 +156,15 @@ def check_serves(name: str, condition: Condition, *, theta: bool) -> None:
     if kind is not None and not theta:
         raise InvalidRequest(
             f"layout {name} goes by keys and serves no {kind}: use dynamic, bi or shuffle"
+        )
+
+
+def check_aggregates(choice: LayoutChoice) -> None:
+    """Raise InvalidRequest, naming the layout, where it cannot serve an aggregation."""
+    if not choice.serves_aggregates:
+        raise InvalidRequest(
+            f"layout {choice.name} keeps sides apart or copies tuples and serves no aggregates: "
+            f"use one that stores each tuple once, such as pkg, mnrt or hash"
         )
 
 

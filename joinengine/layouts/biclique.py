@@ -248,6 +248,7 @@ class Bi(_Biclique):
     source: ClassVar[str] = "Lin et al., SIGMOD 2015"
     summary: ClassVar[str] = "join-biclique: store once, probe all of the other side"
     serves_theta: ClassVar[bool] = True
+    serves_aggregates: ClassVar[bool] = False
 
     def subgroups(self, instances: int) -> int:
         """One."""
@@ -264,6 +265,7 @@ class BiK(_Biclique):
     name: ClassVar[str] = "bi-k"
     source: ClassVar[str] = "Lin et al., SIGMOD 2015 (ContRand)"
     summary: ClassVar[str] = "join-biclique with k subgroups a side, chosen by key hash"
+    serves_aggregates: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.subgroup_count is not None and self.subgroup_count < 1:

@@ -100,6 +100,7 @@ class Dynamic(LayoutChoice):
     source: ClassVar[str] = "Elseidy et al., PVLDB 2014"
     summary: ClassVar[str] = "join-matrix: copies along rows and columns, whatever the keys"
     serves_theta: ClassVar[bool] = True
+    serves_aggregates: ClassVar[bool] = False
 
     def start(self, instances: int) -> Grid:
         """As square as can be."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
 from joinengine.model.conditions import Condition, Distance, Predicate, equality
 from joinengine.model.keys import Side
-from joinengine.model.windows import Sliding, Window
+from joinengine.model.windows import Delays, Sliding, Window
 
 #: A number of its own for each watched tuple, beside the user's columns.
 ID = "__id"
@@ -34,6 +35,75 @@ class FromJoin:
 
 
 Input = FromSource | FromJoin
+
+
+class Timed(Protocol):
+    """Where event time is, per side, and how late it may be."""
+
+    @property
+    def times(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The columns."""
+
+    @property
+    def delays_us(self) -> Delays:
+        """How far a tuple may lag behind the newest one."""
+
+    @property
+    def idle_after_us(self) -> int | None:
+        """After so long a silent side is left out."""
+
+
+class Operator(Protocol):
+    """A step of a query: a join, or a stage of an aggregation. Inputs and schemas are per side."""
+
+    @property
+    def index(self) -> int:
+        """Its number in the query."""
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Its inputs: two, or LEFT alone."""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Where tuples come from."""
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """Their columns."""
+
+    @property
+    def filters(self) -> tuple[Predicate | None, ...]:
+        """What they must fulfil to enter."""
+
+    @property
+    def window(self) -> Timed | None:
+        """Event time; None: it does not matter."""
+
+    @property
+    def condition(self) -> Condition:
+        """What layouts must bring together."""
+
+    @property
+    def how(self) -> str:
+        """What kind of operator it is."""
+
+    @property
+    def instances(self) -> int:
+        """How many it starts with."""
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """What it makes."""
+
+    def keys(self, side: Side) -> tuple[str, ...]:
+        """By which columns tuples are routed."""
+
+    def times(self, side: Side) -> tuple[str, ...]:
+        """Which columns say whether a tuple is late."""
+
+    def carried_schema(self, side: Side) -> pa.Schema:
+        """The columns with which a tuple travels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +151,11 @@ class JoinSpec:
     predicate: Predicate | None = None
     filters: tuple[Predicate | None, Predicate | None] = (None, None)
     table: Side | None = None
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """There are two."""
+        return tuple(Side)
 
     def keys(self, side: Side) -> tuple[str, ...]:
         """The equality columns of `side`."""
@@ -194,15 +269,20 @@ def output_lag_us(
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
-    """All joins of one streaming query; the last one's results are the query's.
+    """All operators of one streaming query, joins mostly; the last one's results are the query's.
 
     `tables`: the sources that are bounded, and read whole before the first batch.
     """
 
-    joins: tuple[JoinSpec, ...]
+    joins: tuple[Operator, ...]
     sources: tuple[str, ...]
     tables: frozenset[int] = frozenset()
 
-    def roles_of(self, source: Input) -> list[tuple[JoinSpec, Side]]:
+    def roles_of(self, source: Input) -> list[tuple[Operator, Side]]:
         """Which sides of which joins read `source`."""
-        return [(join, side) for join in self.joins for side in Side if join.inputs[side] == source]
+        return [
+            (join, side)
+            for join in self.joins
+            for side in join.sides
+            if join.inputs[side] == source
+        ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from joinengine.layouts.base import LayoutChoice
+from joinengine.model.aggregates import AggregateSpec, Stage
 from joinengine.model.conditions import Band, Condition, Equi
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
@@ -16,12 +17,42 @@ def explain(query: QuerySpec, choices: Sequence[LayoutChoice]) -> str:
     """A few lines per join."""
     lines = list[str]()
     for join, choice in zip(query.joins, choices, strict=True):
+        if isinstance(join, AggregateSpec):
+            lines += _aggregate_lines(query, join, choice)
+            continue
+        assert isinstance(join, JoinSpec)
         where = "" if join.predicate is None else f", where {join.predicate.text}"
         on = condition_text(join.condition)
         lines.append(f"join {join.index}: {join.how}, on {on}{where}")
         lines.append(f"  layout {choice.label} on {join.instances} instances: {choice.summary}")
         lines += [f"  {side.name.lower():5} {_side(query, join, side)}" for side in Side]
     return "\n".join(lines)
+
+
+def grouping_text(spec: AggregateSpec) -> str:
+    """The groups and the windows of an aggregation."""
+    panes = spec.grouping.panes
+    size, slide = describe(panes.size_us), describe(panes.slide_us)
+    return f"{', '.join(spec.grouping.groups) or 'nothing'} in windows of {size} every {slide}"
+
+
+def _aggregate_lines(query: QuerySpec, spec: AggregateSpec, choice: LayoutChoice) -> list[str]:
+    (source,) = spec.inputs
+    name = f"join {source.join}" if isinstance(source, FromJoin) else query.sources[source.source]
+    if spec.stage is Stage.PARTIAL:
+        time = " or ".join(spec.times(Side.LEFT))
+        often = f"every {spec.merge_every} batches" if spec.merge_every > 1 else "every batch"
+        return [
+            f"join {spec.index}: partial results by {grouping_text(spec)}",
+            f"  layout {choice.label} on {spec.instances} instances: {choice.summary}",
+            f"  {name}: added up by {time}, passed on {often}; late when "
+            f"{describe(spec.window.delays_us[0] or 0)} behind the newest",
+        ]
+    what = "merges" if spec.stage is Stage.MERGE else f"takes the top of {name}"
+    return [
+        f"join {spec.index}: {what} on {spec.instances} aggregators",
+        "  a part leaves when the last window that holds it has ended",
+    ]
 
 
 def condition_text(condition: Condition) -> str:

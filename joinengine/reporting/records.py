@@ -125,7 +125,8 @@ class BatchRecord:
             entry.expired_rows += report.changes.expired_rows
             entry.output_rows += report.result_rows
         for run in state.runs.values():
-            entry.held[run.instance] += run.live
+            if run.instance < entry.instances:
+                entry.held[run.instance] += run.live
         entry.state_rows = state.state_rows
         entry.state_bytes = state.state_bytes
         entry.pending_rows = sum(run.live for run in state.watched.pending.values())

@@ -12,6 +12,7 @@ refused.
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 import uuid
@@ -25,15 +26,17 @@ from joinengine.balancing.statistics import Interval
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.versions import VersionedRouter
+from joinengine.model.aggregates import AggregateSpec, Stage
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
-from joinengine.model.query import FromJoin, FromSource, JoinSpec, QuerySpec
+from joinengine.model.query import FromJoin, FromSource, JoinSpec, Operator, QuerySpec
 from joinengine.model.reports import Block, InputReport, JoinReport, RouteReport
 from joinengine.reporting.records import BatchRecord, JoinRecord
 from joinengine.spark import bookkeeping
+from joinengine.spark.aggregation import AggregateTask
 from joinengine.spark.exchange import Origin, Role
-from joinengine.spark.jobs import Jobs
-from joinengine.spark.join import JoinTask
+from joinengine.spark.jobs import Jobs, Task
+from joinengine.spark.join import MERGE_ROWS, JoinTask
 from joinengine.spark.planning import PlannedJoin, Relayout
 from joinengine.spark.results import Target, ToJoin
 from joinengine.spark.route import RoutePlan
@@ -111,7 +114,7 @@ class BatchRunner:
                 JoinState(
                     one.to_json(),
                     requested=one.to_json(),
-                    watchers=spec.instances if spec.watched else 0,
+                    watchers=spec.instances if isinstance(spec, JoinSpec) and spec.watched else 0,
                 )
                 for one, spec in zip(chosen, query.joins, strict=True)
             ]
@@ -218,7 +221,7 @@ class BatchRunner:
         states, all_reports = list[JoinState](), list[list[JoinReport]]()
         for join in self._joins:
             state, expired = bookkeeping.expire(join.spec, self._state(join.spec))
-            tasks = self._join_tasks(join, state, batch, exchange, arriving)
+            tasks = self._tasks(join, state, batch, exchange, arriving)
             reports = self._jobs.join(tasks) if tasks else []
             for report in reports:
                 if report.next_input is not None:
@@ -241,13 +244,67 @@ class BatchRunner:
             )
         return states, all_reports, arriving
 
-    def _join_tasks(
+    def _tasks(
         self, join: PlannedJoin, state: JoinState, batch: int, exchange: Path, arriving: _Arriving
+    ) -> Sequence[Task]:
+        """The tasks of one operator, none where nothing arrives and nothing is due."""
+        if isinstance(join.spec, AggregateSpec):
+            blocks = tuple(arriving.blocks.get((join.spec.index, Side.LEFT), ()))
+            return self._aggregate_tasks(join, join.spec, state, batch, exchange, blocks)
+        assert isinstance(join.spec, JoinSpec)
+        return self._join_tasks(join, join.spec, state, batch, exchange, arriving)
+
+    def _aggregate_tasks(
+        self,
+        join: PlannedJoin,
+        spec: AggregateSpec,
+        state: JoinState,
+        batch: int,
+        exchange: Path,
+        blocks: tuple[Block, ...],
+    ) -> list[AggregateTask]:
+        passes_on = not blocks or (batch + 1) % spec.merge_every == 0 or state.watermark == math.inf
+        if not (blocks or bookkeeping.parts_due(spec, state, quiet=True)):
+            return []
+        spines = bookkeeping.by_place(state.runs.values())
+        most = max([join.router(state).instances, *(i + 1 for i, _ in spines)])
+        last = spec.index == len(self._joins) - 1
+        return [
+            AggregateTask(
+                batch=batch,
+                task=number,
+                spec=spec,
+                hosted=hosted,
+                blocks=blocks,
+                runs={i: runs for (i, _), runs in spines.items() if i in hosted},
+                files=state.files,
+                closed=state.closed,
+                watermark=state.watermark,
+                passes_on=passes_on,
+                listed=join.layout.router().listed if join.choice.counts_keys else None,
+                target=self._target(join, batch, number, exchange),
+                checksum=self._settings.checksum and last,
+                runs_folder=str(self._checkpoint.runs),
+                exchange_folder=str(exchange),
+                merge_rows=MERGE_ROWS,
+                work_s=self._settings.work_s if spec.stage is Stage.PARTIAL else 0.0,
+                fsync=self._settings.fsync,
+            )
+            for number, hosted in enumerate(bookkeeping.hosts(most, self._jobs.parallelism))
+        ]
+
+    def _join_tasks(
+        self,
+        join: PlannedJoin,
+        spec: JoinSpec,
+        state: JoinState,
+        batch: int,
+        exchange: Path,
+        arriving: _Arriving,
     ) -> list[JoinTask]:
-        """The tasks of one join, none where nothing arrives and nothing moves."""
-        index = join.spec.index
+        index = spec.index
         left, right = (tuple(arriving.blocks.get((index, side), ())) for side in Side)
-        due = state.before is not None or bookkeeping.watchers_work(join.spec, state, batch)
+        due = state.before is not None or bookkeeping.watchers_work(spec, state, batch)
         if not (left or right or due):
             return []
         spines = bookkeeping.by_place(state.runs.values())
@@ -255,12 +312,12 @@ class BatchRunner:
         last = index == len(self._joins) - 1
         most = max(join.router(state).instances, state.watchers)
         hosted_by_task = bookkeeping.hosts(most, self._jobs.parallelism)
-        watches = bookkeeping.watches(join.spec, state, batch, hosted_by_task)
+        watches = bookkeeping.watches(spec, state, batch, hosted_by_task)
         return [
             JoinTask(
                 batch=batch,
                 task=number,
-                spec=join.spec,
+                spec=spec,
                 hosted=hosted,
                 blocks=(left, right),
                 runs={
@@ -346,10 +403,10 @@ class BatchRunner:
                 for stored in state.history
             ]
 
-    def _state(self, spec: JoinSpec) -> JoinState:
+    def _state(self, spec: Operator) -> JoinState:
         return self.manifest.joins[spec.index]
 
-    def _router(self, spec: JoinSpec) -> VersionedRouter:
+    def _router(self, spec: Operator) -> VersionedRouter:
         return self._joins[spec.index].router(self._state(spec))
 
     def _deliver(self) -> None:
@@ -358,7 +415,7 @@ class BatchRunner:
         if self._aside is not None:
             self._aside.deliver(self.manifest.batch, self.manifest.refused)
 
-    def _role(self, join: JoinSpec, side: Side) -> Role:
+    def _role(self, join: Operator, side: Side) -> Role:
         aside = None if self._aside is None else self._aside.staging
         return bookkeeping.role(join, side, self._state(join), self._router(join), aside)
 

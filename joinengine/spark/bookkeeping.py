@@ -18,16 +18,19 @@ from joinengine.balancing.statistics import Interval, KeyCounts, summarise
 from joinengine.kernels.keying import Keying
 from joinengine.layouts.base import Layout
 from joinengine.layouts.versions import VersionedRouter
+from joinengine.model.aggregates import AggregateSpec, Stage
 from joinengine.model.keys import Side
 from joinengine.model.query import (
     FromJoin,
     FromSource,
     Input,
     JoinSpec,
+    Operator,
     QuerySpec,
 )
 from joinengine.model.reports import InputReport, JoinReport, RouteReport
 from joinengine.routing.moves import Moves
+from joinengine.spark.aggregation import next_end
 from joinengine.spark.exchange import Role
 from joinengine.spark.watching import Watch
 from joinengine.state.keeper import Changes
@@ -38,7 +41,7 @@ Place = tuple[int, Side]
 
 
 def role(
-    join: JoinSpec, side: Side, state: JoinState, router: VersionedRouter, aside: Path | None
+    join: Operator, side: Side, state: JoinState, router: VersionedRouter, aside: Path | None
 ) -> Role:
     """What tuples need to know that enter `side` of `join`; `aside`: for those it refuses."""
     return Role(
@@ -50,9 +53,10 @@ def role(
         router=router,
         schema=join.carried_schema(side),
         filter=join.filters[side],
-        watchers=state.watchers if side in join.watched else 0,
-        windows_each=join.windows_each,
+        watchers=state.watchers if isinstance(join, JoinSpec) and side in join.watched else 0,
+        windows_each=join.windows_each if isinstance(join, JoinSpec) else 1,
         aside=None if aside is None else str(aside),
+        adds_up=isinstance(join, AggregateSpec),
     )
 
 
@@ -74,13 +78,13 @@ def by_place(runs: Iterable[Run]) -> dict[Place, tuple[Run, ...]]:
     return {place: tuple(runs) for place, runs in spines.items()}
 
 
-def expire(spec: JoinSpec, state: JoinState) -> tuple[JoinState, int]:
+def expire(spec: Operator, state: JoinState) -> tuple[JoinState, int]:
     """The join without the runs that no tuple on time can meet any more, and how many rows went.
 
     The pairing rule lets state leave at a batch's end; leaving before it is the same, since whoever
     could still meet it would be late.
     """
-    if spec.window is None:
+    if not isinstance(spec, JoinSpec) or spec.window is None:
         return state, 0
     kept, gone = dict[tuple[str, int], Run](), 0
     for ident, run in state.runs.items():
@@ -114,6 +118,13 @@ def watchers_work(spec: JoinSpec, state: JoinState, batch: int) -> bool:
     limit = closing(spec, state, batch)
     over = any(run.max_time is not None and run.max_time < limit for run in state.watched.runs)
     return over or bool(state.watched.unread) or watch_due(spec, state, batch)
+
+
+def parts_due(spec: AggregateSpec, state: JoinState, *, quiet: bool) -> bool:
+    """Whether an aggregation has something to pass on, or windows that are over."""
+    if spec.stage is Stage.PARTIAL:
+        return bool(state.runs) and (quiet or state.watermark == math.inf)
+    return next_end(spec, state.runs.values(), state.closed) <= state.watermark
 
 
 def watches(
@@ -183,7 +194,7 @@ def interval_of(
             if instance < layout.instances:
                 stored[:, instance] = counts.stored
     for run in state.runs.values():
-        if run.version == state.version:
+        if run.version == state.version and run.instance < layout.instances:
             held[run.side, run.instance] += run.live
     keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
     return summarise(keys, stored, held, layout.table, tasks)
@@ -209,10 +220,13 @@ def next_watermarks(
         if spec.window is None:
             advanced.append(state)
             continue
+        if isinstance(spec, AggregateSpec) and spec.stage is not Stage.PARTIAL:
+            advanced.append(_later_stage(spec, state, manifest, advanced))
+            continue
         ours = [report for report in inputs if report.join == spec.index]
         seen, idle = list(state.newest), list(state.idle_since)
-        ahead, limits = list[float](), list[float]()
-        for side in Side:
+        ahead, limits = list(state.ahead), [math.inf, math.inf]
+        for side in spec.sides:
             here = [report for report in ours if report.side is side]
             if any(report.rows for report in here) or math.isinf(idle[side]):
                 idle[side] = now_s
@@ -221,13 +235,9 @@ def next_watermarks(
             limit, lags = _side_watermark(query, spec, side, seen[side], advanced, progress)
             if isinstance(spec.inputs[side], FromSource) and limit == math.inf:
                 seen[side] = math.inf
-            ahead.append(limit)
-            limits.append(state.ahead[side] if lags else limit)
-        waited_for = [
-            limit
-            for side, limit in zip(Side, limits, strict=True)
-            if not _is_idle(spec, now_s - idle[side])
-        ]
+            limits[side] = state.ahead[side] if lags else limit
+            ahead[side] = limit
+        waited_for = [limits[side] for side in spec.sides if not _is_idle(spec, now_s - idle[side])]
         watermark = max(state.watermark, min(waited_for, default=-math.inf))
         advanced.append(
             replace(
@@ -236,16 +246,34 @@ def next_watermarks(
                 idle_since=(idle[0], idle[1]),
                 watermark=watermark,
                 ahead=(ahead[0], ahead[1]),
-                held_back=ahead != limits,
+                held_back=any(ahead[side] != limits[side] for side in spec.sides),
                 late_rows=state.late_rows + sum(report.late_rows for report in ours),
             )
         )
     return advanced
 
 
+def _later_stage(
+    spec: AggregateSpec, state: JoinState, manifest: Manifest, earlier: Sequence[JoinState]
+) -> JoinState:
+    """A stage that gets partial results: it waits for all of them.
+
+    MERGE has those of all tuples below the watermark of the stage before, if nothing waits there.
+    TOP has, of the batch that is over, those of the windows that were over in it.
+    """
+    (source,) = spec.inputs
+    assert isinstance(source, FromJoin)
+    limit = state.watermark
+    if spec.stage is Stage.TOP:
+        limit = manifest.joins[source.join].watermark
+    elif not earlier[source.join].runs:
+        limit = earlier[source.join].watermark
+    return replace(state, watermark=max(limit, state.watermark), closed=state.watermark)
+
+
 def _side_watermark(
     query: QuerySpec,
-    spec: JoinSpec,
+    spec: Operator,
     side: Side,
     seen: float,
     earlier: Sequence[JoinState],
@@ -258,6 +286,7 @@ def _side_watermark(
         seen -= spec.window.delays_us[side] or 0
         return max(seen, progress.get(source.source, -math.inf)), lags
     before = query.joins[source.join]
+    assert isinstance(before, JoinSpec)
     lag = None if before.window is None else before.output_lag_us(columns)
     limit = -math.inf if lag is None else earlier[source.join].watermark - lag
     return limit, lags
@@ -274,6 +303,7 @@ def followed(
     lags = False
     while isinstance(source, FromJoin):
         join = query.joins[source.join]
+        assert isinstance(join, JoinSpec)
         lags = lags or bool(join.watched)
         if join.table is None:
             break
@@ -283,7 +313,7 @@ def followed(
     return source, columns, lags
 
 
-def _is_idle(spec: JoinSpec, silent_s: float) -> bool:
+def _is_idle(spec: Operator, silent_s: float) -> bool:
     assert spec.window is not None
     limit = spec.window.idle_after_us
     return limit is not None and silent_s * 1e6 >= limit
@@ -308,7 +338,11 @@ def tick_due(query: QuerySpec, manifest: Manifest, quiet: bool, now_s: float) ->
     for spec, state in zip(query.joins, manifest.joins, strict=True):
         if state.is_empty:
             continue
-        ready = state.held_back or watch_due(spec, state, manifest.batch + 1)
+        if isinstance(spec, AggregateSpec):
+            ready = state.held_back or parts_due(spec, state, quiet=quiet)
+        else:
+            assert isinstance(spec, JoinSpec)
+            ready = state.held_back or watch_due(spec, state, manifest.batch + 1)
         if ready or state.watermark == math.inf or (quiet and expire(spec, state)[1]):
             return now_s
         if spec.window is None:

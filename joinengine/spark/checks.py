@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, WINDOW_START, OutputColumn
 from joinengine.model.windows import Sliding, Window
 from joinengine.spark import session, types
-from joinengine.spark.inputs import Source, Stream, delay_of, require_column
+from joinengine.spark.inputs import Source, Stream, Table, delay_of, require_column
 
 JOIN_TYPES = ("inner", "left", "right", "full", "left_semi", "left_anti")
 #: Windows that one tuple of an outer, semi or anti join may be in: each is an entry of its own.
@@ -49,7 +50,7 @@ def join_type(how: str) -> str:
 
 def check_source(side: Any) -> None:
     """Refuse what is no stream."""
-    if isinstance(side, Stream):
+    if isinstance(side, (Stream, Table)):
         return
     if type(side).__module__.startswith("pyspark.sql.connect"):
         session.prepare(side.sparkSession)
@@ -62,7 +63,7 @@ def check_source(side: Any) -> None:
 
 def is_table(side: Any) -> bool:
     """Whether a side is a bounded DataFrame."""
-    return isinstance(side, DataFrame) and not side.isStreaming
+    return isinstance(side, Table) or (isinstance(side, DataFrame) and not side.isStreaming)
 
 
 def table_side(left: Any, right: Any) -> Side | None:
@@ -126,18 +127,27 @@ def check_window(
     Refuses columns that are no event time, two kinds of event time, and a source of which nobody
     says how late it may be.
     """
-    fields = [
-        require_column(schemas[side], name, "within")
-        for side in Side
-        for name in window.times[side]
-    ]
-    for field in fields:
-        types.check_time(field)
+    fields = [field for side in Side for field in _time_fields(schemas[side], window.times[side])]
     if len({field.type for field in fields}) > 1:
         found = ", ".join(f"{field.name} is {field.type}" for field in fields)
         raise InvalidRequest(f"within: no shared event-time type: {found}; cast one side")
-    left, right = (_delay(window, side, sources[side]) for side in Side)
+    left, right = (_delay(window.delays_us[side], sources[side]) for side in Side)
     return replace(window, delays_us=(left, right))
+
+
+def check_event_time(
+    schema: pa.Schema, columns: Sequence[str], delay: int | None, timed: Timed | None
+) -> int:
+    """The delay of one input, settled; refuses what `check_window` refuses."""
+    _time_fields(schema, columns)
+    return _delay(delay, timed)
+
+
+def _time_fields(schema: pa.Schema, columns: Sequence[str]) -> list[pa.Field]:
+    fields = [require_column(schema, name, "within") for name in columns]
+    for field in fields:
+        types.check_time(field)
+    return fields
 
 
 def check_type(how: str, window: Window | None, table: Side | None) -> None:
@@ -203,11 +213,10 @@ def output_columns(
     return tuple(columns)
 
 
-def _delay(window: Window, side: Side, timed: Timed | None) -> int:
+def _delay(given: int | None, timed: Timed | None) -> int:
     if timed is None:  # a windowed join: its watermark follows from its own inputs
         return 0
     source, column = timed
-    given = window.delays_us[side]
     delay = delay_of(source, column) if given is None else given
     if delay is None:
         raise InvalidRequest(

@@ -35,7 +35,7 @@ from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
 from joinengine.model.query import ID
 from joinengine.model.reports import Block, InputReport
-from joinengine.routing.routes import Deliveries, watch_flag
+from joinengine.routing.routes import STORE, Deliveries, storing, watch_flag
 from joinengine.state.run import WORD
 from joinengine.state.storage import StoredFile, seal
 
@@ -62,7 +62,8 @@ class Role:
 
     `schema`: the columns with which they travel. `watchers`: how many there are, 0 where the side
     is not watched; then a tuple that cannot match travels too, to its watcher alone. `aside`: the
-    folder for tuples that are refused, None: they are only counted.
+    folder for tuples that are refused, None: they are only counted. `adds_up`: tuples go where
+    they are stored and nowhere else, since none looks for others.
     """
 
     join: int
@@ -76,6 +77,7 @@ class Role:
     watchers: int = 0
     windows_each: int = 1
     aside: str | None = None
+    adds_up: bool = False
 
     @property
     def instances(self) -> int:
@@ -149,6 +151,8 @@ class BlockWriter:
 
     def _route(self, admitted: pa.RecordBatch, words: Words, u: Words) -> Deliveries:
         role = self._role
+        if role.adds_up:
+            return homes_alone(role.router, words)
         if role.keying.is_plain:
             return role.router.route(role.side, words)
         probed = list[tuple[Words, Ints | None]]()
@@ -225,6 +229,14 @@ class BlockWriter:
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
 
+def homes_alone(router: VersionedRouter, words: Words) -> Deliveries:
+    """(n,) words -> one delivery each, to where the newest layout stores it."""
+    stored = storing(router.routers[0].route(Side.LEFT, words))
+    _, first = np.unique(stored.rows, return_index=True)
+    rows, instances, _ = stored
+    return Deliveries(rows[first], instances[first], np.full(len(first), STORE))
+
+
 class RefusedWriter:
     """Writes the tuples of one role that a join refuses, with the reason, to a staged file."""
 
@@ -274,6 +286,8 @@ class BlockReader:
         found = list[pa.RecordBatch]()
         for block in self._blocks:
             for chunk, bounds in enumerate(block.bounds):
+                if instance + 1 >= len(bounds):  # one that is no longer sent anything
+                    continue
                 start, stop = int(bounds[instance]), int(bounds[instance + 1])
                 if stop > start:
                     found.append(self._batches(block)[chunk].slice(start, stop - start))

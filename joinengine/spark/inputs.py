@@ -69,7 +69,26 @@ class Stream:
         return frame
 
 
-Source = Stream | DataFrame
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A bounded Parquet file or folder, by its path: a side that is read whole before a stream."""
+
+    spark: Any
+    path: str
+    schema: pa.Schema
+
+    def select(self, columns: list[str]) -> Table:
+        """Only these columns. Raises InvalidRequest for a column that is not there."""
+        fields = [require_column(self.schema, name, "select") for name in columns]
+        return replace(self, schema=pa.schema(fields))
+
+    def to_df(self) -> DataFrame:
+        """As a DataFrame."""
+        frame: DataFrame = self.spark.read.parquet(self.path).select(*self.schema.names)
+        return frame
+
+
+Source = Stream | DataFrame | Table
 
 
 def parquet_stream(
@@ -103,8 +122,15 @@ def recorded_stream(spark: SparkSession | None, index: Path, schema: pa.Schema) 
     return Stream(spark, {"kind": "recorded", "path": str(index)}, Reading(columns))
 
 
+def recorded_table(spark: SparkSession | None, path: Path) -> Table:
+    """A table that is one Parquet file or a folder of them; `spark` None where nothing will run."""
+    return Table(spark, str(path), types.folder_schema(path))
+
+
 def schema_of(source: Source) -> pa.Schema:
     """The Arrow schema of an input."""
+    if isinstance(source, Table):
+        return source.schema
     if isinstance(source, Stream):
         return source.reading.schema
     return types.arrow_schema(source.schema)
@@ -112,7 +138,7 @@ def schema_of(source: Source) -> pa.Schema:
 
 def delay_of(source: Source, column: str) -> int | None:
     """The delay of an input's own `withWatermark` on `column`, microseconds; None: it has none."""
-    if isinstance(source, Stream):
+    if not isinstance(source, DataFrame):
         return None
     metadata: dict[str, Any] = source.schema[column].metadata or {}
     delay = metadata.get("spark.watermarkDelayMs")

@@ -15,10 +15,13 @@ from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.model.reports import JoinReport, RouteReport
+from joinengine.spark.aggregation import AggregateTask
 from joinengine.spark.join import JoinTask
 from joinengine.spark.route import RoutePlan
 from joinengine.spark.session import parallelism
 from joinengine.spark.tasks import PLAN_PROPERTY, join_partition
+
+Task = JoinTask | AggregateTask
 
 
 class Jobs(Protocol):
@@ -34,7 +37,7 @@ class Jobs(Protocol):
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
         """Route the tuples of all tables."""
 
-    def join(self, tasks: Sequence[JoinTask]) -> list[JoinReport]:
+    def join(self, tasks: Sequence[Task]) -> list[JoinReport]:
         """Carry out the tasks of one join."""
 
 
@@ -69,7 +72,7 @@ class SparkJobs:
         self._announce(path, f"joinengine batch {plan.batch}: {what}")
         return [pickle.loads(row.report) for frame in frames for row in frame.collect()]
 
-    def join(self, tasks: Sequence[JoinTask]) -> list[JoinReport]:
+    def join(self, tasks: Sequence[Task]) -> list[JoinReport]:
         """One job; collects one row per task."""
         first = tasks[0]
         path = Path(first.exchange_folder) / f"join-{first.spec.index}"

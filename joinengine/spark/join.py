@@ -88,16 +88,15 @@ class JoinTask:
         bounds = [b for side in self.blocks for block in side for b in block.bounds]
         return sum(int(b[i + 1] - b[i]) for b in bounds for i in self.hosted)
 
-
-def run_join(task: JoinTask, store: RunStore) -> JoinReport:
-    """Carry out one join task."""
-    store.retain(task.files)
-    worker = _Worker(task, store)
-    # Who comes first gets the merging of this batch; everyone gets a turn.
-    turn = task.batch % max(len(task.hosted), 1)
-    for instance in task.hosted[turn:] + task.hosted[:turn]:
-        worker.join_instance(instance)
-    return worker.close()
+    def carry_out(self, store: RunStore) -> JoinReport:
+        """Do it."""
+        store.retain(self.files)
+        worker = _Worker(self, store)
+        # Who comes first gets the merging of this batch; everyone gets a turn.
+        turn = self.batch % max(len(self.hosted), 1)
+        for instance in self.hosted[turn:] + self.hosted[:turn]:
+            worker.join_instance(instance)
+        return worker.close()
 
 
 class _Worker:

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 
 from joinengine.balancing.statistics import Interval
 from joinengine.layouts import Chosen
-from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
+from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router, check_aggregates
 from joinengine.layouts.changing import change, plan_between
 from joinengine.layouts.versions import MOST_VERSIONS, VersionedRouter
-from joinengine.model.query import JoinSpec
+from joinengine.model.aggregates import AggregateSpec, Stage
+from joinengine.model.query import Operator
 from joinengine.routing.moves import Moves
 from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.spark.rehoming import Rehoming
@@ -40,7 +41,7 @@ class PlannedJoin:
     `lazy`: state does not follow a new layout, it is found by the rules it was stored by.
     """
 
-    spec: JoinSpec
+    spec: Operator
     chosen: Chosen
     lazy: bool = False
     history: list[Interval] = field(default_factory=list)
@@ -80,9 +81,18 @@ class PlannedJoin:
 
     def check(self, wish: Relayout) -> None:
         """Raise InvalidRequest for a layout that cannot serve this join."""
+        if self.is_fixed:
+            return
         choice = wish.choice or self.choice
         instances = self.chosen.wanted if wish.instances is None else wish.instances
         choice.check(self.spec.condition, instances)
+        if isinstance(self.spec, AggregateSpec):
+            check_aggregates(choice)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the layout is not for the user, or a planner, to change."""
+        return isinstance(self.spec, AggregateSpec) and self.spec.stage is not Stage.PARTIAL
 
     def see(self, interval: Interval) -> None:
         """Take the counts of one batch."""
@@ -95,6 +105,8 @@ class PlannedJoin:
 
         `brought`: whether the batch brought tuples, so that the history has grown.
         """
+        if self.is_fixed:
+            return state, False
         if wishes:
             return self._take(state, *self._wished(wishes)), False
         grown = self._grown(state, capacity)
@@ -115,7 +127,7 @@ class PlannedJoin:
         assert state.requested is not None
         then = Chosen.from_json(state.requested)
         asked = replace(state, requested=now.to_json())
-        if now.starts_like(then):
+        if now.starts_like(then) or self.is_fixed:
             if choice.name == self.choice.name:  # perhaps with other settings for its planner
                 self.chosen = self.chosen._replace(choice=choice)
             return asked
@@ -139,6 +151,8 @@ class PlannedJoin:
 
     def _grown(self, state: JoinState, capacity: int | None) -> tuple[Chosen, Plan] | None:
         """More instances, where one holds more than its capacity."""
+        if isinstance(self.spec, AggregateSpec):  # what it holds is parts, which soon pass on
+            return None
         held = state.held_per_instance(self.layout.instances)
         if capacity is None or max(held) <= capacity:
             return None
@@ -157,7 +171,9 @@ class PlannedJoin:
         ):
             self.history, state = [], replace(state, history=())
         after = replace(state, layout=chosen.to_json(), moves=Moves(), before=None)
-        if not (plan.rehome or plan.moves):
+        # Whoever has added a tuple up: its part is good where it is.
+        stays = isinstance(self.spec, AggregateSpec)
+        if stays or not (plan.rehome or plan.moves):
             return after
         if self.lazy and len(state.live_versions) < MOST_VERSIONS:
             older = dict(state.older)

@@ -23,17 +23,18 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
+from joinengine.model.aggregates import AggregateSpec
 from joinengine.model.durations import describe as describe_us
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.keys import Side
-from joinengine.model.query import JoinSpec, QuerySpec
+from joinengine.model.query import JoinSpec, Operator, QuerySpec
 from joinengine.model.windows import Sliding
-from joinengine.reporting.explain import condition_text, explain
+from joinengine.reporting.explain import condition_text, explain, grouping_text
 from joinengine.reporting.records import BatchRecord
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
 from joinengine.spark import session
 from joinengine.spark.batch import BatchRunner, Settings
-from joinengine.spark.inputs import Source, Stream, schema_of
+from joinengine.spark.inputs import Source, Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.planning import Relayout
 from joinengine.spark.sink import SideOutput, Sink
@@ -249,12 +250,13 @@ def _united(request: Request, checkpoint: Checkpoint) -> DataFrame:
 
 def _tables(request: Request) -> list[DataFrame]:
     """For each table a frame of reports, to be collected in the first batch."""
-    frames = [(number, request.sources[number]) for number in sorted(request.query.tables)]
-    return [
-        _routed_rows(request.spark, number, frame)
-        for number, frame in frames
-        if isinstance(frame, DataFrame)
-    ]
+    frames = list[DataFrame]()
+    for number in sorted(request.query.tables):
+        table = request.sources[number]
+        assert not isinstance(table, Stream)
+        frame = table.to_df() if isinstance(table, Table) else table
+        frames.append(_routed_rows(request.spark, number, frame))
+    return frames
 
 
 def _routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFrame:
@@ -325,27 +327,35 @@ def _differences(
 
 def _account(request: Request) -> dict[str, Any]:
     """What must be the same for a checkpoint to be continued, as plain values."""
-    joins = [
-        {
-            "on": condition_text(join.condition),
-            "key_schema": _key_schema(join),
-            "how": join.how,
-            "where": None if join.predicate is None else join.predicate.text,
-            "filters": [None if one is None else one.text for one in join.filters],
-            "within": _bounds(join),
-            "left": str(join.schemas[0].to_string()),
-            "right": str(join.schemas[1].to_string()),
-            "inputs": repr(join.inputs),
-            "output": [column.name for column in join.output],
-        }
-        for join in request.query.joins
-    ]
+    joins = [_operator_account(one) for one in request.query.joins]
     return {"joins": joins, "sources": list(request.query.sources)}
 
 
-def _key_schema(join: JoinSpec) -> str:
+def _operator_account(one: Operator) -> dict[str, Any]:
+    account: dict[str, Any] = {
+        "key_schema": _key_schema(one),
+        "how": one.how,
+        "left": one.schemas[0].to_string(),
+        "inputs": repr(one.inputs),
+        "output": one.output_schema.names,
+    }
+    if isinstance(one, AggregateSpec):
+        computed = [[a.name, a.function, a.sql] for a in one.grouping.aggregates]
+        top = repr(one.grouping.top)
+        return account | {"on": grouping_text(one), "aggregates": computed, "top": top}
+    assert isinstance(one, JoinSpec)
+    return account | {
+        "on": condition_text(one.condition),
+        "where": None if one.predicate is None else one.predicate.text,
+        "filters": [None if text is None else text.text for text in one.filters],
+        "within": _bounds(one),
+        "right": one.schemas[1].to_string(),
+    }
+
+
+def _key_schema(one: Operator) -> str:
     """The types of the key columns, for whoever looks a key up later."""
-    fields = [join.schemas[0].field(name) for name in join.keys(Side.LEFT)]
+    fields = [one.schemas[0].field(name) for name in one.keys(Side.LEFT)]
     return base64.b64encode(pa.schema(fields).serialize().to_pybytes()).decode()
 
 

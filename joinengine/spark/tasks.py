@@ -19,7 +19,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from joinengine.spark.feeds import Reading, conform
-from joinengine.spark.join import run_join
 from joinengine.spark.route import RouteTask, report_batch
 from joinengine.spark.source import described
 from joinengine.state.run import RunStore
@@ -64,7 +63,7 @@ def join_partition(index: int, rows: Iterable[Any]) -> Iterator[bytes]:
     """Carries out join task `index`; for `mapPartitionsWithIndex`."""
     _freeze_imports()
     task = pickle.loads(Path(f"{_plan()}-{index}").read_bytes())
-    yield pickle.dumps(run_join(task, _run_store(task.runs_folder, task.spec.index)))
+    yield pickle.dumps(task.carry_out(_run_store(task.runs_folder, task.spec.index)))
 
 
 def _route_task() -> RouteTask:

@@ -68,7 +68,8 @@ class JoinState:
     the greatest event time seen per side (-inf: none yet, inf: the side has ended); `idle_since`
     when a side last brought a tuple, in seconds since the epoch; `watermark` that of the next
     batch. `ahead` is per side what its watermark would be if no result of an earlier join came a
-    batch after its cause; `held_back`, whether that is more than `watermark` knows.
+    batch after its cause; `held_back`, whether that is more than `watermark` knows. `closed` is the
+    end of the last windows that an aggregation may have closed.
     """
 
     layout: Mapping[str, Any]
@@ -87,6 +88,7 @@ class JoinState:
     watermark: float = -math.inf
     ahead: tuple[float, float] = (-math.inf, -math.inf)
     held_back: bool = False
+    closed: float = -math.inf
     history: tuple[StoredFile, ...] = ()
     late_rows: int = 0
 
@@ -244,6 +246,7 @@ def _join_to_json(join: JoinState) -> dict[str, Any]:
         "watermark": _time_to_json(join.watermark),
         "ahead": [_time_to_json(time) for time in join.ahead],
         "held_back": join.held_back,
+        "closed": _time_to_json(join.closed),
         "history": _files_to_json(join.history),
         "late_rows": join.late_rows,
     }
@@ -287,6 +290,7 @@ def _join_from_json(plain: dict[str, Any]) -> JoinState:
         watermark=_time_from_json(plain["watermark"]),
         ahead=(ahead_left, ahead_right),
         held_back=plain["held_back"],
+        closed=_time_from_json(plain["closed"]),
         history=_files_from_json(plain["history"]),
         late_rows=plain["late_rows"],
     )

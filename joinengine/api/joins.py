@@ -1,8 +1,4 @@
-"""The Python face: `StreamJoin`.
-
-A `StreamJoin` checks everything that can be known before a job starts, at the line that says it; it
-does nothing until its writer is started.
-"""
+"""`StreamJoin`: two inputs, what makes a pair, and which side's unmatched tuples count."""
 
 from __future__ import annotations
 
@@ -10,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
+from joinengine.api.queries import StreamQuery, default_instances
 from joinengine.layouts import LayoutChoice, choose
 from joinengine.model.conditions import Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
@@ -21,20 +17,15 @@ from joinengine.model.query import (
     FromSource,
     Input,
     JoinSpec,
-    QuerySpec,
     output_lag_us,
     output_schema,
 )
 from joinengine.model.windows import Window
-from joinengine.reporting.explain import explain
-from joinengine.spark import checks, types
-from joinengine.spark.inputs import Source, Stream, schema_of
-from joinengine.spark.session import parallelism
-from joinengine.spark.sink import Transform
-from joinengine.spark.writer import JoinWriter, ResolvedJoin
+from joinengine.spark import checks
+from joinengine.spark.inputs import Source, schema_of
 
 
-class StreamJoin:
+class StreamJoin(StreamQuery):
     """A join of two streams, or of a stream and another `StreamJoin` or a table.
 
     `left`, `right`: streaming DataFrames, `Stream`s, or `StreamJoin`s; the same object twice is a
@@ -75,11 +66,11 @@ class StreamJoin:
                 checks.check_source(side)
         self._table = checks.table_side(left, right)
         self._choice = choose(layout)
-        self._instances = _default_instances() if instances is None else instances
+        self._instances = default_instances() if instances is None else instances
         self._condition = condition(on)
         self._how = checks.join_type(how)
         self._choice.check(self._condition, self._instances)
-        self._schemas = (_schema(left), _schema(right))
+        self._schemas = (schema_of_side(left), schema_of_side(right))
         self._distance = checks.check_condition(self._condition, self._schemas)
         self._predicate = checks.check_predicate(self._condition, where, self._schemas)
         self._filters = tuple(
@@ -91,52 +82,9 @@ class StreamJoin:
         self._output = checks.output_columns(
             self._schemas, self._condition, suffixes, self._how, self._window
         )
-        self._transform: Transform | None = None
 
-    @property
-    def schema(self) -> Any:
-        """The Spark schema of the joined rows (before `transform`)."""
-        return types.spark_schema(self._output_schema())
-
-    @property
-    def writeStream(self) -> JoinWriter:
-        """Where to, and how: then `.start()`."""
-        joins, sources = self._flat()
-        first = sources[0]
-        resolved = ResolvedJoin(
-            spark=first.spark if isinstance(first, Stream) else first.sparkSession,
-            query=self.query(),
-            choices=[join._choice for join in joins],
-            sources=sources,
-            schema=self._output_schema(),
-            transform=self._transform,
-        )
-        return JoinWriter(resolved)
-
-    def transform(self, function: Transform) -> StreamJoin:
-        """Apply a stateless DataFrame function to each batch's results, before the sink."""
-        other = object.__new__(StreamJoin)
-        other.__dict__ = dict(self.__dict__)
-        before = self._transform
-        other._transform = function if before is None else lambda frame: function(before(frame))
-        return other
-
-    def explain(self) -> str:
-        """The joins, their layouts, and when a tuple leaves the state, as text."""
-        return explain(self.query(), [join._choice for join in self._flat()[0]])
-
-    def query(self) -> QuerySpec:
-        """The whole query, resolved: this join and those that it reads."""
-        joins, sources = self._flat()
-        index = {id(join): number for number, join in enumerate(joins)}
-        specs = tuple(join._spec(number, index, sources) for number, join in enumerate(joins))
-        tables = [n for n, source in enumerate(sources) if checks.is_table(source)]
-        described = tuple(_describe(source) for source in sources)
-        return QuerySpec(specs, described, frozenset(tables))
-
-    def _flat(self) -> tuple[list[StreamJoin], list[Source]]:
-        """The joins in the order in which they run, and the distinct sources."""
-        joins, sources = list[StreamJoin](), list[Source]()
+    def _flat(self) -> tuple[list[Any], list[Source]]:
+        joins, sources = list[Any](), list[Source]()
         for side in self._sides:
             inner_joins, inner_sources = (
                 side._flat() if isinstance(side, StreamJoin) else ([], [side])
@@ -179,8 +127,7 @@ class StreamJoin:
                 f"leave within out; joined rows keep the time of the stream"
             )
         timed = [
-            _timed_by(side, columns)
-            for side, columns in zip(self._sides, window.times, strict=True)
+            timed_by(side, columns) for side, columns in zip(self._sides, window.times, strict=True)
         ]
         for side, columns in timed:
             if isinstance(side, StreamJoin):
@@ -205,7 +152,7 @@ class StreamJoin:
             )
 
 
-def _timed_by(
+def timed_by(
     side: Source | StreamJoin, columns: tuple[str, ...]
 ) -> tuple[Source | StreamJoin, tuple[str, ...]]:
     """Where these columns' event time comes from, through joins with tables; their names there."""
@@ -222,20 +169,7 @@ def _timed_by(
     return side, columns
 
 
-def _schema(side: Source | StreamJoin) -> pa.Schema:
+def schema_of_side(side: Source | StreamJoin) -> pa.Schema:
+    """The columns of an input, each named once."""
     found = side._output_schema() if isinstance(side, StreamJoin) else schema_of(side)
     return checks.check_schema(found)
-
-
-def _default_instances() -> int:
-    spark = SparkSession.getActiveSession()
-    if spark is None:
-        raise InvalidRequest("instances: no Spark session is active; give a number")
-    return parallelism(spark)
-
-
-def _describe(source: Source) -> str:
-    if isinstance(source, Stream):
-        where = "" if source.reading.where is None else f" where {source.reading.where}"
-        return f"{source.feed['kind']} {source.feed['path']}{where}"
-    return "table" if checks.is_table(source) else "dataframe"

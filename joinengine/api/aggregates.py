@@ -1,0 +1,170 @@
+"""`StreamAggregate`: windowed aggregates of a stream, or of a join."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
+from joinengine.api.queries import StreamQuery, default_instances
+from joinengine.kernels.grouping import compile_aggregate, partial_schema
+from joinengine.layouts import Hash, LayoutChoice, choose
+from joinengine.layouts.base import check_aggregates
+from joinengine.model.aggregates import (
+    AggregateSpec,
+    EventTime,
+    Grouping,
+    Panes,
+    Stage,
+    Top,
+    Windows,
+    result_schema,
+)
+from joinengine.model.conditions import Columns, Equi
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
+from joinengine.model.query import WINDOW_END, FromJoin, FromSource
+from joinengine.model.windows import Sliding
+from joinengine.spark import checks
+from joinengine.spark.inputs import Source, require_column
+
+
+class StreamAggregate(StreamQuery):
+    """Groups of a stream, or of a `StreamJoin`, added up window by window.
+
+    `by`: the columns that name a group (NULL is a group); none: all tuples together.
+    `aggregates`: output column -> `count(*)`, or `count`, `sum`, `min`, `max` or `avg` of an SQL
+    expression. `window`: `windows(...)`; None: the windows of the join that is the source, which is
+    then a tumbling or sliding one. `top`: only the groups with the greatest values, per window.
+    Results also have window_start and window_end, and leave when the window has ended.
+    `layout`: who adds tuples up; partial results are merged downstream by `aggregators` (None: as
+    many as `instances`), after every `merge_every` batches: the more seldom, the fewer partial
+    results, and the later results.
+
+    Sums of integers are 64 bits and an error beyond, of decimals 38 digits; averages are doubles.
+    Raises InvalidRequest, before anything runs, for whatever cannot be served.
+    Source: partial results and their merging, Nasir et al., ICDE 2015, section 3.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        source: Source | StreamJoin,
+        *,
+        by: Columns = (),
+        aggregates: Mapping[str, str],
+        window: Windows | None = None,
+        top: Top | None = None,
+        layout: str | LayoutChoice = "pkg",
+        instances: int | None = None,
+        aggregators: int | None = None,
+        merge_every: int = 1,
+    ) -> None:
+        if not isinstance(source, StreamJoin):
+            checks.check_source(source)
+            if checks.is_table(source):
+                raise InvalidRequest("the source is a bounded DataFrame: group it with Spark")
+        self._source = source
+        self._schema = schema_of_side(source)
+        self._choice = choose(layout)
+        self._instances = default_instances() if instances is None else instances
+        self._aggregators = self._instances if aggregators is None else aggregators
+        for name, number in (("aggregators", self._aggregators), ("merge_every", merge_every)):
+            if number < 1:
+                raise InvalidRequest(f"{name}: {number} must be at least 1")
+        self._merge_every = merge_every
+        groups = (by,) if isinstance(by, str) else tuple(by)
+        fields = [require_column(self._schema, name, "by") for name in groups]
+        self._choice.check(Equi(groups, groups), self._instances)
+        check_aggregates(self._choice)
+        self._time, panes = self._settled(window)
+        columns = list[tuple[Side, str]]()
+        compiled = [
+            compile_aggregate(name, text, self._schema, columns)
+            for name, text in aggregates.items()
+        ]
+        if not compiled:
+            raise InvalidRequest("aggregates: none is given; for example {'n': 'count(*)'}")
+        self._grouping = Grouping(
+            groups, tuple(compiled), panes, tuple(name for _, name in columns), top
+        )
+        if top is not None and top.by not in aggregates:
+            raise InvalidRequest(
+                f"top: {top.by!r} is no aggregate; there are {', '.join(aggregates)}"
+            )
+        kind = self._schema.field(self._time.times[0][0]).type
+        self._results = result_schema(fields, compiled, kind)
+        checks.check_schema(self._results)
+
+    def _settled(self, window: Windows | None) -> tuple[EventTime, Panes]:
+        """Where event time is, and the windows over it."""
+        if window is None:
+            found = _window_of(self._source)
+            if found is None:
+                raise InvalidRequest(
+                    "window: say windows(time, size=...); only tumbling and sliding joins bring "
+                    "windows of their own"
+                )
+            columns: tuple[str, ...] = (WINDOW_END,)
+            panes = Panes(found.size_us, found.slide_us, given=True)
+            window = Windows(columns, found.size_us, found.slide_us)
+        else:
+            columns, panes = window.times, Panes(window.size_us, window.slide_us)
+        timed, names = timed_by(self._source, columns)
+        source = None if isinstance(timed, StreamJoin) else (timed, names[0])
+        if isinstance(timed, StreamJoin):
+            timed._check_covers(names)
+        delay = checks.check_event_time(self._schema, columns, window.delay_us, source)
+        return EventTime((columns, ()), (delay, None), window.idle_after_us), panes
+
+    def _flat(self) -> tuple[list[Any], list[Source]]:
+        source = self._source
+        before, sources = source._flat() if isinstance(source, StreamJoin) else ([], [source])
+        stages = [Stage.PARTIAL, Stage.MERGE]
+        stages += [] if self._grouping.top is None else [Stage.TOP]
+        return [*before, *(_StageNode(self, stage) for stage in stages)], sources
+
+    def _output_schema(self) -> pa.Schema:
+        return self._results
+
+
+@dataclass(frozen=True)
+class _StageNode:
+    """One stage of an aggregation, among the operators of a query."""
+
+    whole: StreamAggregate
+    stage: Stage
+
+    @property
+    def _choice(self) -> LayoutChoice:
+        return self.whole._choice if self.stage is Stage.PARTIAL else Hash()
+
+    def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> AggregateSpec:
+        whole, source = self.whole, self.whole._source
+        grouping = whole._grouping
+        if self.stage is Stage.TOP:  # what comes is whole windows
+            grouping = replace(grouping, panes=replace(grouping.panes, given=True))
+        parts = partial_schema(whole._grouping, whole._schema)
+        first = FromJoin(index[id(source)]) if isinstance(source, StreamJoin) else FromSource(0)
+        taken = {Stage.PARTIAL: whole._schema, Stage.MERGE: parts, Stage.TOP: whole._results}
+        return AggregateSpec(
+            index=number,
+            stage=self.stage,
+            grouping=grouping,
+            window=whole._time,
+            inputs=(first if self.stage is Stage.PARTIAL else FromJoin(number - 1),),
+            schemas=(taken[self.stage],),
+            output_schema=parts if self.stage is Stage.PARTIAL else whole._results,
+            instances=whole._instances if self.stage is Stage.PARTIAL else whole._aggregators,
+            merge_every=whole._merge_every,
+        )
+
+
+def _window_of(source: Source | StreamJoin) -> Sliding | None:
+    """The window whose edges the rows carry, through joins with tables."""
+    while isinstance(source, StreamJoin) and source._table is not None:
+        source = source._sides[source._table.other]
+    found = source._window if isinstance(source, StreamJoin) else None
+    return found if isinstance(found, Sliding) else None

@@ -1,0 +1,88 @@
+"""What joins and aggregations have in common: a schema, a plan in words, and a writer."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.query import QuerySpec
+from joinengine.reporting.explain import explain
+from joinengine.spark import checks, types
+from joinengine.spark.inputs import Source, Stream, Table
+from joinengine.spark.session import parallelism
+from joinengine.spark.sink import Transform
+from joinengine.spark.writer import JoinWriter, ResolvedJoin
+
+
+class StreamQuery:
+    """What joins and aggregations have in common: a schema, a writer, a plan."""
+
+    _transform: Transform | None = None
+
+    @property
+    def schema(self) -> Any:
+        """The Spark schema of the joined rows (before `transform`)."""
+        return types.spark_schema(self._output_schema())
+
+    @property
+    def writeStream(self) -> JoinWriter:
+        """Where to, and how: then `.start()`."""
+        joins, sources = self._flat()
+        first = next(source for source in sources if not checks.is_table(source))
+        resolved = ResolvedJoin(
+            spark=first.sparkSession if isinstance(first, DataFrame) else first.spark,
+            query=self.query(),
+            choices=[join._choice for join in joins],
+            sources=sources,
+            schema=self._output_schema(),
+            transform=self._transform,
+        )
+        return JoinWriter(resolved)
+
+    def transform(self, function: Transform) -> Self:
+        """Apply a stateless DataFrame function to each batch's results, before the sink."""
+        other = object.__new__(type(self))
+        other.__dict__ = dict(self.__dict__)
+        before = self._transform
+        other._transform = function if before is None else lambda frame: function(before(frame))
+        return other
+
+    def explain(self) -> str:
+        """The joins, their layouts, and when a tuple leaves the state, as text."""
+        return explain(self.query(), [join._choice for join in self._flat()[0]])
+
+    def query(self) -> QuerySpec:
+        """The whole query, resolved: this operator and those that it reads."""
+        joins, sources = self._flat()
+        index = {id(join): number for number, join in enumerate(joins)}
+        specs = tuple(join._spec(number, index, sources) for number, join in enumerate(joins))
+        tables = [n for n, source in enumerate(sources) if checks.is_table(source)]
+        described = tuple(_describe(source) for source in sources)
+        return QuerySpec(specs, described, frozenset(tables))
+
+    def _flat(self) -> tuple[list[Any], list[Source]]:
+        """The operators in the order in which they run, and the distinct sources."""
+        raise NotImplementedError
+
+    def _output_schema(self) -> pa.Schema:
+        raise NotImplementedError
+
+
+def default_instances() -> int:
+    """As many as Spark has cores."""
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        raise InvalidRequest("instances: no Spark session is active; give a number")
+    return parallelism(spark)
+
+
+def _describe(source: Source) -> str:
+    if isinstance(source, Stream):
+        where = "" if source.reading.where is None else f" where {source.reading.where}"
+        return f"{source.feed['kind']} {source.feed['path']}{where}"
+    if isinstance(source, Table):
+        return f"table {source.path}"
+    return "table" if checks.is_table(source) else "dataframe"

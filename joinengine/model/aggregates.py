@@ -1,0 +1,258 @@
+"""Windowed aggregates: what is grouped, how it adds up, and when a window is over.
+
+Event time is cut into *panes*, the longest stretches such that every window is made of whole panes.
+Tuples are added up per pane and group, panes to windows: a tuple counts once, in however many
+windows it is. Times are microseconds; a pane is named by its end.
+Source of panes: Li et al., SIGMOD Record 2005.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from joinengine.model.conditions import Equi, Predicate
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
+from joinengine.model.query import WINDOW_END, WINDOW_START, Input
+from joinengine.model.windows import Delays, Duration, TimeColumns, Times, sliding
+
+#: The end of a row's pane, beside the group and what has been added up.
+PANE = "__pane"
+#: The latest moment of event time: where everything is over.
+_FOREVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One output column: `function` (count, sum, mean, min, max) of an expression.
+
+    `sql` is the expression over columns c0, c1, .. of `Grouping.columns`, None: of the rows
+    themselves. `kind` is the type of the result, `sums` that of sums on the way.
+    """
+
+    name: str
+    function: str
+    sql: str | None
+    kind: pa.DataType
+    sums: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """Per window the `k` groups with the greatest values of the aggregate `by`."""
+
+    k: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panes:
+    """Windows of `size`, one ending every `slide`, and the panes that they are made of.
+
+    With `given`, rows say the end of their window; it is then a pane of its own.
+    """
+
+    size_us: int
+    slide_us: int
+    given: bool = False
+
+    @property
+    def pane_us(self) -> int:
+        """The length of a pane."""
+        return math.gcd(self.size_us, self.slide_us)
+
+    def pane_of(self, times: Times) -> Times:
+        """(n,) event times, or ends of windows -> the end of the pane of each."""
+        return times if self.given else (times // self.pane_us + 1) * self.pane_us
+
+    def ends(self, panes: Times, closed: float, watermark: float) -> NDArray[np.int64]:
+        """The ends of the windows that hold any of (n,) panes and lie in (closed, watermark]."""
+        found = np.unique(panes)
+        if not self.given:
+            first = -((self.size_us - found) // self.slide_us)  # the first that ends at it or later
+            counts = ((found - self.pane_us) // self.slide_us) - first + 1
+            numbers = np.concatenate(
+                [np.arange(a, a + n) for a, n in zip(first.tolist(), counts.tolist(), strict=True)]
+                or [np.empty(0, np.int64)]
+            )
+            found = np.unique(numbers) * self.slide_us + self.size_us
+        return found[(found > closed) & (found <= watermark)]
+
+    def first_pane(self, end: int) -> int:
+        """The end of the first pane of the window that ends at `end`."""
+        return end if self.given else end - self.size_us + self.pane_us
+
+    def spent(self, watermark: float) -> int:
+        """Panes that end here or before are in no window that ends after `watermark`."""
+        if math.isinf(watermark):
+            return _FOREVER if watermark > 0 else -_FOREVER
+        if self.given:
+            return int(watermark)
+        return (int(watermark) - self.size_us) // self.slide_us * self.slide_us + self.slide_us
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows of `size` over event time, one starting every `slide`; see `windows`."""
+
+    times: tuple[str, ...]
+    size_us: int
+    slide_us: int
+    delay_us: int | None = None
+    idle_after_us: int | None = None
+
+
+def windows(
+    time: TimeColumns,
+    size: Duration,
+    slide: Duration | None = None,
+    *,
+    delay: Duration | None = None,
+    idle_after: Duration | None = None,
+) -> Windows:
+    """Windows of `size` over the event time `time`, one starting every `slide` (None: `size`).
+
+    `time`: a column, or several where the source is a join (then the latest). `delay`,
+    `idle_after` and errors as in `within`.
+
+    >>> windows("ts", "1 minute").slide_us
+    60000000
+    """
+    whole = sliding(
+        time, time, size, size if slide is None else slide, delay=delay, idle_after=idle_after
+    )
+    return Windows(
+        whole.times[0], whole.size_us, whole.slide_us, whole.delays_us[0], whole.idle_after_us
+    )
+
+
+def top(k: int, *, by: str) -> Top:
+    """Per window, the `k` groups with the greatest values of the aggregate `by`.
+
+    Of equal values the least group comes first. Raises InvalidRequest for k below 1.
+    """
+    if k < 1:
+        raise InvalidRequest(f"top: {k} must be at least 1")
+    return Top(k, by)
+
+
+class Stage(Enum):
+    """An aggregation is three operators, of which the last is there where only the top is wanted.
+
+    PARTIAL  the layout's instances add up what they get, and pass it on now and then.
+    MERGE    aggregators, chosen by the hash of the group, add the parts up, window by window.
+    TOP      one instance a window takes the greatest of what the aggregators found greatest.
+    """
+
+    PARTIAL = "partial"
+    MERGE = "merge"
+    TOP = "top"
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """What an aggregation computes. `columns`: those of the input that expressions speak of."""
+
+    groups: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    panes: Panes
+    columns: tuple[str, ...]
+    top: Top | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """Where the event time of one input is, as windows of joins have it for two."""
+
+    times: tuple[tuple[str, ...], tuple[str, ...]]
+    delays_us: Delays = (None, None)
+    idle_after_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSpec:
+    """One stage of an aggregation, with all names resolved.
+
+    `schemas` has the schema of the input, `output_schema` is what the stage passes on.
+    `merge_every`: after so many batches partial results are passed on.
+    """
+
+    index: int
+    stage: Stage
+    grouping: Grouping
+    window: EventTime
+    inputs: tuple[Input]
+    schemas: tuple[pa.Schema]
+    output_schema: pa.Schema
+    instances: int
+    merge_every: int = 1
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """There is one."""
+        return (Side.LEFT,)
+
+    @property
+    def condition(self) -> Equi:
+        """What layouts route by."""
+        keys = self.keys(Side.LEFT)
+        return Equi(keys, keys)
+
+    @property
+    def how(self) -> str:
+        """What it is, in the place of a join's type."""
+        return f"aggregate: {self.stage.value}"
+
+    @property
+    def filters(self) -> tuple[Predicate | None, ...]:
+        """None."""
+        return (None,)
+
+    def keys(self, side: Side) -> tuple[str, ...]:
+        """By which columns tuples are routed."""
+        return (WINDOW_END,) if self.stage is Stage.TOP else self.grouping.groups
+
+    def times(self, side: Side) -> tuple[str, ...]:
+        """The event time of tuples; partial results have none that could be late."""
+        return self.window.times[0] if self.stage is Stage.PARTIAL else ()
+
+    def carried_schema(self, side: Side) -> pa.Schema:
+        """The columns with which a tuple travels."""
+        if self.stage is not Stage.PARTIAL:
+            return self.schemas[0]
+        needed = {*self.grouping.groups, *self.grouping.columns, *self.times(side)}
+        return pa.schema([field for field in self.schemas[0] if field.name in needed])
+
+
+Field = tuple[str, pa.DataType]
+
+
+def partial_fields(aggregates: Sequence[Aggregate]) -> list[tuple[str, str]]:
+    """(name, how parts of it add up) of the columns in which partial results travel.
+
+    >>> partial_fields([Aggregate("m", "mean", "c0", pa.float64(), "DOUBLE")])
+    [('p0', 'sum'), ('n0', 'sum')]
+    """
+    fields = list[tuple[str, str]]()
+    for number, one in enumerate(aggregates):
+        adds = one.function if one.function in ("min", "max") else "sum"
+        fields.append((f"p{number}", adds))
+        if one.function == "mean":
+            fields.append((f"n{number}", "sum"))
+    return fields
+
+
+def result_schema(
+    groups: Sequence[pa.Field], aggregates: Sequence[Aggregate], time: pa.DataType
+) -> pa.Schema:
+    """Groups, aggregates, and the window."""
+    columns = [pa.field(one.name, one.kind) for one in aggregates]
+    edges = [pa.field(name, time) for name in (WINDOW_START, WINDOW_END)]
+    return pa.schema([*groups, *columns, *edges])

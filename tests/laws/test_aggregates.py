@@ -1,0 +1,126 @@
+"""Aggregates under every layout that serves them, against their meaning, whatever the batches."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine import StreamAggregate, top, windows
+from joinengine.layouts import LAYOUTS
+from joinengine.model.keys import Side
+from joinengine.spark.batch import Settings
+from joinengine.spark.feeds import Reading
+from joinengine.spark.inputs import Stream
+from joinengine.spark.planning import Relayout
+from tests.harness import LEFT, InlineJobs, LocalQuery, rows
+from tests.laws.test_engine import CHOICES, STEPS, feed, relaxed, streams
+from tests.laws.test_join_types import windows_of
+
+ADDING = [name for name, choice in LAYOUTS.items() if choice.serves_aggregates]
+SOURCE = Stream(None, {"kind": "recorded", "path": "left"}, Reading(LEFT))
+AGGREGATES = {
+    "n": "count(*)",
+    "known": "count(lk)",
+    "total": "sum(lv * 2)",
+    "mean": "avg(lv)",
+    "low": "min(lv)",
+    "high": "max(lv)",
+}
+
+spans = st.builds(
+    lambda size, slide: windows("lt", f"{size} us", f"{slide} us", delay="400 us"),
+    st.sampled_from([1, 50, 130]),
+    st.sampled_from([20, 50, 130, 200]),
+)
+schedules = st.dictionaries(
+    st.integers(1, 6),
+    st.lists(
+        st.builds(
+            Relayout, st.none() | st.sampled_from(ADDING).map(CHOICES.get), st.integers(1, 7)
+        ),
+        min_size=1,
+        max_size=2,
+    ),
+    max_size=3,
+)
+
+
+class OneStream(LocalQuery):
+    """A query over the left tuples alone."""
+
+    def run_tuples(self, batch, left, right, map_tasks=2):
+        parts = [[(0, rows(Side.LEFT, left[task::map_tasks]))] for task in range(map_tasks)]
+        self.run(batch, parts)
+
+
+def expected(tuples, window, best):
+    """(key, aggregates, start, end) of each group and window, perhaps only the best."""
+    found = defaultdict(lambda: defaultdict(list))
+    for key, value, time in tuples:
+        for edges in windows_of(window, time):
+            found[edges][key].append(value)
+    results = Counter()
+    for edges, groups in found.items():
+        lines = [
+            (
+                key,
+                len(values),
+                0 if key is None else len(values),
+                2 * sum(values),
+                sum(values) / len(values),
+                min(values),
+                max(values),
+                *edges,
+            )
+            for key, values in groups.items()
+        ]
+        lines.sort(key=lambda line: (-line[3], line[0] is None, line[0] or 0))
+        results.update(lines if best is None else lines[:best])
+    return results
+
+
+@pytest.mark.parametrize("layout", ADDING)
+@relaxed
+@given(
+    batches=streams(),
+    window=spans,
+    merge_every=st.integers(1, 3),
+    aggregators=st.integers(1, 4),
+    best=st.none() | st.integers(1, 3),
+    schedule=schedules,
+    lazy=st.booleans(),
+    kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
+    twice=st.booleans(),
+)
+def test_every_layout_adds_up(
+    layout, batches, window, merge_every, aggregators, best, schedule, lazy, kills, twice
+):
+    plan = StreamAggregate(
+        SOURCE,
+        by="lk",
+        aggregates=AGGREGATES,
+        window=window,
+        top=None if best is None else top(best, by="total"),
+        layout=CHOICES[layout],
+        instances=3,
+        aggregators=aggregators,
+        merge_every=merge_every,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        query = OneStream(
+            folder,
+            plan.query(),
+            layout,
+            choices=[node._choice for node in plan._flat()[0]],
+            jobs=InlineJobs(twice=twice),
+            settings=Settings(schedule=schedule, lazy=lazy),
+        )
+        feed(query, batches, kills)
+        query.finish(len(batches))
+        tuples = [row for left, _ in batches for row in left]
+        assert query.output() == expected(tuples, window, best)
+        assert all(state.is_empty for state in query.runner.manifest.joins)

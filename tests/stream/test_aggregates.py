@@ -1,0 +1,242 @@
+"""Windowed aggregates on Spark against DuckDB."""
+
+from __future__ import annotations
+
+import pytest
+
+from joinengine import (
+    InvalidRequest,
+    StreamAggregate,
+    StreamJoin,
+    equi,
+    parquet_stream,
+    sliding,
+    top,
+    windows,
+    within,
+)
+from joinengine.layouts import LAYOUTS
+from tests.stream.conftest import FAMILIES, ended, found_in, oracle, same
+from tests.stream.test_join_types import tables, windowed_sql
+from tests.stream.test_joins import file_stream, run, streams
+
+pytestmark = pytest.mark.spark
+
+AGGREGATES = {
+    "n": "count(*)",
+    "known": "count(order_id)",
+    "total": "sum(amount * (1 - 0.25))",
+    "ids": "sum(order_id)",
+    "mean": "avg(amount)",
+    "first": "min(i_ts)",
+    "most": "max(amount)",
+}
+ADDING = [
+    pytest.param(name, marks=() if name in (*FAMILIES, "shuffle", "pkg") else pytest.mark.slow)
+    for name, choice in LAYOUTS.items()
+    if choice.serves_aggregates
+]
+
+
+def grouped_sql(source, by, size_us, slide_us, aggregates=AGGREGATES, time="i_ts"):
+    windows_ = (
+        f"select *, unnest(generate_series((epoch_us({time}) - {size_us}) // {slide_us} + 1, "
+        f"epoch_us({time}) // {slide_us})) as k from {source}"
+    )
+    columns = ", ".join(f"{text} as {name}" for name, text in aggregates.items())
+    groups = ", ".join(by)
+    return (
+        f"select {groups + ', ' if groups else ''}{columns}, "
+        f"make_timestamptz(k * {slide_us}) as window_start, "
+        f"make_timestamptz(k * {slide_us} + {size_us}) as window_end from ({windows_}) "
+        f"group by {', '.join([*by, 'k'])}"
+    )
+
+
+@pytest.mark.parametrize("layout", ADDING)
+def test_every_aggregate_under_every_layout(spark, folders, tmp_path, layout):
+    """NULL is a group, and NULL values are left out of sums, as in SQL."""
+    (_, items) = ended(spark, folders)
+    counted = StreamAggregate(
+        items,
+        by=["buyer", "sold"],
+        aggregates=AGGREGATES,
+        window=windows("i_ts", size="3 seconds", slide="2 seconds", delay="10 s"),
+        layout=layout,
+        instances=4,
+        aggregators=3,
+    )
+    query = run(counted, tmp_path)
+    source = tables(folders)[1]
+    same(tmp_path / "out", grouped_sql(source, ["buyer", "sold"], 3_000_000, 2_000_000))
+    assert query.batches()[-1].input_rows == 0
+    assert query.batches()[-1].joins[1].state_rows == 0
+    assert [join.instances for join in query.batches()[0].joins] == [4, 3]
+
+
+@pytest.mark.parametrize("merge_every", [2, 3])
+def test_partial_results_that_wait(spark, folders, tmp_path, merge_every):
+    for _ in range(3):
+        folders.add()
+    (_, items) = ended(spark, folders)
+    counted = StreamAggregate(
+        items,
+        by="buyer",
+        aggregates={"n": "count(*)", "mean": "avg(order_id)"},
+        window=windows("i_ts", size="4 seconds", delay="0 s"),
+        layout="shuffle",
+        instances=3,
+        merge_every=merge_every,
+    )
+    writer = counted.writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", tmp_path / "checkpoint")
+    query = writer.relayout(2, "mnrt", 5).relayout(4, "pkg", 2).start(str(tmp_path / "out"))
+    query.awaitTermination()
+    wanted = {"n": "count(*)", "mean": "avg(order_id)"}
+    same(
+        tmp_path / "out",
+        grouped_sql(tables(folders)[1], ["buyer"], 4_000_000, 4_000_000, wanted),
+    )
+    passed = [batch.joins[0].output_rows > 0 for batch in query.batches()[:7]]
+    assert passed == [(n + 1) % merge_every == 0 for n in range(7)]
+
+
+def test_results_leave_while_the_stream_goes_on(spark, folders, tmp_path):
+    """A folder never ends; windows that the watermark has passed are out all the same."""
+    (_, items) = streams(spark, folders)
+    counted = StreamAggregate(
+        items,
+        aggregates={"n": "count(*)"},
+        window=windows("i_ts", size="5 seconds", delay="0 s"),
+        instances=2,
+    )
+    run(counted, tmp_path)
+    wanted = {"n": "count(*)"}
+    everything = oracle(grouped_sql(tables(folders)[1], [], 5_000_000, 5_000_000, wanted))
+    found = found_in(tmp_path / "out")
+    assert not found - everything
+    assert everything.total() - found.total() == 1
+
+
+@pytest.mark.parametrize("layout", ["pkg", "mnrt"])
+def test_the_top_groups_of_each_window(spark, folders, tmp_path, layout):
+    (_, items) = ended(spark, folders)
+    counted = StreamAggregate(
+        items,
+        by="order_id",
+        aggregates={"n": "count(*)"},
+        window=windows("i_ts", size="5 seconds", slide="2500 ms", delay="10 s"),
+        top=top(3, by="n"),
+        layout=layout,
+        instances=4,
+    )
+    run(counted, tmp_path)
+    wanted = grouped_sql(tables(folders)[1], ["order_id"], 5_000_000, 2_500_000, {"n": "count(*)"})
+    order = "partition by window_end order by n desc, order_id nulls last"
+    same(tmp_path / "out", f"from ({wanted}) qualify row_number() over ({order}) <= 3")
+
+
+def test_aggregates_of_a_join(spark, folders, tmp_path):
+    """By the windows of the join, and by windows over the time of its rows; behind a table too."""
+    joined = StreamJoin(
+        *ended(spark, folders),
+        on=equi("id", "order_id"),
+        within=sliding("o_ts", "i_ts", "4 seconds", "2 seconds", delay="10 s"),
+        instances=3,
+    )
+    days = spark.range(9).selectExpr(
+        "date_add(date'2024-01-01', int(id)) as d", "int(id % 2) as parity"
+    )
+    dated = StreamJoin(joined, days, on=equi("day", "d"), instances=2)
+    totals = {"n": "count(*)", "paid": "sum(price + amount)"}
+    run(StreamAggregate(dated, by="parity", aggregates=totals, instances=3), tmp_path)
+    inner = windowed_sql(folders, "inner", 4_000_000, 2_000_000)
+    parity = "(datediff('day', date '2024-01-01', day) % 2)::int as parity"
+    same(
+        tmp_path / "out",
+        f"select {parity}, count(*) as n, sum(price + amount) as paid, window_start, window_end "
+        f"from ({inner}) group by all",
+    )
+    near = within("o_ts", "i_ts", lower="-1 s", upper="1 s", delay="10 s")
+    left, right = ended(spark, folders)
+    joined = StreamJoin(left, right, on=equi("id", "order_id"), within=near, instances=3)
+    counted = StreamAggregate(
+        joined,
+        by=["day"],
+        aggregates=totals,
+        window=windows(["o_ts", "i_ts"], "3 seconds"),
+        instances=3,
+    )
+    query = run(counted, tmp_path, "near")
+    orders, items = tables(folders)
+    near_sql = "abs(epoch_us(i_ts) - epoch_us(o_ts)) <= 1e6"
+    both = f"{orders} join {items} on id = order_id and {near_sql}"
+    source = f"(select *, greatest(o_ts, i_ts) as ts from {both})"
+    same(tmp_path / "near", grouped_sql(source, ["day"], 3_000_000, 3_000_000, totals, "ts"))
+    assert sum(query.metrics().column("late_rows").to_pylist()) == 0
+
+
+def test_a_restart_continues(spark, folders, tmp_path):
+    items = file_stream(spark, folders.items).withWatermark("i_ts", "10 seconds")
+
+    def counted(layout):
+        return StreamAggregate(
+            items,
+            by="order_id",
+            aggregates={"n": "count(*)"},
+            window=windows("i_ts", size="4 seconds"),
+            layout=layout,
+            instances=3,
+        )
+
+    run(counted("mnrt"), tmp_path)
+    for _ in range(3):
+        folders.add()
+    run(counted("shuffle"), tmp_path)
+    source = tables(folders)[1]
+    everything = oracle(grouped_sql(source, ["order_id"], 4_000_000, 4_000_000, {"n": "count(*)"}))
+    found = found_in(tmp_path / "out")
+    assert found
+    assert not found - everything
+    latest = max(row[-1] for row in everything)
+    gone = max(row[-1] for row in found)
+    assert found == type(found)({r: n for r, n in everything.items() if r[-1] <= gone})
+    assert (latest - gone).total_seconds() <= 16
+
+
+def test_refusals(spark, folders):
+    (_, items) = streams(spark, folders)
+    settings = {
+        "by": "buyer",
+        "aggregates": {"n": "count(*)"},
+        "window": windows("i_ts", "1 s", delay="0 s"),
+        "instances": 2,
+    }
+    refused = {
+        "column 'nobody' is not there": {"by": "nobody"},
+        "layout dynamic keeps sides apart or copies tuples": {"layout": "dynamic"},
+        "'median.amount.' is not count, sum": {"aggregates": {"m": "median(amount)"}},
+        "adds up values of type VARCHAR": {"aggregates": {"m": "sum(buyer)"}},
+        "sqrt in .* is not served": {"aggregates": {"m": "sum(sqrt(amount))"}},
+        "none is given": {"aggregates": {}},
+        "how late may i_ts be": {"window": windows("i_ts", "1 s")},
+        "window: say windows": {"window": None},
+        "sold is date32": {"window": windows("sold", "1 s", delay="0 s")},
+        "aggregators: 0": {"aggregators": 0},
+        "'x' is no aggregate; there are n": {"top": top(3, by="x")},
+        "ambiguous column names": {"aggregates": {"buyer": "count(*)"}},
+    }
+    for message, changes in refused.items():
+        with pytest.raises(InvalidRequest, match=message):
+            StreamAggregate(items, **settings | changes)
+    with pytest.raises(InvalidRequest, match="top: 0 must be"):
+        top(0, by="n")
+    (left, right) = streams(spark, folders)
+    endless = StreamJoin(left, right, on=equi("id", "order_id"), instances=2)
+    with pytest.raises(InvalidRequest, match="comes from a full-history join"):
+        StreamAggregate(endless, **settings)
+    assert (
+        "partial results by buyer in windows of 1 s every 1 s"
+        in StreamAggregate(items, **settings).explain()
+    )
+    assert parquet_stream(spark, folders.items).schema.names == items.schema.names
