@@ -151,7 +151,7 @@ def run(
     **settings: Any,
 ) -> None:
     """Run QUERY over its skewed stream."""
-    from queries.base import relayouts_of  # noqa: PLC0415
+    from queries.base import check, relayouts_of  # noqa: PLC0415
     from queries.running import Places  # noqa: PLC0415
 
     options = replace(
@@ -159,7 +159,7 @@ def run(
         relayouts=relayouts_of(settings["switches"], settings["sizes"]),
     )
     found = _find(query)
-    found.stream(options)  # refuses bad settings before Spark starts
+    check(found, options)  # before Spark starts
     places = Places(out_folder, checkpoint)
     with _session(master) as spark:
         report = _run(spark, found, options, places, validate=validate)
@@ -188,6 +188,7 @@ def compare(
     **settings: Any,
 ) -> None:
     """Run QUERY under several layouts and skews: one table, one picture."""
+    from queries.base import check  # noqa: PLC0415
     from queries.running import Places  # noqa: PLC0415
 
     found = _find(query)
@@ -197,7 +198,7 @@ def compare(
         for name in (_serving(found) if names is None else _names(names))
     ]
     for options in cells:
-        found.stream(options)
+        check(found, options)
     reports = list[dict[str, Any]]()
     with _session(master) as spark:
         _warm_up(spark, found, cells[0])

@@ -11,6 +11,7 @@ from pyarrow import Table
 
 from joinengine import StreamAggregate, StreamJoin, equi
 from joinengine.layouts import LayoutChoice, Mnrt, choose
+from joinengine.layouts.base import check_aggregates
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from queries.synthetic import Rows, SyntheticSpec
@@ -154,6 +155,15 @@ class Query(Protocol):
 
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
         """The same rows, in the same columns, as SQL for DuckDB."""
+
+
+def check(query: Query, options: Options) -> None:
+    """Raise InvalidRequest for options that `query` cannot be run with."""
+    query.stream(options)
+    if query.aggregates:
+        for layout in (options.layout, *(layout for _, layout, _ in options.relayouts)):
+            if layout is not None:
+                check_aggregates(layout)
 
 
 def relayouts_of(

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -229,60 +228,3 @@ def test_usage_errors_exit_with_2_before_spark(tmp_path, arguments, message):
     done = joinengine(tmp_path, *arguments, code=2)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        ("q5", "--layout", "mnrt"),
-        ("topk", "--layout", "pkg"),
-        ("stock", "--layout", "qmmp"),
-        *(
-            pytest.param(query, marks=pytest.mark.slow)
-            for query in (
-                ("q5", "--layout", "pkg", "--aggregators", 3, "--merge-every", 2),
-                ("q5", "--layout", "hash", "--disorder", "30s"),
-                ("topk", "--layout", "shuffle", "--window", "90s", "--shift-every", "200s"),
-                ("stock", "--layout", "dynamic", "--window", "1s", "--disorder", "500ms"),
-            )
-        ),
-    ],
-    ids=str,
-)
-def test_the_other_queries(tmp_path, query):
-    report = tmp_path / "report.json"
-    arguments = ("--scale", 0.005, "--interval-rows", 5000, "--validate", "--json", report)
-    joinengine(tmp_path, "run", *query, *arguments)
-    found = json.loads(report.read_text())
-    assert found["valid"] is True
-    assert found["output_rows"] > 0
-    assert found["late_rows"] == 0
-
-
-def test_the_words_of_a_text(tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("to be or not to be, that is the question\n" * 300)
-    joinengine(
-        tmp_path,
-        *(
-            "run",
-            "topk",
-            "--text",
-            text,
-            "--window",
-            "8 min",
-            "--interval-rows",
-            1500,
-            "--validate",
-        ),
-        *("--out", tmp_path / "out", "--json", tmp_path / "report.json"),
-    )
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report["valid"] is True
-    assert report["input_rows"] == 3000
-    words = {row["word"] for row in pq.read_table(tmp_path / "out").to_pylist()}
-    assert words == set("to be or not that is the question".split())
-    missing = joinengine(tmp_path, "run", "topk", "--text", tmp_path / "none", code=2)
-    assert "cannot be read" in missing.stderr
-    refused = joinengine(tmp_path, "run", "topk", "--layout", "bi", "--scale", 0.001, code=2)
-    assert "layout bi keeps sides apart" in refused.stderr

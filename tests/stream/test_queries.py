@@ -1,0 +1,98 @@
+"""The queries that joinengine brings along, against DuckDB, in one session."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from joinengine import InvalidRequest
+from joinengine.cli import cli
+from joinengine.layouts import choose
+from queries import QUERIES, Options
+from queries.running import Places, run
+
+pytestmark = pytest.mark.spark
+
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def options(tmp_path_factory, monkeypatch):
+    home = tmp_path_factory.getbasetemp() / "home"
+    monkeypatch.setenv("JOINENGINE_HOME", str(home))
+    return Options(scale=0.005, interval_rows=5000)
+
+
+def layouts(*names, others=()):
+    slow = [pytest.param(name, marks=pytest.mark.slow) for name in others]
+    return pytest.mark.parametrize("layout", [*names, *slow])
+
+
+def validated(spark, query, options, places=None):
+    report = run(spark, QUERIES[query], options, places or Places(), validate=True)
+    assert report["valid"] is True
+    assert report["output_rows"] > 0
+    assert report["late_rows"] == 0
+    return report
+
+
+@layouts("mnrt", others=("hash", "shuffle", "pkg", "mixed"))
+def test_q5(spark, options, layout):
+    report = validated(spark, "q5", replace(options, layout=choose(layout)))
+    assert len(report["joins"]) == 7
+
+
+def test_q5_with_late_merges(spark, options):
+    changed = replace(
+        options, layout=choose("pkg"), aggregators=3, merge_every=2, disorder_us=30 * SECOND
+    )
+    validated(spark, "q5", changed)
+
+
+@layouts("pkg", others=("mnrt", "shuffle", "w-choices", "hash"))
+def test_topk(spark, options, layout):
+    report = validated(spark, "topk", replace(options, layout=choose(layout), zipf=1.2))
+    assert report["output_rows"] % 10 == 0
+
+
+def test_topk_while_the_topics_change(spark, options):
+    changed = replace(options, window_us=90 * SECOND, shift_us=200 * SECOND, merge_every=3)
+    validated(spark, "topk", replace(changed, layout=choose("shuffle")))
+
+
+@layouts("qmmp", others=("hash", "dynamic", "bi", "pkg"))
+def test_stock(spark, options, layout):
+    report = validated(
+        spark, "stock", replace(options, layout=choose(layout), disorder_us=SECOND // 2)
+    )
+    # Half of the trades are buys and half are sells; they are read once.
+    assert report["input_rows"] == 30_000
+
+
+def test_the_words_of_a_text(spark, options, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("to be or not to be, that is the question\n" * 300)
+    changed = replace(options, text=text, window_us=480 * SECOND, interval_rows=1500)
+    changed = replace(changed, layout=choose("pkg"))
+    places = Places(tmp_path / "out", tmp_path / "checkpoint")
+    report = validated(spark, "topk", changed, places)
+    assert report["input_rows"] == 3000
+    words = {row["word"] for row in pq.read_table(tmp_path / "out").to_pylist()}
+    assert words == set("to be or not that is the question".split())
+
+
+def test_refusals(options, tmp_path):
+    with pytest.raises(InvalidRequest, match=r"none.txt cannot be read"):
+        QUERIES["topk"].stream(replace(options, text=tmp_path / "none.txt"))
+    (tmp_path / "empty.txt").write_text("...")
+    with pytest.raises(InvalidRequest, match=r"empty.txt holds no words"):
+        QUERIES["topk"].stream(replace(options, text=tmp_path / "empty.txt"))
+    with pytest.raises(InvalidRequest, match="merge-every: 0 must be at least 1"):
+        replace(options, merge_every=0)
+    with pytest.raises(InvalidRequest, match="layout bi keeps sides apart"):
+        CliRunner().invoke(
+            cli, ["run", "topk", "--layout", "bi", "--scale", "0.001"], catch_exceptions=False
+        )
