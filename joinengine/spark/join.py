@@ -86,7 +86,8 @@ class JoinTask:
     def arriving(self) -> int:
         """How many tuples are on their way to the hosted instances."""
         bounds = [b for side in self.blocks for block in side for b in block.bounds]
-        return sum(int(b[i + 1] - b[i]) for b in bounds for i in self.hosted)
+        # An instance that is left for watching alone is not sent the other side.
+        return sum(int(b[i + 1] - b[i]) for b in bounds for i in self.hosted if i + 1 < len(b))
 
     def carry_out(self, store: RunStore) -> JoinReport:
         """Do it."""

@@ -1,0 +1,1 @@
+"""Random joins against other engines."""
