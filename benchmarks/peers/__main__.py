@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.peers.stream import PART, record
-from benchmarks.peers.systems import SYSTEMS
+from benchmarks.peers.systems import BANDS, SYSTEMS
 from joinengine.reporting.reports import made_by
 
 console = Console(soft_wrap=True)
@@ -36,25 +36,23 @@ ROCKSDB = ("Spark, RocksDB 2", "Spark, RocksDB 4")
 @click.option("--scale", default=1.0, show_default=True, help="TPC-H scale.")
 @click.option("--systems", "chosen", default="", help="Only those that contain one of a,b.")
 def main(out: Path, runs: int, scale: float, chosen: str) -> None:
-    """Run every system `runs` times at both batch sizes, and ours also with a wide window."""
+    """Run every system `runs` times at both batch sizes, then a wide window and a band join."""
     names = [name for name in SYSTEMS if any(part in name for part in chosen.split(","))]
     figures = dict[str, Any]()
     for size, batch_rows in SIZES.items():
         stream = record(scale, batch_rows, console.print)
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-        for turn in range(runs):
-            for name in names:
-                found[name].append(_run(name, stream.folder, PART))
-                rate = _rate(found[name][-1])
-                console.print(f"{size}, run {turn + 1}: {name}: {rate / 1e6:.3f} M rows/s")
-        figures[size] = {name: _summary(results) for name, results in found.items()}
+        figures[size] = _in_turns("equi", size, names, stream.folder, runs)
         if OURS in names and size == "0.5 M":
             figures["window x 20"] = _wide_window(stream.folder, runs)
+        if size == "0.5 M":
+            bands = [name for name in BANDS if name in names]
+            figures["band"] = _in_turns("band", "band", bands, stream.folder, runs)
     out.mkdir(parents=True, exist_ok=True)
     report = {"scale": scale, "figures": figures, "made_by": made_by()}
     (out / "peers.json").write_text(json.dumps(report, indent=1))
     for size in SIZES:
-        console.print(_table(size, figures[size]))
+        console.print(_table(f"{size} rows a batch", figures[size]))
+    console.print(_table("band, 0.5 M rows a batch", figures["band"]))
     if "window x 20" in figures:
         wide = figures["window x 20"]
         console.print(f"window x 20, 0.5 M: {wide['ratio']:.2f} of the rate at the plain window")
@@ -63,15 +61,32 @@ def main(out: Path, runs: int, scale: float, chosen: str) -> None:
     console.print(f"report: {out / 'peers.json'}")
 
 
+def _in_turns(
+    job: str, title: str, names: list[str], folder: Path, runs: int
+) -> dict[str, dict[str, Any]]:
+    """The figures of some systems that take turns."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for turn in range(runs):
+        for name in names:
+            found[name].append(_run(job, name, folder, PART))
+            rate = _rate(found[name][-1])
+            console.print(f"{title}, run {turn + 1}: {name}: {rate / 1e6:.3f} M rows/s")
+    return {name: _summary(results) for name, results in found.items()}
+
+
 def _wide_window(folder: Path, runs: int) -> dict[str, Any]:
     """The whole stream in the window, in turns with the plain one."""
-    pairs = [(_run(OURS, folder, PART), _run(OURS, folder, 20 * PART)) for _ in range(runs)]
+    pairs = [
+        (_run("equi", OURS, folder, PART), _run("equi", OURS, folder, 20 * PART))
+        for _ in range(runs)
+    ]
     ratios = [_rate(wide) / _rate(plain) for plain, wide in pairs]
     return {"ratio": statistics.median(ratios), "ratios": ratios}
 
 
-def _run(name: str, folder: Path, part: float) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.peers.systems", name, str(folder), str(part)]
+def _run(job: str, name: str, folder: Path, part: float) -> dict[str, Any]:
+    where = [job, name, str(folder), str(part)]
+    command = [sys.executable, "-m", "benchmarks.peers.systems", *where]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise click.ClickException(f"{name} failed:\n{done.stderr[-3000:]}")
@@ -96,8 +111,8 @@ def _summary(results: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _table(size: str, figures: dict[str, Any]) -> Table:
-    table = Table(title=f"{size} rows a batch", box=None, title_justify="left")
+def _table(title: str, figures: dict[str, Any]) -> Table:
+    table = Table(title=title, box=None, title_justify="left")
     for column in ("system", "M rows/s", "results", "x in memory", "x RocksDB (best)"):
         table.add_column(column, justify="left" if column == "system" else "right", no_wrap=True)
     memory = figures.get(MEMORY, {}).get("rows_per_s")

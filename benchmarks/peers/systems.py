@@ -1,6 +1,6 @@
 """The systems that are compared: each runs the job once, in a process of its own.
 
-    python -m benchmarks.peers.systems NAME FOLDER WINDOW_PART
+    python -m benchmarks.peers.systems equi|band NAME FOLDER WINDOW_PART
 
 prints one JSON line: input rows, results, and seconds of each counted trigger. All read the same
 files, one file per side and micro-batch, and hand their results to a sink that drops them.
@@ -31,6 +31,11 @@ SPARK_PARTITIONS = "8"
 
 def joinengine_own(folder: Path, part: float) -> dict[str, Any]:
     """Joinengine, from its own source of descriptors."""
+    spark, sides = _own_sides(folder)
+    return _joinengine(spark, sides, part)
+
+
+def _own_sides(folder: Path) -> tuple[Any, list[Any]]:
     from joinengine import session  # noqa: PLC0415
     from joinengine.spark.inputs import recorded_stream  # noqa: PLC0415
 
@@ -41,7 +46,7 @@ def joinengine_own(folder: Path, part: float) -> dict[str, Any]:
         )
         for name in ("orders", "lineitem")
     ]
-    return _joinengine(spark, sides, part)
+    return spark, sides
 
 
 def joinengine_files(folder: Path, part: float) -> dict[str, Any]:
@@ -71,10 +76,14 @@ def spark_rocksdb_4(folder: Path, part: float) -> dict[str, Any]:
 
 def duckdb_batch(folder: Path, part: float) -> dict[str, Any]:
     """DuckDB: all of it as one batch query from the same files, results in Arrow. The limit."""
+    return _duckdb(folder, part, "o_orderkey = l_orderkey")
+
+
+def _duckdb(folder: Path, part: float, on: str) -> dict[str, Any]:
     upper = int(part * SPAN_US)
     sql = (
         f"select * from '{folder}/orders/*.parquet' join '{folder}/lineitem/*.parquet' "
-        f"on o_orderkey = l_orderkey and epoch_us(l_ts) - epoch_us(o_ts) between 0 and {upper}"
+        f"on {on} and epoch_us(l_ts) - epoch_us(o_ts) between 0 and {upper}"
     )
     with duckdb.connect(":memory:", config={"threads": 2}) as db:
         rows = sum(json.loads((folder / "batches.json").read_text()))
@@ -85,6 +94,31 @@ def duckdb_batch(folder: Path, part: float) -> dict[str, Any]:
     return {"rows": [rows], "seconds": [elapsed], "results": results, "split": {}}
 
 
+def band_joinengine(folder: Path, part: float) -> dict[str, Any]:
+    """The band join of joinengine, from its own source."""
+    from joinengine import band  # noqa: PLC0415
+
+    spark, sides = _own_sides(folder)
+    on = band("o_orderkey", "l_orderkey", lower=-REACH, upper=REACH)
+    return _joinengine(spark, sides, part, on)
+
+
+def band_spark_memory(folder: Path, part: float) -> dict[str, Any]:
+    """Spark's nearest form of the band join, state in the JVM."""
+    return _spark(folder, part, {}, bucketed=True)
+
+
+def band_spark_rocksdb(folder: Path, part: float) -> dict[str, Any]:
+    """Spark's nearest form of the band join, RocksDB, state format 4."""
+    version = {"spark.sql.streaming.join.stateFormatVersion": "4"}
+    return _spark(folder, part, version | _ROCKSDB, bucketed=True)
+
+
+def band_duckdb(folder: Path, part: float) -> dict[str, Any]:
+    """DuckDB's band join, one batch. The limit."""
+    return _duckdb(folder, part, f"abs(l_orderkey - o_orderkey) <= {REACH}")
+
+
 SYSTEMS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
     "joinengine": joinengine_own,
     "joinengine, Parquet source": joinengine_files,
@@ -93,6 +127,19 @@ SYSTEMS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
     "Spark, RocksDB 4": spark_rocksdb_4,
     "DuckDB, one batch": duckdb_batch,
 }
+#: The band join, |l_orderkey - o_orderkey| <= REACH within the interval. Spark refuses a stream
+#: join without an equality; its nearest form that ends is one on buckets of the key, each order
+#: copied into the buckets where a partner may be. (On a constant key all state is one key's.)
+BANDS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
+    "joinengine": band_joinengine,
+    "Spark, in memory": band_spark_memory,
+    "Spark, RocksDB 4": band_spark_rocksdb,
+    "DuckDB, one batch": band_duckdb,
+}
+REACH = 1
+#: Order keys to a bucket. A smaller one copies more orders, a larger one compares more pairs.
+BUCKET = 8
+JOBS = {"equi": SYSTEMS, "band": BANDS}
 
 _ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -101,13 +148,13 @@ _ROCKSDB = {
 }
 
 
-def _joinengine(spark: Any, sides: list[Any], part: float) -> dict[str, Any]:
+def _joinengine(spark: Any, sides: list[Any], part: float, on: Any = None) -> dict[str, Any]:
     from joinengine import StreamJoin, equi, within  # noqa: PLC0415
 
     window = within("o_ts", "l_ts", lower="0 s", upper=f"{part * SPAN_US:.0f} us", delay="0 s")
     joined = StreamJoin(
         *sides,
-        on=equi("o_orderkey", "l_orderkey"),
+        on=on or equi("o_orderkey", "l_orderkey"),
         within=window,
         layout="hash",
         instances=INSTANCES,
@@ -159,7 +206,9 @@ def _file_stream(spark: Any, folder: Path) -> Any:
     return reader.parquet(str(folder))
 
 
-def _spark(folder: Path, part: float, settings: dict[str, str]) -> dict[str, Any]:
+def _spark(
+    folder: Path, part: float, settings: dict[str, str], *, bucketed: bool = False
+) -> dict[str, Any]:
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     from joinengine import session  # noqa: PLC0415
@@ -176,7 +225,14 @@ def _spark(folder: Path, part: float, settings: dict[str, str]) -> dict[str, Any
     lineitem = _file_stream(spark, folder / "lineitem").withWatermark("l_ts", "0 seconds")
     upper = F.expr(f"o_ts + interval {part * SPAN_US / 1e6:.6f} seconds")
     near = (F.col("l_ts") >= F.col("o_ts")) & (F.col("l_ts") <= upper)
-    joined = orders.join(lineitem, (F.col("o_orderkey") == F.col("l_orderkey")) & near)
+    on = F.col("o_orderkey") == F.col("l_orderkey")
+    if bucketed:
+        ends = [F.floor((F.col("o_orderkey") + end) / BUCKET) for end in (-REACH, REACH)]
+        orders = orders.withColumn("o_bucket", F.explode(F.array_distinct(F.array(*ends))))
+        lineitem = lineitem.withColumn("l_bucket", F.floor(F.col("l_orderkey") / BUCKET))
+        on = F.col("o_bucket") == F.col("l_bucket")
+        on &= F.abs(F.col("l_orderkey") - F.col("o_orderkey")) <= REACH
+    joined = orders.join(lineitem, on & near)
     counted = joined.observe("results", F.count(F.lit(1)).alias("rows"))
     with tempfile.TemporaryDirectory(prefix="spark-bench-") as checkpoint:
         query = (
@@ -198,9 +254,9 @@ def _spark(folder: Path, part: float, settings: dict[str, str]) -> dict[str, Any
 
 def main() -> None:
     """Run one system once."""
-    name, folder, part = sys.argv[1:]
+    job, name, folder, part = sys.argv[1:]
     os.environ.setdefault("PYSPARK_UDS_MODE", "true")
-    print("\n" + json.dumps(SYSTEMS[name](Path(folder), float(part))))
+    print("\n" + json.dumps(JOBS[job][name](Path(folder), float(part))))
 
 
 if __name__ == "__main__":

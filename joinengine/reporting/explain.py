@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.aggregates import AggregateSpec, Stage
@@ -13,9 +13,17 @@ from joinengine.model.query import FromJoin, JoinSpec, QuerySpec
 from joinengine.model.windows import Sliding
 
 
-def explain(query: QuerySpec, choices: Sequence[LayoutChoice]) -> str:
-    """A few lines per join."""
-    lines = list[str]()
+def explain(
+    query: QuerySpec,
+    choices: Sequence[LayoutChoice],
+    rates: Mapping[tuple[int, Side], float] | None = None,
+) -> str:
+    """A few lines per join.
+
+    `rates`: (join, side) -> copies stored per second of event time, where that has been observed;
+    with it goes a forecast of how many the state will hold.
+    """
+    lines, seen = list[str](), rates or {}
     for join, choice in zip(query.joins, choices, strict=True):
         if isinstance(join, AggregateSpec):
             lines += _aggregate_lines(query, join, choice)
@@ -25,8 +33,25 @@ def explain(query: QuerySpec, choices: Sequence[LayoutChoice]) -> str:
         on = condition_text(join.condition)
         lines.append(f"join {join.index}: {join.how}, on {on}{where}")
         lines.append(f"  layout {choice.label} on {join.instances} instances: {choice.summary}")
-        lines += [f"  {side.name.lower():5} {_side(query, join, side)}" for side in Side]
+        lines += [
+            f"  {side.name.lower():5} {_side(query, join, side)}{_forecast(join, side, seen)}"
+            for side in Side
+        ]
     return "\n".join(lines)
+
+
+def _forecast(join: JoinSpec, side: Side, rates: Mapping[tuple[int, Side], float]) -> str:
+    """How many rows of a side the state will hold, at the rate that was seen."""
+    rate = rates.get((join.index, side))
+    if join.window is None or rate is None or join.passes_by(side):
+        return ""
+    if isinstance(join.window, Sliding):
+        kept = join.window.size_us
+    else:
+        kept = max(join.window.last_partners(side, 0), 0)
+    # The watermark is a delay behind the newest tuple, and a tuple leaves when it has passed.
+    rows = rate * (kept + (join.window.delays_us[side] or 0)) / 1e6
+    return f"; some {rows:,.0f} rows in the state, at {rate:,.1f} a second of event time"
 
 
 def grouping_text(spec: AggregateSpec) -> str:

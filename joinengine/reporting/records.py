@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from joinengine.model.keys import Side
 from joinengine.model.reports import InputReport, JoinReport, RouteReport
 from joinengine.state.manifest import JoinState
 
@@ -25,6 +27,9 @@ class JoinRecord:
     stored: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     busy_s: list[float] = field(default_factory=list)
+    #: per side: copies stored, and the greatest event time seen so far
+    homed: list[int] = field(default_factory=lambda: [0, 0])
+    newest: tuple[float, float] = (-math.inf, -math.inf)
     output_rows: int = 0
     state_rows: int = 0
     state_bytes: int = 0
@@ -120,6 +125,7 @@ class BatchRecord:
                 entry.stored[instance] = sum(counts.stored)
                 entry.busy_s[instance] = counts.busy_s
                 entry.probe_copies += counts.probe_copies
+                entry.homed = [a + b for a, b in zip(entry.homed, counts.stored, strict=True)]
             entry.moved_rows += report.changes.moved_rows
             entry.moved_bytes += report.changes.moved_bytes
             entry.expired_rows += report.changes.expired_rows
@@ -127,8 +133,27 @@ class BatchRecord:
         for run in state.runs.values():
             if run.instance < entry.instances:
                 entry.held[run.instance] += run.live
+        entry.newest = state.newest
         entry.state_rows = state.state_rows
         entry.state_bytes = state.state_bytes
         entry.pending_rows = sum(run.live for run in state.watched.pending.values())
         entry.late_rows = sum(report.late_rows for report in inputs)
         entry.null_rows = sum(report.null_rows for report in inputs)
+
+
+def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], float]:
+    """(join, side) -> copies that a second of event time has brought, where that is known.
+
+    Measured from the first batch of a side to its last: what came with the first is left out, since
+    nobody knows over how long it was gathered.
+    """
+    rates = dict[tuple[int, Side], float]()
+    for number in range(len(records[0].joins)) if records else ():
+        for side in Side:
+            seen = [record.joins[number] for record in records]
+            seen = [join for join in seen if math.isfinite(join.newest[side])]
+            span_us = seen[-1].newest[side] - seen[0].newest[side] if seen else 0
+            if span_us > 0:
+                copies = sum(join.homed[side] for join in seen[1:])
+                rates[number, side] = copies / span_us * 1e6
+    return rates

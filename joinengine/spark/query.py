@@ -30,7 +30,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import JoinSpec, Operator, QuerySpec
 from joinengine.model.windows import Sliding
 from joinengine.reporting.explain import condition_text, explain, grouping_text
-from joinengine.reporting.records import BatchRecord
+from joinengine.reporting.records import BatchRecord, rates_seen
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
 from joinengine.spark import session
 from joinengine.spark.batch import BatchRunner, Settings
@@ -147,8 +147,12 @@ class JoinQuery:
         self._runner.relayout(Relayout(instances=instances))
 
     def explain(self) -> None:
-        """Print the joins, their layouts, and when a tuple leaves the state."""
-        print(explain(self._runner.query, self._runner.choices))
+        """Print the joins, their layouts, when a tuple leaves the state, and how much it will hold.
+
+        The forecast is from the rates of this run so far.
+        """
+        rates = rates_seen(self.batches())
+        print(explain(self._runner.query, self._runner.choices, rates))
 
 
 class _TriggerTimes:
