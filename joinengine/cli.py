@@ -126,7 +126,7 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("query")
-@click.option("--layout", default="mnrt", show_default=True, help="See `joinengine layouts`.")
+@click.option("--layout", help="See `joinengine layouts`. [default: mnrt; of first-story dlb-h]")
 @click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
 @click.option("--validate", is_flag=True, help="Compare the results with DuckDB's.")
 @click.option(
@@ -141,7 +141,7 @@ def cli() -> None:
 @_query_options
 def run(
     query: str,
-    layout: str,
+    layout: str | None,
     zipf: float,
     validate: bool,
     out_folder: Path | None,
@@ -154,11 +154,11 @@ def run(
     from queries.base import check, relayouts_of  # noqa: PLC0415
     from queries.running import Places  # noqa: PLC0415
 
+    found = _find(query)
     options = replace(
-        _options(settings, layout=layout, zipf=zipf),
+        _options(settings, layout=layout or found.layout, zipf=zipf),
         relayouts=relayouts_of(settings["switches"], settings["sizes"]),
     )
-    found = _find(query)
     check(found, options)  # before Spark starts
     places = Places(out_folder, checkpoint)
     with _session(master) as spark:
@@ -214,12 +214,12 @@ def compare(
 
 @cli.command()
 @click.argument("query")
-@click.option("--layout", default="mnrt", show_default=True, help="See `joinengine layouts`.")
+@click.option("--layout", help="See `joinengine layouts`. [default: mnrt; of first-story dlb-h]")
 @click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
 @_query_options
 def explain(
     query: str,
-    layout: str,
+    layout: str | None,
     zipf: float,
     json_path: Path | None,
     master: str,
@@ -227,7 +227,7 @@ def explain(
 ) -> None:
     """Show QUERY's joins, their layouts, and when a tuple leaves the state. Runs nothing."""
     found = _find(query)
-    options = _options(settings, layout=layout, zipf=zipf)
+    options = _options(settings, layout=layout or found.layout, zipf=zipf)
     found.stream(options)
     # The columns are the same at any scale: look at a small stream.
     small = replace(options, scale=0.001, interval_rows=None)

@@ -8,13 +8,14 @@ from joinengine.model.errors import InvalidRequest
 from queries.base import Options, Query
 from queries.bnci import Bnci
 from queries.eq5 import Eq5
+from queries.first_story import FirstStory
 from queries.q5 import Q5
 from queries.stock import Stock
 from queries.topk import Topk
 
 #: To add a query: a module, and a line here.
 QUERIES: Mapping[str, Query] = {
-    query.name: query for query in (Eq5(), Bnci(), Q5(), Topk(), Stock())
+    query.name: query for query in (Eq5(), Bnci(), Q5(), Topk(), Stock(), FirstStory())
 }
 
 __all__ = ["QUERIES", "Options", "Query", "find"]

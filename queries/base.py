@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from pyarrow import Table
 
-from joinengine import StreamAggregate, StreamJoin, equi
+from joinengine import equi
+from joinengine.api.queries import StreamQuery
 from joinengine.layouts import LayoutChoice, Mnrt, choose
 from joinengine.layouts.base import check_aggregates
 from joinengine.model.durations import describe
@@ -145,12 +146,18 @@ class Query(Protocol):
     def aggregates(self) -> bool:
         """Whether it adds up, which not every layout serves."""
 
+    @property
+    def whole_keys(self) -> bool:
+        """Whether only layouts that keep keys whole find the same as one process does."""
+
+    @property
+    def layout(self) -> str:
+        """The layout where none is asked for."""
+
     def stream(self, options: Options) -> Recordable:
         """The stream that it reads."""
 
-    def build(
-        self, spark: Any, recorded: RecordedStream, options: Options
-    ) -> StreamJoin | StreamAggregate:
+    def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamQuery:
         """The joins over a recorded stream; `spark` may be None where nothing will run."""
 
     def oracle(self, recorded: RecordedStream, options: Options) -> str:

@@ -35,6 +35,8 @@ class Bnci:
     )
     source = "Fang et al., JOS 2017, section 5.1.3"
     aggregates = False
+    whole_keys = False
+    layout = "mnrt"
 
     def stream(self, options: Options) -> StreamSpec:
         """One table."""

@@ -35,6 +35,8 @@ class Eq5:
     summary = "region join nation join supplier join lineitem: three equi-joins in a chain"
     source = "Fang et al., JOS 2017, section 5.1.3"
     aggregates = False
+    whole_keys = False
+    layout = "mnrt"
 
     def stream(self, options: Options) -> StreamSpec:
         """The four tables; lineitem is the large one."""

@@ -43,6 +43,8 @@ class Q5:
     summary = "TPC-H Q5 as a stream: revenue by nation over a sliding window, tables on the side"
     source = "TPC-H Q5; Fang et al., TKDE 2016, figure 16"
     aggregates = True
+    whole_keys = False
+    layout = "mnrt"
 
     def stream(self, options: Options) -> StreamSpec:
         """The two large tables; an hour of event time unless the options say otherwise."""

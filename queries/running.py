@@ -14,7 +14,8 @@ import duckdb
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from joinengine import JoinQuery, StreamAggregate, StreamJoin
+from joinengine import JoinQuery
+from joinengine.api.queries import StreamQuery
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.model.errors import DamagedState, InvalidRequest, JoinEngineError
 from joinengine.reporting.reports import checksum_text, made_by, run_report
@@ -28,8 +29,6 @@ from tpch.generate import Say, silent
 #: Called with (rows read so far, rows in all, batches done).
 Watch = Callable[[int, int, int], None]
 _POLL_S = 0.2
-
-Built = StreamJoin | StreamAggregate
 
 
 @dataclass(frozen=True)
@@ -82,13 +81,16 @@ def run(
         if places.out is not None:
             report["valid"] = same_files(places.out, joined, oracle)
         elif not resumed:
-            report["valid"] = report["result_checksum"] == oracle_checksum(joined, oracle)
+            expected = oracle_checksum(joined, oracle)
+            report["valid"] = report["result_checksum"] == expected
+            if query.whole_keys and not options.layout.keeps_keys_whole:
+                _count_false_alarms(report, expected, say)
     if options.window_us is not None and not report["expired_rows"]:
         say("nothing expired: the window is as long as the stream, or the stream too short for it")
     return report | {"made_by": made_by()}
 
 
-def oracle_checksum(joined: Built, oracle: str) -> str:
+def oracle_checksum(joined: StreamQuery, oracle: str) -> str:
     """The checksum of what DuckDB finds."""
     schema = types.arrow_schema(joined.schema)
     rows, total = 0, 0
@@ -99,7 +101,7 @@ def oracle_checksum(joined: Built, oracle: str) -> str:
     return checksum_text(rows, total % (1 << 64))
 
 
-def same_files(out: Path, joined: Built, oracle: str) -> bool:
+def same_files(out: Path, joined: StreamQuery, oracle: str) -> bool:
     """Whether the visible result files hold exactly DuckDB's multiset of rows."""
     names = ", ".join(f'"{name}"' for name in joined.schema.names)
     with _duckdb() as db:
@@ -110,6 +112,15 @@ def same_files(out: Path, joined: Built, oracle: str) -> bool:
         lost = db.sql("from expected except all from found limit 1").fetchall()
         doubled = db.sql("from found except all from expected limit 1").fetchall()
     return not lost and not doubled
+
+
+def _count_false_alarms(report: dict[str, Any], expected: str, say: Say) -> None:
+    """Under layouts that divide keys this query errs, by so much; that is no mistake of the run."""
+    events = int(expected.split(":", maxsplit=1)[0])
+    report["events"], report["false_alarms"] = events, report["output_rows"] - events
+    report["valid"] = None
+    part = report["false_alarms"] / max(report["output_rows"], 1)
+    say(f"{report['false_alarms']:,} false alarms ({part:.1%}): the layout divides keys")
 
 
 def plain_error(error: StreamingQueryException) -> JoinEngineError:

@@ -48,6 +48,8 @@ class Stock:
     )
     source = "the Stock workload of Fang et al., TKDE 2016; generated"
     aggregates = False
+    whole_keys = False
+    layout = "mnrt"
 
     def stream(self, options: Options) -> SyntheticSpec:
         """One table."""

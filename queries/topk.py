@@ -48,6 +48,8 @@ class Topk:
     summary = "the ten most frequent words of each sliding window of a text stream"
     source = "Fang et al., JOS 2017 and TKDE 2016 (Social); generated, or --text FILE"
     aggregates = True
+    whole_keys = False
+    layout = "mnrt"
 
     def stream(self, options: Options) -> Recordable:
         """One table."""

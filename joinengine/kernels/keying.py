@@ -23,6 +23,7 @@ from joinengine.kernels.bands import (
 )
 from joinengine.kernels.hashing import Words, any_null, hash_columns
 from joinengine.kernels.probing import Ints
+from joinengine.model.aggregates import AggregateSpec
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import Side
 from joinengine.model.query import JoinSpec, Operator
@@ -56,7 +57,7 @@ class Keying:
         keys = spec.keys(Side.LEFT), spec.keys(Side.RIGHT)
         if isinstance(spec, JoinSpec):
             return cls(keys, spec.distance)
-        return cls(keys, groups=True)
+        return cls(keys, groups=isinstance(spec, AggregateSpec))
 
     @property
     def is_plain(self) -> bool:

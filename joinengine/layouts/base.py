@@ -90,6 +90,8 @@ class LayoutChoice(Protocol):
     serves_theta: ClassVar[bool] = False
     #: whether each tuple is stored once, at any instance: what an aggregation needs
     serves_aggregates: ClassVar[bool] = True
+    #: whether all tuples of a key are at one instance
+    keeps_keys_whole: ClassVar[bool] = True
 
     @property
     def label(self) -> str:

@@ -249,6 +249,7 @@ class Bi(_Biclique):
     summary: ClassVar[str] = "join-biclique: store once, probe all of the other side"
     serves_theta: ClassVar[bool] = True
     serves_aggregates: ClassVar[bool] = False
+    keeps_keys_whole: ClassVar[bool] = False
 
     def subgroups(self, instances: int) -> int:
         """One."""
@@ -266,6 +267,7 @@ class BiK(_Biclique):
     source: ClassVar[str] = "Lin et al., SIGMOD 2015 (ContRand)"
     summary: ClassVar[str] = "join-biclique with k subgroups a side, chosen by key hash"
     serves_aggregates: ClassVar[bool] = False
+    keeps_keys_whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.subgroup_count is not None and self.subgroup_count < 1:

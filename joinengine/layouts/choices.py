@@ -228,6 +228,7 @@ class Pkg(LayoutChoice):
     name: ClassVar[str] = "pkg"
     source: ClassVar[str] = "Nasir et al., ICDE 2015"
     summary: ClassVar[str] = "two candidates a key; store at the emptier, probe both"
+    keeps_keys_whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.choices < 1:
@@ -311,6 +312,7 @@ class WChoices(_WithHead):
     name: ClassVar[str] = "w-choices"
     source: ClassVar[str] = "Nasir et al., ICDE 2016"
     summary: ClassVar[str] = "as pkg; the heaviest keys may go to any instance"
+    keeps_keys_whole: ClassVar[bool] = False
 
     def degree(self, head: Sequence[float], instances: int) -> int:
         """All."""
@@ -324,6 +326,7 @@ class DChoices(_WithHead):
     name: ClassVar[str] = "d-choices"
     source: ClassVar[str] = "Nasir et al., ICDE 2016"
     summary: ClassVar[str] = "as pkg; the heaviest keys get as many candidates as they need"
+    keeps_keys_whole: ClassVar[bool] = False
 
     def degree(self, head: Sequence[float], instances: int) -> int:
         """The least d for which each prefix of the head fits on its candidates."""

@@ -209,6 +209,7 @@ class Qmmp(WithinLimit):
     name: ClassVar[str] = "qmmp"
     source: ClassVar[str] = "Fang et al., JOS 2017, algorithm 3"
     summary: ClassVar[str] = "splits keys freely, wherever a load ends"
+    keeps_keys_whole: ClassVar[bool] = False
 
     def changes(self, loads: Loads) -> Changes:
         """Algorithm 3."""
@@ -222,6 +223,7 @@ class Mnrt(WithinLimit):
     name: ClassVar[str] = "mnrt"
     source: ClassVar[str] = "Fang et al., JOS 2017, algorithm 4"
     summary: ClassVar[str] = "splits keys on demand and merges them back"
+    keeps_keys_whole: ClassVar[bool] = False
 
     def changes(self, loads: Loads) -> Changes:
         """Algorithm 4."""

@@ -101,6 +101,7 @@ class Dynamic(LayoutChoice):
     summary: ClassVar[str] = "join-matrix: copies along rows and columns, whatever the keys"
     serves_theta: ClassVar[bool] = True
     serves_aggregates: ClassVar[bool] = False
+    keeps_keys_whole: ClassVar[bool] = False
 
     def start(self, instances: int) -> Grid:
         """As square as can be."""

@@ -71,6 +71,7 @@ class Shuffle(LayoutChoice):
     source: ClassVar[str] = "shuffle grouping"
     summary: ClassVar[str] = "store anywhere, probe everywhere"
     serves_theta: ClassVar[bool] = True
+    keeps_keys_whole: ClassVar[bool] = False
 
     def start(self, instances: int) -> Shuffled:
         """All alike."""

@@ -9,7 +9,8 @@ from joinengine.model.aggregates import AggregateSpec, Stage
 from joinengine.model.conditions import Band, Condition, Equi
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
-from joinengine.model.query import FromJoin, JoinSpec, QuerySpec
+from joinengine.model.novelty import NoveltySpec
+from joinengine.model.query import FromJoin, FromSource, JoinSpec, QuerySpec
 from joinengine.model.windows import Sliding
 
 
@@ -27,6 +28,13 @@ def explain(
     for join, choice in zip(query.joins, choices, strict=True):
         if isinstance(join, AggregateSpec):
             lines += _aggregate_lines(query, join, choice)
+            continue
+        if isinstance(join, NoveltySpec):
+            (source,) = join.inputs
+            assert isinstance(source, FromSource)
+            lines.append(f"join {join.index}: {join.how} before, by {join.key}")
+            lines.append(f"  layout {choice.label} on {join.instances} instances: {choice.summary}")
+            lines.append(f"  {query.sources[source.source]}: judged when the watermark has passed")
             continue
         assert isinstance(join, JoinSpec)
         where = "" if join.predicate is None else f", where {join.predicate.text}"

@@ -29,6 +29,7 @@ from joinengine.layouts.versions import VersionedRouter
 from joinengine.model.aggregates import AggregateSpec, Stage
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
+from joinengine.model.novelty import NoveltySpec
 from joinengine.model.query import FromJoin, FromSource, JoinSpec, Operator, QuerySpec
 from joinengine.model.reports import Block, InputReport, JoinReport, RouteReport
 from joinengine.reporting.records import BatchRecord, JoinRecord
@@ -37,11 +38,13 @@ from joinengine.spark.aggregation import AggregateTask
 from joinengine.spark.exchange import Origin, Role
 from joinengine.spark.jobs import Jobs, Task
 from joinengine.spark.join import MERGE_ROWS, JoinTask
+from joinengine.spark.novelty import NoveltyTask
 from joinengine.spark.planning import PlannedJoin, Relayout
 from joinengine.spark.results import Target, ToJoin
 from joinengine.spark.route import RoutePlan
 from joinengine.spark.sink import SideOutput, Sink
 from joinengine.spark.source import request_tick
+from joinengine.spark.spines import Stored
 from joinengine.state import manifest as manifests
 from joinengine.state.manifest import JoinState, Manifest
 from joinengine.state.storage import (
@@ -248,9 +251,11 @@ class BatchRunner:
         self, join: PlannedJoin, state: JoinState, batch: int, exchange: Path, arriving: _Arriving
     ) -> Sequence[Task]:
         """The tasks of one operator, none where nothing arrives and nothing is due."""
+        blocks = tuple(arriving.blocks.get((join.spec.index, Side.LEFT), ()))
         if isinstance(join.spec, AggregateSpec):
-            blocks = tuple(arriving.blocks.get((join.spec.index, Side.LEFT), ()))
             return self._aggregate_tasks(join, join.spec, state, batch, exchange, blocks)
+        if isinstance(join.spec, NoveltySpec):
+            return self._novelty_tasks(join, join.spec, state, batch, exchange, blocks)
         assert isinstance(join.spec, JoinSpec)
         return self._join_tasks(join, join.spec, state, batch, exchange, arriving)
 
@@ -307,12 +312,11 @@ class BatchRunner:
         due = state.before is not None or bookkeeping.watchers_work(spec, state, batch)
         if not (left or right or due):
             return []
-        spines = bookkeeping.by_place(state.runs.values())
-        rehoming = join.rehoming(state)
         last = index == len(self._joins) - 1
         most = max(join.router(state).instances, state.watchers)
         hosted_by_task = bookkeeping.hosts(most, self._jobs.parallelism)
         watches = bookkeeping.watches(spec, state, batch, hosted_by_task)
+        stored = _stored(join, state, hosted_by_task)
         return [
             JoinTask(
                 batch=batch,
@@ -320,15 +324,8 @@ class BatchRunner:
                 spec=spec,
                 hosted=hosted,
                 blocks=(left, right),
-                runs={
-                    place: runs
-                    for place, runs in spines.items()
-                    if rehoming is not None or place[0] in needed
-                },
+                stored=stored[number],
                 files=state.files,
-                moves=state.moves,
-                rehoming=rehoming,
-                versions=state.live_versions,
                 watermark=state.watermark,
                 listed=join.layout.router().listed if join.choice.counts_keys else None,
                 watch=watches[number],
@@ -341,7 +338,43 @@ class BatchRunner:
                 fsync=self._settings.fsync,
             )
             for number, hosted in enumerate(hosted_by_task)
-            for needed in [_needed(hosted, state)]
+        ]
+
+    def _novelty_tasks(
+        self,
+        join: PlannedJoin,
+        spec: NoveltySpec,
+        state: JoinState,
+        batch: int,
+        exchange: Path,
+        blocks: tuple[Block, ...],
+    ) -> list[NoveltyTask]:
+        if not (blocks or state.before is not None or bookkeeping.novelty_due(state)):
+            return []
+        hosted_by_task = bookkeeping.hosts(join.router(state).instances, self._jobs.parallelism)
+        stored = _stored(join, state, hosted_by_task)
+        last = spec.index == len(self._joins) - 1
+        return [
+            NoveltyTask(
+                batch=batch,
+                task=number,
+                spec=spec,
+                hosted=hosted,
+                blocks=blocks,
+                stored=stored[number],
+                files=state.files,
+                closed=state.closed,
+                watermark=state.watermark,
+                listed=join.layout.router().listed if join.choice.counts_keys else None,
+                target=self._target(join, batch, number, exchange),
+                checksum=self._settings.checksum and last,
+                runs_folder=str(self._checkpoint.runs),
+                exchange_folder=str(exchange),
+                memory_bytes=self._settings.memory_per_task,
+                work_s=self._settings.work_s,
+                fsync=self._settings.fsync,
+            )
+            for number, hosted in enumerate(hosted_by_task)
         ]
 
     def _target(self, join: PlannedJoin, batch: int, task: int, exchange: Path) -> Target:
@@ -433,6 +466,20 @@ class BatchRunner:
         due = bookkeeping.tick_due(self.query, self.manifest, quiet, time.time())
         if due is not None:
             request_tick(self._checkpoint.ticks, batch + 1, due)
+
+
+def _stored(
+    join: PlannedJoin, state: JoinState, hosted_by_task: Sequence[tuple[int, ...]]
+) -> list[Stored]:
+    """What each task needs of the state."""
+    spines = bookkeeping.by_place(state.runs.values())
+    rehoming = join.rehoming(state)
+    found = list[Stored]()
+    for hosted in hosted_by_task:
+        needed = _needed(hosted, state)
+        runs = {p: some for p, some in spines.items() if rehoming is not None or p[0] in needed}
+        found.append(Stored(runs, state.moves, rehoming, state.live_versions))
+    return found
 
 
 def _needed(hosted: tuple[int, ...], state: JoinState) -> set[int]:

@@ -20,6 +20,7 @@ from joinengine.layouts.base import Layout
 from joinengine.layouts.versions import VersionedRouter
 from joinengine.model.aggregates import AggregateSpec, Stage
 from joinengine.model.keys import Side
+from joinengine.model.novelty import NoveltySpec
 from joinengine.model.query import (
     FromJoin,
     FromSource,
@@ -56,7 +57,7 @@ def role(
         watchers=state.watchers if isinstance(join, JoinSpec) and side in join.watched else 0,
         windows_each=join.windows_each if isinstance(join, JoinSpec) else 1,
         aside=None if aside is None else str(aside),
-        adds_up=isinstance(join, AggregateSpec),
+        stays_put=not isinstance(join, JoinSpec),
     )
 
 
@@ -118,6 +119,13 @@ def watchers_work(spec: JoinSpec, state: JoinState, batch: int) -> bool:
     limit = closing(spec, state, batch)
     over = any(run.max_time is not None and run.max_time < limit for run in state.watched.runs)
     return over or bool(state.watched.unread) or watch_due(spec, state, batch)
+
+
+def novelty_due(state: JoinState) -> bool:
+    """Whether tuples may have become due since the last batch."""
+    return state.watermark > state.closed and any(
+        run.max_time is not None and run.max_time >= state.closed for run in state.runs.values()
+    )
 
 
 def parts_due(spec: AggregateSpec, state: JoinState, *, quiet: bool) -> bool:
@@ -247,6 +255,7 @@ def next_watermarks(
                 watermark=watermark,
                 ahead=(ahead[0], ahead[1]),
                 held_back=any(ahead[side] != limits[side] for side in spec.sides),
+                closed=state.watermark,
                 late_rows=state.late_rows + sum(report.late_rows for report in ours),
             )
         )
@@ -340,6 +349,8 @@ def tick_due(query: QuerySpec, manifest: Manifest, quiet: bool, now_s: float) ->
             continue
         if isinstance(spec, AggregateSpec):
             ready = state.held_back or parts_due(spec, state, quiet=quiet)
+        elif isinstance(spec, NoveltySpec):
+            ready = state.held_back or novelty_due(state)
         else:
             assert isinstance(spec, JoinSpec)
             ready = state.held_back or watch_due(spec, state, manifest.batch + 1)

@@ -62,7 +62,7 @@ class Role:
 
     `schema`: the columns with which they travel. `watchers`: how many there are, 0 where the side
     is not watched; then a tuple that cannot match travels too, to its watcher alone. `aside`: the
-    folder for tuples that are refused, None: they are only counted. `adds_up`: tuples go where
+    folder for tuples that are refused, None: they are only counted. `stays_put`: tuples go where
     they are stored and nowhere else, since none looks for others.
     """
 
@@ -77,7 +77,7 @@ class Role:
     watchers: int = 0
     windows_each: int = 1
     aside: str | None = None
-    adds_up: bool = False
+    stays_put: bool = False
 
     @property
     def instances(self) -> int:
@@ -151,7 +151,7 @@ class BlockWriter:
 
     def _route(self, admitted: pa.RecordBatch, words: Words, u: Words) -> Deliveries:
         role = self._role
-        if role.adds_up:
+        if role.stays_put:
             return homes_alone(role.router, words)
         if role.keying.is_plain:
             return role.router.route(role.side, words)

@@ -17,11 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.model.reports import JoinReport, RouteReport
 from joinengine.spark.aggregation import AggregateTask
 from joinengine.spark.join import JoinTask
+from joinengine.spark.novelty import NoveltyTask
 from joinengine.spark.route import RoutePlan
 from joinengine.spark.session import parallelism
 from joinengine.spark.tasks import PLAN_PROPERTY, join_partition
 
-Task = JoinTask | AggregateTask
+Task = JoinTask | AggregateTask | NoveltyTask
 
 
 class Jobs(Protocol):

@@ -31,12 +31,11 @@ from joinengine.kernels.probing import Needles, find, group_keys, live_rows, sor
 from joinengine.model.keys import U_BITS, Side
 from joinengine.model.query import JoinSpec
 from joinengine.model.reports import Block, InstanceReport, JoinReport
-from joinengine.routing.moves import Moves
 from joinengine.routing.routes import STORE, probe_flag, watch_flag
 from joinengine.spark.exchange import BlockReader
 from joinengine.spark.matching import PAIRS, Arrived, Matcher
-from joinengine.spark.rehoming import Rehoming, rehome
 from joinengine.spark.results import Results, Target
+from joinengine.spark.spines import Spines, Stored
 from joinengine.spark.watching import Watch, Watchers
 from joinengine.state.keeper import Keeper, StateShelf, Upkeep
 from joinengine.state.run import OpenRun, Run, RunStore
@@ -46,17 +45,14 @@ from joinengine.state.storage import StoredFile
 MERGE_ROWS = 1 << 18
 MERGE_PER_ROW = 8
 
-Place = tuple[int, Side]
-
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
     """The instructions of one join task in one batch.
 
-    `runs` holds the spines of the hosted instances and of those that they pull from, all of them
-    where there is a `rehoming`; the watermark is event time in microseconds; `listed` are the keys
-    that the layout wants counted, None: no counts. `versions` are the live layout versions, newest
-    first: tuples are stored under that one, and the i-th is probed by whoever has its flag.
+    The watermark is event time in microseconds; `listed` are the keys that the layout wants
+    counted, None: no counts. Tuples are stored under the newest of the live layout versions
+    (`stored`), and the i-th is probed by whoever has its flag.
     `watch`: what the hosted instances do as watchers, None where no side is watched.
     `work_s`: emulated work for each tuple that an instance receives.
     """
@@ -66,11 +62,8 @@ class JoinTask:
     spec: JoinSpec
     hosted: tuple[int, ...]
     blocks: tuple[tuple[Block, ...], tuple[Block, ...]]
-    runs: Mapping[Place, tuple[Run, ...]]
+    stored: Stored
     files: Mapping[str, StoredFile]
-    moves: Moves
-    rehoming: Rehoming | None
-    versions: tuple[int, ...]
     watermark: float
     listed: Words | None
     watch: Watch | None
@@ -113,7 +106,7 @@ class _Worker:
             shelf=StateShelf(task.spec),
             batch=task.batch,
             task=task.task,
-            version=task.versions[0],
+            version=task.stored.versions[0],
             watermark=task.watermark,
             merge_rows=max(MERGE_ROWS, MERGE_PER_ROW * task.arriving),
             fsync=task.fsync,
@@ -127,18 +120,11 @@ class _Worker:
         self._matcher = Matcher(task.spec, self._results, marker, self._timed)
         table = task.spec.table
         self._sides = tuple(Side) if table is None else (table, table.other)
-        self._rehomed: dict[Place, list[OpenRun]] | None = None
-        if task.rehoming is not None:
-            window = task.spec.window
-            with self._timed("move"):
-                self._rehomed = rehome(
-                    task.rehoming,
-                    (run for runs in task.runs.values() for run in runs),
-                    self._keeper,
-                    task.hosted,
-                    task.memory_bytes // 4,
-                    None if window is None else window.span_us,
-                )
+        window = task.spec.window
+        span = None if window is None else window.span_us
+        with self._timed("move"):
+            memory = task.memory_bytes // 4
+            self._spines = Spines(task.stored, self._keeper, task.hosted, memory, span)
 
     def join_instance(self, instance: int) -> None:
         """The pairing rule at one instance."""
@@ -146,7 +132,7 @@ class _Worker:
         here = self._report.instances[instance] = InstanceReport()
         before = self._results.rows
         with self._timed("open"):
-            spines = {side: self._placed(instance, side) for side in Side}
+            spines = {side: self._spines.at(instance, side) for side in Side}
         if self._watchers is not None:
             with self._timed("watch"):
                 self._watchers.judge(instance, self._results)
@@ -173,27 +159,6 @@ class _Worker:
             with self._timed("emulated"):
                 time.sleep(self._task.work_s * sum(here.received))
         here.busy_s = time.perf_counter() - start
-
-    def _placed(self, instance: int, side: Side) -> list[OpenRun]:
-        """The spine of one side, less what moved away, and with what moved in."""
-        if self._rehomed is not None:
-            return self._rehomed.get((instance, side), [])
-        runs, moves = self._task.runs, self._task.moves
-        drops = [
-            (d.lower, d.upper) for d in moves.drops if (d.instance, d.side) == (instance, side)
-        ]
-        newest = self._task.versions[0]
-        here = runs.get((instance, side), ())
-        spine = self._keeper.open((run for run in here if run.version == newest), drops)
-        spine += self._keeper.open(run for run in here if run.version != newest)
-        sources = defaultdict[int, list[tuple[int, int]]](list)
-        for pull in moves.pulls:
-            if (pull.target, pull.side) == (instance, side):
-                sources[pull.source].append((pull.lower, pull.upper))
-        for source, ranges in sorted(sources.items()):
-            theirs = (run for run in runs.get((source, side), ()) if run.version == newest)
-            spine += self._keeper.pull(instance, theirs, ranges)
-        return spine
 
     def _arrivals(self, instance: int, side: Side) -> Iterator[tuple[Arrived, bool]]:
         """The tuples of one side that arrived, sorted, in pieces that fit; which is the last."""
@@ -227,7 +192,7 @@ class _Worker:
     def _joining(self, instance: int, side: Side, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The tuples of a watched side that do not only come to be watched."""
         assert self._watchers is not None
-        flag = watch_flag(len(self._task.versions), self._keying.probes)
+        flag = watch_flag(len(self._task.stored.versions), self._keying.probes)
         flags = batch.column(1).to_numpy(zero_copy_only=True)
         watched, joining = (flags & flag) > 0, (flags & (flag - 1)) > 0
         if watched.any():
@@ -243,9 +208,9 @@ class _Worker:
             return
         keying = self._keying
         several = None if keying.is_plain else keying.probed(side, arrived.columns)
-        for slot in range(len(self._task.versions) * keying.probes):
+        for slot in range(len(self._task.stored.versions) * keying.probes):
             version, number = divmod(slot, keying.probes)
-            stored = [one for one in near if one.run.version == self._task.versions[version]]
+            stored = [one for one in near if one.run.version == self._task.stored.versions[version]]
             if not stored:
                 continue
             probing = np.flatnonzero(arrived.flags & probe_flag(slot))
@@ -297,7 +262,7 @@ class _Worker:
         hashes, counts = heavy_keys(np.sort(words) if len(homed) > 1 else words, self._task.listed)
         held = np.zeros_like(counts) if self._task.spec.passes_by(side) else counts.copy()
         needles = Needles(hashes, np.arange(len(hashes) + 1))
-        newest = self._task.versions[0]
+        newest = self._task.stored.versions[0]
         for one in (one for one in spine if one.run.version == newest):
             hits = find(one.words, needles, one.gone)
             held[hits.needles] += hits.counts

@@ -19,7 +19,7 @@ from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router, check_ag
 from joinengine.layouts.changing import change, plan_between
 from joinengine.layouts.versions import MOST_VERSIONS, VersionedRouter
 from joinengine.model.aggregates import AggregateSpec, Stage
-from joinengine.model.query import Operator
+from joinengine.model.query import JoinSpec, Operator
 from joinengine.routing.moves import Moves
 from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.spark.rehoming import Rehoming
@@ -86,7 +86,7 @@ class PlannedJoin:
         choice = wish.choice or self.choice
         instances = self.chosen.wanted if wish.instances is None else wish.instances
         choice.check(self.spec.condition, instances)
-        if isinstance(self.spec, AggregateSpec):
+        if not isinstance(self.spec, JoinSpec):
             check_aggregates(choice)
 
     @property
@@ -175,7 +175,8 @@ class PlannedJoin:
         stays = isinstance(self.spec, AggregateSpec)
         if stays or not (plan.rehome or plan.moves):
             return after
-        if self.lazy and len(state.live_versions) < MOST_VERSIONS:
+        lazy = self.lazy and isinstance(self.spec, JoinSpec)  # the others do not look elsewhere
+        if lazy and len(state.live_versions) < MOST_VERSIONS:
             older = dict(state.older)
             if any(run.version == state.version for run in state.runs.values()):
                 older[state.version] = before.to_json()

@@ -336,7 +336,7 @@ def _account(request: Request) -> dict[str, Any]:
 
 
 def _operator_account(one: Operator) -> dict[str, Any]:
-    account: dict[str, Any] = {
+    rest: dict[str, Any] = {
         "key_schema": _key_schema(one),
         "how": one.how,
         "left": one.schemas[0].to_string(),
@@ -345,16 +345,18 @@ def _operator_account(one: Operator) -> dict[str, Any]:
     }
     if isinstance(one, AggregateSpec):
         computed = [[a.name, a.function, a.sql] for a in one.grouping.aggregates]
-        top = repr(one.grouping.top)
-        return account | {"on": grouping_text(one), "aggregates": computed, "top": top}
-    assert isinstance(one, JoinSpec)
-    return account | {
-        "on": condition_text(one.condition),
+        on: dict[str, Any] = {"on": grouping_text(one), "aggregates": computed}
+        return on | rest | {"top": repr(one.grouping.top)}
+    on = {"on": condition_text(one.condition)}
+    if not isinstance(one, JoinSpec):
+        return on | rest
+    own: dict[str, Any] = {
         "where": None if one.predicate is None else one.predicate.text,
         "filters": [None if text is None else text.text for text in one.filters],
         "within": _bounds(one),
         "right": one.schemas[1].to_string(),
     }
+    return on | rest | own
 
 
 def _key_schema(one: Operator) -> str:

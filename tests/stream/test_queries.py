@@ -72,6 +72,21 @@ def test_stock(spark, options, layout):
     assert report["input_rows"] == 30_000
 
 
+@layouts("dlb-h", others=("hash", "mixed", "lptf"))
+def test_first_story(spark, options, layout):
+    validated(spark, "first-story", replace(options, layout=choose(layout), disorder_us=SECOND))
+
+
+def test_choices_call_more_texts_new(spark, options):
+    """An instance that does not know all texts of a key errs, and it is said by how much."""
+    places = Places()
+    changed = replace(options, layout=choose("pkg"))
+    report = run(spark, QUERIES["first-story"], changed, places, validate=True)
+    assert report["valid"] is None
+    assert report["output_rows"] - report["events"] == report["false_alarms"]
+    assert report["false_alarms"] > 0.02 * report["events"] > 0
+
+
 def test_the_words_of_a_text(spark, options, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("to be or not to be, that is the question\n" * 300)

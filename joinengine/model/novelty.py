@@ -1,0 +1,71 @@
+"""Novelty: which tuples resemble none of those that came before them under their key.
+
+Source: first story detection as in Zacheilas et al., 2017, listing 1 (the last 500 texts of a key,
+threshold 0.2), after Petrović et al., NAACL 2010.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from joinengine.model.aggregates import EventTime
+from joinengine.model.conditions import Equi, Predicate
+from joinengine.model.keys import Side
+from joinengine.model.query import Input
+
+#: The output column: the greatest similarity to one of the tuples before.
+SIMILARITY = "similarity"
+
+
+@dataclass(frozen=True, slots=True)
+class NoveltySpec:
+    """Compare each tuple with the `history` tuples of its key that precede it by (time, u).
+
+    `terms` is a column of lists of distinct integers; similarity is the cosine of two such sets.
+    Where the greatest is at most `threshold`, the tuple is a result, without its terms.
+    """
+
+    index: int
+    key: str
+    terms: str
+    history: int
+    threshold: float
+    window: EventTime
+    inputs: tuple[Input]
+    schemas: tuple[pa.Schema]
+    output_schema: pa.Schema
+    instances: int
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """There is one."""
+        return (Side.LEFT,)
+
+    @property
+    def condition(self) -> Equi:
+        """What layouts route by."""
+        return Equi((self.key,), (self.key,))
+
+    @property
+    def how(self) -> str:
+        """What it is, in the place of a join's type."""
+        return f"novelty: {self.terms} against {self.history}, at most {self.threshold}"
+
+    @property
+    def filters(self) -> tuple[Predicate | None, ...]:
+        """None."""
+        return (None,)
+
+    def keys(self, side: Side) -> tuple[str, ...]:
+        """By which columns tuples are routed."""
+        return (self.key,)
+
+    def times(self, side: Side) -> tuple[str, ...]:
+        """The event time of tuples."""
+        return self.window.times[0]
+
+    def carried_schema(self, side: Side) -> pa.Schema:
+        """All columns."""
+        return self.schemas[0]

@@ -1,0 +1,125 @@
+"""Novelty under layouts that keep keys whole, against its meaning, however tuples come and move."""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.api.novelty import StreamNovelty
+from joinengine.layouts import LAYOUTS
+from joinengine.spark.batch import Settings
+from joinengine.spark.feeds import Reading
+from joinengine.spark.inputs import Stream
+from joinengine.spark.planning import Relayout
+from tests.harness import TIME, InlineJobs, LocalQuery
+from tests.laws.test_engine import CHOICES, STEPS, feed, relaxed
+
+WHOLE = [name for name, choice in LAYOUTS.items() if choice.keeps_keys_whole]
+TEXTS = pa.schema(
+    [("text", pa.int64()), ("k", pa.int32()), ("terms", pa.list_(pa.int64())), ("ts", TIME)]
+)
+SOURCE = Stream(None, {"kind": "recorded", "path": "texts"}, Reading(TEXTS))
+
+
+@st.composite
+def texts(draw):
+    """Batches of (text, key, terms, time); no two of one time, some disorder."""
+    rng = random.Random(draw(st.integers(0, 10**9)))
+    n_keys = draw(st.sampled_from([1, 3, 12]))
+    batches, serial = [], 0
+    for batch in range(draw(st.integers(1, 6))):
+        found = []
+        for _ in range(rng.choice([0, 1, rng.randint(0, 40)])):
+            serial += 1
+            terms = rng.sample(range(12), rng.randint(0, 4))
+            time = 1000 * (100 * batch + rng.randint(-150, 150)) + serial
+            found.append((serial, rng.randrange(n_keys), terms, time))
+        batches.append((found, []))
+    return batches
+
+
+class Texts(LocalQuery):
+    """A query over texts alone."""
+
+    def run_tuples(self, batch, left, right, map_tasks=2):
+        frame = []
+        for task in range(map_tasks):
+            columns = (
+                zip(*left[task::map_tasks], strict=True) if left[task::map_tasks] else [[]] * 4
+            )
+            arrays = [pa.array(list(c), f.type) for c, f in zip(columns, TEXTS, strict=True)]
+            frame.append([(0, pa.RecordBatch.from_arrays(arrays, schema=TEXTS))])
+        self.run(batch, frame)
+
+
+def alike(a, b):
+    norm = math.sqrt(len(a) * len(b))
+    return len(set(a) & set(b)) / norm if norm else 0.0
+
+
+def novel(found, history, threshold):
+    """(text, key, time, similarity) of each text that resembles none of those before it."""
+    results, ordered = Counter(), sorted(found, key=lambda text: text[3])
+    for i, (text, key, terms, time) in enumerate(ordered):
+        before = [other for other in ordered[:i] if other[1] == key][-history:]
+        best = max((alike(terms, other[2]) for other in before), default=0.0)
+        if best <= threshold:
+            results[text, key, time, best] += 1
+    return results
+
+
+@pytest.mark.parametrize("layout", WHOLE)
+@relaxed
+@given(
+    batches=texts(),
+    history=st.sampled_from([1, 3, 500]),
+    schedule=st.dictionaries(
+        st.integers(1, 5),
+        st.lists(
+            st.builds(
+                Relayout, st.none() | st.sampled_from(WHOLE).map(CHOICES.get), st.integers(1, 6)
+            ),
+            min_size=1,
+            max_size=1,
+        ),
+        max_size=2,
+    ),
+    lazy=st.booleans(),
+    kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
+    twice=st.booleans(),
+)
+def test_every_tuple_is_judged_as_in_one_process(
+    layout, batches, history, schedule, lazy, kills, twice
+):
+    plan = StreamNovelty(
+        SOURCE,
+        key="k",
+        terms="terms",
+        time="ts",
+        delay_us=300_000,
+        history=history,
+        threshold=0.4,
+        layout=CHOICES[layout],
+        instances=3,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        query = Texts(
+            folder,
+            plan.query(),
+            layout,
+            choice=CHOICES[layout],
+            jobs=InlineJobs(twice=twice),
+            settings=Settings(schedule=schedule, lazy=lazy),
+        )
+        feed(query, batches, kills)
+        query.finish(len(batches))
+        assert query.output() == novel([t for left, _ in batches for t in left], history, 0.4)
+        assert query.state.is_empty
+        assert query.state.late_rows == 0
