@@ -17,8 +17,9 @@ from joinengine.model.conditions import equi
 from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, JoinSpec, QuerySpec
 from joinengine.spark import bookkeeping, checks
-from joinengine.spark.batch import BatchRunner, Settings
+from joinengine.spark.batch import BatchRunner
 from joinengine.spark.route import RouteTask
+from joinengine.spark.settings import Settings
 from joinengine.spark.sink import ParquetSink
 from joinengine.state.run import RunStore
 from joinengine.state.storage import Checkpoint

@@ -109,6 +109,10 @@ def _side(query: QuerySpec, join: JoinSpec, side: Side) -> str:
     source, only = join.inputs[side], join.filters[side]
     name = f"join {source.join}" if isinstance(source, FromJoin) else query.sources[source.source]
     name += "" if only is None else f", where {only.text}"
+    if join.table is side:
+        return f"{name}: read whole before the first batch, and kept"
+    if join.table is not None:
+        return f"{name}: looks into the table, and is not kept"
     if join.window is None:
         return f"{name}: kept for ever (full history)"
     time = " or ".join(join.window.times[side])

@@ -12,12 +12,11 @@ refused.
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -26,25 +25,21 @@ from joinengine.balancing.statistics import Interval
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.versions import VersionedRouter
-from joinengine.model.aggregates import AggregateSpec, Stage
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
-from joinengine.model.novelty import NoveltySpec
 from joinengine.model.query import FromJoin, FromSource, JoinSpec, Operator, QuerySpec
 from joinengine.model.reports import Block, InputReport, JoinReport, RouteReport
 from joinengine.reporting.records import BatchRecord, JoinRecord
 from joinengine.spark import bookkeeping
-from joinengine.spark.aggregation import AggregateTask
 from joinengine.spark.exchange import Origin, Role
-from joinengine.spark.jobs import Jobs, Task
-from joinengine.spark.join import MERGE_ROWS, JoinTask
-from joinengine.spark.novelty import NoveltyTask
+from joinengine.spark.instructions import Instructions, Order
+from joinengine.spark.jobs import Jobs
 from joinengine.spark.planning import PlannedJoin, Relayout
 from joinengine.spark.results import Target, ToJoin
 from joinengine.spark.route import RoutePlan
+from joinengine.spark.settings import Settings
 from joinengine.spark.sink import SideOutput, Sink
 from joinengine.spark.source import request_tick
-from joinengine.spark.spines import Stored
 from joinengine.state import manifest as manifests
 from joinengine.state.manifest import JoinState, Manifest
 from joinengine.state.storage import (
@@ -54,26 +49,6 @@ from joinengine.state.storage import (
     write_sealed,
 )
 
-#: Bytes of arrived tuples that a join task may hold before it spills.
-MEMORY_PER_TASK = 512 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a query runs, apart from what it computes."""
-
-    memory_per_task: int = MEMORY_PER_TASK
-    fsync: bool = False
-    checksum: bool = False
-    #: tuples that an instance may hold before its layout grows; None: never
-    capacity: int | None = None
-    #: state does not follow a new layout: it stays, and is found by the rules it was stored by
-    lazy: bool = False
-    #: emulated work for each tuple that an instance receives
-    work_s: float = 0.0
-    #: batch -> what is to change before it
-    schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
-
 
 @dataclass
 class _Arriving:
@@ -81,6 +56,10 @@ class _Arriving:
 
     blocks: dict[tuple[int, Side], list[Block]]
     inputs: list[InputReport]
+
+    def at(self, spec: Operator) -> Mapping[Side, tuple[Block, ...]]:
+        """What is on its way to one operator, per side."""
+        return {side: tuple(self.blocks.get((spec.index, side), ())) for side in Side}
 
 
 class BatchRunner:
@@ -103,6 +82,7 @@ class BatchRunner:
         self._checkpoint = checkpoint
         self._sink = sink
         self._aside = aside
+        self._instructions = Instructions(settings, checkpoint, jobs.parallelism)
         self._settings = settings
         self._observers = list[Callable[[BatchRecord], None]]()
         found = manifests.newest(checkpoint.manifests)
@@ -224,7 +204,9 @@ class BatchRunner:
         states, all_reports = list[JoinState](), list[list[JoinReport]]()
         for join in self._joins:
             state, expired = bookkeeping.expire(join.spec, self._state(join.spec))
-            tasks = self._tasks(join, state, batch, exchange, arriving)
+            last = join.spec.index == len(self._joins) - 1
+            order = Order(join, state, batch, str(exchange), arriving.at(join.spec), last)
+            tasks = self._instructions.tasks(order, self._target)
             reports = self._jobs.join(tasks) if tasks else []
             for report in reports:
                 if report.next_input is not None:
@@ -247,142 +229,13 @@ class BatchRunner:
             )
         return states, all_reports, arriving
 
-    def _tasks(
-        self, join: PlannedJoin, state: JoinState, batch: int, exchange: Path, arriving: _Arriving
-    ) -> Sequence[Task]:
-        """The tasks of one operator, none where nothing arrives and nothing is due."""
-        blocks = tuple(arriving.blocks.get((join.spec.index, Side.LEFT), ()))
-        if isinstance(join.spec, AggregateSpec):
-            return self._aggregate_tasks(join, join.spec, state, batch, exchange, blocks)
-        if isinstance(join.spec, NoveltySpec):
-            return self._novelty_tasks(join, join.spec, state, batch, exchange, blocks)
-        assert isinstance(join.spec, JoinSpec)
-        return self._join_tasks(join, join.spec, state, batch, exchange, arriving)
-
-    def _aggregate_tasks(
-        self,
-        join: PlannedJoin,
-        spec: AggregateSpec,
-        state: JoinState,
-        batch: int,
-        exchange: Path,
-        blocks: tuple[Block, ...],
-    ) -> list[AggregateTask]:
-        passes_on = not blocks or (batch + 1) % spec.merge_every == 0 or state.watermark == math.inf
-        if not (blocks or bookkeeping.parts_due(spec, state, quiet=True)):
-            return []
-        spines = bookkeeping.by_place(state.runs.values())
-        most = max([join.router(state).instances, *(i + 1 for i, _ in spines)])
-        last = spec.index == len(self._joins) - 1
-        return [
-            AggregateTask(
-                batch=batch,
-                task=number,
-                spec=spec,
-                hosted=hosted,
-                blocks=blocks,
-                runs={i: runs for (i, _), runs in spines.items() if i in hosted},
-                files=state.files,
-                closed=state.closed,
-                watermark=state.watermark,
-                passes_on=passes_on,
-                listed=join.layout.router().listed if join.choice.counts_keys else None,
-                target=self._target(join, batch, number, exchange),
-                checksum=self._settings.checksum and last,
-                runs_folder=str(self._checkpoint.runs),
-                exchange_folder=str(exchange),
-                merge_rows=MERGE_ROWS,
-                work_s=self._settings.work_s if spec.stage is Stage.PARTIAL else 0.0,
-                fsync=self._settings.fsync,
-            )
-            for number, hosted in enumerate(bookkeeping.hosts(most, self._jobs.parallelism))
-        ]
-
-    def _join_tasks(
-        self,
-        join: PlannedJoin,
-        spec: JoinSpec,
-        state: JoinState,
-        batch: int,
-        exchange: Path,
-        arriving: _Arriving,
-    ) -> list[JoinTask]:
-        index = spec.index
-        left, right = (tuple(arriving.blocks.get((index, side), ())) for side in Side)
-        due = state.before is not None or bookkeeping.watchers_work(spec, state, batch)
-        if not (left or right or due):
-            return []
-        last = index == len(self._joins) - 1
-        most = max(join.router(state).instances, state.watchers)
-        hosted_by_task = bookkeeping.hosts(most, self._jobs.parallelism)
-        watches = bookkeeping.watches(spec, state, batch, hosted_by_task)
-        stored = _stored(join, state, hosted_by_task)
-        return [
-            JoinTask(
-                batch=batch,
-                task=number,
-                spec=spec,
-                hosted=hosted,
-                blocks=(left, right),
-                stored=stored[number],
-                files=state.files,
-                watermark=state.watermark,
-                listed=join.layout.router().listed if join.choice.counts_keys else None,
-                watch=watches[number],
-                target=self._target(join, batch, number, exchange),
-                checksum=self._settings.checksum and last,
-                runs_folder=str(self._checkpoint.runs),
-                exchange_folder=str(exchange),
-                memory_bytes=self._settings.memory_per_task,
-                work_s=self._settings.work_s,
-                fsync=self._settings.fsync,
-            )
-            for number, hosted in enumerate(hosted_by_task)
-        ]
-
-    def _novelty_tasks(
-        self,
-        join: PlannedJoin,
-        spec: NoveltySpec,
-        state: JoinState,
-        batch: int,
-        exchange: Path,
-        blocks: tuple[Block, ...],
-    ) -> list[NoveltyTask]:
-        if not (blocks or state.before is not None or bookkeeping.novelty_due(state)):
-            return []
-        hosted_by_task = bookkeeping.hosts(join.router(state).instances, self._jobs.parallelism)
-        stored = _stored(join, state, hosted_by_task)
-        last = spec.index == len(self._joins) - 1
-        return [
-            NoveltyTask(
-                batch=batch,
-                task=number,
-                spec=spec,
-                hosted=hosted,
-                blocks=blocks,
-                stored=stored[number],
-                files=state.files,
-                closed=state.closed,
-                watermark=state.watermark,
-                listed=join.layout.router().listed if join.choice.counts_keys else None,
-                target=self._target(join, batch, number, exchange),
-                checksum=self._settings.checksum and last,
-                runs_folder=str(self._checkpoint.runs),
-                exchange_folder=str(exchange),
-                memory_bytes=self._settings.memory_per_task,
-                work_s=self._settings.work_s,
-                fsync=self._settings.fsync,
-            )
-            for number, hosted in enumerate(hosted_by_task)
-        ]
-
-    def _target(self, join: PlannedJoin, batch: int, task: int, exchange: Path) -> Target:
-        later = self.query.roles_of(FromJoin(join.spec.index))
+    def _target(self, order: Order, task: int) -> Target:
+        """Where the results of one task go."""
+        later = self.query.roles_of(FromJoin(order.join.spec.index))
         if not later:
             return self._sink.target()
         (spec, side) = later[0]
-        return ToJoin(self._role(spec, side), str(exchange), Origin(batch, task))
+        return ToJoin(self._role(spec, side), order.exchange_folder, Origin(order.batch, task))
 
     def _plan(
         self,
@@ -466,22 +319,3 @@ class BatchRunner:
         due = bookkeeping.tick_due(self.query, self.manifest, quiet, time.time())
         if due is not None:
             request_tick(self._checkpoint.ticks, batch + 1, due)
-
-
-def _stored(
-    join: PlannedJoin, state: JoinState, hosted_by_task: Sequence[tuple[int, ...]]
-) -> list[Stored]:
-    """What each task needs of the state."""
-    spines = bookkeeping.by_place(state.runs.values())
-    rehoming = join.rehoming(state)
-    found = list[Stored]()
-    for hosted in hosted_by_task:
-        needed = _needed(hosted, state)
-        runs = {p: some for p, some in spines.items() if rehoming is not None or p[0] in needed}
-        found.append(Stored(runs, state.moves, rehoming, state.live_versions))
-    return found
-
-
-def _needed(hosted: tuple[int, ...], state: JoinState) -> set[int]:
-    """The instances whose runs a task reads: its own, and those that it pulls from."""
-    return set(hosted) | {pull.source for pull in state.moves.pulls if pull.target in hosted}

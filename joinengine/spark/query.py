@@ -33,10 +33,11 @@ from joinengine.reporting.explain import condition_text, explain, grouping_text
 from joinengine.reporting.records import BatchRecord, rates_seen
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
 from joinengine.spark import session
-from joinengine.spark.batch import BatchRunner, Settings
+from joinengine.spark.batch import BatchRunner
 from joinengine.spark.inputs import Source, Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.planning import Relayout
+from joinengine.spark.settings import Settings
 from joinengine.spark.sink import SideOutput, Sink
 from joinengine.spark.source import NAME
 from joinengine.spark.tasks import RouteDescriptors, RouteRows

@@ -15,10 +15,10 @@ from joinengine.layouts.base import LayoutChoice
 from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import QuerySpec
-from joinengine.spark.batch import MEMORY_PER_TASK, Settings
 from joinengine.spark.inputs import Source
 from joinengine.spark.planning import Relayout
 from joinengine.spark.query import JoinQuery, Request, local_path, start
+from joinengine.spark.settings import MEMORY_PER_TASK, Settings
 from joinengine.spark.sink import (
     DiscardSink,
     FrameSink,

@@ -18,9 +18,9 @@ import pytest
 from joinengine import Stream, StreamJoin, theta
 from joinengine.layouts import choose
 from joinengine.reference.nested_loop import nested_loop
-from joinengine.spark.batch import Settings
 from joinengine.spark.feeds import Reading
 from joinengine.spark.planning import Relayout
+from joinengine.spark.settings import Settings
 from tests.differential.cases import PREDICATES, make
 from tests.harness import LocalQuery
 

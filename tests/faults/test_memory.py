@@ -16,7 +16,8 @@ SCRIPT = f"""
 import json, resource, sys, tempfile
 from joinengine.model.windows import within
 from joinengine.spark.sink import DiscardSink
-from joinengine.spark.batch import BatchRunner, Settings
+from joinengine.spark.batch import BatchRunner
+from joinengine.spark.settings import Settings
 from joinengine.layouts import choose
 from tests.harness import LocalQuery, two_way
 

@@ -17,8 +17,8 @@ from joinengine.layouts.key_based import KeyBased
 from joinengine.layouts.matrix import Grid
 from joinengine.layouts.shuffle import Shuffled
 from joinengine.model.keys import U_BITS, Mode
-from joinengine.spark.batch import Settings
 from joinengine.spark.planning import Relayout
+from joinengine.spark.settings import Settings
 from tests.harness import LEFT, LocalQuery, two_way
 from tests.laws.test_engine import CHOICES
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from joinengine import StreamAggregate, top, windows
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
-from joinengine.spark.batch import Settings
 from joinengine.spark.feeds import Reading
 from joinengine.spark.inputs import Stream
 from joinengine.spark.planning import Relayout
+from joinengine.spark.settings import Settings
 from tests.harness import LEFT, InlineJobs, LocalQuery, rows
 from tests.laws.test_engine import CHOICES, STEPS, feed, relaxed, streams
 from tests.laws.test_join_types import windows_of

@@ -23,8 +23,8 @@ from joinengine.layouts import LAYOUTS
 from joinengine.model.conditions import Distance, band, condition, equi, theta
 from joinengine.model.keys import Side
 from joinengine.reference.nested_loop import nested_loop
-from joinengine.spark.batch import Settings
 from joinengine.spark.planning import Relayout
+from joinengine.spark.settings import Settings
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.test_engine import CHOICES, STEPS, enough, feed, relaxed
 

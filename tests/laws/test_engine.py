@@ -19,7 +19,7 @@ from joinengine.model.keys import U_ONE, Side
 from joinengine.model.windows import within
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.reference.protocol import Disk, Engine, Layout, Manifest, Row
-from joinengine.spark.batch import Settings
+from joinengine.spark.settings import Settings
 from tests.harness import InlineJobs, Killed, LocalQuery, two_way
 
 #: The planners at their most nervous: they re-plan for the smallest imbalance and gain.

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from joinengine.api.novelty import StreamNovelty
 from joinengine.layouts import LAYOUTS
-from joinengine.spark.batch import Settings
 from joinengine.spark.feeds import Reading
 from joinengine.spark.inputs import Stream
 from joinengine.spark.planning import Relayout
+from joinengine.spark.settings import Settings
 from tests.harness import TIME, InlineJobs, LocalQuery
 from tests.laws.test_engine import CHOICES, STEPS, feed, relaxed
 

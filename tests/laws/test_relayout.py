@@ -16,8 +16,8 @@ from joinengine.layouts import LAYOUTS, Bi, BiK, Mnrt
 from joinengine.model.keys import U_ONE, Side
 from joinengine.routing.base import BASES
 from joinengine.routing.routes import PROBE, STORE
-from joinengine.spark.batch import Settings
 from joinengine.spark.planning import Relayout
+from joinengine.spark.settings import Settings
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.test_engine import (
     CHOICES,

@@ -13,8 +13,8 @@ from joinengine.layouts.versions import MOST_VERSIONS, VersionedRouter
 from joinengine.model.keys import U_ONE, Side
 from joinengine.model.windows import within
 from joinengine.routing.routes import PROBE, STORE, probe_flag
-from joinengine.spark.batch import Settings
 from joinengine.spark.planning import Relayout
+from joinengine.spark.settings import Settings
 from tests.harness import LocalQuery, two_way
 from tests.laws.test_engine import CHOICES, matched, relaxed, usable
 from tests.laws.test_relayout import check_places, skewed_batches
