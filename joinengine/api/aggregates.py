@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,11 @@ import pyarrow as pa
 from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
 from joinengine.api.queries import StreamQuery, default_instances
 from joinengine.kernels.grouping import compile_aggregate, partial_schema
+from joinengine.kernels.sketching import bound_names, sketch_schema
 from joinengine.layouts import Hash, LayoutChoice, choose
 from joinengine.layouts.base import check_aggregates
 from joinengine.model.aggregates import (
+    Aggregate,
     AggregateSpec,
     EventTime,
     Grouping,
@@ -94,9 +96,32 @@ class StreamAggregate(StreamQuery):
             raise InvalidRequest(
                 f"top: {top.by!r} is no aggregate; there are {', '.join(aggregates)}"
             )
+        if top is not None and top.error is not None:
+            self._check_sketch(fields)
+            low, high = bound_names(top)
+            compiled += [Aggregate(name, "count", None, pa.int64()) for name in (low, high)]
         kind = self._schema.field(self._time.times[0][0]).type
         self._results = result_schema(fields, compiled, kind)
         checks.check_schema(self._results)
+
+    @property
+    def _is_sketched(self) -> bool:
+        return self._grouping.top is not None and self._grouping.top.error is not None
+
+    def _check_sketch(self, groups: Sequence[pa.Field]) -> None:
+        counted = [one for one in self._grouping.aggregates if one.function == "count"]
+        plain = len(self._grouping.aggregates) == 1 and counted and counted[0].sql is None
+        if not plain or len(groups) != 1:
+            raise InvalidRequest(
+                "top: with error= heavy groups are found by sketches, which count tuples by one "
+                "column: say by='column' and aggregates={'n': 'count(*)'} alone"
+            )
+        kind = groups[0].type
+        if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind)):
+            raise InvalidRequest(
+                f"top: with error= the group must be text, an integer or a date; "
+                f"{groups[0].name} is {kind}"
+            )
 
     def _settled(self, window: Windows | None) -> tuple[EventTime, Panes]:
         """Where event time is, and the windows over it."""
@@ -123,7 +148,8 @@ class StreamAggregate(StreamQuery):
         source = self._source
         before, sources = source._flat() if isinstance(source, StreamJoin) else ([], [source])
         stages = [Stage.PARTIAL, Stage.MERGE]
-        stages += [] if self._grouping.top is None else [Stage.TOP]
+        if self._grouping.top is not None and not self._is_sketched:
+            stages.append(Stage.TOP)
         return [*before, *(_StageNode(self, stage) for stage in stages)], sources
 
     def _output_schema(self) -> pa.Schema:
@@ -146,7 +172,7 @@ class _StageNode:
         grouping = whole._grouping
         if self.stage is Stage.TOP:  # what comes is whole windows
             grouping = replace(grouping, panes=replace(grouping.panes, given=True))
-        parts = partial_schema(whole._grouping, whole._schema)
+        parts = sketch_schema() if whole._is_sketched else partial_schema(grouping, whole._schema)
         first = FromJoin(index[id(source)]) if isinstance(source, StreamJoin) else FromSource(0)
         taken = {Stage.PARTIAL: whole._schema, Stage.MERGE: parts, Stage.TOP: whole._results}
         return AggregateSpec(

@@ -46,10 +46,14 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """Per window the `k` groups with the greatest values of the aggregate `by`."""
+    """Per window the `k` groups with the greatest values of the aggregate `by`.
+
+    `error`: counts may err by this part of the window's tuples, and come with bounds; None: exact.
+    """
 
     k: int
     by: str
+    error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +137,19 @@ def windows(
     )
 
 
-def top(k: int, *, by: str) -> Top:
+def top(k: int, *, by: str, error: float | None = None) -> Top:
     """Per window, the `k` groups with the greatest values of the aggregate `by`.
 
-    Of equal values the least group comes first. Raises InvalidRequest for k below 1.
+    Of equal values the least group comes first. `error`: find them by sketches, for `count(*)` by
+    one column; a count errs by at most this part of the window's tuples, and `<by>_low` and
+    `<by>_high` say between what it lies. Raises InvalidRequest for k below 1, or an error that is
+    no part.
     """
     if k < 1:
         raise InvalidRequest(f"top: {k} must be at least 1")
-    return Top(k, by)
+    if error is not None and not 1e-6 <= error < 1:
+        raise InvalidRequest(f"top: error {error} must be a part of all, from 1e-6 to below 1")
+    return Top(k, by, error)
 
 
 class Stage(Enum):
@@ -215,8 +224,15 @@ class AggregateSpec:
         """None."""
         return (None,)
 
+    @property
+    def is_sketched(self) -> bool:
+        """Whether partial results are sketches, which all meet at one aggregator."""
+        return self.grouping.top is not None and self.grouping.top.error is not None
+
     def keys(self, side: Side) -> tuple[str, ...]:
         """By which columns tuples are routed."""
+        if self.stage is Stage.MERGE and self.is_sketched:
+            return ()
         return (WINDOW_END,) if self.stage is Stage.TOP else self.grouping.groups
 
     def times(self, side: Side) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.grouping import add_parts, add_tuples, finish, greatest, partial_schema
 from joinengine.kernels.hashing import Words, fixed_width
 from joinengine.kernels.probing import Ints, rows_between
+from joinengine.kernels.sketching import add_sketches, heaviest, sketch_counts
 from joinengine.kernels.watching import in_order, word_of_time
 from joinengine.model.aggregates import PANE, AggregateSpec, Stage
 from joinengine.model.keys import Side
@@ -151,7 +152,8 @@ class _Worker:
         times = spec.window.times[0]
         for one in slices:
             panes = spec.grouping.panes.pane_of(latest_time(one, times))
-            added.append(add_tuples(spec.grouping, one, panes).cast(schema))
+            counts = add_tuples(spec.grouping, one, panes).cast(schema)
+            added.append(sketch_counts(spec.grouping, counts) if spec.is_sketched else counts)
         if self._task.listed is not None and slices:
             words = np.concatenate([one.column(0).to_numpy() for one in slices])
             hashes, counts = heavy_keys(np.sort(words), self._task.listed)
@@ -174,7 +176,8 @@ class _Worker:
         schema = self._task.spec.output_schema
         whole = pa.concat_tables([part.cast(schema) for part in parts])
         if len(parts) > 1:
-            whole = add_parts(self._task.spec.grouping, whole).cast(schema)
+            add = add_sketches if self._task.spec.is_sketched else add_parts
+            whole = add(self._task.spec.grouping, whole).cast(schema)
         self._emit(whole)
 
     def _store(self, instance: int, parts: Iterable[pa.RecordBatch]) -> None:
@@ -199,7 +202,8 @@ class _Worker:
                 self._emit(greatest(grouping, parts))
             else:
                 edges = end - grouping.panes.size_us, end
-                self._emit(finish(grouping, parts, edges, task.spec.output_schema))
+                close = heaviest if task.spec.is_sketched else finish
+                self._emit(close(grouping, parts, edges, task.spec.output_schema))
         spent = word_of_time(float(min(grouping.panes.spent(task.watermark), 1 << 62)) + 1)
         return [one for one in (self._less(one, spent) for one in spine) if one.run.live]
 

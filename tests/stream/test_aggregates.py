@@ -136,6 +136,44 @@ def test_the_top_groups_of_each_window(spark, folders, tmp_path, layout):
     same(tmp_path / "out", f"from ({wanted}) qualify row_number() over ({order}) <= 3")
 
 
+@pytest.mark.parametrize("layout", ["pkg", "hash"])
+def test_heavy_hitters_by_sketches(spark, folders, tmp_path, layout):
+    """Bounds hold, and whoever is heavier than the error is there."""
+    for _ in range(4):
+        folders.add(n_items=400)
+    (_, items) = ended(spark, folders)
+    error = 0.15
+    counted = StreamAggregate(
+        items,
+        by="order_id",
+        aggregates={"n": "count(*)"},
+        window=windows("i_ts", size="20 seconds", slide="10 seconds", delay="10 s"),
+        top=top(3, by="n", error=error),
+        layout=layout,
+        instances=4,
+        merge_every=2,
+    )
+    assert counted.schema.names[:4] == ["order_id", "n", "n_low", "n_high"]
+    run(counted, tmp_path)
+    sql = grouped_sql(tables(folders)[1], ["order_id"], 20_000_000, 10_000_000, {"n": "count(*)"})
+    exact = {(key, end): n for key, n, _, end in oracle(sql)}
+    found = {(row[0], row[5]): row[1:4] for row in found_in(tmp_path / "out")}
+    assert {end for _, end in found} == {end for _, end in exact}
+    for (key, end), (n, low, high) in found.items():
+        total = sum(count for (_, other), count in exact.items() if other == end)
+        assert low <= exact[key, end] <= high
+        assert low <= n <= high
+        assert high - low <= error * total
+    for (key, end), n in exact.items():
+        total = sum(count for (_, other), count in exact.items() if other == end)
+        heavier = sum(m > n - error * total for (_, other), m in exact.items() if other == end)
+        if n > error * total and heavier <= 3:
+            assert (key, end) in found
+    # The hot key is, in every full window.
+    assert sum(key == 0 for key, _ in found) >= len({end for _, end in found}) - 2
+    assert any(low < high for _, low, high in found.values())
+
+
 def test_aggregates_of_a_join(spark, folders, tmp_path):
     """By the windows of the join, and by windows over the time of its rows; behind a table too."""
     joined = StreamJoin(
@@ -224,6 +262,11 @@ def test_refusals(spark, folders):
         "sold is date32": {"window": windows("sold", "1 s", delay="0 s")},
         "aggregators: 0": {"aggregators": 0},
         "'x' is no aggregate; there are n": {"top": top(3, by="x")},
+        "which count tuples by one column": {
+            "top": top(3, by="m", error=0.1),
+            "aggregates": {"m": "sum(amount)"},
+        },
+        "amount is decimal": {"by": "amount", "top": top(3, by="n", error=0.1)},
         "ambiguous column names": {"aggregates": {"buyer": "count(*)"}},
     }
     for message, changes in refused.items():
@@ -231,6 +274,8 @@ def test_refusals(spark, folders):
             StreamAggregate(items, **settings | changes)
     with pytest.raises(InvalidRequest, match="top: 0 must be"):
         top(0, by="n")
+    with pytest.raises(InvalidRequest, match="top: error 2 must be a part"):
+        top(3, by="n", error=2)
     (left, right) = streams(spark, folders)
     endless = StreamJoin(left, right, on=equi("id", "order_id"), instances=2)
     with pytest.raises(InvalidRequest, match="comes from a full-history join"):
