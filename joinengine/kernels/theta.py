@@ -14,6 +14,7 @@ import atexit
 import json
 import re
 from collections.abc import Sequence
+from datetime import date
 from functools import cache
 from typing import Any
 
@@ -93,6 +94,8 @@ def resolved_sql(
     """
     for node in _nodes(tree["statements"][0]["node"]["select_list"]):
         kind, name = node.get("class"), node.get("function_name")
+        if kind == "TYPE" or _is_date(node, f"{what}: {text!r}"):
+            continue
         if kind not in EXPRESSIONS or (kind == "FUNCTION" and name not in FUNCTIONS):
             raise InvalidRequest(
                 f"{what}: {name or str(kind).lower()} in {text!r} is not served; "
@@ -178,6 +181,23 @@ def _resolved(
             f"{what}: column {column!r} is on both sides: say left.{column} or right.{column}"
         )
     return found[0]
+
+
+def _is_date(node: dict[str, Any], what: str) -> bool:
+    """Whether a cast is a constant of type date: `date '2024-02-29'`.
+
+    Raises InvalidRequest where that is no date: evaluated later it would end a running query.
+    """
+    target = str(node.get("type_expr", {}).get("type_name", "")).lower()
+    child = node.get("child", {})
+    if node.get("class") != "CAST" or target != "date" or child.get("class") != "CONSTANT":
+        return False
+    written = str(child.get("literal", {}).get("text"))
+    try:
+        date.fromisoformat(written)
+    except ValueError:
+        raise InvalidRequest(f"{what}: {written!r} is no date; write date '2024-02-29'") from None
+    return True
 
 
 def _first_line(error: Exception) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from joinengine import InvalidRequest
 from joinengine.kernels.theta import FUNCTIONS, compile_predicate, holds
 from joinengine.spark.types import spark_schema
 
@@ -61,6 +62,8 @@ PREDICATES = [
     "coalesce(a, b, 3) = 3",
     "case when a > 0 then q when b > 0 then true else false end",
     "year(d) = 2024 and month(d) = 2 and day(d) = 29",
+    "d > date '1999-12-31'",
+    "d between date'2000-01-01' and cast('2024-02-28' as date)",
     "f > 0.25",
     "f = f",
     "q",
@@ -105,6 +108,19 @@ def test_spark_agrees(pairs_in_spark, text):
     if text != "true":
         assert any(expected)
         assert not all(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("d > date '2024-02-30'", "'2024-02-30' is no date"),
+        ("cast(s as date) > d", "cast in .* is not served"),
+        ("a::int > 3", "cast in .* is not served"),
+    ],
+)
+def test_casts_are_refused_but_for_dates(text, message):
+    with pytest.raises(InvalidRequest, match=message):
+        compile_predicate(text, (LEFT, RIGHT), "where")
 
 
 def test_all_functions_are_tried_and_documented():
