@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import Words, fixed_width, mix
 from joinengine.kernels.probing import Ints
 from joinengine.model.conditions import Distance
-from joinengine.model.keys import Side
+from joinengine.model.keys import U_BITS, Side
 
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -31,6 +31,9 @@ Bools = NDArray[np.bool_]
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 #: Up to so many whole numbers in a band each is a cell of its own, and no candidate is in vain.
 SINGLE_VALUES = 3
+#: Cells whose hashes share their leading bits.
+STRIPE_BITS = 4
+_PLACES = np.uint64((1 << STRIPE_BITS) - 1)
 #: Floats beyond this share the outermost cells: there neighbouring doubles would be cells apart.
 FARTHEST_CELL = float(1 << 48)
 
@@ -134,5 +137,14 @@ def numbers_of(distance: Distance, column: pa.Array) -> Numbers:
 
 
 def mix_cells(hashes: Words, cells: Ints) -> Words:
-    """(n,) hashes of the equality columns, (n,) cells -> (n,) hashes of both."""
-    return mix(hashes ^ mix(cells.astype(np.uint64) + np.uint64(0x42414E44)))
+    """(n,) hashes of the equality columns, (n,) cells -> (n,) hashes of both.
+
+    The cells of a stripe, 16 in a row, differ in the last four bits of the key hash alone: a base
+    function that goes by leading bits (ring, cells) keeps neighbours together, and a tuple finds
+    most of the cells that it probes at one instance. Within a stripe the order is the stripe's own,
+    so that patterns in the values become no load where the last bits decide (modulo).
+    """
+    stripes = (cells >> STRIPE_BITS).astype(np.uint64)
+    mixed = mix(hashes ^ mix(stripes + np.uint64(0x42414E44)))
+    turned = (cells.astype(np.uint64) ^ mixed >> np.uint64(U_BITS + 8)) & _PLACES
+    return mixed & ~(_PLACES << np.uint64(U_BITS)) | turned << np.uint64(U_BITS)
