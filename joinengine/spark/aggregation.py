@@ -167,7 +167,9 @@ class _Worker:
         if not self._task.passes_on:
             self._store(instance, [one for part in added for one in part.to_batches()])
             return
-        held = [pa.Table.from_batches([one.columns.take(pa.array(_live(one)))]) for one in spine]
+        held = [
+            pa.Table.from_batches([one.columns.take(pa.array(one.live_rows()))]) for one in spine
+        ]
         for one in spine:
             self._keeper.changes.remove(one.run)
         parts = [*held, *added]
@@ -193,7 +195,7 @@ class _Worker:
     def _close_windows(self, spine: Sequence[OpenRun]) -> list[OpenRun]:
         """Results of the windows that are over; the runs, less what no later window holds."""
         grouping, task = self._task.spec.grouping, self._task
-        panes = [self._shelf.times(Side.LEFT, one.columns)[_live(one)] for one in spine]
+        panes = [self._shelf.times(Side.LEFT, one.columns)[one.live_rows()] for one in spine]
         present = np.unique(np.concatenate(panes)) if panes else np.empty(0, np.int64)
         for end in grouping.panes.ends(present, task.closed, task.watermark).tolist():
             lower, upper = grouping.panes.first_pane(end), end
@@ -216,7 +218,7 @@ class _Worker:
             return one
         opened = OpenRun(rest, one.words, one.columns, excluded_rows(one.words, rest.exclusions))
         if rest.live:
-            first = int(self._shelf.times(Side.LEFT, one.columns)[_live(opened)[0]])
+            first = int(self._shelf.times(Side.LEFT, one.columns)[opened.live_rows()[0]])
             opened = replace(opened, run=replace(rest, min_time=first))
         self._keeper.changes.change(opened.run)
         return opened
@@ -230,11 +232,6 @@ class _Worker:
         self._results.close(self._report)
         self._report.changes = self._keeper.close()
         return self._report
-
-
-def _live(one: OpenRun) -> Ints:
-    everything = np.zeros(1, np.uint64)
-    return rows_between(one.words, everything, everything, one.gone)
 
 
 def _between(one: OpenRun, lower: int, upper: int) -> pa.RecordBatch:

@@ -24,7 +24,7 @@ from joinengine.balancing.statistics import KeyCounts, heavy_keys
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import Words, fixed_width, key_hash
 from joinengine.kernels.novelty import best_similarities, take_lists
-from joinengine.kernels.probing import Ints, Needles, find, rows_between, sort_order
+from joinengine.kernels.probing import Ints, Needles, find, sort_order
 from joinengine.model.keys import Side
 from joinengine.model.novelty import NoveltySpec
 from joinengine.model.reports import Block, InstanceReport, JoinReport
@@ -152,7 +152,7 @@ class _Worker:
             assert one.run.max_time is not None
             if one.run.max_time < self._task.closed or one.run.min_time >= self._task.watermark:
                 continue
-            rows = _live(one)
+            rows = one.live_rows()
             due = self._due(self._times(one.columns)[rows])
             found.append(key_hash(one.words[rows[due]]))
         hashes = np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
@@ -167,7 +167,7 @@ class _Worker:
             for lower, count in zip(hits.lower.tolist(), hits.counts.tolist(), strict=True):
                 rows = np.arange(lower, lower + count)
                 if one.gone is not None:
-                    rows = np.intersect1d(rows, _live(one), assume_unique=True)
+                    rows = np.intersect1d(rows, one.live_rows(), assume_unique=True)
                 rows = rows[self._times(one.columns)[rows] < self._task.watermark]
                 parts.append(one.columns.take(pa.array(rows)))
                 words.append(one.words[rows])
@@ -203,7 +203,7 @@ class _Worker:
             one.run.live for one in spine
         ):
             return
-        rows = [_live(one) for one in spine]
+        rows = [one.live_rows() for one in spine]
         words = np.concatenate([one.words[some] for one, some in zip(spine, rows, strict=True)])
         columns = pa.concat_batches(
             [one.columns.take(pa.array(some)) for one, some in zip(spine, rows, strict=True)]
@@ -248,8 +248,3 @@ class _Worker:
         self._results.close(self._report)
         self._report.changes = self._keeper.close()
         return self._report
-
-
-def _live(one: OpenRun) -> Ints:
-    everything = np.zeros(1, np.uint64)
-    return rows_between(one.words, everything, everything, one.gone)

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import Ints, rows_between
+from joinengine.kernels.probing import Ints
 from joinengine.layouts.base import Router
 from joinengine.model.keys import Side
 from joinengine.state.keeper import Keeper
@@ -116,8 +116,7 @@ def _take(
 ) -> None:
     """What the hosted instances take of one run; the run itself where all of it stays."""
     (opened,) = keeper.open([run])
-    everything = np.zeros(1, np.uint64)
-    live = rows_between(opened.words, everything, everything, opened.gone)
+    live = opened.live_rows()
     words = opened.words[live]
     rows, targets = rehoming.taken(run, words, hosted)
     if len(rows) == len(words) and (targets == run.instance).all():

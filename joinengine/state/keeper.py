@@ -213,8 +213,7 @@ class Keeper:
 
     def _merge(self, inputs: list[OpenRun], step: MergeStep) -> int:
         """Copy the lowest words of `inputs` into one run; how many rows were looked at."""
-        everything = np.zeros(1, np.uint64)
-        live = [rows_between(one.words, everything, everything, one.gone) for one in inputs]
+        live = [one.live_rows() for one in inputs]
         words = [one.words[rows] for one, rows in zip(inputs, live, strict=True)]
         cut = cut_word(words, step.max_rows)
         below = [len(w) if cut >> 64 else int(np.searchsorted(w, np.uint64(cut))) for w in words]

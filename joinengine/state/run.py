@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import Exclusions, exclude
+from joinengine.kernels.probing import Exclusions, Ints, exclude, rows_between
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
 from joinengine.state.storage import StoredFile, seal, verify
@@ -88,6 +88,11 @@ class OpenRun:
     words: Words
     columns: pa.RecordBatch
     gone: Exclusions | None
+
+    def live_rows(self) -> Ints:
+        """The rows that count, in order."""
+        everything = np.zeros(1, np.uint64)
+        return rows_between(self.words, everything, everything, self.gone)
 
 
 class RunWriter:
