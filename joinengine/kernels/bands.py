@@ -44,7 +44,9 @@ def width_of(distance: Distance) -> float:
     assert distance.upper is not None
     span = distance.upper - distance.lower
     if distance.floating:
-        return span if span > 0 and np.isfinite(span) else 1.0
+        farthest = max(abs(distance.lower), abs(distance.upper))
+        rounded = 4 * float(np.spacing(farthest))  # so that three cells hold what rounding adds
+        return max(span if span > 0 else 1.0, rounded) if np.isfinite(span + rounded) else 1.0
     return 1 if span < SINGLE_VALUES else span + 1
 
 
@@ -78,9 +80,10 @@ def probed_cells(
     if side is Side.RIGHT:
         low, high = -high, -low
     if distance.floating:
+        # Twice outwards: a difference that is rounded to a bound lies beyond it, and our sum errs.
         with np.errstate(over="ignore"):
-            start = np.nextafter(values + low, -np.inf)
-            stop = np.nextafter(values + high, np.inf)
+            start = np.nextafter(values + np.nextafter(low, -np.inf), -np.inf)
+            stop = np.nextafter(values + np.nextafter(high, np.inf), np.inf)
     else:
         start, stop = _plus(values, int(low))[0], _plus(values, int(high))[0]
     first, last = own_cells(distance, start), own_cells(distance, stop)

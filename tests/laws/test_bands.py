@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.kernels.bands import (
@@ -211,10 +211,11 @@ def test_every_partner_lies_in_a_cell_that_is_probed(left, right, lower, span):
 @given(
     left=st.lists(st.floats(allow_nan=False), min_size=1, max_size=8),
     right=st.lists(st.floats(allow_nan=False) | st.floats(-5, 5), min_size=1, max_size=8),
-    lower=st.floats(-10, 10),
+    lower=st.floats(-10, 10) | st.sampled_from([1e17, -1e300]),
     span=st.floats(0, 10) | st.just(5e-324),
     farther=st.sampled_from([1.0, 1e17, 1e300]),
 )
+@example(left=[-9.8e-30], right=[2.0], lower=0.0, span=2.0, farther=1.0)
 def test_every_floating_partner_too(left, right, lower, span, farther):
     distance = Distance("a", "b", lower, lower + span, floating=True)
     near = [x * farther for x in right if abs(x) <= 5] or [0.0]
