@@ -30,7 +30,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, FromJoin, FromSource
 from joinengine.model.windows import Sliding
-from joinengine.spark import checks
+from joinengine.spark import checks, session
 from joinengine.spark.inputs import Source, require_column
 
 
@@ -82,15 +82,15 @@ class StreamAggregate(StreamQuery):
         self._choice.check(Equi(groups, groups), self._instances)
         check_aggregates(self._choice)
         self._time, panes = self._settled(window)
-        columns = list[tuple[Side, str]]()
+        zone, columns = session.zone(), list[tuple[Side, str]]()
         compiled = [
-            compile_aggregate(name, text, self._schema, columns)
+            compile_aggregate(name, text, self._schema, columns, zone)
             for name, text in aggregates.items()
         ]
         if not compiled:
             raise InvalidRequest("aggregates: none is given; for example {'n': 'count(*)'}")
         self._grouping = Grouping(
-            groups, tuple(compiled), panes, tuple(name for _, name in columns), top
+            groups, tuple(compiled), panes, tuple(name for _, name in columns), top, zone
         )
         if top is not None and top.by not in aggregates:
             raise InvalidRequest(

@@ -10,7 +10,6 @@ Cost: one hash aggregation over the tuples, and one over the parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import duckdb
@@ -18,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from joinengine.kernels.theta import engine, parsed, resolved_sql, type_of
+from joinengine.kernels.dialect import Reading, arguments_of, evaluated_type, parsed
+from joinengine.kernels.engine import engine
 from joinengine.model.aggregates import PANE, Aggregate, Grouping, partial_fields
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.keys import Side
@@ -31,11 +31,16 @@ _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT"
 
 
 def compile_aggregate(
-    name: str, text: str, schema: pa.Schema, columns: list[tuple[Side, str]]
+    name: str,
+    text: str,
+    schema: pa.Schema,
+    columns: list[tuple[Side, str]],
+    zone: str = "UTC",
 ) -> Aggregate:
     """Column `name`, which is `text`: count, sum, min, max or avg of an expression, or count(*).
 
-    `columns` learns which columns expressions need. Raises InvalidRequest for anything else.
+    `columns` learns which columns expressions need; `zone` as for predicates. Raises
+    InvalidRequest for anything else.
     """
     what = f"aggregates: {name}"
     tree = parsed(text, what)
@@ -48,19 +53,17 @@ def compile_aggregate(
         raise InvalidRequest(
             f"{what}: {text!r} is not count, sum, min, max or avg of an expression, nor count(*)"
         )
-    # DuckDB wrote children before it knew named arguments.
-    arguments = [one["expression"] for one in root.get("arguments", ())] or root.get("children")
+    arguments = arguments_of(root)
     if not arguments:
         return Aggregate(name, "count", None, pa.int64())
     tree["statements"][0]["node"]["select_list"] = arguments
-    schemas = (schema, pa.schema([]))
-    select = resolved_sql(tree, schemas, columns, text, what)
-    kind = str(type_of(select, schemas, columns, text, what))
+    reading = Reading(text, (schema, pa.schema([])), what, zone, columns)
+    select, kind = reading.select(tree)
     sql = select.removeprefix("SELECT ")
     if function == "count":
         return Aggregate(name, function, sql, pa.int64())
     if function in ("min", "max"):
-        return Aggregate(name, function, sql, _arrow_type(select, schema, columns))
+        return Aggregate(name, function, sql, _arrow_type(select, reading))
     sums = _type_of_sum(kind, f"{what}: {text!r}")
     if function == "mean":
         return Aggregate(name, function, sql, pa.float64(), sums)
@@ -82,10 +85,13 @@ def _type_of_sum(kind: str, what: str) -> str:
     raise InvalidRequest(f"{what} adds up values of type {kind}; cast them to numbers before")
 
 
-def _arrow_type(select: str, schema: pa.Schema, columns: Sequence[tuple[Side, str]]) -> pa.DataType:
-    fields = [schema.field(name).with_name(f"c{i}") for i, (_, name) in enumerate(columns)]
-    found = _query(f"{select} from parts", pa.schema(fields).empty_table())
-    return found.schema.field(0).type
+def _arrow_type(select: str, reading: Reading) -> pa.DataType:
+    """The type of a result; a column alone keeps its own."""
+    plain = {
+        f"SELECT c{i}": reading.schemas[0].field(n).type for i, (_, n) in enumerate(reading.columns)
+    }
+    found = _query(f"{select} from parts", reading.empty(), reading.zone)
+    return plain.get(select, found.schema.field(0).type)
 
 
 def partial_schema(grouping: Grouping, schema: pa.Schema) -> pa.Schema:
@@ -111,7 +117,8 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, panes: NDArray[np.int
     """Tuples, and (n,) the pane of each -> partial results, one for each group and pane."""
     arrays = [tuples.column(name) for name in grouping.groups]
     names = [f"g{i}" for i in range(len(arrays))]
-    arrays += [tuples.column(name) for name in grouping.columns]
+    needed = [tuples.column(name) for name in grouping.columns]
+    arrays += [array.cast(evaluated_type(array.type)) for array in needed]
     names += [f"c{i}" for i in range(len(grouping.columns))]
     sums = list[str]()
     for number, one in enumerate(grouping.aggregates):
@@ -124,7 +131,7 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, panes: NDArray[np.int
             sums.append(f"count({value}) as n{number}")
     columns = [f'g{i} as "{name}"' for i, name in enumerate(grouping.groups)]
     sql = f"select {', '.join([*columns, PANE, *sums])} from parts group by {_keys(grouping, PANE)}"
-    return _query(sql, pa.table([*arrays, pa.array(panes)], names=[*names, PANE]))
+    return _query(sql, pa.table([*arrays, pa.array(panes)], names=[*names, PANE]), grouping.zone)
 
 
 def add_parts(grouping: Grouping, parts: pa.Table) -> pa.Table:
@@ -182,8 +189,8 @@ def _keys(grouping: Grouping, *others: str) -> str:
     return ", ".join([*(f"g{i}" for i in range(len(grouping.groups))), *others])
 
 
-def _query(sql: str, parts: Any) -> pa.Table:
-    here = engine()
+def _query(sql: str, parts: Any, zone: str = "UTC") -> pa.Table:
+    here = engine(zone)
     here.register("parts", parts)
     try:
         return here.sql(sql).to_arrow_table()

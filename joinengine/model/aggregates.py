@@ -167,13 +167,17 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What an aggregation computes. `columns`: those of the input that expressions speak of."""
+    """What an aggregation computes. `columns`: those of the input that expressions speak of.
+
+    `zone`: the time zone in which instants have dates and hours.
+    """
 
     groups: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     panes: Panes
     columns: tuple[str, ...]
     top: Top | None = None
+    zone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,11 +179,15 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A predicate as it was written (`text`), and as `sql` over pairs of `columns` c0, c1, .."""
+    """A predicate as it was written (`text`), and as `sql` over pairs of `columns` c0, c1, ..
+
+    `zone`: the time zone in which instants have dates and hours.
+    """
 
     text: str
     sql: str
     columns: tuple[tuple[Side, str], ...]
+    zone: str = "UTC"
 
 
 def _names(columns: Columns) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from joinengine.kernels.theta import compile_predicate
+from joinengine.kernels.dialect import compile_predicate
 from joinengine.model.conditions import Band, Condition, Distance, Predicate, Theta, equality
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
@@ -96,8 +96,10 @@ def check_predicate(
     """What a pair must fulfil beside keys, band and window."""
     if isinstance(on, Theta):
         text = on.predicate if where is None else f"({on.predicate}) and ({where})"
-        return compile_predicate(text, schemas, "theta")
-    return None if where is None else compile_predicate(where, schemas, "where")
+        return compile_predicate(text, schemas, "theta", session.zone())
+    if where is None:
+        return None
+    return compile_predicate(where, schemas, "where", session.zone())
 
 
 def check_filter(text: str | None, side: Side, schema: pa.Schema) -> Predicate | None:
@@ -106,7 +108,7 @@ def check_filter(text: str | None, side: Side, schema: pa.Schema) -> Predicate |
         return None
     none = pa.schema([])
     schemas = (schema, none) if side is Side.LEFT else (none, schema)
-    return compile_predicate(text, schemas, f"{side.name.lower()}_where")
+    return compile_predicate(text, schemas, f"{side.name.lower()}_where", session.zone())
 
 
 def check_schema(schema: pa.Schema) -> pa.Schema:

@@ -15,6 +15,7 @@ import sys
 import warnings
 from typing import Any
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from joinengine.model.errors import InvalidRequest
@@ -86,6 +87,14 @@ def prepare(spark: Any) -> None:
 def parallelism(spark: SparkSession) -> int:
     """As many tasks as there are cores."""
     return max(1, spark.sparkContext.defaultParallelism)
+
+
+def zone() -> str:
+    """The time zone of Spark's session, in which instants have dates and hours; without it UTC."""
+    try:
+        return str(SparkSession.active().conf.get("spark.sql.session.timeZone"))
+    except PySparkRuntimeError:
+        return "UTC"
 
 
 def check_settings(spark: SparkSession) -> None:

@@ -99,6 +99,25 @@ def test_theta(spark, folders, tmp_path, layout):
     same(tmp_path / "out", pairs(folders, "id < order_id and price = amount and day <> sold"))
 
 
+def test_instants_have_the_hours_of_the_session(spark, folders, tmp_path):
+    zone = "Asia/Kolkata"  # half an hour apart from UTC's, so that minutes differ too
+    left, right = streams(spark, folders)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        joined = StreamJoin(
+            *(left, right),
+            on=equi("id", "order_id"),
+            where="hour(o_ts) * 60 + minute(i_ts) >= 330 and date_trunc('day', o_ts) <= i_ts",
+            instances=3,
+        )
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    run(joined, tmp_path)
+    first, second = (f"timezone('{zone}', {column}::timestamptz)" for column in ("o_ts", "i_ts"))
+    there = f"hour({first}) * 60 + minute({second}) >= 330 and {first}::date <= {second}::date"
+    same(tmp_path / "out", pairs(folders, f"id = order_id and {there}"))
+
+
 def test_a_band_beside_an_equality(spark, folders, tmp_path):
     left, right = streams(spark, folders)
     on = [equi("id", "order_id"), band("o_ts", "i_ts", lower="0 s", upper="1 second")]

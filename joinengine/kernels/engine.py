@@ -1,0 +1,84 @@
+"""DuckDB, which evaluates SQL in vectors, with the functions that Spark has and it lacks.
+
+It is shut in: one thread, no files, no network, settings locked.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+from functools import cache
+
+import duckdb
+
+from joinengine.model.errors import InvalidRequest
+
+_SETTINGS = {"threads": "1", "enable_external_access": "false"}
+#: Spark's functions that DuckDB has not, or has with another meaning: name -> macro. Division by
+#: zero is NULL: in Spark it is an error, which would end a running query, in DuckDB infinity.
+FORMS = {
+    "/": "(x, y) as x / nullif(y, 0)",
+    "%": "(x, y) as x % nullif(y, 0)",
+    "mod": "(x, y) as x % nullif(y, 0)",
+    "ln": "(x) as ln(case when x > 0 then x end)",
+    "log2": "(x) as log2(case when x > 0 then x end)",
+    "log10": "(x) as log10(case when x > 0 then x end)",
+    "concat": "(x, y) as x || y, (x, y, z) as x || y || z",
+    "startswith": "(s, t) as starts_with(s, t)",
+    "endswith": "(s, t) as ends_with(s, t)",
+    "substring": (
+        "(s, p) as substring(s, case when p = 0 then 1 else p end), "
+        "(s, p, n) as substring(s, case when p = 0 then 1 else p end, greatest(n, 0))"
+    ),
+    "left": "(s, n) as left(s, greatest(n, 0))",
+    "right": "(s, n) as right(s, greatest(n, 0))",
+    "trim": "(s) as trim(s, ' ')",
+    "ltrim": "(s) as ltrim(s, ' ')",
+    "rtrim": "(s) as rtrim(s, ' ')",
+    "nvl": "(x, y) as coalesce(x, y)",
+    "isnull": "(x) as x is null",
+    "isnotnull": "(x) as x is not null",
+    "isnan": "(x) as coalesce(isnan(x), false)",
+    "datediff": "(e, s) as date_diff('day', s, e)",
+    "dayofweek": "(d) as dayofweek(d) + 1",
+    "weekday": "(d) as isodow(d) - 1",
+}
+FORMS["substr"] = FORMS["substring"]
+_OFFSET = re.compile(r"[+-]\d{1,2}(:\d{2})?")
+
+
+def form(name: str) -> str:
+    """What one of FORMS is called there.
+
+    >>> form("startswith")
+    'spark_startswith'
+    """
+    return "spark_" + {"/": "divided", "%": "rest"}.get(name, name)
+
+
+@cache
+def engine(zone: str = "UTC") -> duckdb.DuckDBPyConnection:
+    """One per process and time zone, in which instants have dates and hours.
+
+    Raises InvalidRequest for a zone that is not known.
+    """
+    opened = duckdb.connect(config=_SETTINGS)
+    known = f"GMT{zone}" if _OFFSET.fullmatch(zone) else {"Z": "UTC"}.get(zone, zone)
+    try:
+        opened.execute(f"set timezone = '{known}'")
+    except duckdb.Error:
+        opened.close()
+        raise InvalidRequest(
+            f"spark.sql.session.timeZone: {zone!r} is not known here; "
+            f"name a region (Europe/Berlin) or an offset (+02:00)"
+        ) from None
+    for name, macro in FORMS.items():
+        opened.execute(f"create macro {form(name)}{macro}")
+    opened.execute("set lock_configuration = true")
+    atexit.register(_close, opened)
+    return opened
+
+
+def _close(opened: duckdb.DuckDBPyConnection) -> None:
+    engine.cache_clear()
+    opened.close()
