@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.peers.stream import PART, record
-from benchmarks.peers.systems import BANDS, SYSTEMS
+from benchmarks.peers.systems import BANDS, OUTER, SYSTEMS
 from joinengine.reporting.reports import made_by
 
 console = Console(soft_wrap=True)
@@ -36,7 +36,7 @@ ROCKSDB = ("Spark, RocksDB 2", "Spark, RocksDB 4")
 @click.option("--scale", default=1.0, show_default=True, help="TPC-H scale.")
 @click.option("--systems", "chosen", default="", help="Only those that contain one of a,b.")
 def main(out: Path, runs: int, scale: float, chosen: str) -> None:
-    """Run every system `runs` times at both batch sizes, then a wide window and a band join."""
+    """Run every system `runs` times, at both batch sizes, and other joins at the smaller one."""
     names = [name for name in SYSTEMS if any(part in name for part in chosen.split(","))]
     figures = dict[str, Any]()
     for size, batch_rows in SIZES.items():
@@ -47,12 +47,15 @@ def main(out: Path, runs: int, scale: float, chosen: str) -> None:
         if size == "0.5 M":
             bands = [name for name in BANDS if name in names]
             figures["band"] = _in_turns("band", "band", bands, stream.folder, runs)
+            outer = [name for name in OUTER if any(part in name for part in chosen.split(","))]
+            figures["full outer"] = _in_turns("outer", "full outer", outer, stream.folder, runs)
     out.mkdir(parents=True, exist_ok=True)
     report = {"scale": scale, "figures": figures, "made_by": made_by()}
     (out / "peers.json").write_text(json.dumps(report, indent=1))
     for size in SIZES:
         console.print(_table(f"{size} rows a batch", figures[size]))
-    console.print(_table("band, 0.5 M rows a batch", figures["band"]))
+    for job in ("band", "full outer"):
+        console.print(_table(f"{job}, 0.5 M rows a batch", figures[job]))
     if "window x 20" in figures:
         wide = figures["window x 20"]
         console.print(f"window x 20, 0.5 M: {wide['ratio']:.2f} of the rate at the plain window")

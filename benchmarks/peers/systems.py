@@ -1,6 +1,6 @@
 """The systems that are compared: each runs the job once, in a process of its own.
 
-    python -m benchmarks.peers.systems equi|band NAME FOLDER WINDOW_PART
+    python -m benchmarks.peers.systems equi|band|outer NAME FOLDER WINDOW_PART
 
 prints one JSON line: input rows, results, and seconds of each counted trigger. All read the same
 files, one file per side and micro-batch, and hand their results to a sink that drops them.
@@ -79,10 +79,10 @@ def duckdb_batch(folder: Path, part: float) -> dict[str, Any]:
     return _duckdb(folder, part, "o_orderkey = l_orderkey")
 
 
-def _duckdb(folder: Path, part: float, on: str) -> dict[str, Any]:
+def _duckdb(folder: Path, part: float, on: str, how: str = "inner") -> dict[str, Any]:
     upper = int(part * SPAN_US)
     sql = (
-        f"select * from '{folder}/orders/*.parquet' join '{folder}/lineitem/*.parquet' "
+        f"select * from '{folder}/orders/*.parquet' {how} join '{folder}/lineitem/*.parquet' "
         f"on {on} and epoch_us(l_ts) - epoch_us(o_ts) between 0 and {upper}"
     )
     with duckdb.connect(":memory:", config={"threads": 2}) as db:
@@ -121,6 +121,28 @@ def band_duckdb(folder: Path, part: float) -> dict[str, Any]:
     return _duckdb(folder, part, near)
 
 
+def outer_joinengine(folder: Path, part: float) -> dict[str, Any]:
+    """The full outer join of joinengine, from its own source."""
+    spark, sides = _own_sides(folder)
+    return _joinengine(spark, sides, part / 2, how="full")
+
+
+def inner_joinengine(folder: Path, part: float) -> dict[str, Any]:
+    """The inner join with the same window."""
+    spark, sides = _own_sides(folder)
+    return _joinengine(spark, sides, part / 2)
+
+
+def outer_spark_memory(folder: Path, part: float) -> dict[str, Any]:
+    """Spark's full outer join, state in the JVM."""
+    return _spark(folder, part / 2, {}, how="full")
+
+
+def outer_duckdb(folder: Path, part: float) -> dict[str, Any]:
+    """DuckDB's full outer join, one batch. The limit."""
+    return _duckdb(folder, part / 2, "o_orderkey = l_orderkey", how="full")
+
+
 SYSTEMS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
     "joinengine": joinengine_own,
     "joinengine, Parquet source": joinengine_files,
@@ -141,7 +163,14 @@ BANDS: dict[str, Callable[[Path, float], dict[str, Any]]] = {
 REACH = 1
 #: Order keys to a bucket. A smaller one copies more orders, a larger one compares more pairs.
 BUCKET = 8
-JOBS = {"equi": SYSTEMS, "band": BANDS}
+#: The full outer join, of half the window: half of the line items match nothing.
+OUTER: dict[str, Callable[[Path, float], dict[str, Any]]] = {
+    "joinengine": outer_joinengine,
+    "joinengine, inner": inner_joinengine,
+    "Spark, in memory": outer_spark_memory,
+    "DuckDB, one batch": outer_duckdb,
+}
+JOBS = {"equi": SYSTEMS, "band": BANDS, "outer": OUTER}
 
 _ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -150,7 +179,9 @@ _ROCKSDB = {
 }
 
 
-def _joinengine(spark: Any, sides: list[Any], part: float, on: Any = None) -> dict[str, Any]:
+def _joinengine(
+    spark: Any, sides: list[Any], part: float, on: Any = None, how: str = "inner"
+) -> dict[str, Any]:
     from joinengine import StreamJoin, equi, within  # noqa: PLC0415
 
     window = within("o_ts", "l_ts", lower="0 s", upper=f"{part * SPAN_US:.0f} us", delay="0 s")
@@ -158,6 +189,7 @@ def _joinengine(spark: Any, sides: list[Any], part: float, on: Any = None) -> di
         *sides,
         on=on or equi("o_orderkey", "l_orderkey"),
         within=window,
+        how=how,
         layout="hash",
         instances=INSTANCES,
     )
@@ -209,7 +241,12 @@ def _file_stream(spark: Any, folder: Path) -> Any:
 
 
 def _spark(
-    folder: Path, part: float, settings: dict[str, str], *, bucketed: bool = False
+    folder: Path,
+    part: float,
+    settings: dict[str, str],
+    *,
+    bucketed: bool = False,
+    how: str = "inner",
 ) -> dict[str, Any]:
     from pyspark.sql import functions as F  # noqa: PLC0415
 
@@ -234,7 +271,7 @@ def _spark(
         lineitem = lineitem.withColumn("l_bucket", F.floor(F.col("l_orderkey") / BUCKET))
         on = F.col("o_bucket") == F.col("l_bucket")
         on &= F.abs(F.col("l_orderkey") - F.col("o_orderkey")) <= REACH
-    joined = orders.join(lineitem, on & near)
+    joined = orders.join(lineitem, on & near, how)
     counted = joined.observe("results", F.count(F.lit(1)).alias("rows"))
     with tempfile.TemporaryDirectory(prefix="spark-bench-") as checkpoint:
         query = (
