@@ -75,6 +75,20 @@ def novel(found, history, threshold):
     return results
 
 
+def novelty(layout, history, delay_us=300_000):
+    return StreamNovelty(
+        SOURCE,
+        key="k",
+        terms="terms",
+        time="ts",
+        delay_us=delay_us,
+        history=history,
+        threshold=0.4,
+        layout=CHOICES[layout],
+        instances=3,
+    )
+
+
 @pytest.mark.parametrize("layout", WHOLE)
 @relaxed
 @given(
@@ -98,17 +112,7 @@ def novel(found, history, threshold):
 def test_every_tuple_is_judged_as_in_one_process(
     layout, batches, history, schedule, lazy, kills, twice
 ):
-    plan = StreamNovelty(
-        SOURCE,
-        key="k",
-        terms="terms",
-        time="ts",
-        delay_us=300_000,
-        history=history,
-        threshold=0.4,
-        layout=CHOICES[layout],
-        instances=3,
-    )
+    plan = novelty(layout, history)
     with tempfile.TemporaryDirectory() as folder:
         query = Texts(
             folder,
@@ -123,3 +127,37 @@ def test_every_tuple_is_judged_as_in_one_process(
         assert query.output() == novel([t for left, _ in batches for t in left], history, 0.4)
         assert query.state.is_empty
         assert query.state.late_rows == 0
+
+
+def test_a_text_of_the_time_of_the_watermark_is_judged_when_that_has_passed(tmp_path):
+    batches = [
+        [(1, 0, [1, 2], 5_000)],
+        [(2, 0, [3, 4], 4_000)],  # the watermark of this batch: not late, and not yet due
+        [(3, 0, [5], 9_000)],
+        [],
+    ]
+    query = Texts(tmp_path, novelty("hash", 9, delay_us=1_000).query(), "hash")
+    for number, found in enumerate(batches):
+        query.run_tuples(number, found, [])
+    assert sorted(row[0] for row in query.output()) == [1, 2]
+    query.finish(len(batches))
+    assert query.output() == novel([text for found in batches for text in found], 9, 0.4)
+
+
+def test_texts_that_moved_away_and_back_are_judged_once(tmp_path):
+    """What came back lies beside what it left behind, in the runs of its first home."""
+    rng, batches, serial, told = random.Random(3), [], 0, Counter()
+    for batch in range(20):  # other keys are hot in each, so that LPTF deals all of them out anew
+        found = []
+        for _ in range(60):
+            serial += 1
+            key = rng.choice([batch % 5, (3 * batch + 1) % 7, rng.randrange(30)])
+            told[key] += 1  # resembles the last but one; found twice, the last would hide it
+            found.append((serial, key, [told[key] % 2], 1_000 * serial))
+        batches.append(found)
+    query = Texts(tmp_path, novelty("lptf", 2, delay_us=100_000).query(), "lptf")
+    for number, found in enumerate(batches):
+        query.run_tuples(number, found, [])
+    assert sum(join.moved_rows for record in query.records for join in record.joins) > 100
+    query.finish(len(batches))
+    assert query.output() == novel([text for found in batches for text in found], 2, 0.4)
