@@ -20,7 +20,7 @@ from joinengine.spark import bookkeeping, checks
 from joinengine.spark.batch import BatchRunner
 from joinengine.spark.route import RouteTask
 from joinengine.spark.settings import Settings
-from joinengine.spark.sink import ParquetSink
+from joinengine.spark.sink import ParquetSink, SideOutput
 from joinengine.state.run import RunStore
 from joinengine.state.storage import Checkpoint
 
@@ -119,13 +119,29 @@ def two_way(window=None, instances=3, on=None, where=None, how="inner", table=No
 
 
 class LocalQuery:
-    """One query over a folder; `restart` forgets everything that is not on disk."""
+    """One query over a folder; `restart` forgets everything that is not on disk.
 
-    def __init__(self, folder, query, layout, *, jobs=None, settings=None, choice=None, choices=()):
+    `aside`: with a side output, for which a sink that is killed once its files are visible (the
+    step "delivered") leaves a batch half delivered.
+    """
+
+    def __init__(
+        self,
+        folder,
+        query,
+        layout,
+        *,
+        jobs=None,
+        settings=None,
+        choice=None,
+        choices=(),
+        aside=False,
+    ):
         self.folder = Path(folder)
         self.query = query
         self.choice = choice or choose(layout)
         self.choices = choices
+        self.aside = SideOutput(self.folder / "aside", "q") if aside else None
         self.jobs = jobs or InlineJobs()
         self.settings = settings or Settings()
         self.checkpoint = Checkpoint(self.folder / "checkpoint")
@@ -138,7 +154,7 @@ class LocalQuery:
         sink.step = self.jobs.step
         choices = self.choices or [self.choice] * len(self.query.joins)
         self.runner = BatchRunner(
-            self.jobs, self.query, choices, self.checkpoint, "q", sink, self.settings
+            self.jobs, self.query, choices, self.checkpoint, "q", sink, self.settings, self.aside
         )
         self.runner.observe(self.records.append)
         self.runner.recover()
@@ -193,6 +209,15 @@ class LocalQuery:
                     table = table.set_column(table.schema.get_field_index(name), name, column)
             found.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
         return found
+
+    def refused(self, side):
+        """The rows of the side output, the reason last."""
+        files = sorted((self.folder / "aside" / f"join0-{side.name.lower()}").glob("*.parquet"))
+        tables = [pq.read_table(str(file)) for file in files]
+        found = [t.set_column(2, "t", t.column(2).cast(pa.int64())) for t in tables]
+        return Counter(
+            row for t in found for row in zip(*(c.to_pylist() for c in t.columns), strict=True)
+        )
 
     @property
     def state(self):

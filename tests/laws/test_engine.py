@@ -151,6 +151,23 @@ def values(output):
     return Counter({(row[1], row[4]): n for row, n in output.items()})
 
 
+def check_refused(query, batches, window, late, output):
+    """Each tuple is joined or aside, once; those aside say why."""
+    sides, reasons = [], Counter()
+    for side in Side:
+        given_ = Counter(row for batch in batches for row in batch[side])
+        needed = (0,) if window is None else (0, 2)
+        refused = query.refused(side)
+        for (*row, reason), n in refused.items():
+            reasons[reason] += n
+            assert (reason == "null") == any(row[i] is None for i in needed)
+        aside = Counter({tuple(row): n for (*row, _), n in refused.items()})
+        assert aside <= given_
+        sides.append(list((given_ - aside).elements()))
+    assert reasons["late"] == late
+    assert output == matched(*sides, window)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
 @given(
@@ -168,12 +185,14 @@ def test_engine_delivers_what_the_model_delivers(layout, batches, window, instan
             layout,
             choice=CHOICES[layout],
             jobs=InlineJobs(twice=twice),
+            aside=True,
         )
         feed(query, batches, kills)
         pairs, late = model(batches, window)
         output = query.output()
         assert values(output) == pairs
         assert query.state.late_rows == late
+        check_refused(query, batches, window, late, output)
         if late == 0:
             left, right = ([r for b in side for r in b] for side in usable(batches, window))
             assert output == matched(left, right, window)
