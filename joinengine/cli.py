@@ -10,112 +10,24 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from joinengine.layouts import LAYOUTS, choose
-from joinengine.model.durations import microseconds
+from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.options import PATH, engine_options, options_of, query_options
 from joinengine.simulation.command import simulate
 
 # Results go to stdout, what is going on to stderr.
 out = Console(soft_wrap=True)
 err = Console(soft_wrap=True, file=os.fdopen(os.dup(2), "w", buffering=1))
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-class _Duration(click.ParamType[int]):
-    """A duration, in microseconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Take text such as `180s` or `10 minutes`."""
-        try:
-            return value if isinstance(value, int) else microseconds(value)
-        except InvalidRequest as error:
-            self.fail(str(error), param, ctx)
-
-
-DURATION = _Duration()
-PATH = click.Path(path_type=Path)
-
-
-def _query_options(command: Command) -> Command:
-    """Options of all commands that run or explain a query."""
-    options = [
-        click.option("--instances", type=int, default=8, show_default=True, help="Join instances."),
-        click.option(
-            "--scale",
-            type=float,
-            default=0.1,
-            show_default=True,
-            help="TPC-H scale; 1: all tuples.",
-        ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Of keys and order."),
-        click.option("--interval-rows", type=int, help="Rows a batch, all sources together."),
-        click.option("--window", type=DURATION, help="|right - left time| at every join."),
-        click.option("--rate", type=float, help="Rows per second of event time."),
-        click.option(
-            "--span", type=DURATION, help="Event time of the stream. [default: 1280s, of q5 1h]"
-        ),
-        click.option(
-            "--order",
-            type=click.Choice(["first", "uniform", "last"]),
-            default="uniform",
-            show_default=True,
-            help="When dimension tables come.",
-        ),
-        click.option("--disorder", type=DURATION, default="0s", help="Bounded random lateness."),
-        click.option("--shift-every", type=DURATION, help="Other keys are hot after so long."),
-        click.option("--aggregators", type=int, help="Who merges partial results. [default: N]"),
-        click.option(
-            "--merge-every",
-            type=int,
-            default=1,
-            show_default=True,
-            help="Partial results are merged after so many batches.",
-        ),
-        click.option("--text", type=PATH, help="topk: the words of this file, not generated ones."),
-        click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
-        click.option("--json", "json_path", type=PATH, help="Write the report there."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _engine_options(command: Command) -> Command:
-    """Options of the commands that run a query, about how it is run."""
-    options = [
-        click.option(
-            "--capacity", type=int, help="Rows an instance may hold before its layout grows."
-        ),
-        click.option(
-            "--moves",
-            type=click.Choice(["eager", "lazy"]),
-            default="eager",
-            show_default=True,
-            help="Whether state follows a new layout, or stays until it expires.",
-        ),
-        click.option(
-            "--work-per-tuple",
-            type=DURATION,
-            default="0s",
-            help="Emulate so much work for each tuple that an instance receives.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -137,8 +49,8 @@ def cli() -> None:
 )
 @click.option("--out", "out_folder", type=PATH, help="Write results there, as Parquet.")
 @click.option("--checkpoint", type=PATH, help="Keep the state there; continues what is there.")
-@_engine_options
-@_query_options
+@engine_options
+@query_options
 def run(
     query: str,
     layout: str | None,
@@ -156,7 +68,7 @@ def run(
 
     found = _find(query)
     options = replace(
-        _options(settings, layout=layout or found.layout, zipf=zipf),
+        options_of(settings, layout=layout or found.layout, zipf=zipf),
         relayouts=relayouts_of(settings["switches"], settings["sizes"]),
     )
     check(found, options)  # before Spark starts
@@ -175,8 +87,8 @@ def run(
 @click.option("--zipf", "exponents", default="0.8", show_default=True, help="Several: 0,0.8,1.5")
 @click.option("--validate/--no-validate", default=True, show_default=True)
 @click.option("--figure", type=PATH, help="Where the picture goes. [default: beside the report]")
-@_engine_options
-@_query_options
+@engine_options
+@query_options
 def compare(
     query: str,
     names: str | None,
@@ -193,7 +105,7 @@ def compare(
 
     found = _find(query)
     cells = [
-        _options(settings, layout=name, zipf=z)
+        options_of(settings, layout=name, zipf=z)
         for z in _numbers(exponents)
         for name in (_serving(found) if names is None else _names(names))
     ]
@@ -216,7 +128,7 @@ def compare(
 @click.argument("query")
 @click.option("--layout", help="See `joinengine layouts`. [default: mnrt; of first-story dlb-h]")
 @click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
-@_query_options
+@query_options
 def explain(
     query: str,
     layout: str | None,
@@ -227,7 +139,7 @@ def explain(
 ) -> None:
     """Show QUERY's joins, their layouts, and when a tuple leaves the state. Runs nothing."""
     found = _find(query)
-    options = _options(settings, layout=layout or found.layout, zipf=zipf)
+    options = options_of(settings, layout=layout or found.layout, zipf=zipf)
     found.stream(options)
     # The columns are the same at any scale: look at a small stream.
     small = replace(options, scale=0.001, interval_rows=None)
@@ -303,41 +215,6 @@ def _find(query: str) -> Any:
     from queries import find  # noqa: PLC0415
 
     return find(query)
-
-
-def _options(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
-    from queries import Options  # noqa: PLC0415
-
-    if settings["rate"] is not None and settings["span"] is not None:
-        raise click.UsageError("--rate and --span both say how fast event time goes; give one")
-    choice = choose(layout)
-    options = Options(
-        scale=settings["scale"],
-        zipf=zipf,
-        seed=settings["seed"],
-        order=settings["order"],
-        interval_rows=settings["interval_rows"],
-        rate=settings["rate"],
-        span_us=settings["span"],
-        disorder_us=settings["disorder"],
-        shift_us=settings["shift_every"],
-        window_us=settings["window"],
-        layout=choice,
-        instances=settings["instances"],
-        **{
-            name: settings[name]
-            for name in (
-                "capacity",
-                "moves",
-                "work_per_tuple",
-                "aggregators",
-                "merge_every",
-                "text",
-            )
-            if name in settings
-        },
-    )
-    return options
 
 
 def _serving(query: Any) -> list[str]:

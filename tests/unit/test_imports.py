@@ -17,6 +17,7 @@ LEVELS = [
     {"simulation"},
     {"spark"},
     {"api"},
+    {"options"},
     {"cli", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
