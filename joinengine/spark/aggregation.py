@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ import pyarrow as pa
 from joinengine.balancing.statistics import KeyCounts, heavy_keys
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.grouping import add_parts, add_tuples, finish, greatest, partial_schema
-from joinengine.kernels.hashing import Words, fixed_width
+from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, rows_between
 from joinengine.kernels.sketching import add_sketches, heaviest, sketch_counts
 from joinengine.kernels.watching import in_order, word_of_time
@@ -33,39 +32,24 @@ from joinengine.model.aggregates import PANE, AggregateSpec, Stage
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END
 from joinengine.model.reports import Block, InstanceReport, JoinReport
-from joinengine.spark.exchange import BlockReader
-from joinengine.spark.results import Results, Target
-from joinengine.state.keeper import Keeper, Upkeep
+from joinengine.spark.operators import OperatorTask
 from joinengine.state.run import OpenRun, Run, RunStore, excluded_rows
-from joinengine.state.storage import StoredFile
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateTask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateTask(OperatorTask):
     """The instructions of one task of one stage in one batch.
 
     Windows that end in (`closed`, `watermark`] are over. `passes_on`: whether partial results go to
-    the next stage in this batch. `listed`: keys that the layout wants counted, None: no counts.
+    the next stage in this batch.
     """
 
-    batch: int
-    task: int
     spec: AggregateSpec
-    hosted: tuple[int, ...]
     blocks: tuple[Block, ...]
     runs: Mapping[int, tuple[Run, ...]]
-    files: Mapping[str, StoredFile]
     closed: float
-    watermark: float
     passes_on: bool
-    listed: Words | None
-    target: Target
-    checksum: bool
-    runs_folder: str
-    exchange_folder: str
     merge_rows: int
-    work_s: float = 0.0
-    fsync: bool = False
 
     def carry_out(self, store: RunStore) -> JoinReport:
         """Do it."""
@@ -113,18 +97,10 @@ class _Worker:
         self._task = task
         self._shelf = PartsShelf(task.spec)
         self._report = JoinReport(task.task)
-        self._reader = BlockReader(Path(task.exchange_folder), list(task.blocks))
-        self._results = Results(task.target, task.spec.output_schema, checksum=task.checksum)
-        upkeep = Upkeep(
-            shelf=self._shelf,
-            batch=task.batch,
-            task=task.task,
-            version=0,
-            watermark=task.watermark,
-            merge_rows=task.merge_rows,
-            fsync=task.fsync,
-        )
-        self._keeper = Keeper(upkeep, Path(task.runs_folder), store, task.files)
+        self._reader = task.reader(task.blocks)
+        self._results = task.results(task.spec.output_schema)
+        upkeep = task.upkeep(self._shelf, merge_rows=task.merge_rows)
+        self._keeper = task.keeper(upkeep, store)
 
     def aggregate(self, instance: int) -> None:
         """What the stage does at one instance."""

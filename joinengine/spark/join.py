@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -32,48 +31,32 @@ from joinengine.model.keys import U_BITS, Side
 from joinengine.model.query import JoinSpec
 from joinengine.model.reports import Block, InstanceReport, JoinReport
 from joinengine.routing.routes import STORE, probe_flag, watch_flag
-from joinengine.spark.exchange import BlockReader
 from joinengine.spark.matching import PAIRS, Arrived, Matcher
-from joinengine.spark.results import Results, Target
+from joinengine.spark.operators import OperatorTask
 from joinengine.spark.spines import Spines, Stored
 from joinengine.spark.watching import Watch, Watchers
-from joinengine.state.keeper import Keeper, StateShelf, Upkeep
+from joinengine.state.keeper import StateShelf
 from joinengine.state.run import OpenRun, Run, RunStore
-from joinengine.state.storage import StoredFile
 
 #: A task may merge so many rows a batch in any case, and so many per row that arrives.
 MERGE_ROWS = 1 << 18
 MERGE_PER_ROW = 8
 
 
-@dataclass(frozen=True, slots=True)
-class JoinTask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinTask(OperatorTask):
     """The instructions of one join task in one batch.
 
-    The watermark is event time in microseconds; `listed` are the keys that the layout wants
-    counted, None: no counts. Tuples are stored under the newest of the live layout versions
-    (`stored`), and the i-th is probed by whoever has its flag.
-    `watch`: what the hosted instances do as watchers, None where no side is watched.
-    `work_s`: emulated work for each tuple that an instance receives.
+    Tuples are stored under the newest of the live layout versions (`stored`), and the i-th is
+    probed by whoever has its flag. `watch`: what the hosted instances do as watchers, None where
+    no side is watched.
     """
 
-    batch: int
-    task: int
     spec: JoinSpec
-    hosted: tuple[int, ...]
     blocks: tuple[tuple[Block, ...], tuple[Block, ...]]
     stored: Stored
-    files: Mapping[str, StoredFile]
-    watermark: float
-    listed: Words | None
     watch: Watch | None
-    target: Target
-    checksum: bool
-    runs_folder: str
-    exchange_folder: str
     memory_bytes: int
-    work_s: float = 0.0
-    fsync: bool = False
 
     @property
     def arriving(self) -> int:
@@ -99,23 +82,14 @@ class _Worker:
         self._report = JoinReport(task.task)
         self._seconds: dict[str, float] = defaultdict(float)
         self._keying = Keying.of(task.spec)
-        exchange = Path(task.exchange_folder)
-        self._readers = [BlockReader(exchange, list(blocks)) for blocks in task.blocks]
-        self._results = Results(task.target, task.spec.output_schema, checksum=task.checksum)
-        upkeep = Upkeep(
-            shelf=StateShelf(task.spec),
-            batch=task.batch,
-            task=task.task,
-            version=task.stored.versions[0],
-            watermark=task.watermark,
-            merge_rows=max(MERGE_ROWS, MERGE_PER_ROW * task.arriving),
-            fsync=task.fsync,
-        )
-        where = Path(task.runs_folder), store, task.files
-        self._keeper = Keeper(upkeep, *where)
+        self._readers = [task.reader(blocks) for blocks in task.blocks]
+        self._results = task.results(task.spec.output_schema)
+        merge_rows = max(MERGE_ROWS, MERGE_PER_ROW * task.arriving)
+        upkeep = task.upkeep(StateShelf(task.spec), task.stored.versions[0], merge_rows)
+        self._keeper = task.keeper(upkeep, store)
         self._watchers: Watchers | None = None
         if task.watch is not None:
-            self._watchers = Watchers(task.spec, task.watch, upkeep, *where)
+            self._watchers = Watchers(task, task.spec, task.watch, upkeep, store)
         marker = None if self._watchers is None else self._watchers.marker
         self._matcher = Matcher(task.spec, self._results, marker, self._timed)
         table = task.spec.table

@@ -13,9 +13,8 @@ Cost: what is due, times the history; runs are rewritten when they have doubled.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -28,35 +27,20 @@ from joinengine.kernels.probing import Ints, Needles, find, sort_order
 from joinengine.model.keys import Side
 from joinengine.model.novelty import NoveltySpec
 from joinengine.model.reports import Block, InstanceReport, JoinReport
-from joinengine.spark.exchange import BlockReader
-from joinengine.spark.results import Results, Target
+from joinengine.spark.operators import OperatorTask
 from joinengine.spark.spines import Spines, Stored
-from joinengine.state.keeper import Keeper, Upkeep
 from joinengine.state.run import OpenRun, RunStore
-from joinengine.state.storage import StoredFile
 
 
-@dataclass(frozen=True, slots=True)
-class NoveltyTask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoveltyTask(OperatorTask):
     """The instructions of one task in one batch; tuples in [`closed`, `watermark`) are due."""
 
-    batch: int
-    task: int
     spec: NoveltySpec
-    hosted: tuple[int, ...]
     blocks: tuple[Block, ...]
     stored: Stored
-    files: Mapping[str, StoredFile]
     closed: float
-    watermark: float
-    listed: Words | None
-    target: Target
-    checksum: bool
-    runs_folder: str
-    exchange_folder: str
     memory_bytes: int
-    work_s: float = 0.0
-    fsync: bool = False
 
     def carry_out(self, store: RunStore) -> JoinReport:
         """Do it."""
@@ -100,18 +84,10 @@ class _Worker:
     def __init__(self, task: NoveltyTask, store: RunStore) -> None:
         self._task = task
         self._report = JoinReport(task.task)
-        self._reader = BlockReader(Path(task.exchange_folder), list(task.blocks))
-        self._results = Results(task.target, task.spec.output_schema, checksum=task.checksum)
-        upkeep = Upkeep(
-            shelf=TuplesShelf(task.spec),
-            batch=task.batch,
-            task=task.task,
-            version=task.stored.versions[0],
-            watermark=task.watermark,
-            merge_rows=0,
-            fsync=task.fsync,
-        )
-        self._keeper = Keeper(upkeep, Path(task.runs_folder), store, task.files)
+        self._reader = task.reader(task.blocks)
+        self._results = task.results(task.spec.output_schema)
+        upkeep = task.upkeep(TuplesShelf(task.spec), task.stored.versions[0])
+        self._keeper = task.keeper(upkeep, store)
         memory = task.memory_bytes // 4
         self._spines = Spines(task.stored, self._keeper, task.hosted, memory, None)
 

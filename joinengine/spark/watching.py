@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -34,10 +33,10 @@ from joinengine.model.keys import Side
 from joinengine.model.query import ID, WINDOW_START, JoinSpec
 from joinengine.model.reports import WatchReport
 from joinengine.model.windows import Sliding
+from joinengine.spark.operators import OperatorTask
 from joinengine.spark.results import Results
 from joinengine.state.keeper import Changes, Keeper, Upkeep
 from joinengine.state.run import OpenRun, Run, RunStore, excluded_rows
-from joinengine.state.storage import StoredFile
 
 ENTRY, CLOSES = "__entry", "__closes"
 #: Entries that are judged, and marks that are gathered, together.
@@ -157,24 +156,18 @@ class Watchers:
     """The watchers that one join task hosts."""
 
     def __init__(
-        self,
-        spec: JoinSpec,
-        watch: Watch,
-        upkeep: Upkeep,
-        folder: Path,
-        store: RunStore,
-        files: Mapping[str, StoredFile],
+        self, task: OperatorTask, spec: JoinSpec, watch: Watch, upkeep: Upkeep, store: RunStore
     ) -> None:
         self._spec = spec
         self._watch = watch
-        self._batch = upkeep.batch
+        self._batch = task.batch
         keepers = list[Keeper]()
         for label in ("pending", "unread", "seen"):
             shelf = WatchShelf(spec, f"{label}-{spec.index}", label == "pending")
             keeping = replace(upkeep, shelf=shelf, watermark=watch.closing, version=0)
-            keepers.append(Keeper(keeping, folder, store, files))
+            keepers.append(task.keeper(keeping, store))
         self._pending, self._unread, self._seen = keepers
-        self.marker = Marker(spec, watch.watchers, upkeep.batch)
+        self.marker = Marker(spec, watch.watchers, task.batch)
 
     def judge(self, watcher: int, results: Results) -> None:
         """Read the marks of the last batch; let go what is decided."""
