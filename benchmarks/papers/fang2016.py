@@ -1,3 +1,4 @@
+# long: the statements of one paper
 """Fang et al., 2016 (arXiv 1610.05121): whole keys, LLFD, MinTable, MinMig, Mixed, HLHE.
 
 Defaults of its section 5: 10,000 keys, z = 0.85, 15 tasks, tolerance 0.08, beta 1.5. Loads are
