@@ -27,6 +27,11 @@ EXPRESSIONS = {
     *("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "CASE"),
     *("FUNCTION", "CAST"),
 }
+#: Of the operators those that mean the same: `tags[1]` is another element in Spark.
+OPERATORS = {
+    *("OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_COALESCE"),
+    *("COMPARE_IN", "COMPARE_NOT_IN"),
+}
 #: Functions and operators that are functions; `~~`, `!~~`, `~~*` are LIKE, NOT LIKE and ILIKE.
 FUNCTIONS = {
     *("+", "-", "*", "&", "|", "~", "||", "~~", "!~~", "~~*", "!~~*"),
@@ -43,13 +48,20 @@ _UNITS = {
     "date_part": {"year", "quarter", "month", "day", "hour", "minute"},
     "date_trunc": {"year", "quarter", "month", "week", "day", "hour", "minute", "second"},
 }
-#: `interval 3 days` is a call of one of these.
-_INTERVALS = {
-    f"to_{unit}" for unit in ("years", "months", "weeks", "days", "hours", "minutes", "seconds")
-}
-_INTERVAL = re.compile(
-    r"(\s*-?\d+\s+(year|month|week|day|hour|minute|second)s?)+\s*", re.IGNORECASE
+_PERIODS = (
+    "year",
+    "month",
+    "week",
+    "day",
+    "hour",
+    "minute",
+    "second",
+    "millisecond",
+    "microsecond",
 )
+#: `interval 3 days` is a call of one of these, with a constant that is cast and cut.
+_INTERVALS = {f"to_{period}s" for period in _PERIODS}
+_INTERVAL = re.compile(rf"(\s*-?\d+\s+({'|'.join(_PERIODS)})s?)+\s*", re.IGNORECASE)
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 _INSTANT = "TIMESTAMP WITH TIME ZONE"
 #: Spark's names of types that can be cast to; both timestamps stand for what Spark means by them.
@@ -162,6 +174,8 @@ class Reading:
             return
         if kind not in EXPRESSIONS or (kind == "FUNCTION" and name not in FUNCTIONS):
             raise self._refusal(name or str(kind).lower())
+        if kind == "OPERATOR" and node["type"] not in OPERATORS:
+            raise self._refusal(str(node["type"]).lower())
         if kind == "COLUMN_REF":
             node["column_names"] = [self._column(node["column_names"])]
         elif kind == "CAST":
@@ -216,8 +230,9 @@ class Reading:
             ) from None
 
     def _check_interval(self, node: dict[str, Any]) -> None:
-        if any(part.get("class") == "COLUMN_REF" for part in _nodes(node)):
-            raise self._refusal("an interval of a column")
+        inner = [part for part in _nodes(node) if part["class"] not in ("CAST", "TYPE")]
+        if any(p["class"] != "CONSTANT" and p.get("function_name") != "trunc" for p in inner[1:]):
+            raise self._refusal("an interval of what is no constant")
 
     def _refusal(self, found: str) -> InvalidRequest:
         return InvalidRequest(
