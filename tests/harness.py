@@ -189,11 +189,14 @@ class LocalQuery:
         raise AssertionError("the driver asks for batches for ever")
 
     def _persist(self, batch, frame):
+        alive = True
         while True:
             try:
+                if not alive:  # what is started again may be killed again
+                    self.restart()
                 self.run(batch, frame)
             except Killed:
-                self.restart()
+                alive = False
             else:
                 return
 
