@@ -40,7 +40,7 @@ def enough(layout, instances):
 STEPS = ("routed", "joined", "committed", "delivered")
 
 #: How many cases a law tries for each layout; `make test-all` tries more.
-EXAMPLES = int(os.environ.get("JOINENGINE_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("JOINENGINE_EXAMPLES", "8"))
 relaxed = settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
 )
