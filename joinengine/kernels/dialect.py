@@ -189,7 +189,8 @@ class Reading:
         if name == "round" and len(arguments) > 1:  # of 2.675 to two digits engines think apart
             raise self._refusal("round to digits")
         if name in _UNITS:
-            unit = str(arguments[0].get("literal", {}).get("text", "what is no constant"))
+            first = arguments[0] if arguments else {}
+            unit = str(first.get("literal", {}).get("text", "what is no constant"))
             if unit.lower() not in _UNITS[name]:
                 raise self._refusal(f"{name} of {unit.lower()}")
         if name in FORMS:
@@ -206,7 +207,7 @@ class Reading:
         source = self._type_of(_written(_selecting(tree, child)))
         if target in (*_TIMES, "INTERVAL") and source == "VARCHAR" and constant is not None:
             self._check_constant(str(constant), str(target))
-        elif target is None or _kind(source) not in _CASTS.get(_kind(target), ()):
+        elif target is None or _kind(source) not in ('"NULL"', *_CASTS.get(_kind(target), ())):
             raise self._refusal(f"a cast from {source.lower()} to {written}")
         if target == "DECIMAL" and not node["type_expr"].get("children"):
             raise self._refusal("a cast to decimal without its digits")
@@ -240,11 +241,17 @@ class Reading:
         )
 
     def _type_of(self, sql: str) -> str:
-        """DuckDB's type of a select over c0, c1, .. Raises InvalidRequest where it has none."""
+        """DuckDB's type of a select over c0, c1, .., tried on a row of NULLs.
+
+        Raises InvalidRequest where it has none, and for a constant that cannot be read: met in a
+        batch it would stop the query.
+        """
         here = engine(self.zone)
-        here.register("pairs", self.empty())
+        here.register("pairs", pa.Table.from_pylist([{}], self.empty().schema))
         try:
-            return str(here.sql(f"{sql} from pairs").types[0])
+            found = here.sql(f"{sql} from pairs")
+            found.fetchall()
+            return str(found.types[0])
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
             raise InvalidRequest(f"{self.what}: {self.text!r}: {first}") from None

@@ -121,6 +121,7 @@ PREDICATES = [
     "cast(p as bigint) + cast(q as int) = 2",
     "cast(b as smallint) = 1 or cast(b as long) > a",
     "try_cast(a as int) is null",
+    "coalesce(cast(null as int), b) = 7",
     "cast(b as decimal(12, 3)) < p",
     "cast(a as string) = '-7'",
     "cast(b as boolean)",
@@ -295,6 +296,9 @@ def test_division_by_zero_is_null():
         ("random() < 0.5", "random in .* is not served"),
         ("read_text('x') = 'y'", "read_text in .* is not served"),
         ("trim(both 'a' from s) = 'b'", "trim"),
+        ("date_part() = 1", "date_part of what is no constant in .* is not served"),
+        ("d > '2024-13-01'", "2024-13-01"),
+        ("z > 'yesterday at noon'", "yesterday at noon"),
     ],
 )
 def test_what_is_not_served_is_refused_by_name(text, message):
