@@ -1,19 +1,53 @@
-"""A stream join for Spark that splits hot keys and rebalances while it runs."""
+"""A stream join for Spark that splits hot keys and rebalances while it runs.
 
-from joinengine.api import StreamAggregate, StreamJoin
-from joinengine.model.aggregates import top, windows
-from joinengine.model.conditions import band, equi, theta
-from joinengine.model.errors import (
-    CheckpointMismatch,
-    DamagedState,
-    InvalidRequest,
-    JoinEngineError,
-)
-from joinengine.model.windows import sliding, tumbling, within
-from joinengine.spark.inputs import Stream, parquet_stream
-from joinengine.spark.query import JoinQuery
-from joinengine.spark.session import session
-from joinengine.spark.writer import JoinWriter
+The public names are loaded when they are first used (PEP 562), so that what needs no Spark, such as
+`joinengine.layouts`, does not load it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from joinengine.api.aggregates import StreamAggregate
+    from joinengine.api.joins import StreamJoin
+    from joinengine.api.writer import JoinWriter
+    from joinengine.model.aggregates import top, windows
+    from joinengine.model.conditions import band, equi, theta
+    from joinengine.model.errors import (
+        CheckpointMismatch,
+        DamagedState,
+        InvalidRequest,
+        JoinEngineError,
+    )
+    from joinengine.model.windows import sliding, tumbling, within
+    from joinengine.spark.inputs import Stream, parquet_stream
+    from joinengine.spark.query import JoinQuery
+    from joinengine.spark.session import session
+
+#: Where each public name lives.
+_HOMES = {
+    "CheckpointMismatch": "model.errors",
+    "DamagedState": "model.errors",
+    "InvalidRequest": "model.errors",
+    "JoinEngineError": "model.errors",
+    "JoinQuery": "spark.query",
+    "JoinWriter": "api.writer",
+    "Stream": "spark.inputs",
+    "StreamAggregate": "api.aggregates",
+    "StreamJoin": "api.joins",
+    "band": "model.conditions",
+    "equi": "model.conditions",
+    "parquet_stream": "spark.inputs",
+    "session": "spark.session",
+    "sliding": "model.windows",
+    "theta": "model.conditions",
+    "top": "model.aggregates",
+    "tumbling": "model.windows",
+    "windows": "model.aggregates",
+    "within": "model.windows",
+}
 
 __all__ = [
     "CheckpointMismatch",
@@ -36,3 +70,15 @@ __all__ = [
     "windows",
     "within",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

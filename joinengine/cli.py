@@ -63,8 +63,8 @@ def run(
     **settings: Any,
 ) -> None:
     """Run QUERY over its skewed stream."""
-    from queries.base import check, relayouts_of  # noqa: PLC0415
-    from queries.running import Places  # noqa: PLC0415
+    from joinengine.queries.base import check, relayouts_of  # noqa: PLC0415
+    from joinengine.queries.running import Places  # noqa: PLC0415
 
     found = _find(query)
     options = replace(
@@ -100,8 +100,8 @@ def compare(
     **settings: Any,
 ) -> None:
     """Run QUERY under several layouts and skews: one table, one picture."""
-    from queries.base import check  # noqa: PLC0415
-    from queries.running import Places  # noqa: PLC0415
+    from joinengine.queries.base import check  # noqa: PLC0415
+    from joinengine.queries.running import Places  # noqa: PLC0415
 
     found = _find(query)
     cells = [
@@ -187,7 +187,7 @@ def list_layouts(json_path: Path | None) -> None:
 @click.option("--json", "json_path", type=PATH, help="Write the list there.")
 def list_queries(json_path: Path | None) -> None:
     """List the queries, with their sources."""
-    from queries import QUERIES  # noqa: PLC0415
+    from joinengine.queries import QUERIES  # noqa: PLC0415
 
     rows = [
         {"name": name, "summary": query.summary, "source": query.source}
@@ -212,7 +212,7 @@ def main() -> None:
 
 
 def _find(query: str) -> Any:
-    from queries import find  # noqa: PLC0415
+    from joinengine.queries import find  # noqa: PLC0415
 
     return find(query)
 
@@ -266,7 +266,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 
 def _run(spark: Any, query: Any, options: Any, places: Any, *, validate: bool) -> dict[str, Any]:
-    from queries.running import run as run_query  # noqa: PLC0415
+    from joinengine.queries.running import run as run_query  # noqa: PLC0415
 
     columns = (
         TextColumn("{task.description}"),
@@ -289,8 +289,8 @@ def _run(spark: Any, query: Any, options: Any, places: Any, *, validate: bool) -
 
 def _warm_up(spark: Any, query: Any, options: Any) -> None:
     """Let the first layout of a comparison not pay for the start of the JVM and its workers."""
-    from queries.running import Places  # noqa: PLC0415
-    from queries.running import run as run_query  # noqa: PLC0415
+    from joinengine.queries.running import Places  # noqa: PLC0415
+    from joinengine.queries.running import run as run_query  # noqa: PLC0415
 
     small = replace(options, scale=min(0.001, options.scale), interval_rows=1500)
     with err.status("warming up"):

@@ -103,7 +103,7 @@ def engine_options(command: Command) -> Command:
 
 def options_of(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
     """The options as a query takes them. Raises click.UsageError where two say the same."""
-    from queries import Options  # noqa: PLC0415
+    from joinengine.queries import Options  # noqa: PLC0415
 
     if settings["rate"] is not None and settings["span"] is not None:
         raise click.UsageError("--rate and --span both say how fast event time goes; give one")

@@ -12,15 +12,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from joinengine.api import columns
+from joinengine.driver import clock
+from joinengine.driver.batch import BatchRunner
+from joinengine.driver.settings import Settings
+from joinengine.driver.sinks import ParquetSink, SideOutput
+from joinengine.exchange.route import RouteTask
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, JoinSpec, QuerySpec
-from joinengine.spark import bookkeeping, checks
-from joinengine.spark.batch import BatchRunner
-from joinengine.spark.route import RouteTask
-from joinengine.spark.settings import Settings
-from joinengine.spark.sink import ParquetSink, SideOutput
 from joinengine.state.run import RunStore
 from joinengine.state.storage import Checkpoint
 
@@ -108,10 +109,10 @@ def two_way(window=None, instances=3, on=None, where=None, how="inner", table=No
         how=how,
         inputs=(FromSource(0), FromSource(1)),
         schemas=schemas,
-        output=checks.output_columns(schemas, on, None, how, window),
+        output=columns.output_columns(schemas, on, None, how, window),
         instances=instances,
-        distance=checks.check_condition(on, schemas),
-        predicate=checks.check_predicate(on, where, schemas),
+        distance=columns.check_condition(on, schemas),
+        predicate=columns.check_predicate(on, where, schemas, "UTC"),
         table=table,
     )
     tables = frozenset() if table is None else frozenset([int(table)])
@@ -182,7 +183,7 @@ class LocalQuery:
         frame = [[(source, math.inf) for source in sources]]
         for number in range(batch, batch + most):
             self._persist(number, frame)
-            due = bookkeeping.tick_due(self.query, self.runner.manifest, True, 0.0)
+            due = clock.tick_due(self.query, self.runner.manifest, True, 0.0)
             if due is None:
                 return
             frame = [[]]

@@ -15,11 +15,11 @@ from rich.console import Console
 
 from joinengine import session
 from joinengine.layouts import LAYOUTS
+from joinengine.queries import QUERIES, Options
+from joinengine.queries.running import Places, run
 from joinengine.reporting.figures import draw_comparison
 from joinengine.reporting.reports import made_by
 from joinengine.reporting.tables import summary_table
-from queries import QUERIES, Options
-from queries.running import Places, run
 
 SKEWS = (0.0, 0.8, 1.5)
 console = Console(soft_wrap=True)

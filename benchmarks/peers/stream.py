@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tpch.generate import Say, build_once, home, silent, tables
-from tpch.skew import uniform
-from tpch.stream import EPOCH_US, SPAN_US
+from joinengine.tpch.generate import Say, build_once, home, silent, tables
+from joinengine.tpch.skew import uniform
+from joinengine.tpch.stream import EPOCH_US, SPAN_US
 
 #: Lineitems follow their order within this part of the stream.
 PART = 0.05

@@ -20,7 +20,7 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
-from tpch.stream import SPAN_US
+from joinengine.tpch.stream import SPAN_US
 
 #: Triggers that are run and not counted.
 WARM_BATCHES = 3

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from joinengine.api import checks
+from joinengine.api.columns import check_schema
 from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
 from joinengine.api.queries import StreamQuery, default_instances
-from joinengine.kernels.grouping import compile_aggregate, partial_schema
-from joinengine.kernels.sketching import bound_names, sketch_schema
 from joinengine.layouts import Hash, LayoutChoice, choose
 from joinengine.layouts.base import check_aggregates
 from joinengine.model.aggregates import (
@@ -25,13 +25,16 @@ from joinengine.model.aggregates import (
     Windows,
     result_schema,
 )
+from joinengine.model.columns import require_column
 from joinengine.model.conditions import Columns, Equi
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, FromJoin, FromSource
 from joinengine.model.windows import Sliding
-from joinengine.spark import checks, session
-from joinengine.spark.inputs import Source, require_column
+from joinengine.predicates.grouping import compile_aggregate, partial_schema
+from joinengine.predicates.sketching import bound_names, sketch_schema
+from joinengine.spark import session
+from joinengine.spark.inputs import Source
 
 
 class StreamAggregate(StreamQuery):
@@ -102,7 +105,7 @@ class StreamAggregate(StreamQuery):
             compiled += [Aggregate(name, "count", None, pa.int64()) for name in (low, high)]
         kind = self._schema.field(self._time.times[0][0]).type
         self._results = result_schema(fields, compiled, kind)
-        checks.check_schema(self._results)
+        check_schema(self._results)
 
     @property
     def _is_sketched(self) -> bool:

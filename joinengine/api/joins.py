@@ -7,6 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from joinengine.api import checks
+from joinengine.api.columns import (
+    check_condition,
+    check_filter,
+    check_predicate,
+    check_schema,
+    check_type,
+    join_type,
+    output_columns,
+)
 from joinengine.api.queries import StreamQuery, default_instances
 from joinengine.layouts import LayoutChoice, choose
 from joinengine.model.conditions import Columns, Condition, condition
@@ -21,7 +31,7 @@ from joinengine.model.query import (
     output_schema,
 )
 from joinengine.model.windows import Window
-from joinengine.spark import checks
+from joinengine.spark import session
 from joinengine.spark.inputs import Source, schema_of
 
 
@@ -68,18 +78,18 @@ class StreamJoin(StreamQuery):
         self._choice = choose(layout)
         self._instances = default_instances() if instances is None else instances
         self._condition = condition(on)
-        self._how = checks.join_type(how)
+        self._how = join_type(how)
         self._choice.check(self._condition, self._instances)
         self._schemas = (schema_of_side(left), schema_of_side(right))
-        self._distance = checks.check_condition(self._condition, self._schemas)
-        self._predicate = checks.check_predicate(self._condition, where, self._schemas)
+        self._distance = check_condition(self._condition, self._schemas)
+        self._predicate = check_predicate(self._condition, where, self._schemas, session.zone())
         self._filters = tuple(
-            checks.check_filter(text, side, self._schemas[side])
+            check_filter(text, side, self._schemas[side], session.zone())
             for side, text in zip(Side, (left_where, right_where), strict=True)
         )
         self._window = None if within is None else self._settle(within)
-        checks.check_type(self._how, self._window, self._table)
-        self._output = checks.output_columns(
+        check_type(self._how, self._window, self._table)
+        self._output = output_columns(
             self._schemas, self._condition, suffixes, self._how, self._window
         )
 
@@ -172,4 +182,4 @@ def timed_by(
 def schema_of_side(side: Source | StreamJoin) -> pa.Schema:
     """The columns of an input, each named once."""
     found = side._output_schema() if isinstance(side, StreamJoin) else schema_of(side)
-    return checks.check_schema(found)
+    return check_schema(found)

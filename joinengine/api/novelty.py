@@ -6,17 +6,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from joinengine.api import checks
 from joinengine.api.joins import schema_of_side
 from joinengine.api.queries import StreamQuery
 from joinengine.layouts import LayoutChoice
 from joinengine.layouts.base import check_aggregates
 from joinengine.model.aggregates import EventTime
+from joinengine.model.columns import require_column
 from joinengine.model.conditions import Equi
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.novelty import SIMILARITY, NoveltySpec
 from joinengine.model.query import FromSource
-from joinengine.spark import checks
-from joinengine.spark.inputs import Source, require_column
+from joinengine.spark.inputs import Source
 
 
 class StreamNovelty(StreamQuery):

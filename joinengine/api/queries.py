@@ -7,14 +7,15 @@ from typing import Any, Self
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from joinengine.api import checks
+from joinengine.api.writer import JoinWriter, ResolvedJoin
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import QuerySpec
 from joinengine.reporting.explain import explain
-from joinengine.spark import checks, types
+from joinengine.spark import types
 from joinengine.spark.inputs import Source, Stream, Table
 from joinengine.spark.session import parallelism
-from joinengine.spark.sink import Transform
-from joinengine.spark.writer import JoinWriter, ResolvedJoin
+from joinengine.spark.sinks import Transform
 
 
 class StreamQuery:

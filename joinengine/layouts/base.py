@@ -147,7 +147,7 @@ def check_serves(name: str, condition: Condition, *, theta: bool) -> None:
     """Raise InvalidRequest, naming the layout, for a condition that it does not serve.
 
     `theta`: whether it serves any predicate. (Join types are no matter of layouts, since what has
-    matched is known to watchers: joinengine.spark.watching.)
+    matched is known to watchers: joinengine.operators.join.watching.)
     """
     kind = None
     if isinstance(condition, Theta):

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.aggregates import AggregateSpec, Stage
-from joinengine.model.conditions import Band, Condition, Equi
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.novelty import NoveltySpec
 from joinengine.model.query import FromJoin, FromSource, JoinSpec, QuerySpec
+from joinengine.model.texts import condition_text, grouping_text
 from joinengine.model.windows import Sliding
 
 
@@ -62,13 +62,6 @@ def _forecast(join: JoinSpec, side: Side, rates: Mapping[tuple[int, Side], float
     return f"; some {rows:,.0f} rows in the state, at {rate:,.1f} a second of event time"
 
 
-def grouping_text(spec: AggregateSpec) -> str:
-    """The groups and the windows of an aggregation."""
-    panes = spec.grouping.panes
-    size, slide = describe(panes.size_us), describe(panes.slide_us)
-    return f"{', '.join(spec.grouping.groups) or 'nothing'} in windows of {size} every {slide}"
-
-
 def _aggregate_lines(query: QuerySpec, spec: AggregateSpec, choice: LayoutChoice) -> list[str]:
     (source,) = spec.inputs
     name = f"join {source.join}" if isinstance(source, FromJoin) else query.sources[source.source]
@@ -86,23 +79,6 @@ def _aggregate_lines(query: QuerySpec, spec: AggregateSpec, choice: LayoutChoice
         f"join {spec.index}: {what} on {spec.instances} aggregators",
         "  a part leaves when the last window that holds it has ended",
     ]
-
-
-def condition_text(condition: Condition) -> str:
-    """The condition as SQL.
-
-    >>> condition_text(Equi(("a",), ("b",)))
-    'a = b'
-    """
-    if isinstance(condition, Equi):
-        pairs = zip(condition.left, condition.right, strict=True)
-        return " and ".join(f"{left} = {right}" for left, right in pairs)
-    if isinstance(condition, Band):
-        low = "" if condition.lower is None else f"{condition.lower} <= "
-        high = "" if condition.upper is None else f" <= {condition.upper}"
-        text = f"{low}{condition.right} - {condition.left}{high}"
-        return text if condition.equal is None else f"{condition_text(condition.equal)} and {text}"
-    return condition.predicate
 
 
 def _side(query: QuerySpec, join: JoinSpec, side: Side) -> str:

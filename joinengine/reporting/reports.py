@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import skew
-from joinengine.reporting.records import BatchRecord, JoinRecord
+from joinengine.driver.records import BatchRecord, JoinRecord
 
 STEPS = ("route_s", "join_s", "sink_s", "commit_s", "plan_s")
 #: Fields of a `JoinRecord` that a batch adds up over its joins.

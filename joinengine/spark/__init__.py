@@ -1,5 +1,4 @@
-"""The only effects: Spark's sources, jobs and sinks around the pure core.
+"""Spark around the engine: sessions, sources, jobs, sinks and the running query.
 
-`exchange`, `route`, `join` and `results` are what tasks run; they import no pyspark and are tested
-without it. `source`, `batch`, `sink`, `session` and `query` talk to Spark.
+Everything else in the package runs without it.
 """

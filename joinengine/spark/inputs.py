@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from joinengine.exchange.feeds import Reading
+from joinengine.model.columns import require_column
 from joinengine.model.errors import InvalidRequest
 from joinengine.spark import session, types
-from joinengine.spark.feeds import Reading
 from joinengine.spark.source import NAME
 
 
@@ -143,12 +144,3 @@ def delay_of(source: Source, column: str) -> int | None:
     metadata: dict[str, Any] = source.schema[column].metadata or {}
     delay = metadata.get("spark.watermarkDelayMs")
     return None if delay is None else int(delay) * 1000
-
-
-def require_column(schema: pa.Schema, name: str, what: str) -> pa.Field:
-    """The field of a column. Raises InvalidRequest, listing what there is."""
-    if name not in schema.names:
-        raise InvalidRequest(
-            f"{what}: column {name!r} is not there; the columns are {', '.join(schema.names)}"
-        )
-    return schema.field(name)

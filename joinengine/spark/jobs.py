@@ -1,45 +1,20 @@
-"""How the tasks of a batch are run: as Spark jobs, one for the routes and one per join.
-
-Why behind a protocol: the driver's part of a batch is the same whoever runs the tasks, so it can be
-tried against kills, repeated tasks and odd inputs without a cluster.
-"""
+"""The tasks of a batch as Spark jobs: one for the routes, and one for each operator."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
-from joinengine.model.reports import JoinReport, RouteReport
-from joinengine.spark.aggregation import AggregateTask
-from joinengine.spark.join import JoinTask
-from joinengine.spark.novelty import NoveltyTask
-from joinengine.spark.route import RoutePlan
+from joinengine.exchange.reports import JoinReport, RouteReport
+from joinengine.exchange.route import RoutePlan
+from joinengine.operators.base import OperatorTask
 from joinengine.spark.session import parallelism
 from joinengine.spark.tasks import PLAN_PROPERTY, join_partition
-
-Task = JoinTask | AggregateTask | NoveltyTask
-
-
-class Jobs(Protocol):
-    """Runs tasks and returns the reports of the attempts that won, in no particular order."""
-
-    @property
-    def parallelism(self) -> int:
-        """How many tasks run at a time."""
-
-    def route(self, frame: Any, plan: RoutePlan) -> list[RouteReport]:
-        """Route the tuples of `frame`."""
-
-    def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
-        """Route the tuples of all tables."""
-
-    def join(self, tasks: Sequence[Task]) -> list[JoinReport]:
-        """Carry out the tasks of one join."""
 
 
 class SparkJobs:
@@ -73,7 +48,7 @@ class SparkJobs:
         self._announce(path, f"joinengine batch {plan.batch}: {what}")
         return [pickle.loads(row.report) for frame in frames for row in frame.collect()]
 
-    def join(self, tasks: Sequence[Task]) -> list[JoinReport]:
+    def join(self, tasks: Sequence[OperatorTask]) -> list[JoinReport]:
         """One job; collects one row per task."""
         first = tasks[0]
         path = Path(first.exchange_folder) / f"join-{first.spec.index}"

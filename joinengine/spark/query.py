@@ -7,10 +7,8 @@ to batch lies in files (joinengine.spark.tasks).
 
 from __future__ import annotations
 
-import base64
 import json
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -21,28 +19,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from joinengine.driver.account import account_of, claim
+from joinengine.driver.batch import BatchRunner
+from joinengine.driver.records import BatchRecord, rates_seen
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
+from joinengine.driver.sinks import SideOutput, SinkFactory
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
-from joinengine.model.aggregates import AggregateSpec
-from joinengine.model.durations import describe as describe_us
-from joinengine.model.errors import CheckpointMismatch, InvalidRequest
-from joinengine.model.keys import Side
-from joinengine.model.query import JoinSpec, Operator, QuerySpec
-from joinengine.model.windows import Sliding
-from joinengine.reporting.explain import condition_text, explain, grouping_text
-from joinengine.reporting.records import BatchRecord, rates_seen
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.query import QuerySpec
+from joinengine.reporting.explain import explain
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
 from joinengine.spark import session
-from joinengine.spark.batch import BatchRunner
 from joinengine.spark.inputs import Source, Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
-from joinengine.spark.planning import Relayout
-from joinengine.spark.settings import Settings
-from joinengine.spark.sink import SideOutput, Sink
 from joinengine.spark.source import NAME
 from joinengine.spark.tasks import RouteDescriptors, RouteRows
-from joinengine.state.manifest import FORMAT
-from joinengine.state.storage import Checkpoint, replace_atomically
+from joinengine.state.storage import Checkpoint
 
 _REPORT = "report binary"
 
@@ -189,7 +183,7 @@ class _TriggerTimes:
         return list(self.records)
 
 
-def start(request: Request, sink_of: Any) -> JoinQuery:
+def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     """Check, recover, and start. `sink_of(checkpoint, query id)` makes the sink.
 
     Raises InvalidRequest or CheckpointMismatch before any job runs, DamagedState for a checkpoint
@@ -200,8 +194,8 @@ def start(request: Request, sink_of: Any) -> JoinQuery:
     session.check_settings(spark)
     location = local_path(request.checkpoint_location, "checkpointLocation")
     checkpoint = Checkpoint(location / "joinengine")
-    query_id = _claim(checkpoint, request)
-    sink: Sink = sink_of(checkpoint, query_id)
+    query_id = claim(checkpoint, account_of(request.query), fsync=request.settings.fsync)
+    sink = sink_of(checkpoint, query_id)
     aside = None
     if request.side_output is not None:
         aside = SideOutput(local_path(request.side_output, "sideOutput"), query_id)
@@ -284,95 +278,3 @@ def _own_streams(request: Request, checkpoint: Checkpoint) -> DataFrame:
         .load()
         .mapInArrow(RouteDescriptors({n: stream.reading for n, stream in own.items()}), _REPORT)
     )
-
-
-def _claim(checkpoint: Checkpoint, request: Request) -> str:
-    """The id of the query that owns the checkpoint: this one, or one that is the same."""
-    wanted = _account(request)
-    if checkpoint.query.exists():
-        found = json.loads(checkpoint.query.read_text())
-        if found["format"] != FORMAT:
-            raise CheckpointMismatch(
-                f"checkpoint {checkpoint.root} has format {found['format']}, this version writes "
-                f"format {FORMAT}: use the version that wrote it, or start with a new checkpoint"
-            )
-        for name, was, asked in _differences(found["query"], wanted):
-            raise CheckpointMismatch(
-                f"checkpoint {checkpoint.root} is of another query: its {name} is {was}, asked for "
-                f"is {asked}; use another checkpointLocation"
-            )
-        return str(found["id"])
-    if any((checkpoint.root.parent / name).exists() for name in ("offsets", "commits")):
-        raise CheckpointMismatch(
-            f"{checkpoint.root.parent} is the checkpoint of a query that is not a joinengine join; "
-            f"use another checkpointLocation"
-        )
-    checkpoint.create()
-    query_id = uuid.uuid4().hex[:12]
-    content = {"format": FORMAT, "id": query_id, "query": wanted}
-    replace_atomically(
-        checkpoint.query, json.dumps(content, indent=1).encode(), fsync=request.settings.fsync
-    )
-    return query_id
-
-
-def _differences(
-    found: dict[str, Any], wanted: dict[str, Any]
-) -> Iterator[tuple[str, object, object]]:
-    """(name, found, wanted) of what differs between two accounts of a query."""
-    if len(found["joins"]) != len(wanted["joins"]):
-        yield "number of joins", len(found["joins"]), len(wanted["joins"])
-    for number, (was, asked) in enumerate(zip(found["joins"], wanted["joins"], strict=False)):
-        for key, value in asked.items():
-            if was.get(key) != value:
-                yield f"{key} of join {number}", was.get(key), value
-    if found["sources"] != wanted["sources"]:
-        yield "sources", found["sources"], wanted["sources"]
-
-
-def _account(request: Request) -> dict[str, Any]:
-    """What must be the same for a checkpoint to be continued, as plain values."""
-    joins = [_operator_account(one) for one in request.query.joins]
-    return {"joins": joins, "sources": list(request.query.sources)}
-
-
-def _operator_account(one: Operator) -> dict[str, Any]:
-    rest: dict[str, Any] = {
-        "key_schema": _key_schema(one),
-        "how": one.how,
-        "left": one.schemas[0].to_string(),
-        "inputs": repr(one.inputs),
-        "output": one.output_schema.names,
-    }
-    if isinstance(one, AggregateSpec):
-        computed = [[a.name, a.function, a.sql] for a in one.grouping.aggregates]
-        on: dict[str, Any] = {"on": grouping_text(one), "aggregates": computed}
-        return on | rest | {"top": repr(one.grouping.top)}
-    on = {"on": condition_text(one.condition)}
-    if not isinstance(one, JoinSpec):
-        return on | rest
-    own: dict[str, Any] = {
-        "where": None if one.predicate is None else one.predicate.text,
-        "filters": [None if text is None else text.text for text in one.filters],
-        "within": _bounds(one),
-        "right": one.schemas[1].to_string(),
-    }
-    return on | rest | own
-
-
-def _key_schema(one: Operator) -> str:
-    """The types of the key columns, for whoever looks a key up later."""
-    fields = [one.schemas[0].field(name) for name in one.keys(Side.LEFT)]
-    return base64.b64encode(pa.schema(fields).serialize().to_pybytes()).decode()
-
-
-def _bounds(join: JoinSpec) -> str | None:
-    window = join.window
-    if window is None:
-        return None
-    left, right = (" or ".join(times) for times in window.times)
-    if isinstance(window, Sliding):
-        lengths = describe_us(window.size_us), describe_us(window.slide_us)
-        return f"{left} and {right} in a window of {lengths[0]} every {lengths[1]}"
-    bounds = describe_us(window.lower_us), describe_us(window.upper_us)
-    return f"{bounds[0]} <= {right} - {left} <= {bounds[1]}"

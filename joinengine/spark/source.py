@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,8 +27,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from joinengine.spark.feeds import Feed, Reading, RowGroup, by_file, fold, open_feed
-from joinengine.state.storage import replace_atomically
+from joinengine.exchange.feeds import Feed, Reading, RowGroup, by_file, fold, open_feed
+from joinengine.exchange.ticks import due_tick
 
 NAME = "joinengine"
 DESCRIPTOR_SCHEMA = "source int, file string, groups array<int>, stamp array<long>, progress long"
@@ -99,7 +97,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 feed.discover()
             last = feed.end() if self._target is None else self._target[name]
             end[name] = max(min(feed.advance(start[name]), last), start[name])
-        end["tick"] = max(_due_tick(self._ticks), start["tick"])
+        end["tick"] = max(due_tick(self._ticks), start["tick"])
         return end
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -157,21 +155,6 @@ def described(batch: pa.RecordBatch) -> Iterator[tuple[int, list[RowGroup], floa
             size, modified_ns = row["stamp"]
             groups = [RowGroup(row["file"], n, 0, size, modified_ns) for n in row["groups"]]
         yield row["source"], groups, limit
-
-
-def request_tick(path: Path, tick: int, due_s: float) -> None:
-    """Ask for a batch at `due_s` (seconds since the epoch), whether or not there is data."""
-    replace_atomically(path, json.dumps({"tick": tick, "due_s": due_s}).encode())
-
-
-def _due_tick(path: str | None) -> int:
-    if path is None:
-        return 0
-    try:
-        asked = json.loads(Path(path).read_bytes())
-    except FileNotFoundError:
-        return 0
-    return int(asked["tick"]) if time.time() >= asked["due_s"] else 0
 
 
 def _by_source(

@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from joinengine.spark.feeds import Reading, conform
-from joinengine.spark.route import RouteTask, report_batch
+from joinengine.exchange.feeds import Reading, conform
+from joinengine.exchange.route import RouteTask, report_batch
 from joinengine.spark.source import described
 from joinengine.state.run import RunStore
 

@@ -41,7 +41,8 @@ class Watched:
     """What the watchers of a join hold between two batches (outer, semi and anti joins).
 
     `pending`: tuples whose fate is open, per watcher; `unread`: marks (this tuple has matched) that
-    the last batch made; `seen`: marks that the watchers have read. See joinengine.spark.watching.
+    the last batch made; `seen`: marks that the watchers have read
+    (joinengine.operators.join.watching).
     """
 
     pending: Runs = field(default_factory=dict)

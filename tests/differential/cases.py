@@ -11,9 +11,9 @@ from decimal import Decimal
 import pyarrow as pa
 
 from joinengine import StreamJoin, band, equi, sliding, theta, tumbling, within
+from joinengine.api.columns import JOIN_TYPES
+from joinengine.exchange.feeds import Reading
 from joinengine.layouts import LAYOUTS
-from joinengine.spark.checks import JOIN_TYPES
-from joinengine.spark.feeds import Reading
 from joinengine.spark.inputs import Stream
 
 TIME = pa.timestamp("us", "UTC")

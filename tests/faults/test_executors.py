@@ -14,8 +14,8 @@ pytestmark = pytest.mark.spark
 SCRIPT = """
 import json, os, signal, sys
 from joinengine import session
-from queries import Options, find
-from queries.running import Places, run
+from joinengine.queries import Options, find
+from joinengine.queries.running import Places, run
 from pathlib import Path
 
 def executors():

@@ -15,9 +15,9 @@ LIMIT = 2 << 30
 SCRIPT = f"""
 import json, resource, sys, tempfile
 from joinengine.model.windows import within
-from joinengine.spark.sink import DiscardSink
-from joinengine.spark.batch import BatchRunner
-from joinengine.spark.settings import Settings
+from joinengine.spark.sinks import DiscardSink
+from joinengine.driver.batch import BatchRunner
+from joinengine.driver.settings import Settings
 from joinengine.layouts import choose
 from tests.harness import LocalQuery, two_way
 

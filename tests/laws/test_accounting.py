@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.biclique import Biclique
@@ -17,8 +19,6 @@ from joinengine.layouts.key_based import KeyBased
 from joinengine.layouts.matrix import Grid
 from joinengine.layouts.shuffle import Shuffled
 from joinengine.model.keys import U_BITS, Mode
-from joinengine.spark.planning import Relayout
-from joinengine.spark.settings import Settings
 from tests.harness import LEFT, LocalQuery, two_way
 from tests.laws.test_engine import CHOICES
 

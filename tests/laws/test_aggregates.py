@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine import StreamAggregate, top, windows
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
+from joinengine.exchange.feeds import Reading
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
-from joinengine.spark.feeds import Reading
 from joinengine.spark.inputs import Stream
-from joinengine.spark.planning import Relayout
-from joinengine.spark.settings import Settings
 from tests.harness import LEFT, InlineJobs, LocalQuery, rows
 from tests.laws.test_engine import CHOICES, STEPS, feed, relaxed, streams
 from tests.laws.test_join_types import windows_of

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
 from joinengine.kernels.bands import (
     INT_MAX,
     INT_MIN,
@@ -26,8 +28,6 @@ from joinengine.model.conditions import Distance, band, condition, equi, theta
 from joinengine.model.keys import Side
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.routing.base import BASES
-from joinengine.spark.planning import Relayout
-from joinengine.spark.settings import Settings
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.test_engine import CHOICES, STEPS, enough, feed, relaxed
 
@@ -184,7 +184,7 @@ def test_any_predicate_where_all_tuples_meet(layout, on, matches, tmp_path):
 def test_cells_of_one_hash_are_told_apart(layout, tmp_path, monkeypatch):
     """All cells hash to the same: each probe then finds all of the state, and keeps its cell."""
     monkeypatch.setattr(
-        "joinengine.kernels.keying.mix_cells", lambda hashes, cells: np.full_like(hashes, 7 << 24)
+        "joinengine.exchange.keying.mix_cells", lambda hashes, cells: np.full_like(hashes, 7 << 24)
     )
     fed = batches(8, n=4, most=40)
     on = band("lk", "rk", lower=-3, upper=3)

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
 from joinengine.model.keys import U_ONE, Side
 from joinengine.model.windows import within
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.reference.protocol import Disk, Engine, Layout, Manifest, Row
-from joinengine.spark.settings import Settings
 from tests.harness import InlineJobs, Killed, LocalQuery, two_way
 
 #: The planners at their most nervous: they re-plan for the smallest imbalance and gain.
@@ -305,7 +305,7 @@ def test_a_tuple_at_the_watermark_is_on_time(tmp_path):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_equal_hashes_of_different_keys_are_told_apart(layout, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "joinengine.kernels.keying.hash_columns",
+        "joinengine.exchange.keying.hash_columns",
         lambda columns: np.full(len(columns[0]), 7 << 24, np.uint64),
     )
     left = [(i % 9, i, i) for i in range(120)]

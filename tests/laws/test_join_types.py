@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joinengine.api.columns import JOIN_TYPES
+from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.model.conditions import band, equi
 from joinengine.model.keys import Side
 from joinengine.model.windows import sliding, tumbling, within
-from joinengine.spark.checks import JOIN_TYPES
-from joinengine.spark.settings import Settings
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.test_engine import CHOICES, STEPS, enough, feed, relaxed, streams
 from tests.laws.test_relayout import schedules

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.api.novelty import StreamNovelty
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
+from joinengine.exchange.feeds import Reading
 from joinengine.layouts import LAYOUTS
-from joinengine.spark.feeds import Reading
 from joinengine.spark.inputs import Stream
-from joinengine.spark.planning import Relayout
-from joinengine.spark.settings import Settings
 from tests.harness import TIME, InlineJobs, LocalQuery
 from tests.laws.test_engine import CHOICES, STEPS, feed, relaxed
 

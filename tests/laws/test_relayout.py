@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import make_words
 from joinengine.layouts import LAYOUTS, Bi, BiK, Mnrt
 from joinengine.model.keys import U_ONE, Side
 from joinengine.routing.base import BASES
 from joinengine.routing.routes import PROBE, STORE
-from joinengine.spark.planning import Relayout
-from joinengine.spark.settings import Settings
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.test_engine import (
     CHOICES,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from joinengine.layouts import Qmmp
 from joinengine.model.windows import within
-from joinengine.spark import join as join_module
+from joinengine.operators.join import task as join_module
 from joinengine.state.spine import FAN_IN, WINDOW_PART, count_groups, cut_word, plan_merges
 from tests.harness import LocalQuery, two_way
 from tests.laws.test_engine import matched

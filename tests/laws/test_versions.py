@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import make_words
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.versions import MOST_VERSIONS, VersionedRouter
 from joinengine.model.keys import U_ONE, Side
 from joinengine.model.windows import within
 from joinengine.routing.routes import PROBE, STORE, probe_flag
-from joinengine.spark.planning import Relayout
-from joinengine.spark.settings import Settings
 from tests.harness import LocalQuery, two_way
 from tests.laws.test_engine import CHOICES, matched, relaxed, usable
 from tests.laws.test_relayout import check_places, skewed_batches

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from joinengine import InvalidRequest
-from joinengine.kernels.dialect import FUNCTIONS, compile_predicate
-from joinengine.kernels.theta import holds
+from joinengine.predicates.dialect import FUNCTIONS, compile_predicate
+from joinengine.predicates.theta import holds
 from joinengine.spark.types import spark_schema
 
 pytestmark = pytest.mark.spark

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from joinengine import InvalidRequest
 from joinengine.cli import cli
 from joinengine.layouts import choose
-from queries import QUERIES, Options
-from queries.running import Places, run
+from joinengine.queries import QUERIES, Options
+from joinengine.queries.running import Places, run
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.model.errors import DamagedState, InvalidRequest
-from joinengine.spark.feeds import (
+from joinengine.exchange.feeds import (
     FolderFeed,
     Reading,
     RowGroup,
@@ -18,6 +17,7 @@ from joinengine.spark.feeds import (
     fold,
     parquet_files,
 )
+from joinengine.model.errors import DamagedState, InvalidRequest
 
 
 def put(folder, name, rows, groups=2, when=None):

@@ -1,62 +1,164 @@
-"""Imports point one way, from nouns to effects."""
+"""The rooms of the house in one strict order: a module imports its own room and those before it.
+
+Seen are all imports, those inside functions and those through other modules included; only what is
+imported for type checkers alone (`if TYPE_CHECKING`) does not count.
+"""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 import joinengine
 
 ROOT = Path(joinengine.__file__).parent
-LEVELS = [
-    {"model"},
-    {"kernels"},
-    {"state", "routing"},
-    {"balancing", "layouts"},
-    {"reporting"},
-    {"simulation"},
-    {"spark"},
-    {"api"},
-    {"options"},
-    {"cli", "__main__"},
-]
-LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
-#: The twins stand beside the order: they know nouns only.
-LEVEL["reference"] = 1
+ROOMS = (
+    "model",
+    "reference",
+    "kernels",
+    "routing",
+    "state",
+    "predicates",
+    "balancing",
+    "layouts",
+    "exchange",
+    "operators",
+    "driver",
+    "reporting",
+    "simulation",
+    "spark",
+    "api",
+    "tpch",
+    "queries",
+    "options",
+    "cli",
+    "__main__",
+)
+#: The first room that may know Spark; all before it run without.
+FIRST_WITH_SPARK = ROOMS.index("spark")
+#: Part of all lines that one room may hold.
+LARGEST_ROOM = 0.12
 
 
-def imported(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+def name_of(path):
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in ROOT.rglob("*.py")}
+
+
+def room_of(module):
+    return module.split(".")[1] if "." in module else None
+
+
+def imports_in(tree):
+    """(module, name or None) of each import that runs."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the whole module"
+            yield from ((node.module, alias.name) for alias in node.names)
+        else:
+            yield from imports_in(node)
 
 
-def place(path):
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+@cache
+def imported(module):
+    """The modules that a module imports, those behind the package's lazy names included."""
+    found = set()
+    for source, name in imports_in(ast.parse(MODULES[module].read_text())):
+        if source == "joinengine" and name in joinengine._HOMES:
+            found.add(f"joinengine.{joinengine._HOMES[name]}")
+        elif f"{source}.{name}" in MODULES:
+            found.add(f"{source}.{name}")
+        else:
+            found.add(source)
+    return found
 
 
-def modules():
-    return [path for path in ROOT.rglob("*.py") if place(path) != "__init__"]
+@cache
+def reached(module):
+    """All modules that importing one brings along, the packages that they are in included."""
+    seen, waiting = set(), [module]
+    while waiting:
+        for one in imported(waiting.pop()):
+            parents = [one.rsplit(".", n)[0] for n in range(one.count(".") + 1)]
+            for found in parents:
+                if found not in seen:
+                    seen.add(found)
+                    if found in MODULES:
+                        waiting.append(found)
+    return seen
 
 
-def test_arrows_point_one_way():
-    wrong = [
-        f"{path.relative_to(ROOT)} imports {name}"
-        for path in modules()
-        for name in imported(path)
-        if name.startswith("joinengine.") and LEVEL[name.split(".")[1]] > LEVEL[place(path)]
-    ]
-    assert not wrong
+def test_every_module_is_in_a_room():
+    assert {room_of(module) for module in MODULES} - {None} == set(ROOMS)
 
 
-def test_only_the_spark_side_knows_pyspark():
-    allowed = {"spark", "api", "cli"}
-    users = {place(path) for path in modules() if any("pyspark" in n for n in imported(path))}
-    assert users <= allowed
+@pytest.mark.parametrize("module", [m for m in MODULES if room_of(m)])
+def test_arrows_point_one_way(module):
+    allowed = ROOMS.index(room_of(module))
+    rooms = {room_of(one) for one in imported(module) if one in MODULES and room_of(one)}
+    assert {room for room in rooms if ROOMS.index(room) > allowed} == set()
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if room_of(m) and ROOMS.index(room_of(m)) < FIRST_WITH_SPARK]
+)
+def test_the_engine_reaches_no_spark(module):
+    assert {one for one in reached(module) if one.split(".")[0] in ("pyspark", "py4j")} == set()
 
 
 def test_the_rule_sees_something():
-    assert len(modules()) > 30
-    assert any("pyspark" in name for path in modules() for name in imported(path))
+    assert "pyspark" in reached("joinengine.api.joins")
+    assert "pyspark" in reached("joinengine.queries.q5")
+    assert "joinengine.spark.session" in imported("joinengine.cli")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import joinengine",
+        "import joinengine.driver.batch",
+        "import joinengine.operators.join.task",
+        "from joinengine.cli import cli; cli(['layouts'], standalone_mode=False)",
+        "from joinengine.cli import cli; cli("
+        "['simulate', 'mnrt', '--keys', '50', '--intervals', '2'], standalone_mode=False)",
+    ],
+)
+def test_no_spark_is_loaded(program):
+    check = "import sys; assert 'pyspark' not in sys.modules, 'pyspark was loaded'"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{check}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_public_names_are_served():
+    assert set(joinengine.__all__) == set(joinengine._HOMES)
+    for name in joinengine.__all__:
+        assert getattr(joinengine, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        joinengine.nonsense  # noqa: B018
+
+
+def test_no_room_hides_a_public_name():
+    assert set(ROOMS).isdisjoint(joinengine.__all__)
+
+
+def test_no_room_is_too_large():
+    lines = dict.fromkeys(ROOMS, 0)
+    for module, path in MODULES.items():
+        if room_of(module):
+            lines[room_of(module)] += len(path.read_text().splitlines())
+    whole = sum(lines.values())
+    assert {room: n for room, n in lines.items() if n > LARGEST_ROOM * whole} == {}

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from joinengine.kernels.sketching import (
+from joinengine.model.aggregates import PANE, Aggregate, Grouping, Panes, Top, result_schema
+from joinengine.predicates.sketching import (
     add_sketches,
     heaviest,
     size_for,
     sketch_counts,
 )
-from joinengine.model.aggregates import PANE, Aggregate, Grouping, Panes, Top, result_schema
 
 MINUTE = 60_000_000
 ERROR = 0.01

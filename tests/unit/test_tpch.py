@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine.model.errors import InvalidRequest
-from tpch import generate
-from tpch.generate import build_once, tables
-from tpch.skew import FOREIGN_KEYS, ZipfKeys, shuffled, uniform, zipf_probabilities
-from tpch.stream import EPOCH_US, StreamSpec, arrivals, record, time_column
+from joinengine.tpch import generate
+from joinengine.tpch.generate import build_once, tables
+from joinengine.tpch.skew import FOREIGN_KEYS, ZipfKeys, shuffled, uniform, zipf_probabilities
+from joinengine.tpch.stream import EPOCH_US, StreamSpec, arrivals, record, time_column
 
 EQ5 = ("region", "nation", "supplier", "lineitem")
 

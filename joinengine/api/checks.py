@@ -1,0 +1,95 @@
+"""Checks the inputs of a query before Spark starts, and settles how late their tuples may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from joinengine.api.comparing import check_time
+from joinengine.model.columns import require_column
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
+from joinengine.model.windows import Window
+from joinengine.spark import session
+from joinengine.spark.inputs import Source, Stream, Table, delay_of
+
+#: A stream, and its event-time column.
+Timed = tuple[Source, str]
+
+
+def check_source(side: Any) -> None:
+    """Refuse what is no stream."""
+    if isinstance(side, (Stream, Table)):
+        return
+    if type(side).__module__.startswith("pyspark.sql.connect"):
+        session.prepare(side.sparkSession)
+    if not isinstance(side, DataFrame):
+        raise InvalidRequest(
+            f"a side is a {type(side).__name__}; "
+            f"give a streaming DataFrame, a Stream or a StreamJoin"
+        )
+
+
+def is_table(side: Any) -> bool:
+    """Whether a side is a bounded DataFrame."""
+    return isinstance(side, Table) or (isinstance(side, DataFrame) and not side.isStreaming)
+
+
+def table_side(left: Any, right: Any) -> Side | None:
+    """The side that is a bounded DataFrame, None: both are streams. Refuses two of them."""
+    bounded = [side for side, one in zip(Side, (left, right), strict=True) if is_table(one)]
+    if len(bounded) == len(Side):
+        raise InvalidRequest("both sides are bounded DataFrames: join them with Spark's own join")
+    return bounded[0] if bounded else None
+
+
+def check_window(
+    window: Window,
+    schemas: tuple[pa.Schema, pa.Schema],
+    sources: tuple[Timed | None, Timed | None],
+) -> Window:
+    """The window with the delays of its sources settled.
+
+    `sources` are the streams that event time comes from, with its column there; None: a join.
+
+    Refuses columns that are no event time, two kinds of event time, and a source of which nobody
+    says how late it may be.
+    """
+    fields = [field for side in Side for field in _time_fields(schemas[side], window.times[side])]
+    if len({field.type for field in fields}) > 1:
+        found = ", ".join(f"{field.name} is {field.type}" for field in fields)
+        raise InvalidRequest(f"within: no shared event-time type: {found}; cast one side")
+    left, right = (_delay(window.delays_us[side], sources[side]) for side in Side)
+    return replace(window, delays_us=(left, right))
+
+
+def check_event_time(
+    schema: pa.Schema, columns: Sequence[str], delay: int | None, timed: Timed | None
+) -> int:
+    """The delay of one input, settled; refuses what `check_window` refuses."""
+    _time_fields(schema, columns)
+    return _delay(delay, timed)
+
+
+def _time_fields(schema: pa.Schema, columns: Sequence[str]) -> list[pa.Field]:
+    fields = [require_column(schema, name, "within") for name in columns]
+    for field in fields:
+        check_time(field)
+    return fields
+
+
+def _delay(given: int | None, timed: Timed | None) -> int:
+    if timed is None:  # a windowed join: its watermark follows from its own inputs
+        return 0
+    source, column = timed
+    delay = delay_of(source, column) if given is None else given
+    if delay is None:
+        raise InvalidRequest(
+            f"within: how late may {column} be? Give within(..., delay=...) or call "
+            f"withWatermark({column!r}, ...) on the input"
+        )
+    return delay

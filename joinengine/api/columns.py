@@ -1,0 +1,145 @@
+"""Checks the columns, conditions and join types of a join before Spark starts. No Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from joinengine.api.comparing import check_equality, distance
+from joinengine.model.columns import refuse_doubles, require_column
+from joinengine.model.conditions import Band, Condition, Distance, Predicate, Theta, equality
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
+from joinengine.model.query import WINDOW_END, WINDOW_START, OutputColumn
+from joinengine.model.windows import Sliding, Window
+from joinengine.predicates.dialect import compile_predicate
+
+JOIN_TYPES = ("inner", "left", "right", "full", "left_semi", "left_anti")
+#: Windows that one tuple of an outer, semi or anti join may be in: each is an entry of its own.
+MOST_WINDOWS = 1 << 12
+_SPARK_NAMES = {
+    "leftouter": "left",
+    "left_outer": "left",
+    "rightouter": "right",
+    "right_outer": "right",
+    "outer": "full",
+    "fullouter": "full",
+    "full_outer": "full",
+    "semi": "left_semi",
+    "leftsemi": "left_semi",
+    "anti": "left_anti",
+    "leftanti": "left_anti",
+}
+
+
+def join_type(how: str) -> str:
+    """One of JOIN_TYPES from any of Spark's names for it."""
+    name = _SPARK_NAMES.get(how.lower().replace(" ", ""), how.lower())
+    if name not in JOIN_TYPES:
+        raise InvalidRequest(f"how: {how!r} is unknown; use one of {', '.join(JOIN_TYPES)}")
+    return name
+
+
+def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Distance | None:
+    """What a band means for its columns; refuses columns that are not there or do not compare."""
+    equal = equality(on)
+    for left, right in zip(equal.left, equal.right, strict=True):
+        check_equality(
+            require_column(schemas[0], left, "on"), require_column(schemas[1], right, "on")
+        )
+    if not isinstance(on, Band):
+        return None
+    return distance(
+        on,
+        require_column(schemas[0], on.left, "band"),
+        require_column(schemas[1], on.right, "band"),
+    )
+
+
+def check_predicate(
+    on: Condition, where: str | None, schemas: tuple[pa.Schema, pa.Schema], zone: str
+) -> Predicate | None:
+    """What a pair must fulfil beside keys, band and window."""
+    if isinstance(on, Theta):
+        text = on.predicate if where is None else f"({on.predicate}) and ({where})"
+        return compile_predicate(text, schemas, "theta", zone)
+    if where is None:
+        return None
+    return compile_predicate(where, schemas, "where", zone)
+
+
+def check_filter(text: str | None, side: Side, schema: pa.Schema, zone: str) -> Predicate | None:
+    """What the tuples of one side must fulfil to enter the join."""
+    if text is None:
+        return None
+    none = pa.schema([])
+    schemas = (schema, none) if side is Side.LEFT else (none, schema)
+    return compile_predicate(text, schemas, f"{side.name.lower()}_where", zone)
+
+
+def check_schema(schema: pa.Schema) -> pa.Schema:
+    """Refuse an input with two columns of one name."""
+    refuse_doubles(schema.names, "an input")
+    return schema
+
+
+def check_type(how: str, window: Window | None, table: Side | None) -> None:
+    """Refuse join types of which some results could never be known."""
+    if how == "inner":
+        return
+    if table is not None:
+        kept = {"left": Side.RIGHT, "right": Side.LEFT, "left_semi": Side.RIGHT}
+        kept["left_anti"] = Side.RIGHT
+        if kept.get(how) is not table:
+            raise InvalidRequest(
+                f"how: {how!r} would show what of the table, the {table.name.lower()} side, never "
+                f"matches, which a stream without end cannot tell; use inner, or keep the stream's "
+                f"side (left, left_semi and left_anti with the stream on the left, or right)"
+            )
+    elif window is None and how != "left_semi":
+        raise InvalidRequest(
+            f"how: {how!r} needs a window: over the full history no tuple is ever known to have "
+            f"no match; give within="
+        )
+    if isinstance(window, Sliding) and window.most_windows > MOST_WINDOWS:
+        raise InvalidRequest(
+            f"how: {how!r} follows each tuple through every window that holds it, here "
+            f"{window.most_windows}; at most {MOST_WINDOWS} are served: make the slide larger"
+        )
+
+
+def output_columns(
+    schemas: tuple[pa.Schema, pa.Schema],
+    on: Condition,
+    suffixes: tuple[str, str] | None,
+    how: str = "inner",
+    window: Window | None = None,
+) -> tuple[OutputColumn, ...]:
+    """All columns of left, then all of right; a USING column once; the window's edges.
+
+    Semi and anti joins have those of left only. Refuses a clash of names.
+    """
+    equal = equality(on)
+    shared = dict(zip(equal.left, equal.right, strict=True)) if equal.using else {}
+    edges = (WINDOW_START, WINDOW_END) if isinstance(window, Sliding) else ()
+    sides = (Side.LEFT,) if how in ("left_semi", "left_anti") else tuple(Side)
+    names = [
+        (side, name)
+        for side in sides
+        for name in schemas[side].names
+        if side is Side.LEFT or name not in shared
+    ]
+    lower = [name.lower() for _, name in names] + list(edges)
+    clashing = {name for name in lower if lower.count(name) > 1}
+    if clashing and suffixes is None:
+        raise InvalidRequest(
+            f"ambiguous output column names: both sides have {', '.join(sorted(clashing))}; "
+            f"rename one, or give suffixes=('_l', '_r')"
+        )
+    columns = list[OutputColumn]()
+    for side, name in names:
+        suffix = suffixes[side] if suffixes and name.lower() in clashing else ""
+        instead = shared.get(name) if side is Side.LEFT and how in ("right", "full") else None
+        columns.append(OutputColumn(name + suffix, side, name, instead))
+    columns += [OutputColumn(edge, None, edge) for edge in edges]
+    refuse_doubles([column.name for column in columns], "the output")
+    return tuple(columns)

@@ -1,0 +1,103 @@
+"""Which types of columns a join can compare, and what a band means for them."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+
+from joinengine.model.conditions import Band, Bound, Distance
+from joinengine.model.errors import InvalidRequest
+
+#: Bounds are 64-bit integers that can be negated, and decimals such integers too.
+_FARTHEST = (1 << 63) - 1
+_MOST_DIGITS = 18
+
+
+def check_equality(left: pa.Field, right: pa.Field) -> None:
+    """Raise InvalidRequest unless two columns can be compared for equality."""
+    for field in (left, right):
+        if pa.types.is_floating(field.type):
+            raise InvalidRequest(
+                f"on: {field.name} is {field.type}; floating-point keys are refused because equal "
+                f"numbers need not be equal bits: cast to decimal or integer first"
+            )
+        if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
+            raise InvalidRequest(f"on: {field.name} is {field.type}, which cannot be a join key")
+    if pa.types.is_integer(left.type) and pa.types.is_integer(right.type):
+        return
+    if left.type != right.type:
+        raise InvalidRequest(
+            f"on: {left.name} is {left.type} and {right.name} is {right.type}; cast one of them"
+        )
+
+
+def distance(on: Band, left: pa.Field, right: pa.Field) -> Distance:
+    """The bounds of a band in the numbers of its columns.
+
+    Raises InvalidRequest for types that cannot be subtracted from each other, and for bounds that
+    are no such difference.
+    """
+    kinds = [left.type, right.type]
+    found = f"{left.name} is {left.type} and {right.name} is {right.type}"
+    if kinds[0] == kinds[1] and (pa.types.is_timestamp(kinds[0]) or pa.types.is_date32(kinds[0])):
+        unit_us = 1 if pa.types.is_timestamp(kinds[0]) else 86_400_000_000
+        units = [_whole_units(bound, unit_us, found) for bound in (on.lower, on.upper)]
+        return Distance(on.left, on.right, units[0], units[1])
+    lower, upper = (_number(bound, found) for bound in (on.lower, on.upper))
+    if all(map(pa.types.is_integer, kinds)):
+        return _in_last_digits(on, lower, upper, 0)
+    if all(map(pa.types.is_decimal, kinds)):
+        scale = max(kind.scale for kind in kinds)
+        if any(kind.precision + scale - kind.scale > _MOST_DIGITS for kind in kinds):
+            raise InvalidRequest(f"band: {found}; cast them to decimals of 18 digits or fewer")
+        return _in_last_digits(on, lower, upper, scale)
+    if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
+        low, high = (None if bound is None else float(bound) for bound in (lower, upper))
+        return Distance(on.left, on.right, low, high, floating=True)
+    raise InvalidRequest(
+        f"band: {found}; cast them to two integers, decimals, floats, dates or timestamps"
+    )
+
+
+def _whole_units(bound: Bound | None, unit_us: int, found: str) -> int | None:
+    """A duration in days or microseconds."""
+    if bound is None:
+        return None
+    if not isinstance(bound, timedelta):
+        raise InvalidRequest(f"band: {bound} is no duration; {found}: write for example '10 days'")
+    whole, rest = divmod(bound, timedelta(microseconds=unit_us))
+    if rest:
+        raise InvalidRequest(f"band: {bound} is no whole number of days; {found}")
+    return whole
+
+
+def _number(bound: Bound | None, found: str) -> Decimal | None:
+    if bound is None:
+        return None
+    if isinstance(bound, timedelta):
+        raise InvalidRequest(
+            f"band: {bound} is a duration; {found}: give numbers, or cast both to date or timestamp"
+        )
+    return Decimal(str(bound))
+
+
+def _in_last_digits(on: Band, lower: Decimal | None, upper: Decimal | None, scale: int) -> Distance:
+    """Differences are whole here, so a bound between two of them is as good as the inner one."""
+    low = None if lower is None else math.ceil(lower.scaleb(scale))
+    high = None if upper is None else math.floor(upper.scaleb(scale))
+    if any(end is not None and abs(end) > _FARTHEST for end in (low, high)):
+        raise InvalidRequest(
+            f"band: {lower} to {upper} is beyond 64-bit integers; leave that end open"
+        )
+    return Distance(on.left, on.right, low, high, scale)
+
+
+def check_time(field: pa.Field) -> None:
+    """Raise InvalidRequest unless a column can be event time."""
+    if not pa.types.is_timestamp(field.type):
+        raise InvalidRequest(
+            f"within: {field.name} is {field.type}; event time must be a timestamp: cast it"
+        )

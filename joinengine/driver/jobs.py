@@ -1,0 +1,31 @@
+"""How the tasks of a batch are run, as the driver sees it.
+
+Why a protocol: the driver's part of a batch is the same whoever runs the tasks, so it can be tried
+against kills, repeated tasks and odd inputs without a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from joinengine.exchange.reports import JoinReport, RouteReport
+from joinengine.exchange.route import RoutePlan
+from joinengine.operators.base import OperatorTask
+
+
+class Jobs(Protocol):
+    """Runs tasks and returns the reports of the attempts that won, in no particular order."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at a time."""
+
+    def route(self, frame: Any, plan: RoutePlan) -> list[RouteReport]:
+        """Route the tuples of `frame`."""
+
+    def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
+        """Route the tuples of all tables."""
+
+    def join(self, tasks: Sequence[OperatorTask]) -> list[JoinReport]:
+        """Carry out the tasks of one join."""

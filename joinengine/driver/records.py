@@ -1,0 +1,159 @@
+"""What is known of a batch when it is over: what metrics and reports are made of."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from joinengine.exchange.reports import InputReport, JoinReport, RouteReport
+from joinengine.model.keys import Side
+from joinengine.state.manifest import JoinState
+
+
+@dataclass
+class JoinRecord:
+    """One join in one batch; lists are per instance."""
+
+    instances: int
+    #: how many layouts the batch was routed by: the newest, and older ones whose state lives
+    layout_versions: int = 1
+    received: list[int] = field(default_factory=list)
+    stored: list[int] = field(default_factory=list)
+    held: list[int] = field(default_factory=list)
+    busy_s: list[float] = field(default_factory=list)
+    #: per side: copies stored, and the greatest event time seen so far
+    homed: list[int] = field(default_factory=lambda: [0, 0])
+    newest: tuple[float, float] = (-math.inf, -math.inf)
+    output_rows: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
+    #: watched entries that are not judged yet
+    pending_rows: int = 0
+    #: state rows before a move, 0 in a batch that moved nothing
+    moved_from_rows: int = 0
+    moved_rows: int = 0
+    moved_bytes: int = 0
+    expired_rows: int = 0
+    late_rows: int = 0
+    null_rows: int = 0
+    probe_copies: int = 0
+    routing_entries: int = 0
+    split_keys: int = 0
+    replanned: bool = False
+
+
+@dataclass
+class BatchRecord:
+    """One batch. `seconds` holds the driver's wall time per step, `work_s` the tasks' by part."""
+
+    batch: int
+    started: float = field(default_factory=time.time)
+    seconds: dict[str, float] = field(default_factory=dict)
+    work_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    joins: list[JoinRecord] = field(default_factory=list)
+    input_rows: int = 0
+    output_rows: int = 0
+    checksum: int = 0
+    left_at: list[tuple[float, int]] = field(default_factory=list)
+    #: the whole trigger, Spark's own logs included; known when Spark has told it
+    trigger_s: float = 0.0
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Take the wall time of a step."""
+        start = time.perf_counter()
+        yield
+        self.seconds[step] = time.perf_counter() - start
+
+    def close(
+        self,
+        routed: Sequence[RouteReport],
+        inputs: Sequence[InputReport],
+        reports: Sequence[Sequence[JoinReport]],
+        states: Sequence[JoinState],
+    ) -> None:
+        """Add up what the tasks reported."""
+        self.input_rows = sum(task.source_rows for task in routed)
+        for task in routed:
+            self._add_work(task.seconds)
+        for number, (entry, ours, state) in enumerate(
+            zip(self.joins, reports, states, strict=True)
+        ):
+            here = [report for report in inputs if report.join == number]
+            self._fill(entry, ours, state, here)
+            for report in ours:
+                self._add_work(report.seconds)
+        last = reports[-1]
+        self.output_rows = sum(report.result_rows for report in last)
+        self.checksum = sum(report.result_checksum for report in last) % (1 << 64)
+        self.left_at = [(at - self.started, rows) for report in last for at, rows in report.left_at]
+
+    def latency_s(self, quantile: float) -> float | None:
+        """Seconds from the start of the batch until that part of its results had left the tasks."""
+        if not self.left_at:
+            return None
+        ordered = sorted(self.left_at)
+        rows = np.cumsum([n for _, n in ordered])
+        return ordered[int(np.searchsorted(rows, quantile * rows[-1]))][0]
+
+    def _add_work(self, seconds: dict[str, float]) -> None:
+        for part, spent in seconds.items():
+            self.work_s[part] += spent
+
+    def _fill(
+        self,
+        entry: JoinRecord,
+        reports: Sequence[JoinReport],
+        state: JoinState,
+        inputs: Sequence[InputReport],
+    ) -> None:
+        entry.received = [0] * entry.instances
+        entry.stored = [0] * entry.instances
+        entry.held = [0] * entry.instances
+        entry.busy_s = [0.0] * entry.instances
+        for report in reports:
+            for instance, counts in report.instances.items():
+                if instance >= entry.instances:  # after a shrink it only watches
+                    continue
+                entry.received[instance] = sum(counts.received)
+                entry.stored[instance] = sum(counts.stored)
+                entry.busy_s[instance] = counts.busy_s
+                entry.probe_copies += counts.probe_copies
+                entry.homed = [a + b for a, b in zip(entry.homed, counts.stored, strict=True)]
+            entry.moved_rows += report.changes.moved_rows
+            entry.moved_bytes += report.changes.moved_bytes
+            entry.expired_rows += report.changes.expired_rows
+            entry.output_rows += report.result_rows
+        for run in state.runs.values():
+            if run.instance < entry.instances:
+                entry.held[run.instance] += run.live
+        entry.newest = state.newest
+        entry.state_rows = state.state_rows
+        entry.state_bytes = state.state_bytes
+        entry.pending_rows = sum(run.live for run in state.watched.pending.values())
+        entry.late_rows = sum(report.late_rows for report in inputs)
+        entry.null_rows = sum(report.null_rows for report in inputs)
+
+
+def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], float]:
+    """(join, side) -> copies that a second of event time has brought, where that is known.
+
+    Measured from the first batch of a side to its last: what came with the first is left out, since
+    nobody knows over how long it was gathered.
+    """
+    rates = dict[tuple[int, Side], float]()
+    for number in range(len(records[0].joins)) if records else ():
+        for side in Side:
+            seen = [record.joins[number] for record in records]
+            seen = [join for join in seen if math.isfinite(join.newest[side])]
+            span_us = seen[-1].newest[side] - seen[0].newest[side] if seen else 0
+            if span_us > 0:
+                copies = sum(join.homed[side] for join in seen[1:])
+                rates[number, side] = copies / span_us * 1e6
+    return rates

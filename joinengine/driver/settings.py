@@ -1,0 +1,28 @@
+"""How a query runs, apart from what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from joinengine.driver.relayout import Relayout
+
+#: Bytes of arrived tuples that a join task may hold before it spills.
+MEMORY_PER_TASK = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a query runs, apart from what it computes."""
+
+    memory_per_task: int = MEMORY_PER_TASK
+    fsync: bool = False
+    checksum: bool = False
+    #: tuples that an instance may hold before its layout grows; None: never
+    capacity: int | None = None
+    #: state does not follow a new layout: it stays, and is found by the rules it was stored by
+    lazy: bool = False
+    #: emulated work for each tuple that an instance receives
+    work_s: float = 0.0
+    #: batch -> what is to change before it
+    schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)

@@ -1,0 +1,131 @@
+"""Sinks: how the results of a committed batch become visible.
+
+Tasks stage result files; the manifest names those that count; a sink then delivers them.
+Delivering a batch again changes nothing: our Parquet sink renames, the others are handed the batch
+number (joinengine.spark.sinks).
+
+Law: before the manifest nothing is visible, after it everything becomes so, also over a kill.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from joinengine.exchange.results import Discard, Target, ToParquet
+from joinengine.model.errors import DamagedState
+from joinengine.state.storage import Checkpoint, StoredFile, collect_garbage, sync_folder
+
+#: Below an output folder of ours; readers skip names that begin with an underscore.
+STAGING = "_joinengine"
+
+
+class Sink(Protocol):
+    """Where results go."""
+
+    def target(self) -> Target:
+        """What join tasks do with results."""
+
+    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Make the staged results of a committed batch visible; again and again if need be."""
+
+    def clean(self, files: Sequence[StoredFile]) -> None:
+        """Remove what is staged and not among `files`."""
+
+
+class DiscardSink:
+    """Results are made and dropped."""
+
+    def target(self) -> Target:
+        """Nowhere."""
+        return Discard()
+
+    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Nothing to see."""
+
+    def clean(self, files: Sequence[StoredFile]) -> None:
+        """Nothing is staged."""
+
+
+#: Makes the sink of a query, of which it gets the checkpoint and the id.
+SinkFactory = Callable[[Checkpoint, str], Sink]
+
+
+@dataclass
+class ParquetSink:
+    """A folder of Parquet files; exactly-once by renaming staged files after the commit.
+
+    `query` keeps the staging of several queries into one folder apart.
+    """
+
+    folder: Path
+    query: str
+    fsync: bool = False
+
+    @property
+    def staging(self) -> Path:
+        """Where join tasks write."""
+        return self.folder / STAGING / self.query
+
+    def target(self) -> Target:
+        """Into the staging folder."""
+        self.staging.mkdir(parents=True, exist_ok=True)
+        return ToParquet(str(self.staging), self.fsync)
+
+    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Rename; what was renamed already must be there."""
+        for stored in files:
+            _show(
+                self.staging / stored.name, self.folder / f"part-{batch:08d}-{stored.name}", batch
+            )
+        if self.fsync and files:
+            sync_folder(self.folder)
+
+    def clean(self, files: Sequence[StoredFile]) -> None:
+        """Remove what attempts left that were killed or lost."""
+        if self.staging.exists():
+            collect_garbage(self.staging, [stored.name for stored in files])
+
+
+@dataclass
+class SideOutput:
+    """Tuples that joins refuse, as Parquet below `folder`, one folder for each side of a join.
+
+    Exactly once, as results in a `ParquetSink`.
+    """
+
+    folder: Path
+    query: str
+
+    @property
+    def staging(self) -> Path:
+        """Where route and join tasks write."""
+        return self.folder / STAGING / self.query
+
+    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Rename; what was renamed already must be there."""
+        for stored in files:
+            label, _, name = stored.name.rpartition("-")
+            visible = self.folder / label / f"part-{batch:08d}-{name}"
+            visible.parent.mkdir(parents=True, exist_ok=True)
+            _show(self.staging / stored.name, visible, batch)
+
+    def clean(self, files: Sequence[StoredFile]) -> None:
+        """Remove what attempts left that were killed or lost."""
+        self.staging.mkdir(parents=True, exist_ok=True)
+        collect_garbage(self.staging, [stored.name for stored in files])
+
+
+def _show(staged: Path, visible: Path, batch: int) -> None:
+    """Rename a staged file, unless that is done."""
+    try:
+        os.replace(staged, visible)
+    except FileNotFoundError:
+        if not visible.exists():
+            raise DamagedState(
+                f"result file {visible} of committed batch {batch} is missing, and so is its "
+                f"staged copy; restore it from a copy"
+            ) from None

@@ -1,0 +1,103 @@
+"""The route task: one pass over the tuples of a batch, from the sources to the blocks.
+
+A task gets descriptors (which row groups of which files to read; our own source) or rows (any other
+streaming DataFrame), routes them, and yields one row: its report.
+
+Law: each source tuple is read once a batch, whatever the number of joins that want it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from joinengine.exchange.blocks import BlockWriter, Origin, Role
+from joinengine.exchange.reports import RouteReport
+
+#: Rows that are routed together. More: fewer, longer slices per instance; less: less memory.
+ROUTE_ROWS = 1 << 18
+
+REPORT_SCHEMA = pa.schema([pa.field("report", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePlan:
+    """What all route tasks of a batch need: per source, the sides that its tuples enter."""
+
+    batch: int
+    roles: Mapping[int, tuple[Role, ...]]
+    exchange_folder: str
+
+
+class RouteTask:
+    """Routes what one task reads."""
+
+    def __init__(self, plan: RoutePlan, partition: int) -> None:
+        self._plan = plan
+        self._writers: dict[int, list[BlockWriter]] = {}
+        self._waiting: dict[int, list[pa.RecordBatch]] = {}
+        self._seconds = {"read": 0.0, "route": 0.0}
+        self.report = RouteReport(partition)
+
+    def add(self, source: int, batches: Iterable[pa.RecordBatch]) -> None:
+        """Route all of `batches`, which are tuples of `source`."""
+        iterator = iter(batches)
+        while True:
+            start = time.perf_counter()
+            batch = next(iterator, None)
+            self._seconds["read"] += time.perf_counter() - start
+            if batch is None:
+                return
+            self.report.source_rows += batch.num_rows
+            waiting = self._waiting.setdefault(source, [])
+            waiting.append(batch)
+            if sum(b.num_rows for b in waiting) >= ROUTE_ROWS:
+                self._route(source)
+
+    def see_progress(self, source: int, time_us: float) -> None:
+        """No tuple of `source` with an earlier event time will follow."""
+        known = self.report.progress.get(source, time_us)
+        self.report.progress[source] = max(known, time_us)
+
+    def close(self) -> RouteReport:
+        """Write what is left."""
+        for source in self._waiting:
+            self._route(source)
+        for writers in self._writers.values():
+            for writer in writers:
+                block = writer.close()
+                self.report.inputs.append(writer.report)
+                if block is not None:
+                    self.report.blocks.append(block)
+        wrote = sum(writer.write_s for writers in self._writers.values() for writer in writers)
+        self._seconds["route"] -= wrote
+        self.report.seconds = self._seconds | {"exchange": wrote}
+        return self.report
+
+    def _route(self, source: int) -> None:
+        start = time.perf_counter()
+        batches, self._waiting[source] = self._waiting[source], []
+        if batches:
+            batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+            for writer in self._writers_of(source):
+                writer.add(batch)
+        self._seconds["route"] += time.perf_counter() - start
+
+    def _writers_of(self, source: int) -> list[BlockWriter]:
+        if source not in self._writers:
+            folder = Path(self._plan.exchange_folder)
+            self._writers[source] = [
+                BlockWriter(role, folder, Origin(self._plan.batch, self.report.partition))
+                for role in self._plan.roles[source]
+            ]
+        return self._writers[source]
+
+
+def report_batch(report: RouteReport) -> Iterator[pa.RecordBatch]:
+    """A report as the one row that a route task yields."""
+    yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)])], schema=REPORT_SCHEMA)

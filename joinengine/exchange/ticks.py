@@ -1,0 +1,28 @@
+"""Ticks: batches that the driver asks for although no data may come.
+
+The driver writes when the next one is due; the source reads it whenever Spark asks for new data.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from joinengine.state.storage import replace_atomically
+
+
+def request_tick(path: Path, tick: int, due_s: float) -> None:
+    """Ask for a batch at `due_s` (seconds since the epoch), whether or not there is data."""
+    replace_atomically(path, json.dumps({"tick": tick, "due_s": due_s}).encode())
+
+
+def due_tick(path: str | None) -> int:
+    """The number of the last tick that is due; 0 where none was ever asked for."""
+    if path is None:
+        return 0
+    try:
+        asked = json.loads(Path(path).read_bytes())
+    except FileNotFoundError:
+        return 0
+    return int(asked["tick"]) if time.time() >= asked["due_s"] else 0

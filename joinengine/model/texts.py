@@ -1,0 +1,31 @@
+"""Conditions and groupings in words, for plans and for accounts of checkpoints."""
+
+from __future__ import annotations
+
+from joinengine.model.aggregates import AggregateSpec
+from joinengine.model.conditions import Band, Condition, Equi
+from joinengine.model.durations import describe
+
+
+def condition_text(condition: Condition) -> str:
+    """The condition as SQL.
+
+    >>> condition_text(Equi(("a",), ("b",)))
+    'a = b'
+    """
+    if isinstance(condition, Equi):
+        pairs = zip(condition.left, condition.right, strict=True)
+        return " and ".join(f"{left} = {right}" for left, right in pairs)
+    if isinstance(condition, Band):
+        low = "" if condition.lower is None else f"{condition.lower} <= "
+        high = "" if condition.upper is None else f" <= {condition.upper}"
+        text = f"{low}{condition.right} - {condition.left}{high}"
+        return text if condition.equal is None else f"{condition_text(condition.equal)} and {text}"
+    return condition.predicate
+
+
+def grouping_text(spec: AggregateSpec) -> str:
+    """The groups and the windows of an aggregation."""
+    panes = spec.grouping.panes
+    size, slide = describe(panes.size_us), describe(panes.slide_us)
+    return f"{', '.join(spec.grouping.groups) or 'nothing'} in windows of {size} every {slide}"

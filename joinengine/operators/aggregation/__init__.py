@@ -1,0 +1,1 @@
+"""Windowed aggregates, in two or three stages."""

@@ -1,0 +1,1 @@
+"""The join of two streams, or of a stream and a table."""

@@ -1,0 +1,194 @@
+"""From candidate pairs to results.
+
+What shares a key hash is compared by value, band, time and predicate; what is left becomes rows,
+and marks for tuples that are watched.
+
+Cost: per candidate one comparison a key column; per pair one gather a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from joinengine.exchange.results import Results
+from joinengine.kernels.bands import numbers_of, own_cells, within_distance
+from joinengine.kernels.comparing import equal_at, latest_time
+from joinengine.kernels.expanding import expand_pairs
+from joinengine.kernels.hashing import Words, fixed_width
+from joinengine.kernels.probing import Ints
+from joinengine.model.conditions import Distance
+from joinengine.model.keys import Side
+from joinengine.model.query import ID, WINDOW_START, JoinSpec, OutputColumn
+from joinengine.model.windows import Sliding, Within
+from joinengine.operators.join.watching import Marker
+from joinengine.predicates.theta import holds
+from joinengine.routing.routes import Flags
+from joinengine.state.run import OpenRun
+
+#: Candidate pairs that are looked at together.
+PAIRS = 1 << 18
+
+Bools = NDArray[np.bool_]
+Rows = Mapping[Side, Ints]
+
+
+class Arrived(NamedTuple):
+    """Tuples of one side that reached an instance in this batch, sorted by word."""
+
+    words: Words
+    flags: Flags
+    columns: pa.RecordBatch
+    times: Ints | None
+
+
+class Matcher:
+    """Decides on candidate pairs of one join task, and hands over what they make."""
+
+    def __init__(
+        self,
+        spec: JoinSpec,
+        results: Results,
+        marker: Marker | None,
+        timed: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        self._spec = spec
+        self._schema = spec.output_schema
+        self._results = results
+        self._marker = marker
+        self._timed = timed
+
+    def match(
+        self,
+        side: Side,
+        arrived: Arrived,
+        rows: Ints,
+        opened: OpenRun,
+        their_rows: Ints,
+        cells: Ints | None,
+    ) -> None:
+        """(n,) candidates: row i of `arrived`, of `side`, and of the stored run `opened`.
+
+        `cells`: per arrived row the cell that was sought; None: no band.
+        """
+        other = side.other
+        columns = {side: arrived.columns, other: opened.columns}
+        at = {side: rows, other: their_rows}
+        keep = self._equal(side, columns, at)
+        times = self._times(arrived, opened, at, side)
+        if times is not None:
+            keep &= self._near(times)
+        if self._spec.distance is not None:
+            sought = None if cells is None else cells[rows]
+            keep &= _in_band(self._spec.distance, columns, at, other, sought)
+        if not keep.all():
+            at = {one: some[keep] for one, some in at.items()}
+            times = None if times is None else {one: some[keep] for one, some in times.items()}
+        if self._spec.predicate is not None and len(at[side]):
+            keep = holds(
+                self._spec.predicate,
+                (columns[Side.LEFT], columns[Side.RIGHT]),
+                (at[Side.LEFT], at[Side.RIGHT]),
+            )
+            at = {one: some[keep] for one, some in at.items()}
+            times = None if times is None else {one: some[keep] for one, some in times.items()}
+        if len(at[side]):
+            self._make(columns, at, times)
+
+    def _make(self, columns: Mapping[Side, pa.RecordBatch], at: Rows, times: Rows | None) -> None:
+        """Results and marks of pairs that match."""
+        for pairs, windows in self._windows(times, len(at[Side.LEFT])):
+            here = at if pairs is None else {side: some[pairs] for side, some in at.items()}
+            if self._marker is not None:
+                for side in self._spec.watched:
+                    ids = fixed_width(columns[side].column(ID), np.dtype(np.uint64))[here[side]]
+                    mine = None if times is None else times[side]
+                    mine = mine if pairs is None or mine is None else mine[pairs]
+                    self._marker.add(side, ids, mine, windows)
+            if self._spec.makes_pairs:
+                with self._timed("result"):
+                    self._results.add(self._columns(columns, here, windows))
+
+    def _windows(self, times: Rows | None, n: int) -> Iterator[tuple[Ints | None, Ints | None]]:
+        """(pairs, the number of a window that holds each), some at a time; None: all, and none."""
+        window = self._spec.window
+        if not isinstance(window, Sliding):
+            yield None, None
+            return
+        assert times is not None
+        first, counts = window.shared(times[Side.LEFT], times[Side.RIGHT])
+        yield from expand_pairs(np.arange(n), first, counts, PAIRS)
+
+    def _columns(
+        self, columns: Mapping[Side, pa.RecordBatch], at: Rows, windows: Ints | None
+    ) -> list[pa.Array]:
+        chosen = {side: pa.array(some) for side, some in at.items()}
+        made = list[pa.Array]()
+        for column, field in zip(self._spec.output, self._schema, strict=True):
+            if column.side is None:
+                assert windows is not None
+                made.append(self._edge(column, windows).cast(field.type))
+            else:
+                taken = columns[column.side].column(column.column).take(chosen[column.side])
+                made.append(taken if taken.type == field.type else taken.cast(field.type))
+        return made
+
+    def _edge(self, column: OutputColumn, windows: Ints) -> pa.Array:
+        """The start or the end of each window."""
+        window = self._spec.window
+        assert isinstance(window, Sliding)
+        starts = windows * window.slide_us
+        return pa.array(starts if column.column == WINDOW_START else starts + window.size_us)
+
+    def _equal(self, side: Side, columns: Mapping[Side, pa.RecordBatch], at: Rows) -> Bools:
+        keep = np.ones(len(at[side]), bool)
+        for mine, theirs in zip(self._spec.keys(side), self._spec.keys(side.other), strict=True):
+            keep &= equal_at(
+                columns[side].column(mine),
+                at[side],
+                columns[side.other].column(theirs),
+                at[side.other],
+            )
+        return keep
+
+    def _times(
+        self, arrived: Arrived, opened: OpenRun, at: Rows, side: Side
+    ) -> dict[Side, Ints] | None:
+        """The times of both tuples of each pair."""
+        if arrived.times is None:
+            return None
+        theirs = latest_time(opened.columns, self._spec.times(side.other))
+        return {side: arrived.times[at[side]], side.other: theirs[at[side.other]]}
+
+    def _near(self, times: Rows) -> Bools:
+        window = self._spec.window
+        left, right = times[Side.LEFT], times[Side.RIGHT]
+        if isinstance(window, Within):
+            lead = right - left
+            return np.asarray((lead >= window.lower_us) & (lead <= window.upper_us))
+        assert isinstance(window, Sliding)
+        return np.asarray(window.shared(left, right)[1] > 0)
+
+
+def _in_band(
+    distance: Distance,
+    columns: Mapping[Side, pa.RecordBatch],
+    rows: Rows,
+    stored: Side,
+    cells: Ints | None,
+) -> Bools:
+    """(n,) which pairs are close enough, and were found in the cell (n,) that was probed.
+
+    Two cells may have one hash, and each probes what is stored under it.
+    """
+    numbers = {
+        side: numbers_of(distance, columns[side].column(distance.column(side)).take(pa.array(at)))
+        for side, at in rows.items()
+    }
+    keep = within_distance(distance, numbers[Side.LEFT], numbers[Side.RIGHT])
+    return keep if cells is None else keep & (own_cells(distance, numbers[stored]) == cells)

@@ -1,0 +1,281 @@
+"""The join task: everything that happens to a set of instances in one batch.
+
+Per instance, in this order (the pairing rule, docs/decisions/0001): state that moved in is placed;
+left tuples probe right state of earlier batches; left is stored; right tuples probe left state,
+this batch's included; right is stored. Runs are merged after, since nobody reads them then. Where
+one side is a table it goes first, and the stream is not stored: no later tuple could look for it.
+
+Law: any matching pair is produced exactly once, by the later tuple at the single home of the
+earlier. Cost: per tuple one sort and one gather; per distinct key one binary search per run; per
+pair one comparison and one gather.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine.balancing.statistics import KeyCounts, heavy_keys
+from joinengine.exchange.keying import Keying
+from joinengine.exchange.reports import Block, InstanceReport, JoinReport
+from joinengine.kernels.comparing import latest_time
+from joinengine.kernels.expanding import expand_pairs, rows_of_hits
+from joinengine.kernels.hashing import Words, first_word
+from joinengine.kernels.probing import Needles, find, group_keys, live_rows, sort_order
+from joinengine.model.keys import U_BITS, Side
+from joinengine.model.query import JoinSpec
+from joinengine.operators.base import OperatorTask
+from joinengine.operators.join.matching import PAIRS, Arrived, Matcher
+from joinengine.operators.join.watching import Watch, Watchers
+from joinengine.operators.spines import Spines, Stored
+from joinengine.routing.routes import STORE, probe_flag, watch_flag
+from joinengine.state.keeper import StateShelf
+from joinengine.state.run import OpenRun, Run, RunStore
+
+#: A task may merge so many rows a batch in any case, and so many per row that arrives.
+MERGE_ROWS = 1 << 18
+MERGE_PER_ROW = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinTask(OperatorTask):
+    """The instructions of one join task in one batch.
+
+    Tuples are stored under the newest of the live layout versions (`stored`), and the i-th is
+    probed by whoever has its flag. `watch`: what the hosted instances do as watchers, None where
+    no side is watched.
+    """
+
+    spec: JoinSpec
+    blocks: tuple[tuple[Block, ...], tuple[Block, ...]]
+    stored: Stored
+    watch: Watch | None
+    memory_bytes: int
+
+    @property
+    def arriving(self) -> int:
+        """How many tuples are on their way to the hosted instances."""
+        bounds = [b for side in self.blocks for block in side for b in block.bounds]
+        # An instance that is left for watching alone is not sent the other side.
+        return sum(int(b[i + 1] - b[i]) for b in bounds for i in self.hosted if i + 1 < len(b))
+
+    def carry_out(self, store: RunStore) -> JoinReport:
+        """Do it."""
+        store.retain(self.files)
+        worker = _Worker(self, store)
+        # Who comes first gets the merging of this batch; everyone gets a turn.
+        turn = self.batch % max(len(self.hosted), 1)
+        for instance in self.hosted[turn:] + self.hosted[:turn]:
+            worker.join_instance(instance)
+        return worker.close()
+
+
+class _Worker:
+    def __init__(self, task: JoinTask, store: RunStore) -> None:
+        self._task = task
+        self._report = JoinReport(task.task)
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._keying = Keying.of(task.spec)
+        self._readers = [task.reader(blocks) for blocks in task.blocks]
+        self._results = task.results(task.spec.output_schema)
+        merge_rows = max(MERGE_ROWS, MERGE_PER_ROW * task.arriving)
+        upkeep = task.upkeep(StateShelf(task.spec), task.stored.versions[0], merge_rows)
+        self._keeper = task.keeper(upkeep, store)
+        self._watchers: Watchers | None = None
+        if task.watch is not None:
+            self._watchers = Watchers(task, task.spec, task.watch, upkeep, store)
+        marker = None if self._watchers is None else self._watchers.marker
+        self._matcher = Matcher(task.spec, self._results, marker, self._timed)
+        table = task.spec.table
+        self._sides = tuple(Side) if table is None else (table, table.other)
+        window = task.spec.window
+        span = None if window is None else window.span_us
+        with self._timed("move"):
+            memory = task.memory_bytes // 4
+            self._spines = Spines(task.stored, self._keeper, task.hosted, memory, span)
+
+    def join_instance(self, instance: int) -> None:
+        """The pairing rule at one instance."""
+        start = time.perf_counter()
+        here = self._report.instances[instance] = InstanceReport()
+        before = self._results.rows
+        with self._timed("open"):
+            spines = {side: self._spines.at(instance, side) for side in Side}
+        if self._watchers is not None:
+            with self._timed("watch"):
+                self._watchers.judge(instance, self._results)
+        fresh: dict[Side, list[OpenRun]] = {side: [] for side in Side}
+        for side in self._sides:
+            homed = list[Words]()
+            for arrived, last in self._arrivals(instance, side):
+                here.received[side] += len(arrived.words)
+                # The second side meets this batch's tuples of the first; those met none of it.
+                state = spines[side.other] + (fresh[side.other] if side is self._sides[1] else [])
+                with self._timed("probe"):
+                    self._probe(side, arrived, state)
+                with self._timed("store"):
+                    fresh[side] += self._store(instance, side, arrived, homed, aside=not last)
+            here.stored[side] = sum(map(len, homed))
+            with self._timed("count"):
+                self._count_keys(instance, side, spines[side], homed)
+        for side in Side:
+            with self._timed("merge"):
+                self._keeper.merge(spines[side])
+        here.probe_copies = sum(here.received) - sum(here.stored)
+        here.results = self._results.rows - before
+        if self._task.work_s:
+            with self._timed("emulated"):
+                time.sleep(self._task.work_s * sum(here.received))
+        here.busy_s = time.perf_counter() - start
+
+    def _arrivals(self, instance: int, side: Side) -> Iterator[tuple[Arrived, bool]]:
+        """The tuples of one side that arrived, sorted, in pieces that fit; which is the last."""
+        slices = self._readers[side].slices(instance)
+        rows = sum(piece.num_rows for piece in slices)
+        size = sum(piece.nbytes for piece in slices)
+        # A piece, its sorted copy and what is found for it are in memory at the same time.
+        limit = rows * self._task.memory_bytes // max(4 * size, 1)
+        packs = list(_packed(slices, max(limit, 1)))
+        for number, pieces in enumerate(packs, start=1):
+            with self._timed("sort"):
+                arrived = self._sorted(instance, side, pieces)
+            if len(arrived.words):
+                yield arrived, number == len(packs)
+
+    def _sorted(self, instance: int, side: Side, pieces: Sequence[pa.RecordBatch]) -> Arrived:
+        """The tuples that come to join, sorted; those that come to be watched are handed over."""
+        with self._timed("exchange"):
+            batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+        if self._watchers is not None and side in self._task.spec.watched:
+            batch = self._joining(instance, side, batch)
+        words = batch.column(0).to_numpy(zero_copy_only=True)
+        order = sort_order(words)
+        taken = [column.take(pa.array(order)) for column in batch.columns[2:]]
+        columns = pa.RecordBatch.from_arrays(taken, names=batch.schema.names[2:])
+        flags = batch.column(1).to_numpy(zero_copy_only=True)
+        names = self._task.spec.times(side)
+        times = latest_time(columns, names) if names else None
+        return Arrived(words[order], flags[order], columns, times)
+
+    def _joining(self, instance: int, side: Side, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The tuples of a watched side that do not only come to be watched."""
+        assert self._watchers is not None
+        flag = watch_flag(len(self._task.stored.versions), self._keying.probes)
+        flags = batch.column(1).to_numpy(zero_copy_only=True)
+        watched, joining = (flags & flag) > 0, (flags & (flag - 1)) > 0
+        if watched.any():
+            tuples = batch.filter(pa.array(watched))
+            with self._timed("watch"):
+                self._watchers.arrive(instance, side, tuples.select(tuples.schema.names[2:]))
+        return batch if joining.all() else batch.filter(pa.array(joining))
+
+    def _probe(self, side: Side, arrived: Arrived, state: Iterable[OpenRun]) -> None:
+        """Pair the tuples of `side` with the stored ones of the other side."""
+        near = [one for one in state if not self._apart(side, arrived, one.run)]
+        if not near:
+            return
+        keying = self._keying
+        several = None if keying.is_plain else keying.probed(side, arrived.columns)
+        for slot in range(len(self._task.stored.versions) * keying.probes):
+            version, number = divmod(slot, keying.probes)
+            stored = [one for one in near if one.run.version == self._task.stored.versions[version]]
+            if not stored:
+                continue
+            probing = np.flatnonzero(arrived.flags & probe_flag(slot))
+            words, cells = arrived.words[probing], None
+            if several is not None:
+                words = first_word(several[number].hashes[probing] >> np.uint64(U_BITS))
+                order = sort_order(words)
+                probing, words, cells = probing[order], words[order], several[number].cells
+            needles = group_keys(words)
+            for opened in stored:
+                hits = find(opened.words, needles, opened.gone)
+                for rows, ranks in expand_pairs(*rows_of_hits(hits, needles), PAIRS):
+                    theirs = ranks if opened.gone is None else live_rows(opened.gone, ranks)
+                    self._matcher.match(side, arrived, probing[rows], opened, theirs, cells)
+
+    def _apart(self, side: Side, arrived: Arrived, run: Run) -> bool:
+        """Whether no tuple of the run can be close enough in time to one that arrived."""
+        window = self._task.spec.window
+        if window is None or arrived.times is None:
+            return False
+        if run.min_time is None or run.max_time is None:
+            return False
+        mine = int(arrived.times.min()), int(arrived.times.max())
+        theirs = run.min_time, run.max_time
+        left, right = (mine, theirs) if side is Side.LEFT else (theirs, mine)
+        return right[1] - left[0] < window.lower_us or right[0] - left[1] > window.upper_us
+
+    def _store(
+        self, instance: int, side: Side, arrived: Arrived, homed: list[Words], *, aside: bool
+    ) -> list[OpenRun]:
+        """Seal the tuples that live here; `homed` learns their words."""
+        stored = (arrived.flags & STORE) > 0
+        words, columns = arrived.words, arrived.columns
+        if not stored.all():
+            words, columns = words[stored], columns.filter(pa.array(stored))
+        homed.append(words)
+        if not len(words) or self._task.spec.passes_by(side):
+            return []
+        columns = columns.select(self._task.spec.stored_schema(side).names)
+        return [self._keeper.seal(instance, side, words, columns, aside=aside)]
+
+    def _count_keys(
+        self, instance: int, side: Side, spine: list[OpenRun], homed: list[Words]
+    ) -> None:
+        """Exact counts of the keys that a planner may want to move."""
+        if self._task.listed is None or not any(map(len, homed)):
+            return
+        words = np.concatenate(homed)
+        hashes, counts = heavy_keys(np.sort(words) if len(homed) > 1 else words, self._task.listed)
+        held = np.zeros_like(counts) if self._task.spec.passes_by(side) else counts.copy()
+        needles = Needles(hashes, np.arange(len(hashes) + 1))
+        newest = self._task.stored.versions[0]
+        for one in (one for one in spine if one.run.version == newest):
+            hits = find(one.words, needles, one.gone)
+            held[hits.needles] += hits.counts
+        where = np.full(len(hashes), instance), np.full(len(hashes), int(side))
+        self._report.keys.append(KeyCounts(*where, hashes, counts, held))
+
+    def close(self) -> JoinReport:
+        """Seal the files and report."""
+        with self._timed("result"):
+            self._results.close(self._report)
+        with self._timed("store"):
+            self._report.changes = self._keeper.close()
+        if self._watchers is not None:
+            with self._timed("watch"):
+                self._report.watched = self._watchers.close()
+        self._report.seconds = dict(self._seconds)
+        return self._report
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        """Charge the time inside to `part`, and not to the part around it."""
+        start, inside = time.perf_counter(), sum(self._seconds.values())
+        yield
+        nested = sum(self._seconds.values()) - inside
+        self._seconds[part] += time.perf_counter() - start - nested
+
+
+def _packed(slices: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
+    """Slices in groups of at most `limit` rows, larger ones cut."""
+    pack, rows = list[pa.RecordBatch](), 0
+    for piece in slices:
+        start = 0
+        while start < piece.num_rows:
+            part = piece.slice(start, limit - rows)
+            pack.append(part)
+            rows += part.num_rows
+            start += part.num_rows
+            if rows == limit:
+                yield pack
+                pack, rows = [], 0
+    if pack:
+        yield pack

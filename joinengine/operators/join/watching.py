@@ -1,0 +1,339 @@
+"""Watching: tuples whose fate is a result by itself (outer, semi and anti joins).
+
+Why: where keys are split a tuple meets its partners at several instances, and none of them knows
+whether it has met any. So each tuple of a watched side also goes to a *watcher*, which keeps it
+until no partner can come any more. An instance that finds a pair leaves a *mark*, the number of the
+tuple; the watchers read the marks of a batch in the next one.
+
+How: a watcher is chosen by the tuple's number alone, so tuples are watched evenly whatever their
+keys, and no change of the layout concerns them. Under sliding windows a tuple has an *entry*, with
+a number of its own, for each window that holds it; else it has one.
+
+Law: an entry is judged once, after every mark that can concern it. Entries are judged in batch b
+when no partner at or above the watermark w_b can match; tuples of batch b are, so the last mark was
+made in batch b - 1 at the latest, and has been read.
+Cost: one more copy of a watched tuple; per batch and instance one mark for each watched tuple that
+met a partner; judging looks at the entries that are due, which are the head of each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from joinengine.exchange.reports import WatchReport
+from joinengine.exchange.results import Results
+from joinengine.kernels.comparing import EARLIEST, latest_time, no_time
+from joinengine.kernels.hashing import Words, fixed_width
+from joinengine.kernels.probing import Ints, expand_ranges, rows_between
+from joinengine.kernels.watching import in_order, watcher_of, word_of_time
+from joinengine.model.keys import Side
+from joinengine.model.query import ID, WINDOW_START, JoinSpec
+from joinengine.model.windows import Sliding
+from joinengine.operators.base import OperatorTask
+from joinengine.state.keeper import Changes, Keeper, Upkeep
+from joinengine.state.run import OpenRun, Run, RunStore, excluded_rows
+
+ENTRY, CLOSES = "__entry", "__closes"
+#: Entries that are judged, and marks that are gathered, together.
+ENTRIES = 1 << 18
+MARKS = 1 << 20
+_NEVER = np.iinfo(np.int64).max
+
+Place = tuple[int, Side]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """The instructions of the watchers that one join task hosts.
+
+    Entries whose last partner would have come below `closing` are judged. Runs are those of the
+    hosted watchers.
+    """
+
+    watchers: int
+    closing: float
+    pending: Mapping[Place, tuple[Run, ...]]
+    unread: Mapping[Place, tuple[Run, ...]]
+    seen: Mapping[Place, tuple[Run, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchShelf:
+    """What watchers keep: marks, or entries with their tuples where `tuples`."""
+
+    spec: JoinSpec
+    label: str
+    tuples: bool
+
+    @property
+    def span_us(self) -> int | None:
+        """Entries live about as long as their tuples may find partners."""
+        return None if self.spec.window is None else self.spec.window.span_us
+
+    def schema(self, side: Side) -> pa.Schema:
+        """When an entry closes; its number and the tuple."""
+        closes = pa.field(CLOSES, pa.int64())
+        if not self.tuples:
+            return pa.schema([closes])
+        fields = [field for field in self.spec.carried_schema(side) if field.name != ID]
+        return pa.schema([*fields, pa.field(ENTRY, pa.uint64()), closes])
+
+    def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
+        """When each entry closes."""
+        return fixed_width(columns.column(CLOSES), np.dtype(np.int64))
+
+    def last_needed(self, side: Side, times: Ints) -> Ints:
+        """Until it closes."""
+        return times
+
+
+def closing_times(
+    spec: JoinSpec, side: Side, times: Ints | None, windows: Ints | None, batch: int
+) -> Ints | int:
+    """(n,) entries -> the last time at which a partner of each may come.
+
+    `times` are those of the tuples, `windows` the numbers of the windows. In a join with a table,
+    and no time, entries close with their batch.
+    """
+    window = spec.window
+    if spec.table is not None:
+        return batch
+    if isinstance(window, Sliding):
+        assert windows is not None
+        return windows * window.slide_us + (window.size_us - 1)
+    if window is None or times is None:
+        return _NEVER
+    return window.last_partners(side, times)
+
+
+class Marker:
+    """Gathers the marks that one join task makes, and seals them for the watchers."""
+
+    def __init__(self, spec: JoinSpec, watchers: int, batch: int) -> None:
+        self._spec = spec
+        self._watchers = watchers
+        self._batch = batch
+        self._marks: dict[Side, list[tuple[Words, Ints]]] = {side: [] for side in spec.watched}
+        self._waiting = 0
+
+    def add(self, side: Side, ids: Words, times: Ints | None, windows: Ints | None) -> None:
+        """(n,) tuples of `side` have partners, in these windows; repeats do no harm."""
+        closes = closing_times(self._spec, side, times, windows, self._batch)
+        if windows is not None:
+            window = self._spec.window
+            assert isinstance(window, Sliding)
+            assert times is not None
+            ids = ids + (windows - window.shared(times, times)[0]).astype(np.uint64)
+        numbers, first = np.unique(ids, return_index=True)
+        kept = closes[first] if isinstance(closes, np.ndarray) else np.full(len(first), closes)
+        self._marks[side].append((numbers, kept))
+        self._waiting += len(numbers)
+        if self._waiting > MARKS:
+            self._marks = {side: [_united(marks)] for side, marks in self._marks.items() if marks}
+            self._marks = {side: self._marks.get(side, []) for side in self._spec.watched}
+            self._waiting = 0
+
+    def seal(self, keeper: Keeper) -> None:
+        """One run for each watcher and side."""
+        for side, marks in self._marks.items():
+            if not marks:
+                continue
+            numbers, closes = _united(marks)
+            watchers = watcher_of(numbers, self._spec.windows_each, self._watchers)
+            order = np.argsort(watchers, kind="stable")
+            bounds = np.searchsorted(watchers[order], np.arange(self._watchers + 1))
+            for watcher in np.flatnonzero(np.diff(bounds)).tolist():
+                some = order[bounds[watcher] : bounds[watcher + 1]]
+                keeper.seal(watcher, side, numbers[some], _mark_columns(closes[some]))
+
+
+class Watchers:
+    """The watchers that one join task hosts."""
+
+    def __init__(
+        self, task: OperatorTask, spec: JoinSpec, watch: Watch, upkeep: Upkeep, store: RunStore
+    ) -> None:
+        self._spec = spec
+        self._watch = watch
+        self._batch = task.batch
+        keepers = list[Keeper]()
+        for label in ("pending", "unread", "seen"):
+            shelf = WatchShelf(spec, f"{label}-{spec.index}", label == "pending")
+            keeping = replace(upkeep, shelf=shelf, watermark=watch.closing, version=0)
+            keepers.append(task.keeper(keeping, store))
+        self._pending, self._unread, self._seen = keepers
+        self.marker = Marker(spec, watch.watchers, task.batch)
+
+    def judge(self, watcher: int, results: Results) -> None:
+        """Read the marks of the last batch; let go what is decided."""
+        for side in self._spec.watched:
+            place = watcher, side
+            pending = self._pending.open(self._watch.pending.get(place, ()))
+            seen = self._seen.open(self._watch.seen.get(place, ()))
+            fresh = self._read_marks(watcher, side, seen)
+            if self._spec.how == "left_semi":
+                self._let_go_matched(fresh, pending, results)
+            else:
+                pending = self._let_go_due(side, pending, seen, results)
+            pending = self._forget(self._pending, pending)
+            seen = self._forget(self._seen, seen)
+            self._pending.merge(pending)
+            self._seen.merge(seen)
+
+    def arrive(self, watcher: int, side: Side, tuples: pa.RecordBatch) -> None:
+        """Keep tuples until they are judged."""
+        rows, numbers, closes = self._entries(side, tuples)
+        if not len(rows):
+            return
+        words = numbers if self._spec.how == "left_semi" else in_order(closes)
+        order = np.argsort(words, kind="stable")
+        carried = [name for name in tuples.schema.names if name != ID]
+        columns = tuples.select(carried).take(pa.array(rows[order]))
+        for name, values in ((ENTRY, numbers), (CLOSES, closes)):
+            columns = columns.append_column(name, pa.array(values[order]))
+        self._pending.seal(watcher, side, words[order], columns)
+
+    def close(self) -> WatchReport:
+        """Seal the files; what has changed."""
+        self.marker.seal(self._unread)
+        changes: list[Changes] = [
+            keeper.close() for keeper in (self._pending, self._unread, self._seen)
+        ]
+        return WatchReport(*changes)
+
+    def _entries(self, side: Side, tuples: pa.RecordBatch) -> tuple[Ints, Words, Ints]:
+        """Which rows have entries, their numbers, and when they close."""
+        spec, names = self._spec, self._spec.times(side)
+        ids = fixed_width(tuples.column(ID), np.dtype(np.uint64))
+        rows = np.arange(len(ids))
+        times = latest_time(tuples, names) if names else None
+        timeless = no_time(tuples, names) if names else None
+        if isinstance(spec.window, Sliding):
+            assert times is not None
+            if timeless is not None:  # in no window
+                rows, times = rows[~timeless], times[~timeless]
+            first, counts = spec.window.shared(times, times)
+            windows = expand_ranges(first, counts)
+            rows, first = np.repeat(rows, counts), np.repeat(first, counts)
+            closes = closing_times(spec, side, None, windows, self._batch)
+            numbers = ids[rows] + (windows - first).astype(np.uint64)
+            return rows, numbers, np.asarray(closes)
+        closes = np.broadcast_to(
+            np.asarray(closing_times(spec, side, times, None, self._batch), np.int64), len(ids)
+        )
+        if timeless is not None:
+            closes = np.where(timeless, EARLIEST, closes)
+        return rows, ids, closes
+
+    def _read_marks(self, watcher: int, side: Side, seen: list[OpenRun]) -> Words:
+        """The marks of the last batch that are new, now among `seen`."""
+        unread = self._unread.open(self._watch.unread.get((watcher, side), ()))
+        if not unread:
+            return np.empty(0, np.uint64)
+        marks = [(one.words, self._closes(one)) for one in unread]
+        numbers, closes = _united(marks)
+        new = ~_among(numbers, seen)
+        numbers, closes = numbers[new], closes[new]
+        for one in unread:
+            self._unread.changes.remove(one.run)
+        if len(numbers):
+            seen.append(self._seen.seal(watcher, side, numbers, _mark_columns(closes)))
+        return numbers
+
+    def _let_go_matched(self, numbers: Words, pending: Sequence[OpenRun], results: Results) -> None:
+        """Tuples that have found their first partner (semi joins)."""
+        for one in pending if len(numbers) else ():
+            found = rows_between(one.words, numbers, numbers + np.uint64(1), one.gone)
+            for start in range(0, len(found), ENTRIES):
+                some = pa.array(found[start : start + ENTRIES])
+                self._emit(Side.LEFT, one.columns.take(some), results)
+
+    def _let_go_due(
+        self, side: Side, pending: Sequence[OpenRun], seen: Sequence[OpenRun], results: Results
+    ) -> list[OpenRun]:
+        """Tuples that no partner can join any more, where none has; the runs that are left."""
+        limit = word_of_time(self._watch.closing)
+        if not limit:
+            return list(pending)
+        left = list[OpenRun]()
+        for one in pending:
+            upper = np.array([limit % (1 << 64)], np.uint64)
+            due = rows_between(one.words, np.zeros(1, np.uint64), upper, one.gone)
+            for start in range(0, len(due), ENTRIES):
+                columns = one.columns.take(pa.array(due[start : start + ENTRIES]))
+                numbers = fixed_width(columns.column(ENTRY), np.dtype(np.uint64))
+                alone = ~_among(numbers, seen)
+                if alone.any():
+                    self._emit(side, columns.filter(pa.array(alone)), results)
+            if len(due):
+                rest = one.run.without([(0, limit)], one.words)
+                if rest.live:
+                    later = np.searchsorted(one.words, upper[0])
+                    rest = replace(rest, min_time=int(self._closes(one)[later]))
+                self._pending.changes.change(rest)
+                gone = excluded_rows(one.words, rest.exclusions)
+                left.append(OpenRun(rest, one.words, one.columns, gone))
+            else:
+                left.append(one)
+        return [one for one in left if one.run.live]
+
+    def _forget(self, keeper: Keeper, spine: Sequence[OpenRun]) -> list[OpenRun]:
+        """Runs of entries that are all closed go; the others."""
+        kept = list[OpenRun]()
+        for one in spine:
+            last = one.run.max_time
+            if last is not None and last < self._watch.closing:
+                keeper.changes.remove(one.run)
+            else:
+                kept.append(one)
+        return kept
+
+    def _emit(self, side: Side, entries: pa.RecordBatch, results: Results) -> None:
+        """Tuples of `side` as results, without a partner's columns."""
+        schema, n = self._spec.output_schema, entries.num_rows
+        columns = list[pa.Array]()
+        for field, column in zip(schema, self._spec.output, strict=True):
+            if column.side is None:
+                columns.append(self._window_column(entries, column.column, field.type))
+            elif column.side is side:
+                columns.append(entries.column(column.column).cast(field.type))
+            elif column.instead is not None:
+                columns.append(entries.column(column.instead).cast(field.type))
+            else:
+                columns.append(pa.nulls(n, field.type))
+        results.add(columns)
+
+    def _window_column(self, entries: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+        assert isinstance(self._spec.window, Sliding)
+        ends = fixed_width(entries.column(CLOSES), np.dtype(np.int64)) + 1
+        times = ends - self._spec.window.size_us if name == WINDOW_START else ends
+        return pa.array(times).cast(kind)
+
+    def _closes(self, one: OpenRun) -> Ints:
+        return fixed_width(one.columns.column(CLOSES), np.dtype(np.int64))
+
+
+def _united(marks: Sequence[tuple[Words, Ints]]) -> tuple[Words, Ints]:
+    """Marks in any order -> each once, in order."""
+    numbers = np.concatenate([numbers for numbers, _ in marks])
+    closes = np.concatenate([closes for _, closes in marks])
+    numbers, first = np.unique(numbers, return_index=True)
+    return numbers, closes[first]
+
+
+def _among(numbers: Words, runs: Iterable[OpenRun]) -> NDArray[np.bool_]:
+    """(n,) whether any of the runs holds a number."""
+    found = np.zeros(len(numbers), bool)
+    for one in runs:
+        at = np.minimum(np.searchsorted(one.words, numbers), len(one.words) - 1)
+        found |= one.words[at] == numbers
+    return found
+
+
+def _mark_columns(closes: Ints) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(closes)], names=[CLOSES])

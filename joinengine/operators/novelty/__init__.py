@@ -1,0 +1,1 @@
+"""Tuples that resemble none of those before them under their key."""

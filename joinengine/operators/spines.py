@@ -1,0 +1,73 @@
+"""The state of a task's instances, once what the last plan wants elsewhere has moved.
+
+Law: a spine is there once: what another instance takes is taken from it, what it takes is sealed as
+its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from joinengine.model.keys import Side
+from joinengine.operators.rehoming import Rehoming, rehome
+from joinengine.routing.moves import Moves
+from joinengine.state.keeper import Keeper
+from joinengine.state.run import OpenRun, Run
+
+Place = tuple[int, Side]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where the state is, and what is to happen to it before the batch.
+
+    `runs` holds the spines of the hosted instances and of those that they pull from, all of them
+    where there is a `rehoming`. `versions` are the live layout versions, newest first.
+    """
+
+    runs: Mapping[Place, tuple[Run, ...]]
+    moves: Moves
+    rehoming: Rehoming | None
+    versions: tuple[int, ...]
+
+
+class Spines:
+    """The spines of the hosted instances; at most `memory_bytes` are gathered to re-home."""
+
+    def __init__(
+        self,
+        stored: Stored,
+        keeper: Keeper,
+        hosted: tuple[int, ...],
+        memory_bytes: int,
+        span_us: int | None,
+    ) -> None:
+        self._stored = stored
+        self._keeper = keeper
+        self._rehomed: dict[Place, list[OpenRun]] | None = None
+        if stored.rehoming is not None:
+            runs = (run for runs in stored.runs.values() for run in runs)
+            self._rehomed = rehome(stored.rehoming, runs, keeper, hosted, memory_bytes, span_us)
+
+    def at(self, instance: int, side: Side) -> list[OpenRun]:
+        """The spine of one side, less what moved away, and with what moved in."""
+        if self._rehomed is not None:
+            return self._rehomed.get((instance, side), [])
+        runs, moves = self._stored.runs, self._stored.moves
+        drops = [
+            (d.lower, d.upper) for d in moves.drops if (d.instance, d.side) == (instance, side)
+        ]
+        newest = self._stored.versions[0]
+        here = runs.get((instance, side), ())
+        spine = self._keeper.open((run for run in here if run.version == newest), drops)
+        spine += self._keeper.open(run for run in here if run.version != newest)
+        sources = defaultdict[int, list[tuple[int, int]]](list)
+        for pull in moves.pulls:
+            if (pull.target, pull.side) == (instance, side):
+                sources[pull.source].append((pull.lower, pull.upper))
+        for source, ranges in sorted(sources.items()):
+            theirs = (run for run in runs.get((source, side), ()) if run.version == newest)
+            spine += self._keeper.pull(instance, theirs, ranges)
+        return spine

@@ -1,0 +1,1 @@
+"""Predicates and aggregates: SQL of the user, compiled once and evaluated by DuckDB."""

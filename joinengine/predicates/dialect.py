@@ -1,0 +1,343 @@
+"""What a predicate or an expression may say, and what it means: Spark's SQL in DuckDB's.
+
+DuckDB's parser gives a syntax tree. Columns in it are resolved, casts and functions get the form
+that means here what they mean in Spark, and whatever is not on the lists below (docs/predicates.md)
+is refused when the join is built: subqueries, aggregates, windows, other functions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from joinengine.model.conditions import Predicate
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
+from joinengine.predicates.engine import FORMS, engine, form
+
+#: Kinds of expressions, as DuckDB's syntax tree names them.
+EXPRESSIONS = {
+    *("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "CASE"),
+    *("FUNCTION", "CAST"),
+}
+#: Of the operators those that mean the same: `tags[1]` is another element in Spark.
+OPERATORS = {
+    *("OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_COALESCE"),
+    *("COMPARE_IN", "COMPARE_NOT_IN"),
+}
+#: Functions and operators that are functions; `~~`, `!~~`, `~~*` are LIKE, NOT LIKE and ILIKE.
+FUNCTIONS = {
+    *("+", "-", "*", "&", "|", "~", "||", "~~", "!~~", "~~*", "!~~*"),
+    *("abs", "greatest", "least", "floor", "ceil", "ceiling", "round", "sqrt", "exp"),
+    *("power", "pow", "sin", "cos", "tan", "atan", "atan2", "radians", "degrees", "pi"),
+    *("lower", "upper", "length", "char_length", "contains", "instr", "position"),
+    *("replace", "repeat", "ascii"),
+    *("nullif", "if", "year", "quarter", "month", "day", "hour", "minute", "second"),
+    *("dayofyear", "weekofyear", "last_day", "date_part", "date_trunc"),
+    *FORMS,
+}
+#: The first argument of these is one of a few words.
+_UNITS = {
+    "date_part": {"year", "quarter", "month", "day", "hour", "minute"},
+    "date_trunc": {"year", "quarter", "month", "week", "day", "hour", "minute", "second"},
+}
+_PERIODS = (
+    "year",
+    "month",
+    "week",
+    "day",
+    "hour",
+    "minute",
+    "second",
+    "millisecond",
+    "microsecond",
+)
+#: `interval 3 days` is a call of one of these, with a constant that is cast and cut.
+_INTERVALS = {f"to_{period}s" for period in _PERIODS}
+_INTERVAL = re.compile(rf"(\s*-?\d+\s+({'|'.join(_PERIODS)})s?)+\s*", re.IGNORECASE)
+_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+_INSTANT = "TIMESTAMP WITH TIME ZONE"
+#: Spark's names of types that can be cast to; both timestamps stand for what Spark means by them.
+_TYPES = {
+    **{name: "TINYINT" for name in ("tinyint", "byte")},
+    **{name: "SMALLINT" for name in ("smallint", "short")},
+    **{name: "INTEGER" for name in ("integer", "int")},
+    **{name: "BIGINT" for name in ("bigint", "long")},
+    **{name: _INSTANT for name in ("timestamp", "timestamp_ltz", _INSTANT.lower())},
+    **{name: "VARCHAR" for name in ("varchar", "string")},
+    **{name: name.upper() for name in ("double", "decimal", "boolean", "date", "interval")},
+    "timestamp_ntz": "TIMESTAMP",
+}
+_EXAMPLES = {"DATE": ("date", "2024-02-29"), "INTERVAL": ("interval", "90 minutes")}
+_TIMES = {"DATE", "TIMESTAMP", _INSTANT}
+#: Kind of type -> kinds that can be cast to it with the same result as in Spark.
+_CASTS = {
+    "INTEGER": {"INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN"},
+    "DOUBLE": {"INTEGER", "DECIMAL", "DOUBLE", "BOOLEAN"},
+    "DECIMAL": {"INTEGER", "DECIMAL", "BOOLEAN"},
+    "BOOLEAN": {"INTEGER", "BOOLEAN"},
+    "VARCHAR": {"VARCHAR", "INTEGER", "DECIMAL", "BOOLEAN", "DATE"},
+    **{kind: _TIMES for kind in _TIMES},
+}
+_TOKENS = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\b(?P<side>left|right)\s*\.|(?P<same><=>)""", re.IGNORECASE
+)
+
+
+def compile_predicate(
+    text: str, schemas: tuple[pa.Schema, pa.Schema], what: str, zone: str = "UTC"
+) -> Predicate:
+    """The predicate `text` over columns of two sides; `left.` and `right.` where both have a name.
+
+    `zone`: the time zone in which instants have dates and hours.
+
+    Raises InvalidRequest, naming the argument `what`, for a text that is no predicate, columns
+    that are not there or on both sides, and whatever is not among the operators that are served.
+    """
+    reading = Reading(text, schemas, what, zone)
+    sql, kind = reading.select(parsed(text, what))
+    if kind != "BOOLEAN":
+        raise InvalidRequest(f"{what}: {text!r} is of type {kind}, not a predicate")
+    return Predicate(text, f"{sql} from pairs", tuple(reading.columns), zone)
+
+
+def parsed(text: str, what: str) -> Any:
+    """The syntax tree of `select (text)`, and nothing but that."""
+    quoted = _TOKENS.sub(_plain, text.strip())
+    row = engine().execute("select json_serialize_sql(?)", [f"select ({quoted})"]).fetchall()[0]
+    tree = json.loads(row[0])
+    if tree.get("error"):
+        raise InvalidRequest(f"{what}: {text!r} is no predicate: {tree['error_message']}")
+    node = tree["statements"][0]["node"]
+    plain = node["type"] == "SELECT_NODE" and node["from_table"]["type"] == "EMPTY"
+    if len(tree["statements"]) != 1 or not plain or len(node["select_list"]) != 1:
+        raise InvalidRequest(f"{what}: {text!r} is no single predicate")
+    return tree
+
+
+def _plain(match: re.Match[str]) -> str:
+    """A piece of text as DuckDB's parser wants it."""
+    if match["same"]:
+        return " is not distinct from "
+    return f'"{match["side"].lower()}".' if match["side"] else match[0]
+
+
+@dataclass(slots=True)
+class Reading:
+    """A text being read: `columns` learns which columns it speaks of, as c0, c1, .."""
+
+    text: str
+    schemas: tuple[pa.Schema, pa.Schema]
+    what: str
+    zone: str
+    columns: list[tuple[Side, str]] = field(default_factory=list)
+
+    def select(self, tree: Any) -> tuple[str, str]:
+        """A syntax tree as (`SELECT ...` over c0, c1, .., DuckDB's type of it).
+
+        Raises InvalidRequest for what is not served, and for types that do not go together.
+        """
+        for expression in tree["statements"][0]["node"]["select_list"]:
+            self._settle(expression, tree)
+        sql = _written(tree)
+        return sql, self._type_of(sql)
+
+    def empty(self) -> pa.Table:
+        """A table of the columns c0, c1, .. without rows."""
+        fields = [
+            pa.field(f"c{i}", evaluated_type(self.schemas[side].field(name).type))
+            for i, (side, name) in enumerate(self.columns)
+        ]
+        return pa.schema(fields or [pa.field("c0", pa.int8())]).empty_table()
+
+    def _settle(self, node: Any, tree: Any) -> None:
+        """Give every expression below `node`, and itself, the form that DuckDB is to evaluate."""
+        if isinstance(node, list):
+            for part in node:
+                self._settle(part, tree)
+        if not isinstance(node, dict) or node.get("class") == "TYPE":
+            return
+        name, kind = node.get("function_name"), node.get("class")
+        if name in _INTERVALS:
+            self._check_interval(node)
+            return
+        for part in node.values():
+            self._settle(part, tree)
+        if kind is None:
+            return
+        if kind not in EXPRESSIONS or (kind == "FUNCTION" and name not in FUNCTIONS):
+            raise self._refusal(name or str(kind).lower())
+        if kind == "OPERATOR" and node["type"] not in OPERATORS:
+            raise self._refusal(str(node["type"]).lower())
+        if kind == "COLUMN_REF":
+            node["column_names"] = [self._column(node["column_names"])]
+        elif kind == "CAST":
+            self._settle_cast(node, tree)
+        elif kind == "FUNCTION":
+            self._settle_function(node)
+
+    def _settle_function(self, node: dict[str, Any]) -> None:
+        name = node["function_name"]
+        arguments = arguments_of(node)
+        if name == "round" and len(arguments) > 1:  # of 2.675 to two digits engines think apart
+            raise self._refusal("round to digits")
+        if name in _UNITS:
+            first = arguments[0] if arguments else {}
+            unit = str(first.get("literal", {}).get("text", "what is no constant"))
+            if unit.lower() not in _UNITS[name]:
+                raise self._refusal(f"{name} of {unit.lower()}")
+        if name in FORMS:
+            node["function_name"] = form(name)
+            node["is_operator"] = False
+            node["qualified_name"] = {"path": [form(name)]}
+
+    def _settle_cast(self, node: dict[str, Any], tree: Any) -> None:
+        """Casts that mean the same in Spark; numbers are cut to whole ones, as Spark does."""
+        written = str(node["type_expr"].get("type_name", "")).lower()
+        target = _TYPES.get(written)
+        child = node["child"]
+        constant = child["literal"].get("text") if child.get("class") == "CONSTANT" else None
+        source = self._type_of(_written(_selecting(tree, child)))
+        if target in (*_TIMES, "INTERVAL") and source == "VARCHAR" and constant is not None:
+            self._check_constant(str(constant), str(target))
+        elif target is None or _kind(source) not in ('"NULL"', *_CASTS.get(_kind(target), ())):
+            raise self._refusal(f"a cast from {source.lower()} to {written}")
+        if target == "DECIMAL" and not node["type_expr"].get("children"):
+            raise self._refusal("a cast to decimal without its digits")
+        if target in _INTEGERS and _kind(source) in ("DECIMAL", "DOUBLE"):
+            node["child"] = _call("trunc", child)
+        node["type_expr"] |= {"type_name": target, "qualified_name": {"path": [target]}}
+
+    def _check_constant(self, written: str, target: str) -> None:
+        """Refuse what is no date, time or interval: evaluated later it would stop the query."""
+        try:
+            if target == "DATE":
+                date.fromisoformat(written)
+            elif target != "INTERVAL":
+                datetime.fromisoformat(written)
+            elif not _INTERVAL.fullmatch(written):
+                raise ValueError
+        except ValueError:
+            name, example = _EXAMPLES.get(target, ("timestamp", "2024-02-29 12:00:00"))
+            raise InvalidRequest(
+                f"{self.what}: {written!r} is no {name}; write {name} {example!r}"
+            ) from None
+
+    def _check_interval(self, node: dict[str, Any]) -> None:
+        inner = [part for part in _nodes(node) if part["class"] not in ("CAST", "TYPE")]
+        if any(p["class"] != "CONSTANT" and p.get("function_name") != "trunc" for p in inner[1:]):
+            raise self._refusal("an interval of what is no constant")
+
+    def _refusal(self, found: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"{self.what}: {found} in {self.text!r} is not served; docs/predicates.md lists what is"
+        )
+
+    def _type_of(self, sql: str) -> str:
+        """DuckDB's type of a select over c0, c1, .., tried on a row of NULLs.
+
+        Raises InvalidRequest where it has none, and for a constant that cannot be read: met in a
+        batch it would stop the query.
+        """
+        here = engine(self.zone)
+        here.register("pairs", pa.Table.from_pylist([{}], self.empty().schema))
+        try:
+            found = here.sql(f"{sql} from pairs")
+            found.fetchall()
+            return str(found.types[0])
+        except duckdb.Error as error:
+            first = str(error).splitlines()[0]
+            raise InvalidRequest(f"{self.what}: {self.text!r}: {first}") from None
+        finally:
+            here.unregister("pairs")
+
+    def _column(self, names: Sequence[str]) -> str:
+        """The column that a reference means, by its name here."""
+        found = _resolved(names, self.schemas, self.what)
+        if found not in self.columns:
+            self.columns.append(found)
+        return f"c{self.columns.index(found)}"
+
+
+def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """The arguments of a call; DuckDB wrote children before it knew named arguments."""
+    named = [one["expression"] for one in node.get("arguments", ())]
+    return named or list(node.get("children", ()))
+
+
+def evaluated_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which a column is evaluated: Spark widens floats beside anything else."""
+    return pa.float64() if pa.types.is_floating(kind) else kind
+
+
+def _kind(name: str) -> str:
+    if name in _INTEGERS:
+        return "INTEGER"
+    return "DECIMAL" if name.startswith("DECIMAL") else name
+
+
+def _written(tree: Any) -> str:
+    found = engine().execute("select json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
+    return str(found[0][0])
+
+
+def _selecting(tree: Any, expression: Any) -> Any:
+    """The same tree with another expression."""
+    (statement,) = tree["statements"]
+    node = statement["node"] | {"select_list": [expression]}
+    return tree | {"statements": [statement | {"node": node}]}
+
+
+def _call(name: str, argument: dict[str, Any]) -> dict[str, Any]:
+    """A call of a function as DuckDB's parser writes it."""
+    text = f"select {name}(1)"
+    row = engine().execute("select json_serialize_sql(?)", [text]).fetchall()[0]
+    (call,) = json.loads(row[0])["statements"][0]["node"]["select_list"]
+    if "arguments" in call:
+        call["arguments"][0]["expression"] = argument
+    else:
+        call["children"] = [argument]
+    return dict(call)
+
+
+def _nodes(tree: Any) -> list[dict[str, Any]]:
+    """The expressions of a tree."""
+    if isinstance(tree, list):
+        return [node for part in tree for node in _nodes(part)]
+    if not isinstance(tree, dict):
+        return []
+    here = [tree] if "class" in tree else []
+    return here + [node for part in tree.values() for node in _nodes(part)]
+
+
+def _resolved(
+    names: Sequence[str], schemas: tuple[pa.Schema, pa.Schema], what: str
+) -> tuple[Side, str]:
+    """The column that a reference means."""
+    column = names[-1]
+    sides = list(Side)
+    if len(names) > 1:
+        if len(names) != 2 or names[0].lower() not in ("left", "right"):
+            raise InvalidRequest(f"{what}: {'.'.join(names)}: say left.{column} or right.{column}")
+        sides = [Side.LEFT if names[0].lower() == "left" else Side.RIGHT]
+    found = [
+        (side, name)
+        for side in sides
+        for name in schemas[side].names
+        if name.lower() == column.lower()
+    ]
+    if not found:
+        known = ", ".join(name for side in sides for name in schemas[side].names)
+        raise InvalidRequest(f"{what}: column {'.'.join(names)!r} is not there; there are {known}")
+    if len(found) > 1:
+        raise InvalidRequest(
+            f"{what}: column {column!r} is on both sides: say left.{column} or right.{column}"
+        )
+    return found[0]

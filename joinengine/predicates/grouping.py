@@ -1,0 +1,200 @@
+"""Adding up: tuples to partial results, partial results to results, by DuckDB.
+
+Why partial results: a group's tuples may be at several instances (keys that are split, two choices,
+shuffle). Each adds up its own; sums, counts and extremes of parts are those of the whole.
+
+Law: however tuples are divided, the parts add up to the same result (floating-point sums to the
+same but for rounding).
+Cost: one hash aggregation over the tuples, and one over the parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from joinengine.model.aggregates import PANE, Aggregate, Grouping, partial_fields
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.keys import Side
+from joinengine.model.query import WINDOW_END, WINDOW_START
+from joinengine.predicates.dialect import Reading, arguments_of, evaluated_type, parsed
+from joinengine.predicates.engine import engine
+
+#: SQL's names; avg is mean.
+FUNCTIONS = {"count": "count", "count_star": "count", "sum": "sum", "min": "min", "max": "max"}
+FUNCTIONS |= {"avg": "mean", "mean": "mean"}
+_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+
+
+def compile_aggregate(
+    name: str,
+    text: str,
+    schema: pa.Schema,
+    columns: list[tuple[Side, str]],
+    zone: str = "UTC",
+) -> Aggregate:
+    """Column `name`, which is `text`: count, sum, min, max or avg of an expression, or count(*).
+
+    `columns` learns which columns expressions need; `zone` as for predicates. Raises
+    InvalidRequest for anything else.
+    """
+    what = f"aggregates: {name}"
+    tree = parsed(text, what)
+    (root,) = tree["statements"][0]["node"]["select_list"]
+    function = FUNCTIONS.get(root.get("function_name", ""))
+    plain = not (
+        root.get("distinct") or root.get("filter") or root.get("order_bys", {}).get("orders")
+    )
+    if root.get("class") != "FUNCTION" or function is None or not plain:
+        raise InvalidRequest(
+            f"{what}: {text!r} is not count, sum, min, max or avg of an expression, nor count(*)"
+        )
+    arguments = arguments_of(root)
+    if not arguments:
+        return Aggregate(name, "count", None, pa.int64())
+    tree["statements"][0]["node"]["select_list"] = arguments
+    reading = Reading(text, (schema, pa.schema([])), what, zone, columns)
+    select, kind = reading.select(tree)
+    sql = select.removeprefix("SELECT ")
+    if function == "count":
+        return Aggregate(name, function, sql, pa.int64())
+    if function in ("min", "max"):
+        return Aggregate(name, function, sql, _arrow_type(select, reading))
+    sums = _type_of_sum(kind, f"{what}: {text!r}")
+    if function == "mean":
+        return Aggregate(name, function, sql, pa.float64(), sums)
+    whole = {"DOUBLE": pa.float64(), "DECIMAL(38,0)": pa.int64()}
+    if kind in (*_INTEGERS, "DOUBLE", "FLOAT"):
+        return Aggregate(name, function, sql, whole[sums], sums)
+    scale = int(sums.removesuffix(")").split(",")[1])
+    return Aggregate(name, function, sql, pa.decimal128(38, scale), sums)
+
+
+def _type_of_sum(kind: str, what: str) -> str:
+    """A type in which sums are exact (of floats: as exact as floats are)."""
+    if kind in _INTEGERS:
+        return "DECIMAL(38,0)"
+    if kind in ("DOUBLE", "FLOAT"):
+        return "DOUBLE"
+    if kind.startswith("DECIMAL("):
+        return f"DECIMAL(38,{kind.removesuffix(')').split(',')[1]})"
+    raise InvalidRequest(f"{what} adds up values of type {kind}; cast them to numbers before")
+
+
+def _arrow_type(select: str, reading: Reading) -> pa.DataType:
+    """The type of a result; a column alone keeps its own."""
+    plain = {
+        f"SELECT c{i}": reading.schemas[0].field(n).type for i, (_, n) in enumerate(reading.columns)
+    }
+    found = _query(f"{select} from parts", reading.empty(), reading.zone)
+    return plain.get(select, found.schema.field(0).type)
+
+
+def partial_schema(grouping: Grouping, schema: pa.Schema) -> pa.Schema:
+    """The columns in which partial results travel: groups, pane, and what has been added up."""
+    groups = [schema.field(name) for name in grouping.groups]
+    fields = [pa.field(PANE, pa.int64())]
+    for number, one in enumerate(grouping.aggregates):
+        kind = pa.int64() if one.function == "count" else one.kind
+        if one.sums:
+            kind = pa.float64() if one.sums == "DOUBLE" else _decimal(one.sums)
+        fields.append(pa.field(f"p{number}", kind))
+        if one.function == "mean":
+            fields.append(pa.field(f"n{number}", pa.int64()))
+    return pa.schema([*groups, *fields])
+
+
+def _decimal(name: str) -> pa.DataType:
+    precision, scale = name.removeprefix("DECIMAL(").removesuffix(")").split(",")
+    return pa.decimal128(int(precision), int(scale))
+
+
+def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, panes: NDArray[np.int64]) -> pa.Table:
+    """Tuples, and (n,) the pane of each -> partial results, one for each group and pane."""
+    arrays = [tuples.column(name) for name in grouping.groups]
+    names = [f"g{i}" for i in range(len(arrays))]
+    needed = [tuples.column(name) for name in grouping.columns]
+    arrays += [array.cast(evaluated_type(array.type)) for array in needed]
+    names += [f"c{i}" for i in range(len(grouping.columns))]
+    sums = list[str]()
+    for number, one in enumerate(grouping.aggregates):
+        value = "*" if one.sql is None else one.sql
+        if one.function in ("sum", "mean"):
+            sums.append(f"cast(sum({value}) as {one.sums}) as p{number}")
+        else:
+            sums.append(f"{one.function}({value}) as p{number}")
+        if one.function == "mean":
+            sums.append(f"count({value}) as n{number}")
+    columns = [f'g{i} as "{name}"' for i, name in enumerate(grouping.groups)]
+    sql = f"select {', '.join([*columns, PANE, *sums])} from parts group by {_keys(grouping, PANE)}"
+    return _query(sql, pa.table([*arrays, pa.array(panes)], names=[*names, PANE]), grouping.zone)
+
+
+def add_parts(grouping: Grouping, parts: pa.Table) -> pa.Table:
+    """Partial results -> fewer of them: one for each group and pane."""
+    groups = [f'"{name}"' for name in grouping.groups]
+    sums = [f"{_added(grouping, n, how)} as {n}" for n, how in partial_fields(grouping.aggregates)]
+    sql = f"select {', '.join([*groups, PANE, *sums])} from parts group by all"
+    return _query(sql, parts)
+
+
+def finish(
+    grouping: Grouping, parts: pa.Table, window: tuple[int, int], schema: pa.Schema
+) -> pa.Table:
+    """The partial results of one window -> its results, only the top ones where that is asked."""
+    groups = [f'"{name}"' for name in grouping.groups]
+    columns = list(groups)
+    how = dict(partial_fields(grouping.aggregates))
+    for number, one in enumerate(grouping.aggregates):
+        added = _added(grouping, f"p{number}", how[f"p{number}"])
+        if one.function == "mean":
+            added = f"cast({added} as double) / sum(n{number})"
+        elif one.kind == pa.int64() and one.function in ("sum", "count"):
+            added = f"cast({added} as bigint)"
+        columns.append(f'{added} as "{one.name}"')
+    by = f" group by {', '.join(groups)}" if groups else ""
+    found = _query(f"select {', '.join(columns)} from parts{by}", parts)
+    edges = dict(zip((WINDOW_START, WINDOW_END), window, strict=True))
+    for name, time in edges.items():
+        column = pa.array(np.full(found.num_rows, time)).cast(schema.field(name).type)
+        found = found.append_column(name, column)
+    found = found.cast(schema)
+    return found if grouping.top is None else greatest(grouping, found)
+
+
+def greatest(grouping: Grouping, results: pa.Table) -> pa.Table:
+    """The k groups of each window with the greatest values; of equal ones those of least name."""
+    top = grouping.top
+    assert top is not None
+    order = ", ".join(
+        [f'"{top.by}" desc nulls last', *(f'"{name}" nulls last' for name in grouping.groups)]
+    )
+    rank = f"row_number() over (partition by {WINDOW_END} order by {order})"
+    return _query(f"select * from parts qualify {rank} <= {top.k}", results).cast(results.schema)
+
+
+def _added(grouping: Grouping, name: str, how: str) -> str:
+    """A sum of parts, in the type of the parts."""
+    if how in ("min", "max"):
+        return f"{how}({name})"
+    sums = grouping.aggregates[int(name[1:])].sums if name[0] == "p" else ""
+    return f"cast(sum({name}) as {sums or 'bigint'})"
+
+
+def _keys(grouping: Grouping, *others: str) -> str:
+    return ", ".join([*(f"g{i}" for i in range(len(grouping.groups))), *others])
+
+
+def _query(sql: str, parts: Any, zone: str = "UTC") -> pa.Table:
+    here = engine(zone)
+    here.register("parts", parts)
+    try:
+        return here.sql(sql).to_arrow_table()
+    except duckdb.Error as error:
+        raise JoinEngineError(f"aggregates: {str(error).splitlines()[0]}") from None
+    finally:
+        here.unregister("parts")

@@ -1,0 +1,43 @@
+"""Any SQL predicate over candidate pairs, evaluated by DuckDB a chunk at a time.
+
+Why DuckDB: a predicate is SQL, and an engine that evaluates SQL in vectors is there.
+
+Cost: about 12 ns a pair for a comparison, in chunks of 2^18 pairs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from joinengine.kernels.probing import Ints
+from joinengine.model.conditions import Predicate
+from joinengine.predicates.dialect import evaluated_type
+from joinengine.predicates.engine import engine
+
+
+def holds(
+    predicate: Predicate,
+    batches: tuple[pa.RecordBatch, pa.RecordBatch],
+    rows: tuple[Ints, Ints],
+) -> NDArray[np.bool_]:
+    """(n,) whether a predicate is true of left row rows[0][i] and right row rows[1][i]."""
+    taken = (pa.array(rows[0]), pa.array(rows[1]))
+    arrays = [batches[side].column(name).take(taken[side]) for side, name in predicate.columns]
+    return _evaluated(predicate, arrays or [pa.nulls(len(rows[0]), pa.int8())])
+
+
+def passes(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
+    """(n,) whether a predicate over one side is true of the rows of `batch`."""
+    arrays = [batch.column(name) for _, name in predicate.columns]
+    return _evaluated(predicate, arrays or [pa.nulls(batch.num_rows, pa.int8())])
+
+
+def _evaluated(predicate: Predicate, arrays: list[pa.Array]) -> NDArray[np.bool_]:
+    here = engine(predicate.zone)
+    arrays = [array.cast(evaluated_type(array.type)) for array in arrays]
+    here.register("pairs", pa.table(arrays, names=[f"c{i}" for i in range(len(arrays))]))
+    found = here.sql(predicate.sql).to_arrow_table().column(0)
+    here.unregister("pairs")
+    return np.asarray(found.fill_null(False).to_numpy(), bool)

@@ -1,0 +1,28 @@
+"""The queries that joinengine brings along: each with its SQL, its streams and its oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.queries.base import Options, Query
+from joinengine.queries.bnci import Bnci
+from joinengine.queries.eq5 import Eq5
+from joinengine.queries.first_story import FirstStory
+from joinengine.queries.q5 import Q5
+from joinengine.queries.stock import Stock
+from joinengine.queries.topk import Topk
+
+#: To add a query: a module, and a line here.
+QUERIES: Mapping[str, Query] = {
+    query.name: query for query in (Eq5(), Bnci(), Q5(), Topk(), Stock(), FirstStory())
+}
+
+__all__ = ["QUERIES", "Options", "Query", "find"]
+
+
+def find(name: str) -> Query:
+    """A query by its name. Raises InvalidRequest, listing what there is."""
+    if name not in QUERIES:
+        raise InvalidRequest(f"query {name!r} is unknown; choose one of {', '.join(QUERIES)}")
+    return QUERIES[name]

@@ -1,0 +1,200 @@
+"""What a query is: a stream to record, joins to build on it, and the same in DuckDB's SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyarrow import Table
+
+from joinengine import equi
+from joinengine.api.queries import StreamQuery
+from joinengine.layouts import LayoutChoice, Mnrt, choose
+from joinengine.layouts.base import check_aggregates
+from joinengine.model.durations import describe
+from joinengine.model.errors import InvalidRequest
+from joinengine.queries.synthetic import Rows, SyntheticSpec
+from joinengine.tpch.generate import Say, silent
+from joinengine.tpch.stream import SPAN_US, RecordedStream, StreamSpec
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a query is run; durations in microseconds. `window_us` None: full history.
+
+    `relayouts`: (batch, layout or None, instances or None), what changes before a batch.
+    `capacity`: tuples that an instance may hold before its layout grows. `moves`: `eager`
+    or `lazy`. `work_per_tuple`: emulated work for each tuple that an instance receives.
+    `aggregators` (None: as many as instances) merge partial results after every `merge_every`
+    batches. `text`: a file whose words take the place of generated ones. `span_us`, `shift_us`
+    None: as the query has it.
+    """
+
+    scale: float = 0.1
+    zipf: float = 0.8
+    seed: int = 0
+    order: str = "uniform"
+    interval_rows: int | None = None
+    rate: float | None = None
+    span_us: int | None = None
+    disorder_us: int = 0
+    shift_us: int | None = None
+    window_us: int | None = None
+    layout: LayoutChoice = field(default_factory=Mnrt)
+    instances: int = 8
+    relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
+    capacity: int | None = None
+    moves: str = "eager"
+    work_per_tuple: int = 0
+    aggregators: int | None = None
+    merge_every: int = 1
+    text: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.layout.check(equi("key", "key"), self.instances)
+        if self.capacity is not None and self.capacity < 1:
+            raise InvalidRequest(f"capacity: {self.capacity} must be at least 1 (tuples)")
+        for name, number in (("aggregators", self.aggregators), ("merge-every", self.merge_every)):
+            if number is not None and number < 1:
+                raise InvalidRequest(f"{name}: {number} must be at least 1")
+        if self.work_per_tuple < 0:
+            raise InvalidRequest(
+                f"work-per-tuple: {describe(self.work_per_tuple)} is negative; use 0 or more"
+            )
+        if self.window_us is not None and self.window_us < 0:
+            raise InvalidRequest(f"window: {describe(self.window_us)} is negative; use 0 or more")
+
+    def span(self, default_us: int = SPAN_US) -> int:
+        """How much event time the stream covers, unless the rate says it."""
+        return default_us if self.span_us is None else self.span_us
+
+    def stream(
+        self,
+        tables: tuple[str, ...],
+        facts: tuple[str, ...],
+        span_us: int = SPAN_US,
+        shift_us: int | None = None,
+    ) -> StreamSpec:
+        """The stream of these tables; the query's own span and shift, where none is asked for.
+
+        Raises InvalidRequest for settings that make none.
+        """
+        return StreamSpec(
+            tables=tables,
+            facts=facts,
+            scale=self.scale,
+            zipf=self.zipf,
+            seed=self.seed,
+            order=self.order,
+            interval_rows=self.interval_rows,
+            rate=self.rate,
+            span_us=self.span(span_us),
+            disorder_us=self.disorder_us,
+            shift_us=shift_us if self.shift_us is None else self.shift_us,
+        )
+
+    def synthetic(
+        self,
+        table: str,
+        rows_at_one: int,
+        columns: Callable[[SyntheticSpec, Rows, Rows], Table],
+        *,
+        exact: bool = False,
+        **settings: object,
+    ) -> SyntheticSpec:
+        """A generated stream of one table, with so many rows at scale 1; `exact`: at any."""
+        rows = rows_at_one if exact else max(1, round(rows_at_one * self.scale))
+        span_us = self.span() if self.rate is None else int(rows / self.rate * 1e6)
+        return SyntheticSpec(
+            table=table,
+            rows=rows,
+            zipf=self.zipf,
+            seed=self.seed,
+            interval_rows=self.interval_rows,
+            span_us=span_us,
+            disorder_us=self.disorder_us,
+            settings=tuple((key, str(value)) for key, value in sorted(settings.items())),
+            columns=columns,
+        )
+
+
+class Recordable(Protocol):
+    """What a stream will be, before it is written."""
+
+    def record(self, say: Say = silent) -> RecordedStream:
+        """The stream, written now unless it is in the cache."""
+
+
+class Query(Protocol):
+    """One file of this package."""
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+
+    @property
+    def summary(self) -> str:
+        """One line for `joinengine queries`."""
+
+    @property
+    def source(self) -> str:
+        """Where it comes from."""
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether it adds up, which not every layout serves."""
+
+    @property
+    def whole_keys(self) -> bool:
+        """Whether only layouts that keep keys whole find the same as one process does."""
+
+    @property
+    def layout(self) -> str:
+        """The layout where none is asked for."""
+
+    def stream(self, options: Options) -> Recordable:
+        """The stream that it reads."""
+
+    def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamQuery:
+        """The joins over a recorded stream; `spark` may be None where nothing will run."""
+
+    def oracle(self, recorded: RecordedStream, options: Options) -> str:
+        """The same rows, in the same columns, as SQL for DuckDB."""
+
+
+def check(query: Query, options: Options) -> None:
+    """Raise InvalidRequest for options that `query` cannot be run with."""
+    query.stream(options)
+    if query.aggregates:
+        for layout in (options.layout, *(layout for _, layout, _ in options.relayouts)):
+            if layout is not None:
+                check_aggregates(layout)
+
+
+def relayouts_of(
+    switches: Sequence[str], sizes: Sequence[str]
+) -> tuple[tuple[int, LayoutChoice | None, int | None], ...]:
+    """(batch, layout, instances) from `BATCH:LAYOUT` and `BATCH:N`; None: as it was."""
+    return (
+        *((batch, choose(name), None) for batch, name in _timed_words("switch", switches)),
+        *((batch, None, _count("resize", n)) for batch, n in _timed_words("resize", sizes)),
+    )
+
+
+def _timed_words(option: str, texts: Sequence[str]) -> list[tuple[int, str]]:
+    """`3:mnrt` -> (3, "mnrt")."""
+    pairs = list[tuple[int, str]]()
+    for text in texts:
+        batch, colon, what = text.partition(":")
+        if not (colon and what):
+            raise InvalidRequest(f"{option}: {text!r} is not BATCH:VALUE; write for example 3:mnrt")
+        pairs.append((_count(option, batch), what))
+    return pairs
+
+
+def _count(option: str, text: str) -> int:
+    if not text.isdigit():
+        raise InvalidRequest(f"{option}: {text!r} is no whole number")
+    return int(text)

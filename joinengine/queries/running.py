@@ -1,0 +1,187 @@
+"""Running a query: record its stream, start its joins, watch them, compare with DuckDB."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from joinengine import JoinQuery
+from joinengine.api.queries import StreamQuery
+from joinengine.exchange.feeds import conform
+from joinengine.kernels.hashing import multiset_checksum
+from joinengine.model.errors import DamagedState, InvalidRequest, JoinEngineError
+from joinengine.queries.base import Options, Query
+from joinengine.reporting.reports import checksum_text, made_by, run_report
+from joinengine.spark import types
+from joinengine.state import manifest
+from joinengine.state.storage import Checkpoint
+from joinengine.tpch.generate import Say, silent
+
+#: Called with (rows read so far, rows in all, batches done).
+Watch = Callable[[int, int, int], None]
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run leaves its results and its state; None: nowhere, and a passing folder."""
+
+    out: Path | None = None
+    checkpoint: Path | None = None
+
+
+def run(
+    spark: SparkSession,
+    query: Query,
+    options: Options,
+    places: Places,
+    *,
+    validate: bool = False,
+    say: Say = silent,
+    watch: Watch = lambda done, total, batches: None,
+) -> dict[str, Any]:
+    """Run `query` over its whole stream; the JSON report.
+
+    Raises JoinEngineError for whatever joinengine refuses, also from inside the running query.
+    """
+    recorded = query.stream(options).record(say)
+    with _checkpoint(places.checkpoint) as checkpoint:
+        resumed = manifest.newest(Checkpoint(checkpoint / "joinengine").manifests) is not None
+        _check_out(places.out, resumed=resumed)
+        joined = query.build(spark, recorded, options)
+        writer = joined.writeStream.option("checkpointLocation", checkpoint)
+        writer = writer.trigger(availableNow=True).checksummed()
+        writer = writer.option("moves", options.moves)
+        writer = writer.option("workPerTuple", f"{options.work_per_tuple} us")
+        for batch, layout, instances in options.relayouts:
+            writer = writer.relayout(batch, layout, instances)
+        if options.capacity is not None:
+            writer = writer.option("capacity", options.capacity)
+        if places.out is None:
+            running = writer.format("noop").start()
+        else:
+            running = writer.format("parquet").start(str(places.out))
+        total = sum(recorded.rows.values())
+        _wait(running, lambda rows, batches: watch(rows, total, batches))
+        records = running.batches()
+    report = _head(query, options) | run_report(records)
+    report["valid"] = None
+    if validate:
+        say("comparing with DuckDB")
+        oracle = query.oracle(recorded, options)
+        if places.out is not None:
+            report["valid"] = same_files(places.out, joined, oracle)
+        elif not resumed:
+            expected = oracle_checksum(joined, oracle)
+            report["valid"] = report["result_checksum"] == expected
+            if query.whole_keys and not options.layout.keeps_keys_whole:
+                _count_false_alarms(report, expected, say)
+    if options.window_us is not None and not report["expired_rows"]:
+        say("nothing expired: the window is as long as the stream, or the stream too short for it")
+    return report | {"made_by": made_by()}
+
+
+def oracle_checksum(joined: StreamQuery, oracle: str) -> str:
+    """The checksum of what DuckDB finds."""
+    schema = types.arrow_schema(joined.schema)
+    rows, total = 0, 0
+    with _duckdb() as db:
+        for batch in db.sql(oracle).to_arrow_reader(1 << 17):
+            rows += batch.num_rows
+            total += multiset_checksum(conform(batch, schema).columns)
+    return checksum_text(rows, total % (1 << 64))
+
+
+def same_files(out: Path, joined: StreamQuery, oracle: str) -> bool:
+    """Whether the visible result files hold exactly DuckDB's multiset of rows."""
+    names = ", ".join(f'"{name}"' for name in joined.schema.names)
+    with _duckdb() as db:
+        db.execute(f"create temp table expected as select {names} from ({oracle})")
+        if not list(out.glob("*.parquet")):
+            return bool(db.sql("from expected limit 1").fetchall() == [])
+        db.execute(f"create temp view found as select {names} from '{out}/*.parquet'")
+        lost = db.sql("from expected except all from found limit 1").fetchall()
+        doubled = db.sql("from found except all from expected limit 1").fetchall()
+    return not lost and not doubled
+
+
+def _count_false_alarms(report: dict[str, Any], expected: str, say: Say) -> None:
+    """Under layouts that divide keys this query errs, by so much; that is no mistake of the run."""
+    events = int(expected.split(":", maxsplit=1)[0])
+    report["events"], report["false_alarms"] = events, report["output_rows"] - events
+    report["valid"] = None
+    part = report["false_alarms"] / max(report["output_rows"], 1)
+    say(f"{report['false_alarms']:,} false alarms ({part:.1%}): the layout divides keys")
+
+
+def plain_error(error: StreamingQueryException) -> JoinEngineError:
+    """What ended a query, in our own words where they are in it, else Spark's."""
+    text = str(error)
+    for kind in (DamagedState, InvalidRequest, JoinEngineError):
+        for name in {kind.__name__} | {child.__name__ for child in kind.__subclasses__()}:
+            marker = f"joinengine.model.errors.{name}: "
+            if marker in text:
+                return kind(text.split(marker, 1)[1].split("\n", 1)[0].strip())
+    return JoinEngineError(f"the query failed: {text.strip().splitlines()[0]}")
+
+
+def _wait(running: JoinQuery, watch: Callable[[int, int], None]) -> None:
+    try:
+        while not running.awaitTermination(_POLL_S):
+            done = running.progress()
+            watch(*done)
+    except StreamingQueryException as error:
+        raise plain_error(error) from error
+    finally:
+        running.stop()
+    watch(*running.progress())
+
+
+def _head(query: Query, options: Options) -> dict[str, Any]:
+    return {
+        "query": query.name,
+        "layout": options.layout.label,
+        "scale": options.scale,
+        "zipf": options.zipf,
+        "seed": options.seed,
+        "instances": options.instances,
+        "window_us": options.window_us,
+        "moves": options.moves,
+        "order": options.order,
+    }
+
+
+def _check_out(out: Path | None, *, resumed: bool) -> None:
+    if out is not None and not resumed and any(out.glob("*.parquet")):
+        raise InvalidRequest(
+            f"out: {out} holds Parquet files already, and this is a fresh start; use an empty "
+            f"folder, or the checkpoint that belongs to it"
+        )
+
+
+@contextmanager
+def _checkpoint(chosen: Path | None) -> Iterator[Path]:
+    if chosen is not None:
+        yield chosen
+        return
+    passing = Path(tempfile.mkdtemp(prefix="joinengine-"))
+    try:
+        yield passing
+    finally:
+        shutil.rmtree(passing, ignore_errors=True)
+
+
+@contextmanager
+def _duckdb() -> Iterator[Any]:
+    with duckdb.connect(":memory:") as db:
+        db.execute("set timezone = 'UTC'")
+        yield db

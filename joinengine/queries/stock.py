@@ -1,0 +1,119 @@
+"""Stock: dense buy-sell pairs in a stream of trades, a self-join over a sliding window.
+
+    SELECT * FROM trades B, trades S
+    WHERE B.stock = S.stock AND B.account = S.account
+      AND B.side = 'B' AND S.side = 'S' AND |S.ts - B.ts| <= window
+
+Who buys and sells the same stock again and again within seconds may be a high-frequency player. The
+stream is read once; buys enter on the left, sells on the right. The key is the stock: some 1,036 of
+them, in Zipf's frequencies, and now and then one bursts: for some 1/64 of the stream a third of all
+trades are of it.
+Source: the Stock workload of Fang et al., TKDE 2016 (6 million trades of 1,036 stocks over three
+days, with abrupt bursts on single keys); the data are generated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine import StreamJoin, equi, within
+from joinengine.queries.base import Options
+from joinengine.queries.synthetic import Rows, SyntheticSpec, time_array
+from joinengine.spark.inputs import recorded_stream
+from joinengine.tpch.skew import shuffled, zipf_probabilities
+from joinengine.tpch.stream import RecordedStream
+
+STOCKS = 1036
+#: Trades at scale 1.
+TRADES = 6_000_000
+#: Accounts that trade a stock; each trades with the same probability.
+ACCOUNTS = 200
+#: The stream falls into so many slots; every so many of them one stock bursts.
+SLOTS, BURST_EVERY = 64, 3
+BURST_PART = 1 / 3
+#: Where none is asked for: twice as far apart are two trades of one account of an average stock.
+WINDOW_US = 5_000_000
+COLUMNS = ("trade", "stock", "account", "side", "price_cents", "quantity", "t_ts")
+
+
+class Stock:
+    """trades with itself."""
+
+    name = "stock"
+    summary = (
+        "trades joined with themselves within a window: buys and sells of one account and stock"
+    )
+    source = "the Stock workload of Fang et al., TKDE 2016; generated"
+    aggregates = False
+    whole_keys = False
+    layout = "mnrt"
+
+    def stream(self, options: Options) -> SyntheticSpec:
+        """One table."""
+        return options.synthetic("trades", TRADES, _trades)
+
+    def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
+        """The same stream on both sides."""
+        trades = recorded_stream(spark, recorded.index("trades"), recorded.schema("trades"))
+        span = options.window_us if options.window_us is not None else WINDOW_US
+        return StreamJoin(
+            trades,
+            trades,
+            on=equi("stock", "stock"),
+            where="left.account = right.account",
+            left_where="side = 'B'",
+            right_where="side = 'S'",
+            within=within(
+                "t_ts",
+                "t_ts",
+                lower=f"-{span} us",
+                upper=f"{span} us",
+                delay=f"{options.disorder_us} us",
+            ),
+            suffixes=("_buy", "_sell"),
+            layout=options.layout,
+            instances=options.instances,
+        )
+
+    def oracle(self, recorded: RecordedStream, options: Options) -> str:
+        """The self-join as SQL."""
+        trades = recorded.files("trades")
+        span = options.window_us if options.window_us is not None else WINDOW_US
+        columns = ", ".join(
+            f"{side}.{name} as {name}_{word}"
+            for side, word in (("b", "buy"), ("s", "sell"))
+            for name in COLUMNS
+        )
+        return (
+            f"select {columns} from (from '{trades}' where side = 'B') b "
+            f"join (from '{trades}' where side = 'S') s "
+            f"on b.stock = s.stock and b.account = s.account "
+            f"and abs(epoch_us(s.t_ts) - epoch_us(b.t_ts)) <= {span}"
+        )
+
+
+def _trades(spec: SyntheticSpec, rows: Rows, times: Rows) -> pa.Table:
+    order = shuffled(spec.seed, "trades: stocks", STOCKS)
+    cumulative = np.cumsum(zipf_probabilities(STOCKS, spec.zipf))
+    drawn = np.searchsorted(cumulative / cumulative[-1], spec.uniform("stock", rows), side="right")
+    slots = rows * SLOTS // spec.rows
+    bursting = (spec.uniform("burst", slots) * STOCKS).astype(np.int64)
+    bursts = (slots % BURST_EVERY == 1) & (spec.uniform("in burst", rows) < BURST_PART)
+    stocks = np.where(bursts, bursting, order[np.minimum(drawn, STOCKS - 1)])
+    accounts = (spec.uniform("account", rows) * ACCOUNTS).astype(np.int64)
+    sides = np.where(spec.uniform("side", rows) < 0.5, "B", "S")
+    cents = 100 + stocks * 7 % 90_000 + (spec.uniform("price", rows) * 200).astype(np.int64)
+    return pa.table(
+        {
+            "trade": pa.array(rows),
+            "stock": pa.array(stocks.astype(np.int32)),
+            "account": pa.array(accounts.astype(np.int32)),
+            "side": pa.array(sides),
+            "price_cents": pa.array(cents),
+            "quantity": pa.array(1 + (spec.uniform("quantity", rows) * 500).astype(np.int32)),
+            "t_ts": time_array(times),
+        }
+    )
