@@ -21,7 +21,9 @@ from joinengine.exchange.route import RouteTask
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.keys import Side
-from joinengine.model.query import FromSource, JoinSpec, QuerySpec
+from joinengine.model.query import FromSource, JoinType
+from joinengine.operators import Join
+from joinengine.operators.base import QuerySpec, carry_out
 from joinengine.state.run import RunStore
 from joinengine.state.storage import Checkpoint
 
@@ -66,16 +68,17 @@ class InlineJobs:
     def read_tables(self, plan):
         return self.route(self.tables, plan)
 
-    def join(self, tasks):
+    def run(self, tasks):
         reports = []
         for task in tasks:
             for _ in range(2 if self.twice else 1):
-                key = task.runs_folder, task.spec.index
-                store = self.store.setdefault(key, RunStore(Path(task.runs_folder)))
-                report = pickle.loads(pickle.dumps(task)).carry_out(store)
+                header = task.header
+                key = header.runs_folder, header.operator
+                store = self.store.setdefault(key, RunStore(Path(header.runs_folder)))
+                report = carry_out(pickle.loads(pickle.dumps(task)), store)
             reports.append(pickle.loads(pickle.dumps(report)))
             self.step("joined")
-        random.Random(tasks[0].batch).shuffle(reports)
+        random.Random(tasks[0].header.batch).shuffle(reports)
         return reports
 
 
@@ -102,7 +105,8 @@ def two_way(window=None, instances=3, on=None, where=None, how="inner", table=No
     """LEFT join RIGHT on lk = rk, or on any condition and predicate."""
     on = on or equi("lk", "rk")
     schemas = (LEFT, RIGHT)
-    spec = JoinSpec(
+    how = JoinType(how)
+    spec = Join(
         index=0,
         condition=on,
         window=window,
@@ -153,7 +157,7 @@ class LocalQuery:
     def restart(self):
         sink = StepSink(self.folder / "out", "q")
         sink.step = self.jobs.step
-        choices = self.choices or [self.choice] * len(self.query.joins)
+        choices = self.choices or [self.choice] * len(self.query.operators)
         self.runner = BatchRunner(
             self.jobs, self.query, choices, self.checkpoint, "q", sink, self.settings, self.aside
         )
@@ -225,4 +229,4 @@ class LocalQuery:
 
     @property
     def state(self):
-        return self.runner.manifest.joins[0]
+        return self.runner.manifest.operators[0]

@@ -16,7 +16,6 @@ from joinengine.layouts import Hash, LayoutChoice, choose
 from joinengine.layouts.base import check_aggregates
 from joinengine.model.aggregates import (
     Aggregate,
-    AggregateSpec,
     EventTime,
     Grouping,
     Panes,
@@ -29,8 +28,9 @@ from joinengine.model.columns import require_column
 from joinengine.model.conditions import Columns, Equi
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
-from joinengine.model.query import WINDOW_END, FromJoin, FromSource
+from joinengine.model.query import WINDOW_END, FromOperator, FromSource
 from joinengine.model.windows import Sliding
+from joinengine.operators import Aggregation
 from joinengine.predicates.grouping import compile_aggregate, partial_schema
 from joinengine.predicates.sketching import bound_names, sketch_schema
 from joinengine.spark import session
@@ -170,20 +170,20 @@ class _StageNode:
     def _choice(self) -> LayoutChoice:
         return self.whole._choice if self.stage is Stage.PARTIAL else Hash()
 
-    def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> AggregateSpec:
+    def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> Aggregation:
         whole, source = self.whole, self.whole._source
         grouping = whole._grouping
         if self.stage is Stage.TOP:  # what comes is whole windows
             grouping = replace(grouping, panes=replace(grouping.panes, given=True))
         parts = sketch_schema() if whole._is_sketched else partial_schema(grouping, whole._schema)
-        first = FromJoin(index[id(source)]) if isinstance(source, StreamJoin) else FromSource(0)
+        first = FromOperator(index[id(source)]) if isinstance(source, StreamJoin) else FromSource(0)
         taken = {Stage.PARTIAL: whole._schema, Stage.MERGE: parts, Stage.TOP: whole._results}
-        return AggregateSpec(
+        return Aggregation(
             index=number,
             stage=self.stage,
             grouping=grouping,
             window=whole._time,
-            inputs=(first if self.stage is Stage.PARTIAL else FromJoin(number - 1),),
+            inputs=(first if self.stage is Stage.PARTIAL else FromOperator(number - 1),),
             schemas=(taken[self.stage],),
             output_schema=parts if self.stage is Stage.PARTIAL else whole._results,
             instances=whole._instances if self.stage is Stage.PARTIAL else whole._aggregators,

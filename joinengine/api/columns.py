@@ -9,11 +9,11 @@ from joinengine.model.columns import refuse_doubles, require_column
 from joinengine.model.conditions import Band, Condition, Distance, Predicate, Theta, equality
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
-from joinengine.model.query import WINDOW_END, WINDOW_START, OutputColumn
+from joinengine.model.query import WINDOW_END, WINDOW_START, JoinType, OutputColumn
 from joinengine.model.windows import Sliding, Window
 from joinengine.predicates.dialect import compile_predicate
 
-JOIN_TYPES = ("inner", "left", "right", "full", "left_semi", "left_anti")
+JOIN_TYPES = tuple(one.value for one in JoinType)
 #: Windows that one tuple of an outer, semi or anti join may be in: each is an entry of its own.
 MOST_WINDOWS = 1 << 12
 _SPARK_NAMES = {
@@ -31,12 +31,12 @@ _SPARK_NAMES = {
 }
 
 
-def join_type(how: str) -> str:
+def join_type(how: str) -> JoinType:
     """One of JOIN_TYPES from any of Spark's names for it."""
     name = _SPARK_NAMES.get(how.lower().replace(" ", ""), how.lower())
     if name not in JOIN_TYPES:
         raise InvalidRequest(f"how: {how!r} is unknown; use one of {', '.join(JOIN_TYPES)}")
-    return name
+    return JoinType(name)
 
 
 def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Distance | None:
@@ -82,27 +82,27 @@ def check_schema(schema: pa.Schema) -> pa.Schema:
     return schema
 
 
-def check_type(how: str, window: Window | None, table: Side | None) -> None:
+def check_type(how: JoinType, window: Window | None, table: Side | None) -> None:
     """Refuse join types of which some results could never be known."""
-    if how == "inner":
+    if how is JoinType.INNER:
         return
     if table is not None:
-        kept = {"left": Side.RIGHT, "right": Side.LEFT, "left_semi": Side.RIGHT}
-        kept["left_anti"] = Side.RIGHT
-        if kept.get(how) is not table:
+        shown = Side.LEFT if how is JoinType.RIGHT else Side.RIGHT
+        if how is JoinType.FULL or shown is not table:
             raise InvalidRequest(
-                f"how: {how!r} would show what of the table, the {table.name.lower()} side, never "
-                f"matches, which a stream without end cannot tell; use inner, or keep the stream's "
-                f"side (left, left_semi and left_anti with the stream on the left, or right)"
+                f"how: {how.value!r} would show what of the table, the {table.name.lower()} side, "
+                f"never matches, which a stream without end cannot tell; use inner, or keep the "
+                f"stream's side (left, left_semi and left_anti with the stream on the left, or "
+                f"right)"
             )
-    elif window is None and how != "left_semi":
+    elif window is None and how is not JoinType.LEFT_SEMI:
         raise InvalidRequest(
-            f"how: {how!r} needs a window: over the full history no tuple is ever known to have "
-            f"no match; give within="
+            f"how: {how.value!r} needs a window: over the full history no tuple is ever known "
+            f"to have no match; give within="
         )
     if isinstance(window, Sliding) and window.most_windows > MOST_WINDOWS:
         raise InvalidRequest(
-            f"how: {how!r} follows each tuple through every window that holds it, here "
+            f"how: {how.value!r} follows each tuple through every window that holds it, here "
             f"{window.most_windows}; at most {MOST_WINDOWS} are served: make the slide larger"
         )
 
@@ -111,7 +111,7 @@ def output_columns(
     schemas: tuple[pa.Schema, pa.Schema],
     on: Condition,
     suffixes: tuple[str, str] | None,
-    how: str = "inner",
+    how: JoinType = JoinType.INNER,
     window: Window | None = None,
 ) -> tuple[OutputColumn, ...]:
     """All columns of left, then all of right; a USING column once; the window's edges.
@@ -121,7 +121,7 @@ def output_columns(
     equal = equality(on)
     shared = dict(zip(equal.left, equal.right, strict=True)) if equal.using else {}
     edges = (WINDOW_START, WINDOW_END) if isinstance(window, Sliding) else ()
-    sides = (Side.LEFT,) if how in ("left_semi", "left_anti") else tuple(Side)
+    sides = tuple(Side) if how.makes_pairs else (Side.LEFT,)
     names = [
         (side, name)
         for side in sides
@@ -138,7 +138,7 @@ def output_columns(
     columns = list[OutputColumn]()
     for side, name in names:
         suffix = suffixes[side] if suffixes and name.lower() in clashing else ""
-        instead = shared.get(name) if side is Side.LEFT and how in ("right", "full") else None
+        instead = shared.get(name) if side is Side.LEFT and how.may_lack_left else None
         columns.append(OutputColumn(name + suffix, side, name, instead))
     columns += [OutputColumn(edge, None, edge) for edge in edges]
     refuse_doubles([column.name for column in columns], "the output")

@@ -23,14 +23,14 @@ from joinengine.model.conditions import Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import (
-    FromJoin,
+    FromOperator,
     FromSource,
     Input,
-    JoinSpec,
     output_lag_us,
     output_schema,
 )
 from joinengine.model.windows import Window
+from joinengine.operators import Join
 from joinengine.spark import session
 from joinengine.spark.inputs import Source, schema_of
 
@@ -105,14 +105,14 @@ class StreamJoin(StreamQuery):
             sources += [s for s in inner_sources if not any(s is other for other in sources)]
         return [*joins, self], sources
 
-    def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> JoinSpec:
+    def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> Join:
         inputs: list[Input] = [
-            FromJoin(index[id(side)])
+            FromOperator(index[id(side)])
             if isinstance(side, StreamJoin)
             else FromSource(next(n for n, source in enumerate(sources) if source is side))
             for side in self._sides
         ]
-        return JoinSpec(
+        return Join(
             index=number,
             condition=self._condition,
             window=self._window,

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.api import checks
 from joinengine.api.writer import JoinWriter, ResolvedJoin
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.query import QuerySpec
+from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
 from joinengine.spark import types
 from joinengine.spark.inputs import Source, Stream, Table

@@ -17,7 +17,7 @@ from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.query import QuerySpec
+from joinengine.operators.base import QuerySpec
 from joinengine.spark.inputs import Source
 from joinengine.spark.query import JoinQuery, Request, local_path, start
 from joinengine.spark.sinks import FrameSink, Transform, TransformedParquetSink

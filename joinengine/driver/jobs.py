@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from joinengine.exchange.reports import JoinReport, RouteReport
+from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
 from joinengine.operators.base import OperatorTask
 
@@ -27,5 +27,5 @@ class Jobs(Protocol):
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
         """Route the tuples of all tables."""
 
-    def join(self, tasks: Sequence[OperatorTask]) -> list[JoinReport]:
-        """Carry out the tasks of one join."""
+    def run(self, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
+        """Carry out the tasks of one operator."""

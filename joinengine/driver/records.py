@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from joinengine.exchange.reports import InputReport, JoinReport, RouteReport
+from joinengine.driver.step import Done, Next
+from joinengine.exchange.reports import InputReport, OperatorReport, RouteReport
 from joinengine.model.keys import Side
-from joinengine.state.manifest import JoinState
+from joinengine.state.keeper import Changes
+from joinengine.state.operator_state import PENDING, STATE, OperatorState
 
 
 @dataclass
-class JoinRecord:
-    """One join in one batch; lists are per instance."""
+class OperatorRecord:
+    """One operator in one batch; lists are per instance."""
 
     instances: int
     #: how many layouts the batch was routed by: the newest, and older ones whose state lives
@@ -47,6 +49,20 @@ class JoinRecord:
     split_keys: int = 0
     replanned: bool = False
 
+    @classmethod
+    def of(cls, state: OperatorState, *, expired_rows: int) -> OperatorRecord:
+        """What is known when a batch begins; `state` is the one that it begins with."""
+        layouts = state.layouts
+        table = layouts.newest.layout.table
+        return cls(
+            instances=layouts.router.instances,
+            layout_versions=len(layouts.live_versions),
+            expired_rows=expired_rows,
+            routing_entries=len(table.placements),
+            split_keys=table.split_keys,
+            moved_from_rows=0 if layouts.pending is None else state.shelves.rows,
+        )
+
 
 @dataclass
 class BatchRecord:
@@ -56,7 +72,7 @@ class BatchRecord:
     started: float = field(default_factory=time.time)
     seconds: dict[str, float] = field(default_factory=dict)
     work_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    joins: list[JoinRecord] = field(default_factory=list)
+    joins: list[OperatorRecord] = field(default_factory=list)
     input_rows: int = 0
     output_rows: int = 0
     checksum: int = 0
@@ -74,22 +90,22 @@ class BatchRecord:
     def close(
         self,
         routed: Sequence[RouteReport],
-        inputs: Sequence[InputReport],
-        reports: Sequence[Sequence[JoinReport]],
-        states: Sequence[JoinState],
+        done: Done,
+        after: Next,
     ) -> None:
-        """Add up what the tasks reported."""
+        """Add up what the tasks reported, and take what has come of it."""
         self.input_rows = sum(task.source_rows for task in routed)
         for task in routed:
             self._add_work(task.seconds)
         for number, (entry, ours, state) in enumerate(
-            zip(self.joins, reports, states, strict=True)
+            zip(self.joins, done.reports, after.manifest.operators, strict=True)
         ):
-            here = [report for report in inputs if report.join == number]
+            here = [report for report in done.arrived.inputs if report.operator == number]
             self._fill(entry, ours, state, here)
+            entry.replanned = after.replanned[number]
             for report in ours:
                 self._add_work(report.seconds)
-        last = reports[-1]
+        last = done.reports[-1]
         self.output_rows = sum(report.result_rows for report in last)
         self.checksum = sum(report.result_checksum for report in last) % (1 << 64)
         self.left_at = [(at - self.started, rows) for report in last for at, rows in report.left_at]
@@ -108,9 +124,9 @@ class BatchRecord:
 
     def _fill(
         self,
-        entry: JoinRecord,
-        reports: Sequence[JoinReport],
-        state: JoinState,
+        entry: OperatorRecord,
+        reports: Sequence[OperatorReport],
+        state: OperatorState,
         inputs: Sequence[InputReport],
     ) -> None:
         entry.received = [0] * entry.instances
@@ -126,23 +142,25 @@ class BatchRecord:
                 entry.busy_s[instance] = counts.busy_s
                 entry.probe_copies += counts.probe_copies
                 entry.homed = [a + b for a, b in zip(entry.homed, counts.stored, strict=True)]
-            entry.moved_rows += report.changes.moved_rows
-            entry.moved_bytes += report.changes.moved_bytes
-            entry.expired_rows += report.changes.expired_rows
+            changes = report.changes.get(STATE, Changes())
+            entry.moved_rows += changes.moved_rows
+            entry.moved_bytes += changes.moved_bytes
+            entry.expired_rows += changes.expired_rows
             entry.output_rows += report.result_rows
-        for run in state.runs.values():
+        for run in state.shelves.state.values():
             if run.instance < entry.instances:
                 entry.held[run.instance] += run.live
-        entry.newest = state.newest
-        entry.state_rows = state.state_rows
-        entry.state_bytes = state.state_bytes
-        entry.pending_rows = sum(run.live for run in state.watched.pending.values())
+        left, right = state.clock.sides
+        entry.newest = left.newest, right.newest
+        entry.state_rows = state.shelves.rows
+        entry.state_bytes = state.shelves.size_bytes
+        entry.pending_rows = state.shelves.live_rows(PENDING)
         entry.late_rows = sum(report.late_rows for report in inputs)
         entry.null_rows = sum(report.null_rows for report in inputs)
 
 
 def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], float]:
-    """(join, side) -> copies that a second of event time has brought, where that is known.
+    """(operator, side) -> copies that a second of event time has brought, where that is known.
 
     Measured from the first batch of a side to its last: what came with the first is left out, since
     nobody knows over how long it was gathered.

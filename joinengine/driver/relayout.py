@@ -1,29 +1,26 @@
-"""What a join's layout will be in the next batch: as the user wishes, as it must, or as it pays.
+"""What an operator's layout will be in the next batch: as asked, as it must, or as it pays.
 
 Why: three may want another layout after a batch: the user (a switch, a resize, a restart with other
 settings), an instance that is full, and the planner. They are asked in this order, and the first
 has its way; what then happens to the state is the same for all.
 
-Law: the next state is a function of the last one, of the counts and of the wishes. No Spark, no
-files.
+Law: functions of the state, of the counts and of the wishes. No Spark, no files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from joinengine.balancing.statistics import Interval
 from joinengine.layouts import Chosen
-from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router, check_aggregates
+from joinengine.layouts.base import LayoutChoice, Plan, check_aggregates
 from joinengine.layouts.changing import change, plan_between
-from joinengine.layouts.versions import MOST_VERSIONS, VersionedRouter
-from joinengine.model.aggregates import AggregateSpec, Stage
-from joinengine.model.query import JoinSpec, Operator
-from joinengine.operators.rehoming import Rehoming
+from joinengine.layouts.versions import MOST_VERSIONS
+from joinengine.operators.base import Operator
 from joinengine.routing.moves import Moves
 from joinengine.routing.routes import MAX_INSTANCES
-from joinengine.state.manifest import JoinState
+from joinengine.state.operator_state import Layouts, Move, OperatorState, Rehome
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,156 +31,124 @@ class Relayout:
     instances: int | None = None
 
 
-@dataclass
-class PlannedJoin:
-    """One join as the driver holds it between batches; `history` is what its planner sees.
+def check(operator: Operator, layouts: Layouts, wish: Relayout) -> None:
+    """Raise InvalidRequest for a layout that cannot serve the operator."""
+    policy = operator.policy
+    if not policy.changes:
+        return
+    choice = wish.choice or layouts.newest.choice
+    instances = layouts.newest.wanted if wish.instances is None else wish.instances
+    choice.check(operator.condition, instances)
+    if not policy.copies:
+        check_aggregates(choice)
 
-    `lazy`: state does not follow a new layout, it is found by the rules it was stored by.
+
+def after_batch(
+    operator: Operator,
+    state: OperatorState,
+    history: Sequence[Interval],
+    wishes: Sequence[Relayout],
+    *,
+    capacity: int | None,
+    lazy: bool,
+) -> tuple[OperatorState, bool]:
+    """The state with the layout of the next batch, and whether it was changed for balance.
+
+    `history`: the counts that the planner may see, the last batch's at the end; empty where that
+    batch brought nothing. `capacity`: tuples that an instance may hold. `lazy`: state does not
+    follow a new layout, it is found by the rules that it was stored by.
     """
+    if not operator.policy.changes:
+        return state, False
+    newest = state.layouts.newest
+    if wishes:
+        return _take(operator, state, *_wished(newest, wishes), lazy=lazy), False
+    grown = _grown(operator, state, capacity)
+    if grown is not None:
+        return _take(operator, state, *grown, lazy=lazy), False
+    plan = newest.choice.plan(newest.layout, history) if history else None
+    if plan is None:
+        return state, False
+    planned = replace(newest, layout=plan.layout)
+    return _take(operator, state, planned, plan, lazy=lazy), plan.is_replan
 
-    spec: Operator
-    chosen: Chosen
-    lazy: bool = False
-    history: list[Interval] = field(default_factory=list)
-    _routers: dict[int, Router] = field(default_factory=dict)
 
-    @property
-    def choice(self) -> LayoutChoice:
-        """Who plans."""
-        return self.chosen.choice
+def as_asked(
+    operator: Operator, state: OperatorState, choice: LayoutChoice, *, lazy: bool
+) -> OperatorState:
+    """The state of a checkpoint as this start of the query wants it.
 
-    @property
-    def layout(self) -> Layout:
-        """The layout of the next batch."""
-        return self.chosen.layout
+    Whoever asks for what was asked for at the last start gets what has become of it since.
+    """
+    layouts, instances = state.layouts, operator.instances
+    asked = Chosen.start(choice, instances)
+    newest = layouts.newest
+    if asked.starts_like(layouts.asked) or not operator.policy.changes:
+        if choice.name == newest.choice.name:  # perhaps with other settings for its planner
+            newest = replace(newest, choice=choice)
+        return replace(state, layouts=replace(layouts, newest=newest, asked=asked))
+    # Moves that were planned and not yet made are forgotten: the state stands where it stood.
+    if layouts.pending is not None:
+        newest = layouts.pending.before
+    plan = change(newest.choice, newest.layout, newest.wanted, choice, instances)
+    stands = replace(layouts, newest=newest, asked=asked, pending=None)
+    chosen = Chosen(choice, plan.layout, instances)
+    return _take(operator, replace(state, layouts=stands), chosen, plan, lazy=lazy)
 
-    def router(self, state: JoinState) -> VersionedRouter:
-        """Where the tuples of the next batch go, `state` being that before it."""
-        newest = self.layout.router()
-        older = self._older(state)
-        return VersionedRouter((newest, *(older[version] for version in state.live_versions[1:])))
 
-    def rehoming(self, state: JoinState) -> Rehoming | None:
-        """How all state changes its homes in the next batch, None: it does not."""
-        if not state.rehomes:
-            return None
-        assert state.before is not None
-        before = Chosen.from_json(state.before).layout.router()
-        old = {**self._older(state), state.version: before}
-        return Rehoming(old, self.layout.router(), state.version)
+def _wished(newest: Chosen, wishes: Sequence[Relayout]) -> tuple[Chosen, Plan]:
+    """The last wish of each kind."""
+    choices = [wish.choice for wish in wishes if wish.choice is not None]
+    sizes = [wish.instances for wish in wishes if wish.instances is not None]
+    choice = choices[-1] if choices else newest.choice
+    instances = sizes[-1] if sizes else newest.wanted
+    plan = change(newest.choice, newest.layout, newest.wanted, choice, instances)
+    return Chosen(choice, plan.layout, instances), plan
 
-    def _older(self, state: JoinState) -> dict[int, Router]:
-        """The routers of the older versions; each is made once."""
-        for version in state.older.keys() - self._routers.keys():
-            self._routers[version] = Chosen.from_json(state.older[version]).layout.router()
-        self._routers = {version: self._routers[version] for version in state.older}
-        return self._routers
 
-    def check(self, wish: Relayout) -> None:
-        """Raise InvalidRequest for a layout that cannot serve this join."""
-        if self.is_fixed:
-            return
-        choice = wish.choice or self.choice
-        instances = self.chosen.wanted if wish.instances is None else wish.instances
-        choice.check(self.spec.condition, instances)
-        if not isinstance(self.spec, JoinSpec):
-            check_aggregates(choice)
+def _grown(
+    operator: Operator, state: OperatorState, capacity: int | None
+) -> tuple[Chosen, Plan] | None:
+    """More instances, where one holds more than its capacity."""
+    if capacity is None or not operator.policy.grows:
+        return None
+    held = state.held_per_instance()
+    if max(held) <= capacity:
+        return None
+    newest = state.layouts.newest
+    grown = newest.choice.grow(newest.layout, held)
+    if grown.instances > MAX_INSTANCES:
+        return None
+    return Chosen(newest.choice, grown, grown.instances), plan_between(newest.layout, grown)
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether the layout is not for the user, or a planner, to change."""
-        return isinstance(self.spec, AggregateSpec) and self.spec.stage is not Stage.PARTIAL
 
-    def see(self, interval: Interval) -> None:
-        """Take the counts of one batch."""
-        self.history = [*self.history, interval][-self.choice.history_intervals :]
+def _take(
+    operator: Operator, state: OperatorState, chosen: Chosen, plan: Plan, *, lazy: bool
+) -> OperatorState:
+    """The state with `chosen` for the next batch, and what must move before it."""
+    layouts, before = state.layouts, state.layouts.newest
+    resized = chosen.layout.instances != before.layout.instances
+    history = layouts.history
+    if resized or chosen.choice.name != before.choice.name:
+        history = ()
+    after = replace(layouts, newest=chosen, history=history, pending=None)
+    if operator.policy.follows and (plan.rehome or plan.moves):
+        if lazy and operator.policy.may_lag and len(layouts.live_versions) < MOST_VERSIONS:
+            after = _left_behind(after, before, state, resized=resized)
+        else:
+            # `plan.moves` are word ranges of the newest version. While runs of older versions
+            # live, moving ranges is not enough, and every tuple is looked at.
+            moves = Moves() if layouts.older else plan.moves
+            after = replace(after, pending=Move(before, moves) if moves else Rehome(before))
+    return replace(state, layouts=after)
 
-    def next_state(
-        self, state: JoinState, wishes: Sequence[Relayout], capacity: int | None, brought: bool
-    ) -> tuple[JoinState, bool]:
-        """The state with the layout of the next batch, and whether it was changed for balance.
 
-        `brought`: whether the batch brought tuples, so that the history has grown.
-        """
-        if self.is_fixed:
-            return state, False
-        if wishes:
-            return self._take(state, *self._wished(wishes)), False
-        grown = self._grown(state, capacity)
-        if grown is not None:
-            return self._take(state, *grown), False
-        plan = self.choice.plan(self.layout, self.history) if brought and self.history else None
-        if plan is None:
-            return state, False
-        return self._take(state, self.chosen._replace(layout=plan.layout), plan), plan.is_replan
-
-    def as_asked(self, state: JoinState, choice: LayoutChoice) -> JoinState:
-        """The state of a checkpoint as this start of the query wants it.
-
-        Whoever asks for what was asked for at the last start gets what has become of it since.
-        """
-        instances = self.spec.instances
-        now = Chosen(choice, choice.start(instances), instances)
-        assert state.requested is not None
-        then = Chosen.from_json(state.requested)
-        asked = replace(state, requested=now.to_json())
-        if now.starts_like(then) or self.is_fixed:
-            if choice.name == self.choice.name:  # perhaps with other settings for its planner
-                self.chosen = self.chosen._replace(choice=choice)
-            return asked
-        # Moves that were planned and not yet made are forgotten: the state stands where it stood.
-        if state.before is not None:
-            self.chosen = Chosen.from_json(state.before)
-        plan = change(*self.chosen, choice, instances)
-        # The files of the history are still named by the manifest on disk.
-        return replace(
-            self._take(asked, Chosen(choice, plan.layout, instances), plan), history=state.history
-        )
-
-    def _wished(self, wishes: Sequence[Relayout]) -> tuple[Chosen, Plan]:
-        """The last wish of each kind."""
-        choices = [wish.choice for wish in wishes if wish.choice is not None]
-        sizes = [wish.instances for wish in wishes if wish.instances is not None]
-        choice = choices[-1] if choices else self.choice
-        instances = sizes[-1] if sizes else self.chosen.wanted
-        plan = change(*self.chosen, choice, instances)
-        return Chosen(choice, plan.layout, instances), plan
-
-    def _grown(self, state: JoinState, capacity: int | None) -> tuple[Chosen, Plan] | None:
-        """More instances, where one holds more than its capacity."""
-        if isinstance(self.spec, AggregateSpec):  # what it holds is parts, which soon pass on
-            return None
-        held = state.held_per_instance(self.layout.instances)
-        if capacity is None or max(held) <= capacity:
-            return None
-        grown = self.choice.grow(self.layout, held)
-        if grown.instances > MAX_INSTANCES:
-            return None
-        return Chosen(self.choice, grown, grown.instances), plan_between(self.layout, grown)
-
-    def _take(self, state: JoinState, chosen: Chosen, plan: Plan) -> JoinState:
-        """The state with `chosen` for the next batch, and what must move before it."""
-        before = self.chosen
-        self.chosen = chosen
-        if (chosen.choice.name, chosen.layout.instances) != (
-            before.choice.name,
-            before.layout.instances,
-        ):
-            self.history, state = [], replace(state, history=())
-        after = replace(state, layout=chosen.to_json(), moves=Moves(), before=None)
-        # Whoever has added a tuple up: its part is good where it is.
-        stays = isinstance(self.spec, AggregateSpec)
-        if stays or not (plan.rehome or plan.moves):
-            return after
-        lazy = self.lazy and isinstance(self.spec, JoinSpec)  # the others do not look elsewhere
-        if lazy and len(state.live_versions) < MOST_VERSIONS:
-            older = dict(state.older)
-            if any(run.version == state.version for run in state.runs.values()):
-                older[state.version] = before.to_json()
-            version = state.version + 1
-            resized = chosen.layout.instances != before.layout.instances
-            sized_at = version if resized else state.sized_at
-            return replace(after, version=version, older=older, sized_at=sized_at)
-        # What older versions hold can only follow tuple by tuple.
-        moves = Moves() if state.older else plan.moves
-        return replace(after, moves=moves, before=before.to_json())
+def _left_behind(
+    layouts: Layouts, before: Chosen, state: OperatorState, *, resized: bool
+) -> Layouts:
+    """The layouts where state stays under the version that it was stored by."""
+    older, version = dict(layouts.older), layouts.version
+    if any(run.version == version for run in state.shelves.state.values()):
+        older[version] = before
+    sized_at = version + 1 if resized else layouts.sized_at
+    return replace(layouts, version=version + 1, older=older, sized_at=sized_at)

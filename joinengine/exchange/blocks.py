@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +36,8 @@ from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
 from joinengine.model.query import ID
 from joinengine.predicates.theta import passes
-from joinengine.routing.routes import STORE, Deliveries, storing, watch_flag
+from joinengine.routing.routes import STORE, Deliveries, Flags, storing, watch_flag
+from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import WORD
 from joinengine.state.storage import StoredFile, seal
 
@@ -57,8 +59,26 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Admission:
+    """What an operator asks of the tuples of a side, whatever the batch.
+
+    `keying`: what they are found by. `times`: the event-time columns, none where it does not
+    matter. `schema`: the columns with which they travel. `windows_each`: in how many windows one
+    may be. `stays_put`: they go where they are stored and nowhere else, since none looks for
+    others.
+    """
+
+    keying: Keying
+    times: tuple[str, ...]
+    schema: pa.Schema
+    filter: Predicate | None = None
+    windows_each: int = 1
+    stays_put: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
-    """One side of one join, as the tuples that enter it need to know it.
+    """One side of one operator, as the tuples that enter it need to know it.
 
     `schema`: the columns with which they travel. `watchers`: how many there are, 0 where the side
     is not watched; then a tuple that cannot match travels too, to its watcher alone. `aside`: the
@@ -66,7 +86,7 @@ class Role:
     they are stored and nowhere else, since none looks for others.
     """
 
-    join: int
+    operator: int
     side: Side
     keying: Keying
     times: tuple[str, ...]
@@ -78,6 +98,33 @@ class Role:
     windows_each: int = 1
     aside: str | None = None
     stays_put: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        operator: int,
+        side: Side,
+        admission: Admission,
+        state: OperatorState,
+        *,
+        watched: bool,
+        aside: str | None,
+    ) -> Role:
+        """A side in the next batch, `state` being that before it."""
+        return cls(
+            operator=operator,
+            side=side,
+            keying=admission.keying,
+            times=admission.times,
+            watermark=state.clock.watermark,
+            router=state.layouts.router,
+            schema=admission.schema,
+            filter=admission.filter,
+            watchers=state.watchers if watched else 0,
+            windows_each=admission.windows_each,
+            aside=aside,
+            stays_put=admission.stays_put,
+        )
 
     @property
     def instances(self) -> int:
@@ -97,11 +144,11 @@ class BlockWriter:
         self._role = role
         self._origin = origin
         self._numbered = 0
-        self._path = folder / f"block-{role.join}-{role.side}-{uuid.uuid4().hex[:12]}.arrow"
+        self._path = folder / f"block-{role.operator}-{role.side}-{uuid.uuid4().hex[:12]}.arrow"
         self._writer: Any = None
         self._bounds = list[NDArray[np.int64]]()
-        self.report = InputReport(role.join, role.side)
-        self._refused = RefusedWriter(role.aside, role.join, role.side)
+        self.report = InputReport(role.operator, role.side)
+        self._refused = RefusedWriter(role.aside, role.operator, role.side)
         #: seconds spent on gathering and writing, as opposed to deciding where tuples go
         self.write_s = 0.0
 
@@ -169,7 +216,7 @@ class BlockWriter:
             return None
         self._writer.close()
         self._sink.close()
-        return Block(self._role.join, self._role.side, self._path.name, tuple(self._bounds))
+        return Block(self._role.operator, self._role.side, self._path.name, tuple(self._bounds))
 
     def _admit(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bools | None]:
         """The tuples that the join wants, less and counted what is late; (n,) which match nothing.
@@ -271,6 +318,21 @@ def refused_label(join: int, side: Side) -> str:
     'join0-left'
     """
     return f"join{join}-{side.name.lower()}"
+
+
+class Tuples(NamedTuple):
+    """Tuples that arrived at an instance: (n,) words, (n,) flags, and their columns."""
+
+    words: Words
+    flags: Flags
+    columns: pa.RecordBatch
+
+    @classmethod
+    def of(cls, pieces: Sequence[pa.RecordBatch]) -> Tuples:
+        """Slices of blocks, in the order in which they stand there."""
+        whole = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+        words, flags = (whole.column(i).to_numpy(zero_copy_only=True) for i in range(2))
+        return cls(words, flags, whole.select(whole.schema.names[2:]))
 
 
 class BlockReader:

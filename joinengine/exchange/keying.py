@@ -23,10 +23,8 @@ from joinengine.kernels.bands import (
 )
 from joinengine.kernels.hashing import Words, any_null, hash_columns
 from joinengine.kernels.probing import Ints
-from joinengine.model.aggregates import AggregateSpec
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import Side
-from joinengine.model.query import JoinSpec, Operator
 
 
 class Probed(NamedTuple):
@@ -50,14 +48,6 @@ class Keying:
     keys: tuple[tuple[str, ...], tuple[str, ...]]
     distance: Distance | None = None
     groups: bool = False
-
-    @classmethod
-    def of(cls, spec: Operator) -> Keying:
-        """How the tuples of an operator are found."""
-        keys = spec.keys(Side.LEFT), spec.keys(Side.RIGHT)
-        if isinstance(spec, JoinSpec):
-            return cls(keys, spec.distance)
-        return cls(keys, groups=isinstance(spec, AggregateSpec))
 
     @property
     def is_plain(self) -> bool:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from joinengine.balancing.statistics import KeyCounts
 from joinengine.model.keys import Side
+from joinengine.state.keeper import Changes
+from joinengine.state.storage import StoredFile
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A file of routed tuples for one side of one join.
+    """A file of routed tuples for one side of one operator.
 
     Its record batches are sorted by instance; batch c holds instance i in the rows
     bounds[c][i]:bounds[c][i + 1].
     """
 
-    join: int
+    operator: int
     side: Side
     file: str
     bounds: tuple[NDArray[np.int64], ...]
@@ -27,17 +29,17 @@ class Block:
 
 @dataclass(slots=True)
 class InputReport:
-    """What one task saw of one side of one join (of a source, or of an earlier join's results)."""
+    """What one task saw of one side of an operator (of a source, or of earlier results)."""
 
-    join: int
+    operator: int
     side: Side
     rows: int = 0
     null_rows: int = 0
     late_rows: int = 0
     newest_time: int | None = None
     deliveries: int = 0
-    #: late and NULL-key tuples, where the user wants them (state.storage.StoredFile)
-    refused: Any = None
+    #: late and NULL-key tuples, where the user wants them
+    refused: StoredFile | None = None
 
     def see_time(self, time_us: int) -> None:
         """Take note of an event time."""
@@ -68,32 +70,18 @@ class InstanceReport:
     busy_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class WatchReport:
-    """What one task did to the runs of its watchers, and the marks that it made (`unread`).
-
-    Fields are state.keeper.Changes, typed loosely because that type lives above this module.
-    """
-
-    pending: Any
-    unread: Any
-    seen: Any
-
-
 @dataclass(slots=True)
-class JoinReport:
-    """One join task: what it did to its instances, and the files it leaves.
+class OperatorReport:
+    """One task of an operator: what it did to its instances, and the files that it leaves.
 
-    `changes` (state.keeper.Changes), `keys` (balancing.statistics.KeyCounts) and `result_files`
-    (state.storage.StoredFile) are typed loosely because their types live above this module.
+    `changes`: per shelf what became of its runs.
     """
 
     task: int
     instances: dict[int, InstanceReport] = field(default_factory=dict)
-    changes: Any = None
-    watched: WatchReport | None = None
-    keys: list[Any] = field(default_factory=list)
-    result_files: list[Any] = field(default_factory=list)
+    changes: dict[str, Changes] = field(default_factory=dict)
+    keys: list[KeyCounts] = field(default_factory=list)
+    result_files: list[StoredFile] = field(default_factory=list)
     result_rows: int = 0
     result_checksum: int = 0
     #: (seconds since the epoch, rows): when results left

@@ -1,4 +1,4 @@
-"""Where the results of one join task go: nowhere, into files for a sink, or into the next join.
+"""Where the results of one task go: nowhere, into files for a sink, or into the next operator.
 
 Why: results come in many small pieces (a piece per instance, side and run). They are gathered
 into batches of useful size before anything is done with them, and never more than one such batch
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joinengine.exchange.blocks import BlockWriter, Origin, Role
-from joinengine.exchange.reports import JoinReport
+from joinengine.exchange.reports import OperatorReport
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.state.storage import StoredFile, seal
 
@@ -39,22 +39,22 @@ class ToParquet:
 
 
 @dataclass(frozen=True, slots=True)
-class ToJoin:
-    """Results are the tuples of `role` in a later join."""
+class ToOperator:
+    """Results are the tuples of `role` in a later operator."""
 
     role: Role
     folder: str
     origin: Origin
 
 
-Target = Discard | ToParquet | ToJoin
+Target = Discard | ToParquet | ToOperator
 
 
 class _Writer(Protocol):
     def write(self, batch: pa.RecordBatch) -> None:
         """Take over a batch."""
 
-    def close(self, report: JoinReport) -> None:
+    def close(self, report: OperatorReport) -> None:
         """Finish, and say in `report` what there is."""
 
 
@@ -80,7 +80,7 @@ class Results:
         if self._waiting_rows >= BATCH_ROWS:
             self._flush()
 
-    def close(self, report: JoinReport) -> None:
+    def close(self, report: OperatorReport) -> None:
         """Hand over what is left; `report` learns what there is."""
         self._flush()
         self._writer.close(report)
@@ -105,15 +105,15 @@ def _writer(target: Target, schema: pa.Schema) -> _Writer:
             return _Nowhere()
         case ToParquet():
             return _Parquet(target, schema)
-        case ToJoin():
-            return _NextJoin(target)
+        case ToOperator():
+            return _NextOperator(target)
 
 
 class _Nowhere:
     def write(self, batch: pa.RecordBatch) -> None:
         pass
 
-    def close(self, report: JoinReport) -> None:
+    def close(self, report: OperatorReport) -> None:
         pass
 
 
@@ -134,20 +134,20 @@ class _Parquet:
             )
         self._writer.write_batch(batch)
 
-    def close(self, report: JoinReport) -> None:
+    def close(self, report: OperatorReport) -> None:
         if self._writer is not None:
             self._writer.close()
             stored: StoredFile = seal(self._path, fsync=self._target.fsync)
             report.result_files.append(stored)
 
 
-class _NextJoin:
-    def __init__(self, target: ToJoin) -> None:
+class _NextOperator:
+    def __init__(self, target: ToOperator) -> None:
         self._blocks = BlockWriter(target.role, Path(target.folder), target.origin)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._blocks.add(batch)
 
-    def close(self, report: JoinReport) -> None:
+    def close(self, report: OperatorReport) -> None:
         report.next_block = self._blocks.close()
         report.next_input = self._blocks.report

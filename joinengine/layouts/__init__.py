@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
 
 from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.biclique import Bi, BiK
@@ -99,12 +100,23 @@ def choose(layout: str | LayoutChoice) -> LayoutChoice:
     return LAYOUTS[layout]()
 
 
-class Chosen(NamedTuple):
+@dataclass(frozen=True)
+class Chosen:
     """A layout, who made it, and for how many instances; it may use fewer."""
 
     choice: LayoutChoice
     layout: Layout
     wanted: int
+
+    @classmethod
+    def start(cls, choice: LayoutChoice, instances: int) -> Chosen:
+        """The layout with which a choice begins."""
+        return cls(choice, choice.start(instances), instances)
+
+    @cached_property
+    def router(self) -> Router:
+        """What tasks need to route; made once, since it costs a loop over the routing table."""
+        return self.layout.router()
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, as the manifest keeps it."""

@@ -1,10 +1,8 @@
-"""Conditions and groupings in words, for plans and for accounts of checkpoints."""
+"""Conditions in words, for plans and for the accounts of checkpoints."""
 
 from __future__ import annotations
 
-from joinengine.model.aggregates import AggregateSpec
 from joinengine.model.conditions import Band, Condition, Equi
-from joinengine.model.durations import describe
 
 
 def condition_text(condition: Condition) -> str:
@@ -22,10 +20,3 @@ def condition_text(condition: Condition) -> str:
         text = f"{low}{condition.right} - {condition.left}{high}"
         return text if condition.equal is None else f"{condition_text(condition.equal)} and {text}"
     return condition.predicate
-
-
-def grouping_text(spec: AggregateSpec) -> str:
-    """The groups and the windows of an aggregation."""
-    panes = spec.grouping.panes
-    size, slide = describe(panes.size_us), describe(panes.slide_us)
-    return f"{', '.join(spec.grouping.groups) or 'nothing'} in windows of {size} every {slide}"

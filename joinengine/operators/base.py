@@ -1,70 +1,237 @@
-"""What the tasks of every operator have in common: what they are told, and what they work with."""
+"""What an operator is: a step of a query, as the driver sees it, and its tasks.
+
+Why: routing, blocks, runs, plans, watermarks, results and the commit are the same for every
+operator. What differs is asked here, so that a new operator is a folder of its own: a frozen value
+that answers as `Operator`, and the instructions of its tasks, which are `OperatorTask`s.
+
+Law: every answer is a function of its arguments; a batch that is tried again gets the same tasks.
+Whatever arrives, is repeated, re-laid out or cut into other batches, the results are the same
+multiset.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from joinengine.exchange.blocks import BlockReader
-from joinengine.exchange.reports import Block, JoinReport
-from joinengine.exchange.results import Results, Target
-from joinengine.kernels.hashing import Words
-from joinengine.model.query import Operator
-from joinengine.state.keeper import Keeper, Shelf, Upkeep
+from joinengine.exchange.blocks import Admission
+from joinengine.exchange.reports import Block, OperatorReport
+from joinengine.layouts.base import LayoutChoice
+from joinengine.model.conditions import Condition
+from joinengine.model.keys import Side
+from joinengine.model.query import Input, Timed
+from joinengine.operators.desk import Desk, TaskHeader
+from joinengine.operators.timing import Limit, Upstream, limit_of_side
+from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import RunStore
-from joinengine.state.storage import StoredFile
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutPolicy:
+    """What a change of the layout means for an operator.
+
+    `changes`: whether users and planners may change it at all. `follows`: whether state goes where
+    the new layout wants it. `may_lag`: whether state may also stay under its old version (lazy
+    moves), because tuples look for it there. `copies`: whether a tuple may be stored more than
+    once. `grows`: whether an instance may be too full.
+    """
+
+    changes: bool = True
+    follows: bool = True
+    may_lag: bool = False
+    copies: bool = False
+    grows: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTask(ABC):
-    """The instructions of task `task` of an operator in one batch, for the instances `hosted`.
+    """The instructions of one task of an operator in one batch."""
 
-    The watermark is event time in microseconds; `listed` are the keys that the layout wants
-    counted, None: no counts. `work_s`: emulated work for each tuple that an instance receives.
-    """
+    header: TaskHeader
 
-    spec: Operator
-    batch: int
-    task: int
-    hosted: tuple[int, ...]
-    files: Mapping[str, StoredFile]
-    watermark: float
-    listed: Words | None
-    target: Target
-    checksum: bool
-    runs_folder: str
-    exchange_folder: str
-    work_s: float = 0.0
-    fsync: bool = False
+    @property
+    @abstractmethod
+    def result_schema(self) -> pa.Schema:
+        """The columns of the results."""
 
     @abstractmethod
-    def carry_out(self, store: RunStore) -> JoinReport:
-        """Do what the batch asks of the hosted instances; `store` opens their runs."""
+    def carry_out(self, desk: Desk) -> None:
+        """Do what the batch asks of the hosted instances."""
 
-    def reader(self, blocks: Sequence[Block]) -> BlockReader:
-        """Reads what is on its way to the hosted instances."""
-        return BlockReader(Path(self.exchange_folder), list(blocks))
 
-    def results(self, schema: pa.Schema) -> Results:
-        """Takes results."""
-        return Results(self.target, schema, checksum=self.checksum)
+def carry_out(task: OperatorTask, store: RunStore) -> OperatorReport:
+    """Run one task; `store` opens the runs of its operator."""
+    desk = Desk(task.header, task.result_schema, store)
+    task.carry_out(desk)
+    return desk.close()
 
-    def upkeep(self, shelf: Shelf, version: int = 0, merge_rows: int = 0) -> Upkeep:
-        """How the runs of a shelf are kept in this batch."""
-        return Upkeep(
-            shelf=shelf,
-            batch=self.batch,
-            task=self.task,
-            version=version,
-            watermark=self.watermark,
-            merge_rows=merge_rows,
-            fsync=self.fsync,
-        )
 
-    def keeper(self, upkeep: Upkeep, store: RunStore) -> Keeper:
-        """Opens, seals and merges runs."""
-        return Keeper(upkeep, Path(self.runs_folder), store, self.files)
+@dataclass(frozen=True)
+class Order:
+    """One operator in one batch: its state before it, and what is on its way, per side.
+
+    `target`: where the results of a task go. `header` makes the part that all tasks have.
+    """
+
+    state: OperatorState
+    batch: int
+    blocks: Mapping[Side, tuple[Block, ...]]
+    parallelism: int
+    memory_bytes: int
+    header: Callable[[int, tuple[int, ...]], TaskHeader]
+
+    @property
+    def brings(self) -> bool:
+        """Whether anything arrives."""
+        return any(self.blocks.values())
+
+
+class Operator(Protocol):
+    """A step of a query as the driver sees it; inputs and schemas are per side."""
+
+    @property
+    def index(self) -> int:
+        """Its number in the query."""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Where tuples come from: two sides, or LEFT alone."""
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """Their columns."""
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The columns of its results."""
+
+    @property
+    def instances(self) -> int:
+        """How many instances it starts with."""
+
+    @property
+    def condition(self) -> Condition:
+        """What layouts must bring together."""
+
+    @property
+    def policy(self) -> LayoutPolicy:
+        """What a change of the layout means for it."""
+
+    @property
+    def window(self) -> Timed | None:
+        """Where event time is; None: it does not matter."""
+
+    @property
+    def watched(self) -> tuple[Side, ...]:
+        """The sides of which each tuple also goes to a watcher; see operators.join.watching."""
+
+    def admission(self, side: Side) -> Admission:
+        """What tuples must be to enter a side, and how they are found there."""
+
+    def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
+        """The state without the runs that nothing on time can need, and how many rows went."""
+
+    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
+        """Whether a batch is due although no data comes; `quiet`: the last brought none either."""
+
+    def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
+        """How far event time has come on a side of which `newest` is the greatest time seen."""
+
+    def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
+        """The side whose event time output `columns` hand on as it is, and the columns there."""
+
+    def output_lag_us(self, columns: Sequence[str]) -> int | None:
+        """How far the latest of output `columns` may lag behind the watermark; None: any far."""
+
+    def tasks(self, order: Order) -> Sequence[OperatorTask]:
+        """The tasks of a batch; none where nothing arrives and nothing is due."""
+
+    def account(self) -> Mapping[str, Any]:
+        """What must agree for a checkpoint to be continued, as plain values."""
+
+    def lines(
+        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
+    ) -> list[str]:
+        """The operator in words; `inputs`: the names of its inputs.
+
+        `rates`: copies stored for each second of event time, where that has been observed.
+        """
+
+
+class OneInput:
+    """What most operators with one input answer: nothing is watched, expires or is due by itself.
+
+    For an operator whose results leave the query, and whose state follows its layout at once.
+    """
+
+    __slots__ = ()
+
+    @property
+    def policy(self) -> LayoutPolicy:
+        """Any layout that stores a tuple once; state follows it."""
+        return LayoutPolicy()
+
+    @property
+    def watched(self) -> tuple[Side, ...]:
+        """No tuple's fate is a result by itself."""
+        return ()
+
+    def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
+        """Nothing leaves unless a task forgets it."""
+        return state, 0
+
+    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
+        """Nothing is to be done before tuples come."""
+        return False
+
+    def limit(self: Operator, side: Side, newest: float, upstream: Upstream) -> Limit:
+        """As the source, or the operator before it, has it."""
+        return limit_of_side(self, side, newest, upstream)
+
+    def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
+        """Results do not keep the event time of the tuples that made them."""
+        return None
+
+    def output_lag_us(self, columns: Sequence[str]) -> int | None:
+        """Nobody inside the query waits for results by their time."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySpec:
+    """All operators of one streaming query; the last one's results are the query's.
+
+    `tables`: the sources that are bounded, and read whole before the first batch.
+    """
+
+    operators: tuple[Operator, ...]
+    sources: tuple[str, ...]
+    tables: frozenset[int] = frozenset()
+
+    def readers_of(self, source: Input) -> list[tuple[Operator, Side]]:
+        """Which sides of which operators read `source`."""
+        return [
+            (one, Side(side))
+            for one in self.operators
+            for side, read in enumerate(one.inputs)
+            if read == source
+        ]
+
+
+def sides_of(operator: Operator) -> tuple[Side, ...]:
+    """The sides of an operator: two, or LEFT alone."""
+    return tuple(Side)[: len(operator.inputs)]
+
+
+def hosts(instances: int, tasks: int) -> list[tuple[int, ...]]:
+    """Which instances each task hosts.
+
+    >>> hosts(5, 2)
+    [(0, 2, 4), (1, 3)]
+    """
+    n = min(instances, tasks)
+    return [tuple(range(task, instances, n)) for task in range(n)]

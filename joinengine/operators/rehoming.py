@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from joinengine.kernels.probing import Ints
 from joinengine.layouts.base import Router
 from joinengine.model.keys import Side
 from joinengine.state.keeper import Keeper
+from joinengine.state.operator_state import Layouts, Rehome
 from joinengine.state.run import OpenRun, Run
 
 #: A run may span this part of the window, so that it can leave whole.
@@ -38,6 +39,15 @@ class Rehoming:
     old: Mapping[int, Router]
     new: Router
     version: int
+
+    @classmethod
+    def of(cls, layouts: Layouts) -> Rehoming | None:
+        """What the next batch owes the state; None: no tuple has to be looked at."""
+        if not isinstance(layouts.pending, Rehome):
+            return None
+        older = {version: one.router for version, one in layouts.older.items()}
+        old = older | {layouts.version: layouts.pending.before.router}
+        return cls(old, layouts.newest.router, layouts.version)
 
     def taken(self, run: Run, words: Words, hosted: Collection[int]) -> tuple[Ints, Ints]:
         """(n,) words of `run` -> rows, and which of `hosted` takes each from it."""
@@ -120,13 +130,11 @@ def _take(
     words = opened.words[live]
     rows, targets = rehoming.taken(run, words, hosted)
     if len(rows) == len(words) and (targets == run.instance).all():
-        stays = replace(opened, run=replace(run, version=rehoming.version))
-        keeper.changes.change(stays.run)
+        stays = keeper.relabel(opened, rehoming.version)
         spines[run.instance, run.side].append(stays)
         return
     moved = int((targets != run.instance).sum())
-    keeper.changes.moved_rows += moved
-    keeper.changes.moved_bytes += run.live_bytes * moved // max(run.live, 1)
+    keeper.moved(moved, run.live_bytes * moved // max(run.live, 1))
     for target in np.unique(targets).tolist():
         ours = rows[targets == target]
         columns = opened.columns.take(pa.array(live[ours]))
@@ -145,8 +153,6 @@ def _seal(
         words = np.concatenate([piece.words for piece in pieces])
         order = np.argsort(words, kind="stable")
         columns = pa.concat_batches([piece.columns for piece in pieces]).take(pa.array(order))
-        sealed = keeper.seal(target, side, words[order], columns, aside=True)
-        settled = [piece.settled for piece in pieces if piece.settled is not None]
-        run = replace(sealed.run, settled_time=min(settled, default=None))
-        keeper.changes.change(run)
-        spines[target, side].append(replace(sealed, run=run))
+        settled = min((p.settled for p in pieces if p.settled is not None), default=None)
+        sealed = keeper.seal(target, side, words[order], columns, aside=True, oldest_input=settled)
+        spines[target, side].append(sealed)

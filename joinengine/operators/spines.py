@@ -7,13 +7,14 @@ its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from joinengine.model.keys import Side
 from joinengine.operators.rehoming import Rehoming, rehome
 from joinengine.routing.moves import Moves
 from joinengine.state.keeper import Keeper
+from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import OpenRun, Run
 
 Place = tuple[int, Side]
@@ -31,6 +32,27 @@ class Stored:
     moves: Moves
     rehoming: Rehoming | None
     versions: tuple[int, ...]
+
+    @classmethod
+    def by_task(cls, state: OperatorState, hosted_by_task: Sequence[Sequence[int]]) -> list[Stored]:
+        """What each task needs: its own instances' runs, and those that they pull from."""
+        layouts = state.layouts
+        spines, moves = by_place(state.shelves.state.values()), layouts.moves
+        rehoming = Rehoming.of(layouts)
+        found = list[Stored]()
+        for hosted in hosted_by_task:
+            needed = {*hosted, *(p.source for p in moves.pulls if p.target in hosted)}
+            runs = {p: some for p, some in spines.items() if rehoming is not None or p[0] in needed}
+            found.append(cls(runs, moves, rehoming, layouts.live_versions))
+        return found
+
+
+def by_place(runs: Iterable[Run]) -> dict[Place, tuple[Run, ...]]:
+    """Runs by instance and side."""
+    spines = defaultdict[Place, list[Run]](list)
+    for run in runs:
+        spines[run.instance, run.side].append(run)
+    return {place: tuple(runs) for place, runs in spines.items()}
 
 
 class Spines:

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from joinengine.kernels.hashing import hash_columns, key_hash, make_words
 from joinengine.kernels.probing import Needles, find
-from joinengine.layouts import Chosen
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.keys import U_ONE, Side
 from joinengine.routing import table as routing_table
 from joinengine.state import manifest as manifests
-from joinengine.state.manifest import JoinState, Manifest
+from joinengine.state.manifest import Manifest
+from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import RunStore
 from joinengine.state.storage import Checkpoint
 
@@ -33,7 +33,7 @@ def inspect(location: Path) -> dict[str, Any]:
     joins = [
         _join(number, state, described)
         for number, (state, described) in enumerate(
-            zip(manifest.joins, about["query"]["joins"], strict=True)
+            zip(manifest.operators, about["query"]["joins"], strict=True)
         )
     ]
     return {
@@ -51,14 +51,14 @@ def inspect_key(location: Path, text: str, join: int | None) -> dict[str, Any]:
     `join` None: the last join. Raises InvalidRequest where the text is no such key.
     """
     about, manifest = _open(location)
-    number = len(manifest.joins) - 1 if join is None else join
-    if not 0 <= number < len(manifest.joins):
+    number = len(manifest.operators) - 1 if join is None else join
+    if not 0 <= number < len(manifest.operators):
         raise InvalidRequest(
-            f"join: {number} is not there; the joins are 0..{len(manifest.joins) - 1}"
+            f"join: {number} is not there; the joins are 0..{len(manifest.operators) - 1}"
         )
-    state, described = manifest.joins[number], about["query"]["joins"][number]
+    state, described = manifest.operators[number], about["query"]["joins"][number]
     hash_ = _hash_of(text, described)
-    placement = Chosen.from_json(state.layout).layout.place(hash_)
+    placement = state.layouts.newest.layout.place(hash_)
     return {
         "join": number,
         "key": text,
@@ -112,35 +112,36 @@ def _open(location: Path) -> tuple[dict[str, Any], Manifest]:
     return json.loads(checkpoint.query.read_text()), manifest
 
 
-def _join(number: int, state: JoinState, described: dict[str, Any]) -> dict[str, Any]:
-    choice, layout, _ = Chosen.from_json(state.layout)
+def _join(number: int, state: OperatorState, described: dict[str, Any]) -> dict[str, Any]:
+    layouts, shelves = state.layouts, state.shelves
+    layout, watermark = layouts.newest.layout, state.clock.watermark
     held, versions = Counter[int](), Counter[int]()
-    for run in state.runs.values():
+    for run in shelves.state.values():
         held[run.instance] += run.live
         versions[run.version] += run.live
     return {
         "join": number,
         "on": described["on"],
-        "layout": choice.label,
-        "version": state.version,
+        "layout": layouts.newest.choice.label,
+        "version": layouts.version,
         "older_versions": [
             {
                 "version": version,
-                "layout": Chosen.from_json(account).choice.label,
+                "layout": older.choice.label,
                 "rows": versions[version],
             }
-            for version, account in sorted(state.older.items())
+            for version, older in sorted(layouts.older.items())
         ],
         "instances": layout.instances,
-        "runs": len(state.runs),
-        "files": len(state.files),
-        "rows": state.state_rows,
-        "bytes": state.state_bytes,
+        "runs": len(shelves.state),
+        "files": len(shelves.files),
+        "rows": shelves.rows,
+        "bytes": shelves.size_bytes,
         "rows_per_instance": [held[i] for i in range(max([layout.instances - 1, *held]) + 1)],
         "routing_entries": len(layout.table.placements),
         "split_keys": layout.table.split_keys,
         "routing_table": routing_table.to_json(layout.table),
-        "watermark": None if np.isinf(state.watermark) else state.watermark,
+        "watermark": None if np.isinf(watermark) else watermark,
     }
 
 
@@ -161,12 +162,14 @@ def _hash_of(text: str, described: dict[str, Any]) -> int:
     return int(key_hash(words)[0])
 
 
-def _rows_held(checkpoint: Checkpoint, state: JoinState, hash_: int) -> dict[str, dict[int, int]]:
+def _rows_held(
+    checkpoint: Checkpoint, state: OperatorState, hash_: int
+) -> dict[str, dict[int, int]]:
     store = RunStore(checkpoint.runs)
     needles = Needles(np.array([hash_], np.uint64), np.array([0, 1]))
     held = {side.name.lower(): Counter[int]() for side in Side}
-    for run in state.runs.values():
-        opened = store.open(run, state.files[run.file])
+    for run in state.shelves.state.values():
+        opened = store.open(run, state.shelves.files[run.file])
         rows = int(find(opened.words, needles, opened.gone).counts.sum())
         if rows:
             held[run.side.name.lower()][run.instance] += rows

@@ -21,10 +21,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import skew
-from joinengine.driver.records import BatchRecord, JoinRecord
+from joinengine.driver.records import BatchRecord, OperatorRecord
 
 STEPS = ("route_s", "join_s", "sink_s", "commit_s", "plan_s")
-#: Fields of a `JoinRecord` that a batch adds up over its joins.
+#: Fields of a `OperatorRecord` that a batch adds up over its joins.
 COUNTS = (
     "state_rows",
     "state_bytes",
@@ -137,7 +137,7 @@ def _join_numbers(records: Sequence[BatchRecord]) -> range:
     return range(len(records[0].joins)) if records else range(0)
 
 
-def _join_figures(batches: Sequence[JoinRecord]) -> dict[str, Any]:
+def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
     """One join over all batches."""
     working = [b for b in batches if sum(b.received)]
     half = working[len(working) // 2 :]
@@ -165,7 +165,7 @@ def _join_figures(batches: Sequence[JoinRecord]) -> dict[str, Any]:
     }
 
 
-def _per_batch(batches: Sequence[JoinRecord], name: str) -> NDArray[np.float64]:
+def _per_batch(batches: Sequence[OperatorRecord], name: str) -> NDArray[np.float64]:
     """(batches, N) figures per instance; an instance that was not there had none."""
     found = np.zeros((len(batches), max((b.instances for b in batches), default=0)))
     for row, batch in zip(found, batches, strict=True):

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark import RDD
+from pyspark import RDD, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from joinengine.exchange.reports import JoinReport, RouteReport
+from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
 from joinengine.operators.base import OperatorTask
 from joinengine.spark.session import parallelism
-from joinengine.spark.tasks import PLAN_PROPERTY, join_partition
+from joinengine.spark.tasks import PLAN_PROPERTY, operator_partition
 
 
 class SparkJobs:
@@ -48,19 +48,24 @@ class SparkJobs:
         self._announce(path, f"joinengine batch {plan.batch}: {what}")
         return [pickle.loads(row.report) for frame in frames for row in frame.collect()]
 
-    def join(self, tasks: Sequence[OperatorTask]) -> list[JoinReport]:
+    def run(self, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
         """One job; collects one row per task."""
-        first = tasks[0]
-        path = Path(first.exchange_folder) / f"join-{first.spec.index}"
+        first = tasks[0].header
+        path = Path(first.exchange_folder) / f"operator-{first.operator}"
         for task in tasks:
-            Path(f"{path}-{task.task}").write_bytes(pickle.dumps(task))
-        self._announce(path, f"joinengine batch {first.batch}: join {first.spec.index}")
+            Path(f"{path}-{task.header.task}").write_bytes(_instructions(task))
+        self._announce(path, f"joinengine batch {first.batch}: operator {first.operator}")
         n = len(tasks)
         if n not in self._rdds:
             numbers = self._context.parallelize(range(n), n)
-            self._rdds[n] = numbers.mapPartitionsWithIndex(join_partition)
+            self._rdds[n] = numbers.mapPartitionsWithIndex(operator_partition)
         return [pickle.loads(report) for report in self._rdds[n].collect()]
 
     def _announce(self, plan: Path, description: str) -> None:
         self._context.setLocalProperty(PLAN_PROPERTY, str(plan))
         self._context.setLocalProperty("spark.job.description", description)
+
+
+def _instructions(task: OperatorTask) -> bytes:
+    """A task as bytes; by value where its class is of a script or a notebook (cloudpickle)."""
+    return bytes(cloudpickle.dumps(task))  # type: ignore[no-untyped-call]

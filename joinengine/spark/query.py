@@ -28,7 +28,7 @@ from joinengine.driver.sinks import SideOutput, SinkFactory
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.query import QuerySpec
+from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
 from joinengine.spark import session

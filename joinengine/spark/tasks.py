@@ -20,6 +20,7 @@ from pyspark import TaskContext
 
 from joinengine.exchange.feeds import Reading, conform
 from joinengine.exchange.route import RouteTask, report_batch
+from joinengine.operators.base import carry_out
 from joinengine.spark.source import described
 from joinengine.state.run import RunStore
 
@@ -59,11 +60,12 @@ class RouteRows:
         yield from report_batch(task.close())
 
 
-def join_partition(index: int, rows: Iterable[Any]) -> Iterator[bytes]:
-    """Carries out join task `index`; for `mapPartitionsWithIndex`."""
+def operator_partition(index: int, rows: Iterable[Any]) -> Iterator[bytes]:
+    """Carries out task `index` of an operator; for `mapPartitionsWithIndex`."""
     _freeze_imports()
     task = pickle.loads(Path(f"{_plan()}-{index}").read_bytes())
-    yield pickle.dumps(task.carry_out(_run_store(task.runs_folder, task.spec.index)))
+    store = _run_store(task.header.runs_folder, task.header.operator)
+    yield pickle.dumps(carry_out(task, store))
 
 
 def _route_task() -> RouteTask:
@@ -85,8 +87,8 @@ def _context() -> TaskContext:
 
 
 @cache
-def _run_store(folder: str, join: int) -> RunStore:
-    """One per join: what another join holds is none of its business."""
+def _run_store(folder: str, operator: int) -> RunStore:
+    """One per operator: what another one holds is none of its business."""
     return RunStore(Path(folder))
 
 

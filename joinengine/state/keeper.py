@@ -10,7 +10,7 @@ Law: at any moment each live tuple of an instance is in exactly one of its runs,
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -19,12 +19,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints, rows_between
 from joinengine.model.keys import Side
-from joinengine.model.query import JoinSpec
-from joinengine.state.run import OpenRun, Run, RunStore, RunWriter
+from joinengine.state.run import OpenRun, Run, RunStore, RunWriter, excluded_rows
 from joinengine.state.spine import MergeStep, cut_word, plan_merges
 from joinengine.state.storage import StoredFile
 
@@ -78,37 +76,6 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class StateShelf:
-    """The tuples of a join that wait for partners."""
-
-    spec: JoinSpec
-
-    @property
-    def label(self) -> str:
-        """By the number of the join."""
-        return f"run-{self.spec.index}"
-
-    @property
-    def span_us(self) -> int | None:
-        """What the window spans."""
-        return None if self.spec.window is None else self.spec.window.span_us
-
-    def schema(self, side: Side) -> pa.Schema:
-        """As the join says."""
-        return self.spec.stored_schema(side)
-
-    def times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
-        """Event time."""
-        names = self.spec.times(side)
-        return latest_time(columns, names) if names else None
-
-    def last_needed(self, side: Side, times: Ints) -> Ints:
-        """As long as a partner may come."""
-        assert self.spec.window is not None
-        return self.spec.window.last_partners(side, times)
-
-
-@dataclass(frozen=True, slots=True)
 class Upkeep:
     """What a keeper needs to know of its task; `merge_rows` is how much it may merge."""
 
@@ -134,7 +101,7 @@ class Keeper:
         self._writers: dict[Side, tuple[str, RunWriter]] = {}
         self._merge_rows = upkeep.merge_rows
         self._groups = upkeep.batch << 20
-        self.changes = Changes()
+        self._changes = Changes()
 
     def open(self, runs: Iterable[Run], drops: Sequence[tuple[int, int]] = ()) -> list[OpenRun]:
         """The runs of one spine, less the word ranges in `drops`."""
@@ -142,13 +109,42 @@ class Keeper:
         for run in runs:
             opened = self._store.open(run, self._files[run.file])
             if drops:
-                less = run.without(drops, opened.words)
-                if less.excluded != run.excluded:
-                    self.changes.change(less)
-                    opened = self._store.open(less, self._files[run.file])
+                opened = self.cut(opened, drops)
             if opened.run.live:
                 spine.append(opened)
         return spine
+
+    def cut(
+        self,
+        opened: OpenRun,
+        ranges: Iterable[tuple[int, int]],
+        oldest: Callable[[OpenRun], int] | None = None,
+    ) -> OpenRun:
+        """A run less some word ranges; `oldest` tells the least time of what is left."""
+        less = opened.run.without(ranges, opened.words)
+        if less.excluded == opened.run.excluded:
+            return opened
+        gone = excluded_rows(opened.words, less.exclusions)
+        rest = OpenRun(less, opened.words, opened.columns, gone)
+        if oldest is not None and less.live:
+            rest = replace(rest, run=replace(less, min_time=oldest(rest)))
+        self._changes.change(rest.run)
+        return rest
+
+    def forget(self, run: Run) -> None:
+        """A run is needed no more."""
+        self._changes.remove(run)
+
+    def relabel(self, opened: OpenRun, version: int) -> OpenRun:
+        """A run as one of another layout version; its tuples stay where they are."""
+        after = replace(opened, run=replace(opened.run, version=version))
+        self._changes.change(after.run)
+        return after
+
+    def moved(self, rows: int, size_bytes: int) -> None:
+        """Count what has left its instance."""
+        self._changes.moved_rows += rows
+        self._changes.moved_bytes += size_bytes
 
     def pull(
         self, instance: int, runs: Iterable[Run], ranges: Iterable[tuple[int, int]]
@@ -164,8 +160,7 @@ class Keeper:
                 some = rows[start : start + MOVE_ROWS]
                 columns = opened.columns.take(pa.array(some))
                 moved = self.seal(instance, run.side, opened.words[some], columns)
-                self.changes.moved_rows += moved.run.rows
-                self.changes.moved_bytes += moved.run.size_bytes
+                self.moved(moved.run.rows, moved.run.size_bytes)
                 yield moved
 
     def seal(
@@ -176,21 +171,23 @@ class Keeper:
         columns: pa.RecordBatch,
         *,
         aside: bool = False,
+        oldest_input: int | None = None,
     ) -> OpenRun:
         """Write a run; what is returned can be probed at once.
 
         `aside`: into a file of its own, read back as a map, so that its memory can go.
+        `oldest_input`: the settled time, where it is not the newest time of these tuples.
         """
         if aside:
             name, writer = self._new_file(side)
-            run = self._write(name, writer, instance, side, words, columns)
+            run = self._write(name, writer, instance, side, words, columns, oldest_input)
             stored = writer.close(fsync=self._upkeep.fsync)
-            self.changes.files.append(stored)
+            self._changes.files.append(stored)
             self._store.trust(name)
             return self._store.open(run, stored)
         if side not in self._writers:
             self._writers[side] = self._new_file(side)
-        run = self._write(*self._writers[side], instance, side, words, columns)
+        run = self._write(*self._writers[side], instance, side, words, columns, oldest_input)
         return OpenRun(run, words, columns, None)
 
     def merge(self, spine: Sequence[OpenRun]) -> None:
@@ -207,9 +204,9 @@ class Keeper:
     def close(self) -> Changes:
         """Seal the files; what has changed."""
         for name, writer in self._writers.values():
-            self.changes.files.append(writer.close(fsync=self._upkeep.fsync))
+            self._changes.files.append(writer.close(fsync=self._upkeep.fsync))
             self._store.trust(name)
-        return self.changes
+        return self._changes
 
     def _merge(self, inputs: list[OpenRun], step: MergeStep) -> int:
         """Copy the lowest words of `inputs` into one run; how many rows were looked at."""
@@ -221,7 +218,7 @@ class Keeper:
         side = inputs[0].run.side
         kept = self._unexpired(side, columns)
         if kept is not None:
-            self.changes.expired_rows += int((~kept).sum())
+            self._changes.expired_rows += int((~kept).sum())
             merged, columns = merged[kept], columns.filter(pa.array(kept))
         group = self._next_group() if step.group is None else step.group
         if len(merged):
@@ -230,7 +227,7 @@ class Keeper:
             columns = columns.take(pa.array(order))
             piece = self.seal(inputs[0].run.instance, side, merged[order], columns).run
             settled = [one.run.settled_time for one in inputs if one.run.settled_time is not None]
-            self.changes.change(
+            self._changes.change(
                 replace(
                     piece,
                     version=inputs[0].run.version,
@@ -239,7 +236,7 @@ class Keeper:
                 )
             )
         for one in inputs:
-            self.changes.change(replace(one.run, into=group).without([(0, cut)], one.words))
+            self._changes.change(replace(one.run, into=group).without([(0, cut)], one.words))
         return sum(below)
 
     def _write(
@@ -250,6 +247,7 @@ class Keeper:
         side: Side,
         words: Words,
         columns: pa.RecordBatch,
+        oldest_input: int | None,
     ) -> Run:
         part, size = writer.add(words, columns)
         times = self._upkeep.shelf.times(side, columns)
@@ -265,9 +263,9 @@ class Keeper:
             group=self._next_group(),
             min_time=oldest,
             max_time=newest,
-            settled_time=newest,
+            settled_time=newest if oldest_input is None else oldest_input,
         )
-        self.changes.change(run)
+        self._changes.change(run)
         return run
 
     def _new_file(self, side: Side) -> tuple[str, RunWriter]:

@@ -15,140 +15,55 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from joinengine.layouts import Chosen
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.model.keys import Side
 from joinengine.routing.moves import Drop, Moves, Pull
+from joinengine.state.operator_state import (
+    Clock,
+    Layouts,
+    Move,
+    OperatorState,
+    Rehome,
+    Runs,
+    Shelves,
+    SideClock,
+)
 from joinengine.state.run import Run
 from joinengine.state.storage import StoredFile, create_exclusively
 
-FORMAT = 4
+FORMAT = 5
 _HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
 _NAME = re.compile(r"(\d{8,})\.json")
 #: How many manifests stay; only the newest is ever needed, one more helps whoever looks.
 KEPT = 2
 
 
-Runs = Mapping[tuple[str, int], Run]
-
-
-@dataclass(frozen=True)
-class Watched:
-    """What the watchers of a join hold between two batches (outer, semi and anti joins).
-
-    `pending`: tuples whose fate is open, per watcher; `unread`: marks (this tuple has matched) that
-    the last batch made; `seen`: marks that the watchers have read
-    (joinengine.operators.join.watching).
-    """
-
-    pending: Runs = field(default_factory=dict)
-    unread: Runs = field(default_factory=dict)
-    seen: Runs = field(default_factory=dict)
-
-    @property
-    def runs(self) -> list[Run]:
-        """All of them."""
-        return [*self.pending.values(), *self.unread.values(), *self.seen.values()]
-
-
-@dataclass(frozen=True)
-class JoinState:
-    """One join between two batches.
-
-    `layout` is the account of the layout of the next batch (`joinengine.layouts.Chosen`), and
-    `version` its number; `older` are the layouts of earlier versions that have runs; since
-    version `sized_at` there have been as many instances as now. `before` is
-    the account of the layout that the runs of `version` are stored under where that is another: the
-    next batch carries out `moves`, or looks at every tuple where there are none. `requested` is the
-    layout and the number of instances that the user has last started the query with. `watchers` is
-    how many watch, 0 where no side is watched; it never changes. `newest` is
-    the greatest event time seen per side (-inf: none yet, inf: the side has ended); `idle_since`
-    when a side last brought a tuple, in seconds since the epoch; `watermark` that of the next
-    batch. `ahead` is per side what its watermark would be if no result of an earlier join came a
-    batch after its cause; `held_back`, whether that is more than `watermark` knows. `closed` is the
-    end of the last windows that an aggregation may have closed.
-    """
-
-    layout: Mapping[str, Any]
-    version: int = 0
-    older: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    sized_at: int = 0
-    runs: Runs = field(default_factory=dict)
-    watched: Watched = field(default_factory=Watched)
-    watchers: int = 0
-    files: Mapping[str, StoredFile] = field(default_factory=dict)
-    moves: Moves = field(default_factory=Moves)
-    before: Mapping[str, Any] | None = None
-    requested: Mapping[str, Any] | None = None
-    newest: tuple[float, float] = (-math.inf, -math.inf)
-    idle_since: tuple[float, float] = (math.inf, math.inf)
-    watermark: float = -math.inf
-    ahead: tuple[float, float] = (-math.inf, -math.inf)
-    held_back: bool = False
-    closed: float = -math.inf
-    history: tuple[StoredFile, ...] = ()
-    late_rows: int = 0
-
-    @property
-    def rehomes(self) -> bool:
-        """Whether the next batch looks at every tuple."""
-        return self.before is not None and not self.moves
-
-    @property
-    def live_versions(self) -> tuple[int, ...]:
-        """The versions by whose rules the next batch is routed, newest first."""
-        if self.rehomes:
-            return (self.version,)
-        return (self.version, *sorted(self.older, reverse=True))
-
-    def held_per_instance(self, instances: int) -> list[int]:
-        """(N,) copies held by each instance that were stored since there are so many."""
-        held = [0] * instances
-        for run in self.runs.values():
-            if run.version >= self.sized_at:
-                held[run.instance] += run.live
-        return held
-
-    @property
-    def state_rows(self) -> int:
-        """Copies held."""
-        return sum(run.live for run in self.runs.values())
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the copies held."""
-        return sum(run.live_bytes for run in self.runs.values())
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is held."""
-        return not (self.runs or self.watched.runs)
-
-
 @dataclass(frozen=True)
 class Manifest:
     """What is true after batch `batch`.
 
-    `results` are the staged result files of that batch, `refused` those of tuples that joins
+    `results` are the staged result files of that batch, `refused` those of tuples that operators
     refused, where somebody wants them.
     """
 
     query: str
     batch: int
-    joins: tuple[JoinState, ...]
+    operators: tuple[OperatorState, ...]
     results: tuple[StoredFile, ...] = ()
     refused: tuple[StoredFile, ...] = ()
 
     def named_files(self) -> set[str]:
         """The files of the runs folder that exist."""
         names = set[str]()
-        for join in self.joins:
-            names |= join.files.keys()
-            names |= {stored.name for stored in join.history}
+        for one in self.operators:
+            names |= one.shelves.files.keys()
+            names |= {stored.name for stored in one.layouts.history}
         return names
 
 
@@ -219,37 +134,9 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
     return {
         "query": manifest.query,
         "batch": manifest.batch,
-        "joins": [_join_to_json(join) for join in manifest.joins],
+        "operators": [_state_to_json(state) for state in manifest.operators],
         "results": _files_to_json(manifest.results),
         "refused": _files_to_json(manifest.refused),
-    }
-
-
-def _join_to_json(join: JoinState) -> dict[str, Any]:
-    return {
-        "layout": join.layout,
-        "version": join.version,
-        "sized_at": join.sized_at,
-        "older": sorted(join.older.items()),
-        "run_columns": _RUN_COLUMNS,
-        "runs": _runs_to_json(join.runs),
-        "watchers": join.watchers,
-        "pending": _runs_to_json(join.watched.pending),
-        "unread": _runs_to_json(join.watched.unread),
-        "seen": _runs_to_json(join.watched.seen),
-        "files": _files_to_json(join.files.values()),
-        "pulls": [[p.side, p.source, p.target, p.lower, p.upper] for p in join.moves.pulls],
-        "drops": [[d.side, d.instance, d.lower, d.upper] for d in join.moves.drops],
-        "before": join.before,
-        "requested": join.requested,
-        "newest": [_time_to_json(time) for time in join.newest],
-        "idle_since": [_time_to_json(time) for time in join.idle_since],
-        "watermark": _time_to_json(join.watermark),
-        "ahead": [_time_to_json(time) for time in join.ahead],
-        "held_back": join.held_back,
-        "closed": _time_to_json(join.closed),
-        "history": _files_to_json(join.history),
-        "late_rows": join.late_rows,
     }
 
 
@@ -257,43 +144,107 @@ def _from_json(plain: dict[str, Any]) -> Manifest:
     return Manifest(
         query=plain["query"],
         batch=plain["batch"],
-        joins=tuple(_join_from_json(join) for join in plain["joins"]),
+        operators=tuple(_state_from_json(state) for state in plain["operators"]),
         results=_files_from_json(plain["results"]),
         refused=_files_from_json(plain["refused"]),
     )
 
 
-def _join_from_json(plain: dict[str, Any]) -> JoinState:
+def _state_to_json(state: OperatorState) -> dict[str, Any]:
+    return {
+        "layouts": _layouts_to_json(state.layouts),
+        "clock": _clock_to_json(state.clock),
+        "run_columns": _RUN_COLUMNS,
+        "shelves": {name: _runs_to_json(runs) for name, runs in state.shelves.runs.items()},
+        "files": _files_to_json(state.shelves.files.values()),
+        "watchers": state.watchers,
+        "late_rows": state.late_rows,
+    }
+
+
+def _state_from_json(plain: dict[str, Any]) -> OperatorState:
     names = plain["run_columns"]
+    runs = {shelf: _runs_from_json(names, rows) for shelf, rows in plain["shelves"].items()}
+    files = {stored.name: stored for stored in _files_from_json(plain["files"])}
+    return OperatorState(
+        layouts=_layouts_from_json(plain["layouts"]),
+        clock=_clock_from_json(plain["clock"]),
+        shelves=Shelves(runs, files),
+        watchers=plain["watchers"],
+        late_rows=plain["late_rows"],
+    )
+
+
+def _layouts_to_json(layouts: Layouts) -> dict[str, Any]:
+    return {
+        "newest": layouts.newest.to_json(),
+        "asked": layouts.asked.to_json(),
+        "version": layouts.version,
+        "older": [[version, one.to_json()] for version, one in sorted(layouts.older.items())],
+        "sized_at": layouts.sized_at,
+        "pending": _pending_to_json(layouts.pending),
+        "history": _files_to_json(layouts.history),
+    }
+
+
+def _layouts_from_json(plain: dict[str, Any]) -> Layouts:
+    return Layouts(
+        newest=Chosen.from_json(plain["newest"]),
+        asked=Chosen.from_json(plain["asked"]),
+        version=plain["version"],
+        older={version: Chosen.from_json(one) for version, one in plain["older"]},
+        sized_at=plain["sized_at"],
+        pending=_pending_from_json(plain["pending"]),
+        history=_files_from_json(plain["history"]),
+    )
+
+
+def _pending_to_json(pending: Move | Rehome | None) -> dict[str, Any] | None:
+    match pending:
+        case None:
+            return None
+        case Rehome():
+            return {"kind": "rehome", "before": pending.before.to_json()}
+        case Move():
+            moves = pending.moves
+            return {
+                "kind": "move",
+                "before": pending.before.to_json(),
+                "pulls": [[p.side, p.source, p.target, p.lower, p.upper] for p in moves.pulls],
+                "drops": [[d.side, d.instance, d.lower, d.upper] for d in moves.drops],
+            }
+
+
+def _pending_from_json(plain: dict[str, Any] | None) -> Move | Rehome | None:
+    if plain is None:
+        return None
+    before = Chosen.from_json(plain["before"])
+    if plain["kind"] == "rehome":
+        return Rehome(before)
     pulls = tuple(Pull(Side(side), *rest) for side, *rest in plain["pulls"])
     drops = tuple(Drop(Side(side), *rest) for side, *rest in plain["drops"])
-    left, right = (_time_from_json(time) for time in plain["newest"])
-    idle_left, idle_right = (_time_from_json(time) for time in plain["idle_since"])
-    ahead_left, ahead_right = (_time_from_json(time) for time in plain["ahead"])
-    return JoinState(
-        layout=plain["layout"],
-        version=plain["version"],
-        sized_at=plain["sized_at"],
-        older=dict(plain["older"]),
-        runs=_runs_from_json(names, plain["runs"]),
-        watchers=plain["watchers"],
-        watched=Watched(
-            pending=_runs_from_json(names, plain["pending"]),
-            unread=_runs_from_json(names, plain["unread"]),
-            seen=_runs_from_json(names, plain["seen"]),
-        ),
-        files={stored.name: stored for stored in _files_from_json(plain["files"])},
-        moves=Moves(pulls, drops),
-        before=plain["before"],
-        requested=plain["requested"],
-        newest=(left, right),
-        idle_since=(idle_left, idle_right),
+    return Move(before, Moves(pulls, drops))
+
+
+def _clock_to_json(clock: Clock) -> dict[str, Any]:
+    return {
+        "sides": [
+            [_time_to_json(time) for time in (side.newest, side.idle_since, side.ahead)]
+            for side in clock.sides
+        ],
+        "watermark": _time_to_json(clock.watermark),
+        "closed": _time_to_json(clock.closed),
+        "held_back": clock.held_back,
+    }
+
+
+def _clock_from_json(plain: dict[str, Any]) -> Clock:
+    left, right = (SideClock(*map(_time_from_json, times)) for times in plain["sides"])
+    return Clock(
+        sides=(left, right),
         watermark=_time_from_json(plain["watermark"]),
-        ahead=(ahead_left, ahead_right),
-        held_back=plain["held_back"],
         closed=_time_from_json(plain["closed"]),
-        history=_files_from_json(plain["history"]),
-        late_rows=plain["late_rows"],
+        held_back=plain["held_back"],
     )
 
 

@@ -46,7 +46,7 @@ def run_next(query):
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_run_file_is_refused_by_name(query, how):
-    run = next(iter(query.state.runs.values()))
+    run = next(iter(query.state.shelves.state.values()))
     DAMAGE[how](query.checkpoint.runs / run.file)
     with pytest.raises(DamagedState, match=run.file):
         run_next(query)
@@ -54,7 +54,7 @@ def test_a_damaged_run_file_is_refused_by_name(query, how):
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_damaged_statistics_are_refused_by_name(query, how):
-    name = query.state.history[0].name
+    name = query.state.layouts.history[0].name
     DAMAGE[how](query.checkpoint.runs / name)
     with pytest.raises(DamagedState, match=name):
         query.restart()

@@ -85,7 +85,7 @@ def test_counts_are_those_of_the_formulas(layout, sizes, tmp_path):
     )
     modes = set()
     for number, (left, right) in enumerate(batches(*sizes)):
-        now = query.runner._joins[0].layout
+        now = query.state.layouts.newest.layout
         keys = [Counter(key for key, _, _ in side) for side in (left, right)]
         known = sorted(keys[0] | keys[1])
         hashes = hash_columns([pa.array(known, LEFT.field(0).type)]) >> np.uint64(U_BITS)

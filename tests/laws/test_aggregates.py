@@ -123,4 +123,4 @@ def test_every_layout_adds_up(
         query.finish(len(batches))
         tuples = [row for left, _ in batches for row in left]
         assert query.output() == expected(tuples, window, best)
-        assert all(state.is_empty for state in query.runner.manifest.joins)
+        assert all(state.shelves.is_empty for state in query.runner.manifest.operators)

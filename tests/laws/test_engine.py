@@ -275,7 +275,7 @@ def test_little_memory_spills_and_changes_nothing(tmp_path):
     tight = Settings(memory_per_task=2000)
     query = LocalQuery(tmp_path, two_way(None, 2), "mnrt", settings=tight)
     query.run_tuples(0, left[:300], right[:100])
-    assert len(query.state.runs) > 20
+    assert len(query.state.shelves.state) > 20
     query.run_tuples(1, left[300:], right[100:])
     assert query.output() == matched(left, right, None)
 

@@ -114,7 +114,7 @@ def test_every_join_type(layout, batches, window, how, lazy, schedule, kills, tw
         feed(query, batches, kills)
         query.finish(len(batches))
         assert query.output() == expected(*everything(batches), window, how)
-        assert query.state.is_empty
+        assert query.state.shelves.is_empty
         assert query.state.late_rows == 0
 
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine.api.novelty import StreamNovelty
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.exchange.feeds import Reading
 from joinengine.layouts import LAYOUTS
+from joinengine.queries.first_story.novelty import StreamNovelty
 from joinengine.spark.inputs import Stream
 from tests.harness import TIME, InlineJobs, LocalQuery
 from tests.laws.test_engine import CHOICES, STEPS, feed, relaxed
@@ -125,7 +125,7 @@ def test_every_tuple_is_judged_as_in_one_process(
         feed(query, batches, kills)
         query.finish(len(batches))
         assert query.output() == novel([t for left, _ in batches for t in left], history, 0.4)
-        assert query.state.is_empty
+        assert query.state.shelves.is_empty
         assert query.state.late_rows == 0
 
 

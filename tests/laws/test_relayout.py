@@ -83,11 +83,11 @@ def skewed_batches(n=6, seed=3):
 
 def check_places(query):
     """Every live tuple stands at the homes that its layout names, once each."""
-    _, layout, _ = query.runner._joins[0].chosen
+    layout = query.state.layouts.newest.layout
     store = query.jobs.store[next(iter(query.jobs.store))]
     copies = {}
-    for run in query.state.runs.values():
-        opened = store.open(run, query.state.files[run.file])
+    for run in query.state.shelves.state.values():
+        opened = store.open(run, query.state.shelves.files[run.file])
         for row, word in enumerate(opened.words.tolist()):
             if not any(low <= word < high for low, high in run.exclusions):
                 ident = run.side, opened.columns.column(1)[row].as_py()
@@ -114,7 +114,7 @@ def test_state_follows_a_switch(first, second, tmp_path):
     )
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
-        if query.state.before is None:
+        if query.state.layouts.pending is None:
             copies = check_places(query)
             assert len(copies) == sum(len(a) + len(b) for a, b in batches[: number + 1])
     left, right = usable(batches, None)
@@ -139,7 +139,7 @@ def test_state_follows_a_base_function(base, lazy, tmp_path):
     )
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
-        if query.state.before is None and not lazy:
+        if query.state.layouts.pending is None and not lazy:
             check_places(query)
     left, right = usable(batches, None)
     expected = matched([r for b in left for r in b], [r for b in right for r in b], None)
@@ -191,14 +191,14 @@ def test_a_restart_with_another_layout_is_a_switch(layout, tmp_path):
     for number, (left, right) in enumerate(batches[:2]):
         query.run_tuples(number, left, right)
     query.choice = CHOICES[layout]
-    (spec,) = query.query.joins
+    (spec,) = query.query.operators
     query.query = replace(query.query, joins=(replace(spec, instances=9),))
     query.restart()
     for number, (left, right) in enumerate(batches[2:], start=2):
         query.run_tuples(number, left, right)
         if number == 2:
             query.restart()  # the same wish again changes nothing more
-    _, found, wanted = query.runner._joins[0].chosen
+    found, wanted = query.state.layouts.newest.layout, query.state.layouts.newest.wanted
     assert wanted == 9
     assert query.runner.choices[0].name == layout
     assert found.instances == (8 if layout == "dynamic" else 9)
@@ -258,9 +258,9 @@ def test_a_restart_that_asks_for_the_same_keeps_what_has_become_of_it(tmp_path):
     for number, (left, right) in enumerate(skewed_batches(2)):
         query.run_tuples(number, left, right)
     query.restart()
-    chosen = query.runner._joins[0].chosen
+    chosen = query.state.layouts.newest
     assert (chosen.choice.name, chosen.wanted) == ("dynamic", 8)
-    assert query.state.before is None
+    assert query.state.layouts.pending is None
 
 
 def test_a_key_that_leaves_the_head_is_still_found(tmp_path):
@@ -269,7 +269,7 @@ def test_a_key_that_leaves_the_head_is_still_found(tmp_path):
     stored = [(1, i, 0) for i in range(400)]
     query.run_tuples(0, stored[:200], [(2, 900, 0)])
     query.run_tuples(1, stored[200:], [(2, 901, 0)])
-    assert {run.instance for run in query.state.runs.values()} == set(range(8))
+    assert {run.instance for run in query.state.shelves.state.values()} == set(range(8))
     for number in (2, 3, 4, 5, 6, 7):  # another key is all there is now
         query.run_tuples(number, [(3, 1000 * number + i, 0) for i in range(300)], [])
     query.run_tuples(8, [], [(1, 9999, 0)])

@@ -21,7 +21,7 @@ from tests.laws.test_engine import matched
 
 def spines(state):
     found = defaultdict(list)
-    for run in state.runs.values():
+    for run in state.shelves.state.values():
         found[run.instance, run.side].append(run)
     return found
 
@@ -45,7 +45,7 @@ def test_live_runs_stay_logarithmic_over_500_batches(tmp_path, monkeypatch, merg
     levels = math.log(500, FAN_IN) + 2
     # At most three groups a level wait, and the inputs and outputs of merges in progress are there.
     assert 4 <= most <= (2 * FAN_IN) * levels
-    assert query.state.state_rows == 500 * 15
+    assert query.state.shelves.rows == 500 * 15
 
 
 def test_merges_lose_nothing_while_keys_move(tmp_path, monkeypatch):
@@ -65,8 +65,8 @@ def test_merges_lose_nothing_while_keys_move(tmp_path, monkeypatch):
         if batch % 9 == 0:
             query.restart()
     assert query.output() == matched(all_left, all_right, None)
-    assert any(run.into is not None for run in query.state.runs.values())
-    assert any(run.exclusions for run in query.state.runs.values())
+    assert any(run.into is not None for run in query.state.shelves.state.values())
+    assert any(run.exclusions for run in query.state.shelves.state.values())
 
 
 def test_under_a_window_old_runs_leave_and_merges_hold_back_little(tmp_path):
@@ -86,8 +86,8 @@ def test_under_a_window_old_runs_leave_and_merges_hold_back_little(tmp_path):
     expired = sum(record.joins[0].expired_rows for record in query.records)
     assert expired > 0
     # 8 ms on either side of the newest tuple, and 1 ms a batch: well under 40 batches' worth.
-    assert query.state.state_rows < 30 * 30
-    assert expired + query.state.state_rows == len(all_left) + len(all_right)
+    assert query.state.shelves.rows < 30 * 30
+    assert expired + query.state.shelves.rows == len(all_left) + len(all_right)
     assert query.output() == matched(all_left, all_right, window)
 
 

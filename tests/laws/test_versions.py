@@ -102,7 +102,7 @@ def test_a_version_dies_with_its_last_run(tmp_path):
     versions = live_versions(query)
     assert versions[2:5] == [1, 2, 2]
     assert versions[-1] == 1
-    assert query.state.older == {}
+    assert query.state.layouts.older == {}
     check_results(query, batches, window)
 
 
@@ -136,10 +136,10 @@ def test_eager_again_gathers_what_the_versions_hold(layout, tmp_path):
     query.restart()
     for number, (left, right) in enumerate(batches[5:], start=5):
         query.run_tuples(number, left, right)
-    assert query.state.older == {}
+    assert query.state.layouts.older == {}
     assert sum(record.joins[0].moved_rows for record in query.records) > 0
     check_results(query, batches)
-    if query.state.before is None:
+    if query.state.layouts.pending is None:
         check_places(query)
 
 

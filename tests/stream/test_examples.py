@@ -43,3 +43,18 @@ def test_two_folders_are_joined_and_a_second_start_adds_nothing(tmp_path):
     ).fetchall()
     assert expected
     assert sorted(duckdb.sql(f"select * from {out}").fetchall()) == sorted(expected)
+
+
+def test_an_operator_of_ones_own_runs_from_a_script(tmp_path):
+    """Its classes are those of `__main__`, which no worker can import."""
+    folder(tmp_path / "clicks", "user_id", "clicked_at", 1)
+    command = [sys.executable, EXAMPLES / "distinct_keys.py", tmp_path / "clicks", "user_id"]
+    done = subprocess.run(
+        [*map(str, command), str(tmp_path / "out")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    clicks, out = (f"'{tmp_path / name}/*.parquet'" for name in ("clicks", "out"))
+    expected = duckdb.sql(f"select distinct user_id from {clicks}").fetchall()
+    assert len(expected) > 10
+    assert done.stdout.split()[-2:] == [str(len(expected)), "keys"]
+    assert sorted(duckdb.sql(f"select * from {out}").fetchall()) == sorted(expected)

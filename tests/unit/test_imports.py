@@ -22,10 +22,10 @@ ROOMS = (
     "reference",
     "kernels",
     "routing",
-    "state",
-    "predicates",
     "balancing",
     "layouts",
+    "predicates",
+    "state",
     "exchange",
     "operators",
     "driver",
@@ -42,7 +42,7 @@ ROOMS = (
 #: The first room that may know Spark; all before it run without.
 FIRST_WITH_SPARK = ROOMS.index("spark")
 #: Part of all lines that one room may hold.
-LARGEST_ROOM = 0.12
+LARGEST_ROOM = 1 / 8
 
 
 def name_of(path):

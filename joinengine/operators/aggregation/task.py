@@ -6,41 +6,42 @@ adds up its panes. TOP keeps the greatest of each aggregator and takes the great
 
 Law: a window's results leave once, in the first batch whose watermark has passed its end; by then
 every tuple of it has been passed on, since the watermark of a stage waits for the one before
-(joinengine.driver.bookkeeping). Which instance added a tuple up does not matter, so nothing moves
-when the layout changes.
+(joinengine.operators.aggregation.operator). Which instance added a tuple up does not matter, so
+nothing moves when the layout changes.
 Cost: per tuple one hash aggregation; per partial result one sort and one more aggregation for each
 window that holds it.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from joinengine.balancing.statistics import KeyCounts, heavy_keys
-from joinengine.exchange.reports import Block, InstanceReport, JoinReport
+from joinengine.exchange.blocks import Tuples
+from joinengine.exchange.reports import Block
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, rows_between
 from joinengine.kernels.watching import in_order, word_of_time
-from joinengine.model.aggregates import PANE, AggregateSpec, Stage
+from joinengine.model.aggregates import PANE, Stage
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END
+from joinengine.operators.aggregation.spec import AggregateSpec
 from joinengine.operators.base import OperatorTask
+from joinengine.operators.desk import Desk
 from joinengine.predicates.grouping import add_parts, add_tuples, finish, greatest, partial_schema
 from joinengine.predicates.sketching import add_sketches, heaviest, sketch_counts
-from joinengine.state.run import OpenRun, Run, RunStore, excluded_rows
+from joinengine.state.run import OpenRun, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateTask(OperatorTask):
     """The instructions of one task of one stage in one batch.
 
-    Windows that end in (`closed`, `watermark`] are over. `passes_on`: whether partial results go to
+    Windows that end in (`closed`, watermark] are over. `passes_on`: whether partial results go to
     the next stage in this batch.
     """
 
@@ -51,13 +52,16 @@ class AggregateTask(OperatorTask):
     passes_on: bool
     merge_rows: int
 
-    def carry_out(self, store: RunStore) -> JoinReport:
-        """Do it."""
-        store.retain(self.files)
-        worker = _Worker(self, store)
-        for instance in self.hosted:
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Partial results, or results."""
+        return self.spec.output_schema
+
+    def carry_out(self, desk: Desk) -> None:
+        """Add up at each hosted instance."""
+        worker = _Worker(self, desk)
+        for instance in self.header.hosted:
             worker.aggregate(instance)
-        return worker.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,49 +97,39 @@ class PartsShelf:
 
 
 class _Worker:
-    def __init__(self, task: AggregateTask, store: RunStore) -> None:
+    def __init__(self, task: AggregateTask, desk: Desk) -> None:
         self._task = task
+        self._desk = desk
         self._shelf = PartsShelf(task.spec)
-        self._report = JoinReport(task.task)
-        self._reader = task.reader(task.blocks)
-        self._results = task.results(task.spec.output_schema)
-        upkeep = task.upkeep(self._shelf, merge_rows=task.merge_rows)
-        self._keeper = task.keeper(upkeep, store)
+        self._reader = desk.reader(task.blocks)
+        self._keeper = desk.keeper(self._shelf, merge_rows=task.merge_rows)
 
     def aggregate(self, instance: int) -> None:
         """What the stage does at one instance."""
-        start = time.perf_counter()
-        here = self._report.instances[instance] = InstanceReport()
-        before = self._results.rows
-        spine = self._keeper.open(self._task.runs.get(instance, ()))
-        slices = self._reader.slices(instance)
-        here.received[Side.LEFT] = here.stored[Side.LEFT] = sum(one.num_rows for one in slices)
-        if self._task.spec.stage is Stage.PARTIAL:
-            self._pass_on(instance, spine, self._added(instance, slices))
-        else:
-            spine = self._close_windows(spine)
-            self._store(instance, [one.select(one.schema.names[2:]) for one in slices])
-            self._keeper.merge(spine)
-        here.results = self._results.rows - before
-        if self._task.work_s:
-            time.sleep(self._task.work_s * sum(here.received))
-        here.busy_s = time.perf_counter() - start
+        with self._desk.at(instance) as here:
+            spine = self._keeper.open(self._task.runs.get(instance, ()))
+            arrived = [Tuples.of([one]) for one in self._reader.slices(instance)]
+            here.received[Side.LEFT] = sum(len(one.words) for one in arrived)
+            here.stored[Side.LEFT] = here.received[Side.LEFT]
+            if self._task.spec.stage is Stage.PARTIAL:
+                self._pass_on(instance, spine, self._added(instance, arrived))
+            else:
+                spine = self._close_windows(spine)
+                self._store(instance, [one.columns for one in arrived])
+                self._keeper.merge(spine)
 
-    def _added(self, instance: int, slices: Sequence[pa.RecordBatch]) -> list[pa.Table]:
+    def _added(self, instance: int, arrived: Sequence[Tuples]) -> list[pa.Table]:
         """Partial results of what arrived; the keys are counted on the way."""
         spec, added = self._task.spec, list[pa.Table]()
         schema = partial_schema(spec.grouping, spec.schemas[0])
         times = spec.window.times[0]
-        for one in slices:
-            panes = spec.grouping.panes.pane_of(latest_time(one, times))
-            counts = add_tuples(spec.grouping, one, panes).cast(schema)
+        for one in arrived:
+            panes = spec.grouping.panes.pane_of(latest_time(one.columns, times))
+            counts = add_tuples(spec.grouping, one.columns, panes).cast(schema)
             added.append(sketch_counts(spec.grouping, counts) if spec.is_sketched else counts)
-        if self._task.listed is not None and slices:
-            words = np.concatenate([one.column(0).to_numpy() for one in slices])
-            hashes, counts = heavy_keys(np.sort(words), self._task.listed)
-            where = np.full(len(hashes), instance), np.zeros(len(hashes), np.int64)
-            held = np.zeros_like(counts)
-            self._report.keys.append(KeyCounts(*where, hashes, counts, held))
+        if arrived and self._desk.header.listed is not None:
+            words = np.sort(np.concatenate([one.words for one in arrived]))
+            self._desk.count_keys(instance, Side.LEFT, words, (), stays=False)
         return added
 
     def _pass_on(self, instance: int, spine: Sequence[OpenRun], added: list[pa.Table]) -> None:
@@ -147,7 +141,7 @@ class _Worker:
             pa.Table.from_batches([one.columns.take(pa.array(one.live_rows()))]) for one in spine
         ]
         for one in spine:
-            self._keeper.changes.remove(one.run)
+            self._keeper.forget(one.run)
         parts = [*held, *added]
         if not parts:
             return
@@ -171,9 +165,10 @@ class _Worker:
     def _close_windows(self, spine: Sequence[OpenRun]) -> list[OpenRun]:
         """Results of the windows that are over; the runs, less what no later window holds."""
         grouping, task = self._task.spec.grouping, self._task
+        watermark = task.header.watermark
         panes = [self._shelf.times(Side.LEFT, one.columns)[one.live_rows()] for one in spine]
         present = np.unique(np.concatenate(panes)) if panes else np.empty(0, np.int64)
-        for end in grouping.panes.ends(present, task.closed, task.watermark).tolist():
+        for end in grouping.panes.ends(present, task.closed, watermark).tolist():
             lower, upper = grouping.panes.first_pane(end), end
             parts = pa.Table.from_batches([_between(one, lower, upper) for one in spine])
             if task.spec.stage is Stage.TOP:
@@ -182,32 +177,22 @@ class _Worker:
                 edges = end - grouping.panes.size_us, end
                 close = heaviest if task.spec.is_sketched else finish
                 self._emit(close(grouping, parts, edges, task.spec.output_schema))
-        spent = word_of_time(float(min(grouping.panes.spent(task.watermark), 1 << 62)) + 1)
+        spent = word_of_time(float(min(grouping.panes.spent(watermark), 1 << 62)) + 1)
         return [one for one in (self._less(one, spent) for one in spine) if one.run.live]
 
     def _less(self, one: OpenRun, spent: int) -> OpenRun:
         """A run without the panes below a word."""
         if not spent or int(one.words[0]) >= spent:
             return one
-        rest = one.run.without([(0, spent)], one.words)
-        if rest.excluded == one.run.excluded:
-            return one
-        opened = OpenRun(rest, one.words, one.columns, excluded_rows(one.words, rest.exclusions))
-        if rest.live:
-            first = int(self._shelf.times(Side.LEFT, one.columns)[opened.live_rows()[0]])
-            opened = replace(opened, run=replace(rest, min_time=first))
-        self._keeper.changes.change(opened.run)
-        return opened
+        return self._keeper.cut(one, [(0, spent)], self._first_pane)
+
+    def _first_pane(self, one: OpenRun) -> int:
+        """The first of the live panes; a run is sorted by them."""
+        return int(self._shelf.times(Side.LEFT, one.columns)[one.live_rows()[0]])
 
     def _emit(self, table: pa.Table) -> None:
         for batch in table.combine_chunks().to_batches():
-            self._results.add(batch.columns)
-
-    def close(self) -> JoinReport:
-        """Seal the files and report."""
-        self._results.close(self._report)
-        self._report.changes = self._keeper.close()
-        return self._report
+            self._desk.results.add(batch.columns)
 
 
 def _between(one: OpenRun, lower: int, upper: int) -> pa.RecordBatch:

@@ -24,8 +24,9 @@ from joinengine.kernels.hashing import Words, fixed_width
 from joinengine.kernels.probing import Ints
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import Side
-from joinengine.model.query import ID, WINDOW_START, JoinSpec, OutputColumn
+from joinengine.model.query import ID, WINDOW_START, OutputColumn
 from joinengine.model.windows import Sliding, Within
+from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Marker
 from joinengine.predicates.theta import holds
 from joinengine.routing.routes import Flags

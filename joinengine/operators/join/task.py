@@ -12,31 +12,28 @@ pair one comparison and one gather.
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from joinengine.balancing.statistics import KeyCounts, heavy_keys
-from joinengine.exchange.keying import Keying
-from joinengine.exchange.reports import Block, InstanceReport, JoinReport
+from joinengine.exchange.blocks import Tuples
+from joinengine.exchange.reports import Block
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.hashing import Words, first_word
-from joinengine.kernels.probing import Needles, find, group_keys, live_rows, sort_order
+from joinengine.kernels.probing import find, group_keys, live_rows, sort_order
 from joinengine.model.keys import U_BITS, Side
-from joinengine.model.query import JoinSpec
 from joinengine.operators.base import OperatorTask
+from joinengine.operators.desk import Desk
 from joinengine.operators.join.matching import PAIRS, Arrived, Matcher
+from joinengine.operators.join.shelf import StateShelf
+from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Watch, Watchers
 from joinengine.operators.spines import Spines, Stored
 from joinengine.routing.routes import STORE, probe_flag, watch_flag
-from joinengine.state.keeper import StateShelf
-from joinengine.state.run import OpenRun, Run, RunStore
+from joinengine.state.run import OpenRun, Run
 
 #: A task may merge so many rows a batch in any case, and so many per row that arrives.
 MERGE_ROWS = 1 << 18
@@ -59,80 +56,81 @@ class JoinTask(OperatorTask):
     memory_bytes: int
 
     @property
+    def result_schema(self) -> pa.Schema:
+        """The joined rows."""
+        return self.spec.output_schema
+
+    @property
     def arriving(self) -> int:
         """How many tuples are on their way to the hosted instances."""
         bounds = [b for side in self.blocks for block in side for b in block.bounds]
-        # An instance that is left for watching alone is not sent the other side.
-        return sum(int(b[i + 1] - b[i]) for b in bounds for i in self.hosted if i + 1 < len(b))
+        hosted = self.header.hosted
+        # After a shrink an instance may live on only as a watcher: blocks of an unwatched side
+        # have no slice for it.
+        return sum(int(b[i + 1] - b[i]) for b in bounds for i in hosted if i + 1 < len(b))
 
-    def carry_out(self, store: RunStore) -> JoinReport:
-        """Do it."""
-        store.retain(self.files)
-        worker = _Worker(self, store)
-        # Who comes first gets the merging of this batch; everyone gets a turn.
-        turn = self.batch % max(len(self.hosted), 1)
-        for instance in self.hosted[turn:] + self.hosted[:turn]:
+    def carry_out(self, desk: Desk) -> None:
+        """Join at each hosted instance."""
+        worker = _Worker(self, desk)
+        hosted = self.header.hosted
+        # The merge allowance is per task and goes to the first instances: start with another one
+        # each batch.
+        turn = self.header.batch % max(len(hosted), 1)
+        for instance in hosted[turn:] + hosted[:turn]:
             worker.join_instance(instance)
-        return worker.close()
+        worker.close()
 
 
 class _Worker:
-    def __init__(self, task: JoinTask, store: RunStore) -> None:
+    def __init__(self, task: JoinTask, desk: Desk) -> None:
         self._task = task
-        self._report = JoinReport(task.task)
-        self._seconds: dict[str, float] = defaultdict(float)
-        self._keying = Keying.of(task.spec)
-        self._readers = [task.reader(blocks) for blocks in task.blocks]
-        self._results = task.results(task.spec.output_schema)
+        self._desk = desk
+        self._timed = desk.timed
+        self._keying = task.spec.keying
+        self._readers = [desk.reader(blocks) for blocks in task.blocks]
         merge_rows = max(MERGE_ROWS, MERGE_PER_ROW * task.arriving)
-        upkeep = task.upkeep(StateShelf(task.spec), task.stored.versions[0], merge_rows)
-        self._keeper = task.keeper(upkeep, store)
+        shelf, version = StateShelf(task.spec), task.stored.versions[0]
+        self._keeper = desk.keeper(shelf, version=version, merge_rows=merge_rows)
         self._watchers: Watchers | None = None
         if task.watch is not None:
-            self._watchers = Watchers(task, task.spec, task.watch, upkeep, store)
+            self._watchers = Watchers(desk, task.spec, task.watch, merge_rows)
         marker = None if self._watchers is None else self._watchers.marker
-        self._matcher = Matcher(task.spec, self._results, marker, self._timed)
+        self._matcher = Matcher(task.spec, desk.results, marker, self._timed)
         table = task.spec.table
         self._sides = tuple(Side) if table is None else (table, table.other)
         window = task.spec.window
         span = None if window is None else window.span_us
         with self._timed("move"):
             memory = task.memory_bytes // 4
-            self._spines = Spines(task.stored, self._keeper, task.hosted, memory, span)
+            self._spines = Spines(task.stored, self._keeper, task.header.hosted, memory, span)
 
     def join_instance(self, instance: int) -> None:
         """The pairing rule at one instance."""
-        start = time.perf_counter()
-        here = self._report.instances[instance] = InstanceReport()
-        before = self._results.rows
-        with self._timed("open"):
-            spines = {side: self._spines.at(instance, side) for side in Side}
-        if self._watchers is not None:
-            with self._timed("watch"):
-                self._watchers.judge(instance, self._results)
-        fresh: dict[Side, list[OpenRun]] = {side: [] for side in Side}
-        for side in self._sides:
-            homed = list[Words]()
-            for arrived, last in self._arrivals(instance, side):
-                here.received[side] += len(arrived.words)
-                # The second side meets this batch's tuples of the first; those met none of it.
-                state = spines[side.other] + (fresh[side.other] if side is self._sides[1] else [])
-                with self._timed("probe"):
-                    self._probe(side, arrived, state)
-                with self._timed("store"):
-                    fresh[side] += self._store(instance, side, arrived, homed, aside=not last)
-            here.stored[side] = sum(map(len, homed))
-            with self._timed("count"):
-                self._count_keys(instance, side, spines[side], homed)
-        for side in Side:
-            with self._timed("merge"):
-                self._keeper.merge(spines[side])
-        here.probe_copies = sum(here.received) - sum(here.stored)
-        here.results = self._results.rows - before
-        if self._task.work_s:
-            with self._timed("emulated"):
-                time.sleep(self._task.work_s * sum(here.received))
-        here.busy_s = time.perf_counter() - start
+        with self._desk.at(instance) as here:
+            with self._timed("open"):
+                spines = {side: self._spines.at(instance, side) for side in Side}
+            if self._watchers is not None:
+                with self._timed("watch"):
+                    self._watchers.judge(instance, self._desk.results)
+            fresh: dict[Side, list[OpenRun]] = {side: [] for side in Side}
+            for side in self._sides:
+                homed = list[Words]()
+                for arrived, last in self._arrivals(instance, side):
+                    here.received[side] += len(arrived.words)
+                    # The second side meets this batch's tuples of the first; those met none of it.
+                    second = side is self._sides[1]
+                    state = spines[side.other] + (fresh[side.other] if second else [])
+                    with self._timed("probe"):
+                        self._probe(side, arrived, state)
+                    with self._timed("store"):
+                        fresh[side] += self._store(instance, side, arrived, homed, aside=not last)
+                here.stored[side] = sum(map(len, homed))
+                with self._timed("count"):
+                    self._count_keys(instance, side, spines[side], homed)
+            for side in Side:
+                with self._timed("merge"):
+                    self._keeper.merge(spines[side])
+            here.probe_copies = sum(here.received) - sum(here.stored)
 
     def _arrivals(self, instance: int, side: Side) -> Iterator[tuple[Arrived, bool]]:
         """The tuples of one side that arrived, sorted, in pieces that fit; which is the last."""
@@ -151,29 +149,27 @@ class _Worker:
     def _sorted(self, instance: int, side: Side, pieces: Sequence[pa.RecordBatch]) -> Arrived:
         """The tuples that come to join, sorted; those that come to be watched are handed over."""
         with self._timed("exchange"):
-            batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+            tuples = Tuples.of(pieces)
         if self._watchers is not None and side in self._task.spec.watched:
-            batch = self._joining(instance, side, batch)
-        words = batch.column(0).to_numpy(zero_copy_only=True)
-        order = sort_order(words)
-        taken = [column.take(pa.array(order)) for column in batch.columns[2:]]
-        columns = pa.RecordBatch.from_arrays(taken, names=batch.schema.names[2:])
-        flags = batch.column(1).to_numpy(zero_copy_only=True)
+            tuples = self._joining(instance, side, tuples)
+        order = sort_order(tuples.words)
+        columns = tuples.columns.take(pa.array(order))
         names = self._task.spec.times(side)
         times = latest_time(columns, names) if names else None
-        return Arrived(words[order], flags[order], columns, times)
+        return Arrived(tuples.words[order], tuples.flags[order], columns, times)
 
-    def _joining(self, instance: int, side: Side, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _joining(self, instance: int, side: Side, tuples: Tuples) -> Tuples:
         """The tuples of a watched side that do not only come to be watched."""
         assert self._watchers is not None
         flag = watch_flag(len(self._task.stored.versions), self._keying.probes)
-        flags = batch.column(1).to_numpy(zero_copy_only=True)
+        words, flags, columns = tuples
         watched, joining = (flags & flag) > 0, (flags & (flag - 1)) > 0
         if watched.any():
-            tuples = batch.filter(pa.array(watched))
             with self._timed("watch"):
-                self._watchers.arrive(instance, side, tuples.select(tuples.schema.names[2:]))
-        return batch if joining.all() else batch.filter(pa.array(joining))
+                self._watchers.arrive(instance, side, columns.filter(pa.array(watched)))
+        if joining.all():
+            return tuples
+        return Tuples(words[joining], flags[joining], columns.filter(pa.array(joining)))
 
     def _probe(self, side: Side, arrived: Arrived, state: Iterable[OpenRun]) -> None:
         """Pair the tuples of `side` with the stored ones of the other side."""
@@ -230,38 +226,19 @@ class _Worker:
         self, instance: int, side: Side, spine: list[OpenRun], homed: list[Words]
     ) -> None:
         """Exact counts of the keys that a planner may want to move."""
-        if self._task.listed is None or not any(map(len, homed)):
+        if not homed:
             return
-        words = np.concatenate(homed)
-        hashes, counts = heavy_keys(np.sort(words) if len(homed) > 1 else words, self._task.listed)
-        held = np.zeros_like(counts) if self._task.spec.passes_by(side) else counts.copy()
-        needles = Needles(hashes, np.arange(len(hashes) + 1))
+        words = homed[0] if len(homed) == 1 else np.sort(np.concatenate(homed))
         newest = self._task.stored.versions[0]
-        for one in (one for one in spine if one.run.version == newest):
-            hits = find(one.words, needles, one.gone)
-            held[hits.needles] += hits.counts
-        where = np.full(len(hashes), instance), np.full(len(hashes), int(side))
-        self._report.keys.append(KeyCounts(*where, hashes, counts, held))
+        held_in = (one for one in spine if one.run.version == newest)
+        stays = not self._task.spec.passes_by(side)
+        self._desk.count_keys(instance, side, words, held_in, stays=stays)
 
-    def close(self) -> JoinReport:
-        """Seal the files and report."""
-        with self._timed("result"):
-            self._results.close(self._report)
-        with self._timed("store"):
-            self._report.changes = self._keeper.close()
+    def close(self) -> None:
+        """Leave the marks of this batch to the watchers."""
         if self._watchers is not None:
             with self._timed("watch"):
-                self._report.watched = self._watchers.close()
-        self._report.seconds = dict(self._seconds)
-        return self._report
-
-    @contextmanager
-    def _timed(self, part: str) -> Iterator[None]:
-        """Charge the time inside to `part`, and not to the part around it."""
-        start, inside = time.perf_counter(), sum(self._seconds.values())
-        yield
-        nested = sum(self._seconds.values()) - inside
-        self._seconds[part] += time.perf_counter() - start - nested
+                self._watchers.close()
 
 
 def _packed(slices: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:

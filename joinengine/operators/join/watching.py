@@ -19,32 +19,34 @@ met a partner; judging looks at the entries that are due, which are the head of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from joinengine.exchange.reports import WatchReport
 from joinengine.exchange.results import Results
 from joinengine.kernels.comparing import EARLIEST, latest_time, no_time
 from joinengine.kernels.hashing import Words, fixed_width
 from joinengine.kernels.probing import Ints, expand_ranges, rows_between
 from joinengine.kernels.watching import in_order, watcher_of, word_of_time
 from joinengine.model.keys import Side
-from joinengine.model.query import ID, WINDOW_START, JoinSpec
+from joinengine.model.query import ID, WINDOW_START, JoinType
 from joinengine.model.windows import Sliding
-from joinengine.operators.base import OperatorTask
-from joinengine.state.keeper import Changes, Keeper, Upkeep
-from joinengine.state.run import OpenRun, Run, RunStore, excluded_rows
+from joinengine.operators.desk import Desk
+from joinengine.operators.join.spec import JoinSpec
+from joinengine.operators.spines import Place
+from joinengine.state.keeper import Keeper
+from joinengine.state.operator_state import PENDING
+from joinengine.state.run import OpenRun, Run
 
 ENTRY, CLOSES = "__entry", "__closes"
 #: Entries that are judged, and marks that are gathered, together.
 ENTRIES = 1 << 18
 MARKS = 1 << 20
 _NEVER = np.iinfo(np.int64).max
-
-Place = tuple[int, Side]
+#: Beside PENDING the shelves of watchers: marks of the last batch, and marks that they have read.
+UNREAD, SEEN = "unread", "seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +157,20 @@ class Marker:
 class Watchers:
     """The watchers that one join task hosts."""
 
-    def __init__(
-        self, task: OperatorTask, spec: JoinSpec, watch: Watch, upkeep: Upkeep, store: RunStore
-    ) -> None:
+    def __init__(self, desk: Desk, spec: JoinSpec, watch: Watch, merge_rows: int) -> None:
         self._spec = spec
         self._watch = watch
-        self._batch = task.batch
-        keepers = list[Keeper]()
-        for label in ("pending", "unread", "seen"):
-            shelf = WatchShelf(spec, f"{label}-{spec.index}", label == "pending")
-            keeping = replace(upkeep, shelf=shelf, watermark=watch.closing, version=0)
-            keepers.append(task.keeper(keeping, store))
-        self._pending, self._unread, self._seen = keepers
-        self.marker = Marker(spec, watch.watchers, task.batch)
+        self._batch = desk.header.batch
+        self._pending, self._unread, self._seen = (
+            desk.keeper(
+                WatchShelf(spec, f"{shelf}-{spec.index}", tuples=shelf == PENDING),
+                on=shelf,
+                watermark=watch.closing,
+                merge_rows=merge_rows,
+            )
+            for shelf in (PENDING, UNREAD, SEEN)
+        )
+        self.marker = Marker(spec, watch.watchers, self._batch)
 
     def judge(self, watcher: int, results: Results) -> None:
         """Read the marks of the last batch; let go what is decided."""
@@ -176,7 +179,7 @@ class Watchers:
             pending = self._pending.open(self._watch.pending.get(place, ()))
             seen = self._seen.open(self._watch.seen.get(place, ()))
             fresh = self._read_marks(watcher, side, seen)
-            if self._spec.how == "left_semi":
+            if self._spec.how is JoinType.LEFT_SEMI:
                 self._let_go_matched(fresh, pending, results)
             else:
                 pending = self._let_go_due(side, pending, seen, results)
@@ -190,7 +193,7 @@ class Watchers:
         rows, numbers, closes = self._entries(side, tuples)
         if not len(rows):
             return
-        words = numbers if self._spec.how == "left_semi" else in_order(closes)
+        words = numbers if self._spec.how is JoinType.LEFT_SEMI else in_order(closes)
         order = np.argsort(words, kind="stable")
         carried = [name for name in tuples.schema.names if name != ID]
         columns = tuples.select(carried).take(pa.array(rows[order]))
@@ -198,13 +201,9 @@ class Watchers:
             columns = columns.append_column(name, pa.array(values[order]))
         self._pending.seal(watcher, side, words[order], columns)
 
-    def close(self) -> WatchReport:
-        """Seal the files; what has changed."""
+    def close(self) -> None:
+        """Leave the marks of this batch to be read in the next one."""
         self.marker.seal(self._unread)
-        changes: list[Changes] = [
-            keeper.close() for keeper in (self._pending, self._unread, self._seen)
-        ]
-        return WatchReport(*changes)
 
     def _entries(self, side: Side, tuples: pa.RecordBatch) -> tuple[Ints, Words, Ints]:
         """Which rows have entries, their numbers, and when they close."""
@@ -240,7 +239,7 @@ class Watchers:
         new = ~_among(numbers, seen)
         numbers, closes = numbers[new], closes[new]
         for one in unread:
-            self._unread.changes.remove(one.run)
+            self._unread.forget(one.run)
         if len(numbers):
             seen.append(self._seen.seal(watcher, side, numbers, _mark_columns(closes)))
         return numbers
@@ -261,8 +260,12 @@ class Watchers:
         if not limit:
             return list(pending)
         left = list[OpenRun]()
+        upper = np.array([limit % (1 << 64)], np.uint64)
+
+        def first_to_close(rest: OpenRun) -> int:
+            return int(self._closes(rest)[np.searchsorted(rest.words, upper[0])])
+
         for one in pending:
-            upper = np.array([limit % (1 << 64)], np.uint64)
             due = rows_between(one.words, np.zeros(1, np.uint64), upper, one.gone)
             for start in range(0, len(due), ENTRIES):
                 columns = one.columns.take(pa.array(due[start : start + ENTRIES]))
@@ -270,16 +273,7 @@ class Watchers:
                 alone = ~_among(numbers, seen)
                 if alone.any():
                     self._emit(side, columns.filter(pa.array(alone)), results)
-            if len(due):
-                rest = one.run.without([(0, limit)], one.words)
-                if rest.live:
-                    later = np.searchsorted(one.words, upper[0])
-                    rest = replace(rest, min_time=int(self._closes(one)[later]))
-                self._pending.changes.change(rest)
-                gone = excluded_rows(one.words, rest.exclusions)
-                left.append(OpenRun(rest, one.words, one.columns, gone))
-            else:
-                left.append(one)
+            left.append(self._pending.cut(one, [(0, limit)], first_to_close))
         return [one for one in left if one.run.live]
 
     def _forget(self, keeper: Keeper, spine: Sequence[OpenRun]) -> list[OpenRun]:
@@ -288,7 +282,7 @@ class Watchers:
         for one in spine:
             last = one.run.max_time
             if last is not None and last < self._watch.closing:
-                keeper.changes.remove(one.run)
+                keeper.forget(one.run)
             else:
                 kept.append(one)
         return kept

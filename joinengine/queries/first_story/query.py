@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from joinengine.api.novelty import StreamNovelty
 from joinengine.kernels.hashing import mix
 from joinengine.queries.base import Options
+from joinengine.queries.first_story.novelty import StreamNovelty
 from joinengine.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.spark.inputs import recorded_stream
 from joinengine.tpch.skew import zipf_probabilities

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from joinengine.model.aggregates import EventTime
-from joinengine.model.conditions import Equi, Predicate
+from joinengine.model.conditions import Equi
 from joinengine.model.keys import Side
 from joinengine.model.query import Input
 
@@ -39,24 +39,9 @@ class NoveltySpec:
     instances: int
 
     @property
-    def sides(self) -> tuple[Side, ...]:
-        """There is one."""
-        return (Side.LEFT,)
-
-    @property
     def condition(self) -> Equi:
         """What layouts route by."""
         return Equi((self.key,), (self.key,))
-
-    @property
-    def how(self) -> str:
-        """What it is, in the place of a join's type."""
-        return f"novelty: {self.terms} against {self.history}, at most {self.threshold}"
-
-    @property
-    def filters(self) -> tuple[Predicate | None, ...]:
-        """None."""
-        return (None,)
 
     def keys(self, side: Side) -> tuple[str, ...]:
         """By which columns tuples are routed."""

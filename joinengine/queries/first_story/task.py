@@ -12,29 +12,29 @@ Cost: what is due, times the history; runs are rewritten when they have doubled.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from joinengine.balancing.statistics import KeyCounts, heavy_keys
-from joinengine.exchange.reports import Block, InstanceReport, JoinReport
+from joinengine.exchange.blocks import Tuples
+from joinengine.exchange.reports import Block
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import Words, fixed_width, key_hash
-from joinengine.kernels.novelty import best_similarities, take_lists
 from joinengine.kernels.probing import Ints, Needles, find, sort_order
 from joinengine.model.keys import Side
-from joinengine.model.novelty import NoveltySpec
 from joinengine.operators.base import OperatorTask
+from joinengine.operators.desk import Desk
 from joinengine.operators.spines import Spines, Stored
-from joinengine.state.run import OpenRun, RunStore
+from joinengine.queries.first_story.similarity import best_similarities, take_lists
+from joinengine.queries.first_story.spec import NoveltySpec
+from joinengine.state.run import OpenRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoveltyTask(OperatorTask):
-    """The instructions of one task in one batch; tuples in [`closed`, `watermark`) are due."""
+    """The instructions of one task in one batch; tuples in [`closed`, watermark) are due."""
 
     spec: NoveltySpec
     blocks: tuple[Block, ...]
@@ -42,13 +42,16 @@ class NoveltyTask(OperatorTask):
     closed: float
     memory_bytes: int
 
-    def carry_out(self, store: RunStore) -> JoinReport:
-        """Do it."""
-        store.retain(self.files)
-        worker = _Worker(self, store)
-        for instance in self.hosted:
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Tuples without their terms, and the greatest similarity."""
+        return self.spec.output_schema
+
+    def carry_out(self, desk: Desk) -> None:
+        """Judge at each hosted instance."""
+        worker = _Worker(self, desk)
+        for instance in self.header.hosted:
             worker.judge(instance)
-        return worker.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,44 +84,36 @@ class TuplesShelf:
 
 
 class _Worker:
-    def __init__(self, task: NoveltyTask, store: RunStore) -> None:
+    def __init__(self, task: NoveltyTask, desk: Desk) -> None:
         self._task = task
-        self._report = JoinReport(task.task)
-        self._reader = task.reader(task.blocks)
-        self._results = task.results(task.spec.output_schema)
-        upkeep = task.upkeep(TuplesShelf(task.spec), task.stored.versions[0])
-        self._keeper = task.keeper(upkeep, store)
+        self._desk = desk
+        self._watermark = task.header.watermark
+        self._reader = desk.reader(task.blocks)
+        self._keeper = desk.keeper(TuplesShelf(task.spec), version=task.stored.versions[0])
         memory = task.memory_bytes // 4
-        self._spines = Spines(task.stored, self._keeper, task.hosted, memory, None)
+        self._spines = Spines(task.stored, self._keeper, task.header.hosted, memory, None)
 
     def judge(self, instance: int) -> None:
         """Store what arrived, judge what is due, forget what no later tuple is compared with."""
-        start = time.perf_counter()
-        here = self._report.instances[instance] = InstanceReport()
-        before = self._results.rows
-        spine = self._spines.at(instance, Side.LEFT)
-        fresh = self._arrived(instance)
-        if fresh is not None:
-            here.received[Side.LEFT] = here.stored[Side.LEFT] = fresh.run.rows
-            spine.append(fresh)
-        self._count_keys(instance, spine, fresh)
-        for hashes in self._keys_due(spine):
-            self._judge_keys(spine, hashes)
-        self._forget(instance, spine)
-        here.results = self._results.rows - before
-        if self._task.work_s:
-            time.sleep(self._task.work_s * sum(here.received))
-        here.busy_s = time.perf_counter() - start
+        with self._desk.at(instance) as here:
+            spine = self._spines.at(instance, Side.LEFT)
+            fresh = self._arrived(instance)
+            if fresh is not None:
+                here.received[Side.LEFT] = here.stored[Side.LEFT] = fresh.run.rows
+                self._desk.count_keys(instance, Side.LEFT, fresh.words, spine, stays=True)
+                spine.append(fresh)
+            for hashes in self._keys_due(spine):
+                self._judge_keys(spine, hashes)
+            self._forget(instance, spine)
 
     def _arrived(self, instance: int) -> OpenRun | None:
         slices = self._reader.slices(instance)
         if not slices:
             return None
-        batch = pa.concat_batches(slices)
-        words = batch.column(0).to_numpy(zero_copy_only=True)
-        order = sort_order(words)
-        columns = batch.select(batch.schema.names[2:]).take(pa.array(order))
-        return self._keeper.seal(instance, Side.LEFT, words[order], columns)
+        tuples = Tuples.of(slices)
+        order = sort_order(tuples.words)
+        columns = tuples.columns.take(pa.array(order))
+        return self._keeper.seal(instance, Side.LEFT, tuples.words[order], columns)
 
     def _keys_due(self, spine: Sequence[OpenRun]) -> list[Words]:
         """The key hashes with tuples that are due, some at a time."""
@@ -126,7 +121,7 @@ class _Worker:
         for one in spine:
             assert one.run.min_time is not None
             assert one.run.max_time is not None
-            if one.run.max_time < self._task.closed or one.run.min_time >= self._task.watermark:
+            if one.run.max_time < self._task.closed or one.run.min_time >= self._watermark:
                 continue
             rows = one.live_rows()
             due = self._due(self._times(one.columns)[rows])
@@ -144,7 +139,7 @@ class _Worker:
                 rows = np.arange(lower, lower + count)
                 if one.gone is not None:
                     rows = np.intersect1d(rows, one.live_rows(), assume_unique=True)
-                rows = rows[self._times(one.columns)[rows] < self._task.watermark]
+                rows = rows[self._times(one.columns)[rows] < self._watermark]
                 parts.append(one.columns.take(pa.array(rows)))
                 words.append(one.words[rows])
         columns, all_words = pa.concat_batches(parts), np.concatenate(words)
@@ -167,13 +162,13 @@ class _Worker:
 
     def _emit(self, tuples: pa.RecordBatch, best: np.ndarray) -> None:
         names = self._task.spec.output_schema.names[:-1]
-        self._results.add([*(tuples.column(name) for name in names), pa.array(best)])
+        self._desk.results.add([*(tuples.column(name) for name in names), pa.array(best)])
 
     def _forget(self, instance: int, spine: list[OpenRun]) -> None:
         """Rewrite the runs once they hold twice what later tuples are compared with."""
-        if self._task.watermark == np.inf:
+        if self._watermark == np.inf:
             for one in spine:
-                self._keeper.changes.remove(one.run)
+                self._keeper.forget(one.run)
             return
         if len(spine) < 2 or sum(one.run.live for one in spine) < 2 * max(
             one.run.live for one in spine
@@ -187,14 +182,14 @@ class _Worker:
         kept = self._needed(words, columns)
         order = kept[np.argsort(words[kept], kind="stable")]
         for one in spine:
-            self._keeper.changes.remove(one.run)
+            self._keeper.forget(one.run)
         self._keeper.seal(instance, Side.LEFT, words[order], columns.take(pa.array(order)))
 
     def _needed(self, words: Words, columns: pa.RecordBatch) -> Ints:
         """The rows that are not judged yet, and the last of each key among those that are."""
         times, hashes = self._times(columns), key_hash(words)
         order = np.lexsort((words, times, hashes))
-        judged = times[order] < self._task.watermark
+        judged = times[order] < self._watermark
         ends = np.append(np.flatnonzero(np.diff(hashes[order])) + 1, len(order))
         counts = np.add.reduceat(judged, np.append(0, ends[:-1]))
         starts = np.append(0, ends[:-1])
@@ -202,25 +197,8 @@ class _Worker:
         rank = last - np.arange(len(order))  # 1: the latest that is judged; below: not judged
         return order[rank <= self._task.spec.history]
 
-    def _count_keys(self, instance: int, spine: list[OpenRun], fresh: OpenRun | None) -> None:
-        if self._task.listed is None or fresh is None:
-            return
-        hashes, counts = heavy_keys(fresh.words, self._task.listed)
-        held, needles = np.zeros_like(counts), Needles(hashes, np.arange(len(hashes) + 1))
-        for one in spine:
-            hits = find(one.words, needles, one.gone)
-            held[hits.needles] += hits.counts
-        where = np.full(len(hashes), instance), np.zeros(len(hashes), np.int64)
-        self._report.keys.append(KeyCounts(*where, hashes, counts, held))
-
     def _due(self, times: Ints) -> np.ndarray:
-        return (times >= self._task.closed) & (times < self._task.watermark)
+        return (times >= self._task.closed) & (times < self._watermark)
 
     def _times(self, columns: pa.RecordBatch) -> Ints:
         return latest_time(columns, self._task.spec.times(Side.LEFT))
-
-    def close(self) -> JoinReport:
-        """Seal the files and report."""
-        self._results.close(self._report)
-        self._report.changes = self._keeper.close()
-        return self._report

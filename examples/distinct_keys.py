@@ -1,0 +1,158 @@
+"""Every key of a stream once, by an operator of one's own.
+
+    python examples/distinct_keys.py FOLDER COLUMN OUT
+
+State is the keys that were seen; it follows its layout as that of a join does. A layout that
+divides a key among instances would show it once at each: use one that keeps keys whole.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from joinengine import parquet_stream, session
+from joinengine.api.operators import StreamOperator
+from joinengine.exchange.blocks import Admission, Tuples
+from joinengine.exchange.keying import Keying
+from joinengine.exchange.reports import Block
+from joinengine.kernels.probing import sort_order
+from joinengine.layouts.base import LayoutChoice
+from joinengine.model.conditions import Equi
+from joinengine.model.keys import Side
+from joinengine.operators.accounts import common_account
+from joinengine.operators.base import OneInput, OperatorTask, Order, hosts
+from joinengine.operators.desk import Desk
+from joinengine.operators.spines import Spines, Stored
+
+
+@dataclass(frozen=True)
+class SeenShelf:
+    """The runs of the state: one row a key, needed for ever."""
+
+    columns: pa.Schema
+    label: str = "seen"
+    span_us: None = None
+
+    def schema(self, side):
+        return self.columns
+
+    def times(self, side, columns):
+        return None
+
+    def last_needed(self, side, times):
+        return times
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistinctTask(OperatorTask):
+    """What one task does in one batch, at the instances that its header names."""
+
+    columns: pa.Schema
+    blocks: tuple[Block, ...]
+    stored: Stored
+    memory_bytes: int
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        return self.columns
+
+    def carry_out(self, desk: Desk) -> None:
+        shelf, reader = SeenShelf(self.columns), desk.reader(self.blocks)
+        keeper = desk.keeper(shelf, version=self.stored.versions[0], merge_rows=1 << 18)
+        spines = Spines(self.stored, keeper, self.header.hosted, self.memory_bytes // 4, None)
+        for instance in self.header.hosted:
+            with desk.at(instance) as here:
+                spine = spines.at(instance, Side.LEFT)
+                slices = reader.slices(instance)
+                if slices:
+                    arrived = Tuples.of(slices)
+                    here.received[Side.LEFT] = here.stored[Side.LEFT] = len(arrived.words)
+                    self._show_new(desk, keeper, instance, spine, arrived)
+                keeper.merge(spine)
+
+    def _show_new(self, desk, keeper, instance, spine, arrived) -> None:
+        """The keys that are in no run are results, and a run of their own."""
+        (name,) = self.columns.names
+        keys = arrived.columns.column(name)
+        new = np.ones(len(keys), bool)
+        for one in spine:
+            new &= ~pc.is_in(keys, one.columns.column(name)).to_numpy(zero_copy_only=False)
+        _, firsts = np.unique(pc.rank(keys, tiebreaker="dense").to_numpy(), return_index=True)
+        chosen = firsts[new[firsts]]
+        if len(chosen):
+            order = chosen[sort_order(arrived.words[chosen])]
+            columns = pa.RecordBatch.from_arrays([keys.take(pa.array(order))], names=[name])
+            keeper.seal(instance, Side.LEFT, arrived.words[order], columns)
+            desk.results.add(columns.columns)
+
+
+@dataclass(frozen=True)
+class Distinct(OneInput):
+    """What the driver asks: who brings tuples, where they go, and what tasks are to do."""
+
+    index: int
+    key: str
+    inputs: tuple
+    schemas: tuple[pa.Schema, ...]
+    instances: int
+    window: None = None
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return pa.schema([self.schemas[0].field(self.key)])
+
+    @property
+    def condition(self) -> Equi:
+        return Equi((self.key,), (self.key,))
+
+    def admission(self, side: Side) -> Admission:
+        keys = (self.key,)
+        return Admission(Keying((keys, keys)), (), self.output_schema, stays_put=True)
+
+    def tasks(self, order: Order) -> Sequence[DistinctTask]:
+        layouts = order.state.layouts
+        if not order.brings and layouts.pending is None:
+            return []
+        hosted_by_task = hosts(layouts.router.instances, order.parallelism)
+        stored = Stored.by_task(order.state, hosted_by_task)
+        return [
+            DistinctTask(
+                header=order.header(number, hosted),
+                columns=self.output_schema,
+                blocks=order.blocks[Side.LEFT],
+                stored=stored[number],
+                memory_bytes=order.memory_bytes,
+            )
+            for number, hosted in enumerate(hosted_by_task)
+        ]
+
+    def account(self) -> Mapping[str, Any]:
+        return {"on": self.key, **common_account(self, (self.key,)), "how": "distinct"}
+
+    def lines(self, inputs, choice: LayoutChoice, rates) -> list[str]:
+        return [f"distinct {self.key} of {inputs[0]}, under {choice.label}"]
+
+
+def distinct(source, key: str, *, layout="dlb-h", instances: int | None = None) -> StreamOperator:
+    """Every value of `key` once; NULL is none. For layouts that keep keys whole."""
+
+    def make(index, given, schema, instances):
+        return Distinct(index, key, (given,), (schema,), instances)
+
+    return StreamOperator(source, make, layout=layout, instances=instances)
+
+
+if __name__ == "__main__":
+    folder, column, out = sys.argv[1:]
+    spark = session()
+    writer = distinct(parquet_stream(spark, folder), column).writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", f"{out}-checkpoint").trigger(availableNow=True)
+    query = writer.start(out)
+    query.awaitTermination()
+    print(sum(query.metrics().column("output_rows").to_pylist()), "keys")
+    spark.stop()

@@ -1,0 +1,65 @@
+"""`StreamOperator`: an operator of the user's own over a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from joinengine.api import checks
+from joinengine.api.joins import schema_of_side
+from joinengine.api.queries import StreamQuery, default_instances
+from joinengine.layouts import LayoutChoice, choose
+from joinengine.layouts.base import check_aggregates
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.query import FromSource
+from joinengine.operators.base import Operator
+from joinengine.spark.inputs import Source
+
+#: (number in the query, input, its columns, instances) -> the operator.
+MakeOperator = Callable[[int, FromSource, pa.Schema, int], Operator]
+
+
+class StreamOperator(StreamQuery):
+    """An operator over one stream, with the writer, the layouts and the guarantees of a join.
+
+    `make(index, source, schema, instances)` gives the operator (docs/operators.md). `layout`: a
+    name or an object of `joinengine.layouts`. `instances`: None: as many as Spark has cores.
+
+    Raises InvalidRequest, before anything runs, for a source that is no stream and for a layout
+    that cannot serve the operator.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        make: MakeOperator,
+        *,
+        layout: str | LayoutChoice = "mnrt",
+        instances: int | None = None,
+    ) -> None:
+        checks.check_source(source)
+        if checks.is_table(source):
+            raise InvalidRequest("the source is a bounded DataFrame: an operator needs a stream")
+        self._source, self._make = source, make
+        self._choice = choose(layout)
+        self._instances = default_instances() if instances is None else instances
+        self._schema = schema_of_side(source)
+        operator = self._operator(0)
+        self._choice.check(operator.condition, self._instances)
+        if not operator.policy.copies:
+            check_aggregates(self._choice)
+        self._output = operator.output_schema
+
+    def _operator(self, number: int) -> Operator:
+        return self._make(number, FromSource(0), self._schema, self._instances)
+
+    def _flat(self) -> tuple[list[Any], list[Source]]:
+        return [self], [self._source]
+
+    def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> Operator:
+        return self._operator(number)
+
+    def _output_schema(self) -> pa.Schema:
+        return self._output

@@ -1,0 +1,72 @@
+"""From the reports of a batch to the state after it. Pure: no Spark, no files.
+
+Why: what a driver knows must be the same when the batch is tried again. It is a function of the
+last manifest and of the reports of the task attempts that won.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from joinengine.balancing.statistics import Interval, KeyCounts, summarise
+from joinengine.exchange.reports import OperatorReport
+from joinengine.state.keeper import Changes
+from joinengine.state.operator_state import STATE, OperatorState, Rehome, Runs, Shelves
+from joinengine.state.run import Run
+
+
+def fold(state: OperatorState, reports: Sequence[OperatorReport]) -> OperatorState:
+    """The state after the reported changes; what was pending is done.
+
+    After a re-homing all runs are new, or reported as still there. A version without runs dies.
+    """
+    layouts, before = state.layouts, state.shelves
+    shelves = dict(before.runs)
+    if isinstance(layouts.pending, Rehome):
+        shelves[STATE] = {}
+    changes = [(shelf, one) for report in reports for shelf, one in report.changes.items()]
+    for shelf in dict.fromkeys(shelf for shelf, _ in changes):
+        ours = (one for name, one in changes if name == shelf)
+        shelves[shelf] = _changed(shelves.get(shelf, {}), ours)
+    known = dict(before.files)
+    known.update({stored.name: stored for _, change in changes for stored in change.files})
+    named = {run.file for runs in shelves.values() for run in runs.values()}
+    files = {name: stored for name, stored in known.items() if name in named}
+    live = {run.version for run in shelves.get(STATE, {}).values()}
+    older = {version: one for version, one in layouts.older.items() if version in live}
+    return replace(
+        state,
+        layouts=replace(layouts, older=older, pending=None),
+        shelves=Shelves({shelf: runs for shelf, runs in shelves.items() if runs}, files),
+    )
+
+
+def _changed(runs: Runs, changes: Iterable[Changes]) -> dict[tuple[str, int], Run]:
+    after = dict(runs)
+    for change in changes:
+        for ident in change.gone:
+            after.pop(ident, None)
+        after.update(change.runs)
+    return after
+
+
+def interval_of(reports: Sequence[OperatorReport], state: OperatorState, tasks: int) -> Interval:
+    """What an operator counted in this batch, for its planner; `state` is that after it.
+
+    `tasks`: how many routed to it. What lies under older layout versions is not the planner's to
+    move.
+    """
+    layout = state.layouts.newest.layout
+    stored, held = np.zeros((2, 2, layout.instances), np.int64)
+    for report in reports:
+        for instance, counts in report.instances.items():
+            if instance < layout.instances:
+                stored[:, instance] = counts.stored
+    for run in state.shelves.state.values():
+        if run.version == state.layouts.version and run.instance < layout.instances:
+            held[run.side, run.instance] += run.live
+    keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
+    return summarise(keys, stored, held, layout.table, tasks)

@@ -1,0 +1,282 @@
+"""One batch as pure functions: from the last manifest to instructions, from reports to the next.
+
+Why: what a driver decides can be read, tried again and tested as values: no file, no clock, no
+Spark. `joinengine.driver.batch` interprets: it routes, runs, seals, commits, delivers.
+
+Law: equal arguments give equal instructions and equal manifests.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from joinengine.balancing.statistics import Interval
+from joinengine.driver import clock, relayout
+from joinengine.driver.folding import interval_of
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
+from joinengine.exchange.blocks import Origin, Role
+from joinengine.exchange.reports import Block, InputReport, OperatorReport, RouteReport
+from joinengine.exchange.results import Target, ToOperator
+from joinengine.exchange.route import RoutePlan
+from joinengine.layouts import Chosen
+from joinengine.layouts.base import LayoutChoice
+from joinengine.model.keys import Side
+from joinengine.model.query import FromOperator, FromSource
+from joinengine.operators.base import Operator, OperatorTask, Order, QuerySpec
+from joinengine.operators.desk import TaskHeader
+from joinengine.state.manifest import Manifest
+from joinengine.state.operator_state import Layouts, OperatorState
+from joinengine.state.storage import StoredFile
+
+#: By the names of their files: the counts that planners see.
+Counts = Mapping[str, Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is the same for all batches of a run: the query, how it runs, and where its runs lie."""
+
+    query: QuerySpec
+    settings: Settings
+    runs_folder: str
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch: its number and its exchange folder; `aside`: where refused tuples are staged."""
+
+    number: int
+    exchange_folder: str
+    aside: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What is on its way to the operators of a batch, and what is known of it."""
+
+    blocks: tuple[Block, ...] = ()
+    inputs: tuple[InputReport, ...] = ()
+
+    @classmethod
+    def routed(cls, reports: Sequence[RouteReport]) -> Arrived:
+        """What route tasks have brought."""
+        return cls(
+            tuple(block for report in reports for block in report.blocks),
+            tuple(one for report in reports for one in report.inputs),
+        )
+
+    def and_results(self, reports: Sequence[OperatorReport]) -> Arrived:
+        """With what an operator's tasks have made for later ones."""
+        blocks = (report.next_block for report in reports)
+        inputs = (report.next_input for report in reports)
+        return Arrived(
+            (*self.blocks, *(block for block in blocks if block is not None)),
+            (*self.inputs, *(one for one in inputs if one is not None)),
+        )
+
+    def at(self, operator: int) -> dict[Side, tuple[Block, ...]]:
+        """The blocks on their way to one operator, per side."""
+        return {
+            side: tuple(b for b in self.blocks if (b.operator, b.side) == (operator, side))
+            for side in Side
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a batch has done: per operator the state after its tasks, and their reports.
+
+    `arrived` is all that was on its way, `progress` what the sources promise: source -> no earlier
+    event time follows.
+    """
+
+    states: Sequence[OperatorState]
+    reports: Sequence[Sequence[OperatorReport]]
+    arrived: Arrived
+    progress: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a decision may not find out by itself: the time, and a part of names not used before."""
+
+    now_s: float
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What a batch comes to.
+
+    `manifest` makes it true once `sealed`, content by file name, is written. `counts` are what
+    planners see from then on. `replanned`: per operator whether its layout changed for balance.
+    """
+
+    manifest: Manifest
+    sealed: Mapping[str, bytes]
+    counts: Counts
+    replanned: tuple[bool, ...]
+
+
+def begin(query: QuerySpec, choices: Sequence[LayoutChoice], query_id: str) -> Manifest:
+    """What is true before the first batch."""
+    states = list[OperatorState]()
+    for operator, choice in zip(query.operators, choices, strict=True):
+        chosen = Chosen.start(choice, operator.instances)
+        watchers = operator.instances if operator.watched else 0
+        states.append(OperatorState(Layouts(chosen, chosen), watchers=watchers))
+    return Manifest(query_id, -1, tuple(states))
+
+
+def resume(
+    query: QuerySpec, manifest: Manifest, choices: Sequence[LayoutChoice], *, lazy: bool
+) -> Manifest:
+    """The manifest of a checkpoint, with the layouts that this start of the query asks for."""
+    states = [
+        relayout.as_asked(operator, state, choice, lazy=lazy)
+        for operator, state, choice in zip(
+            query.operators, manifest.operators, choices, strict=True
+        )
+    ]
+    return replace(manifest, operators=tuple(states))
+
+
+def route(query: QuerySpec, manifest: Manifest, batch: Batch) -> RoutePlan:
+    """The instructions of all route tasks."""
+    roles = {
+        source: tuple(
+            _role(manifest, operator, side, batch)
+            for operator, side in query.readers_of(FromSource(source))
+        )
+        for source in range(len(query.sources))
+    }
+    return RoutePlan(batch.number, roles, batch.exchange_folder)
+
+
+def expire(query: QuerySpec, manifest: Manifest) -> list[tuple[OperatorState, int]]:
+    """Per operator the state that the batch begins with, and how many rows have left it."""
+    return [
+        operator.expire(state)
+        for operator, state in zip(query.operators, manifest.operators, strict=True)
+    ]
+
+
+def order(
+    program: Program,
+    manifest: Manifest,
+    batch: Batch,
+    operator: Operator,
+    state: OperatorState,
+    arrived: Arrived,
+    sink_target: Callable[[], Target],
+) -> Sequence[OperatorTask]:
+    """The instructions of an operator's tasks, none where nothing arrives and nothing is due.
+
+    `state` is that of the operator without what has expired; `sink_target`: where the last
+    operator's results go.
+    """
+    query, settings = program.query, program.settings
+    later = query.readers_of(FromOperator(operator.index))
+    chosen = state.layouts.newest
+    listed = chosen.router.listed if chosen.choice.counts_keys else None
+    next_role = _role(manifest, *later[0], batch) if later else None
+    last = query.operators[-1]
+
+    def header(task: int, hosted: tuple[int, ...]) -> TaskHeader:
+        if next_role is None:
+            target = sink_target()
+        else:
+            target = ToOperator(next_role, batch.exchange_folder, Origin(batch.number, task))
+        return TaskHeader(
+            operator=operator.index,
+            batch=batch.number,
+            task=task,
+            hosted=hosted,
+            files=state.shelves.files,
+            watermark=state.clock.watermark,
+            listed=listed,
+            target=target,
+            checksum=settings.checksum and operator is last,
+            runs_folder=program.runs_folder,
+            exchange_folder=batch.exchange_folder,
+            work_s=settings.work_s,
+            fsync=settings.fsync,
+        )
+
+    blocks = arrived.at(operator.index)
+    memory = settings.memory_per_task
+    return operator.tasks(Order(state, batch.number, blocks, program.parallelism, memory, header))
+
+
+def close(
+    program: Program,
+    manifest: Manifest,
+    batch: Batch,
+    done: Done,
+    counts: Counts,
+    wishes: Sequence[Relayout],
+    moment: Moment,
+) -> Next:
+    """The next manifest: `manifest` is the last one, `counts` are those that it names."""
+    query, settings = program.query, program.settings
+    planned, replanned = list[OperatorState](), list[bool]()
+    seen, sealed = dict(counts), dict[str, bytes]()
+    for operator, folded, ours in zip(query.operators, done.states, done.reports, strict=True):
+        state, history = folded, list[Interval]()
+        if ours and state.layouts.newest.choice.history_intervals:
+            name = f"counts-{batch.number:08d}-{operator.index}-{moment.nonce}.npz"
+            state, seen[name], sealed[name] = _counted(operator, state, ours, done.arrived, name)
+            history = [seen[stored.name] for stored in state.layouts.history]
+        state, changed = relayout.after_batch(
+            operator, state, history, wishes, capacity=settings.capacity, lazy=settings.lazy
+        )
+        planned.append(state)
+        replanned.append(changed)
+    inputs = done.arrived.inputs
+    advanced = clock.advance(
+        query, manifest.operators, planned, inputs, done.progress, moment.now_s
+    )
+    results = tuple(stored for report in done.reports[-1] for stored in report.result_files)
+    refused = tuple(one.refused for one in inputs if one.refused is not None)
+    after = Manifest(manifest.query, batch.number, advanced, results, refused)
+    named = {stored.name for state in advanced for stored in state.layouts.history}
+    return Next(
+        after,
+        {name: content for name, content in sealed.items() if name in named},
+        {name: interval for name, interval in seen.items() if name in named},
+        tuple(replanned),
+    )
+
+
+def _counted(
+    operator: Operator,
+    state: OperatorState,
+    reports: Sequence[OperatorReport],
+    arrived: Arrived,
+    name: str,
+) -> tuple[OperatorState, Interval, bytes]:
+    """The state whose history ends with the counts of this batch, those counts, and their file."""
+    index = operator.index
+    tasks = sum((one.operator, one.side) == (index, Side.LEFT) for one in arrived.inputs)
+    interval = interval_of(reports, state, tasks)
+    content = interval.to_bytes()
+    stored = StoredFile(name, len(content), zlib.crc32(content))
+    layouts = state.layouts
+    kept = (*layouts.history, stored)[-layouts.newest.choice.history_intervals :]
+    return replace(state, layouts=replace(layouts, history=kept)), interval, content
+
+
+def _role(manifest: Manifest, operator: Operator, side: Side, batch: Batch) -> Role:
+    """A side of an operator, as the tuples of this batch need to know it."""
+    return Role.of(
+        operator.index,
+        side,
+        operator.admission(side),
+        manifest.operators[operator.index],
+        watched=side in operator.watched,
+        aside=batch.aside,
+    )

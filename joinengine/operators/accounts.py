@@ -1,0 +1,23 @@
+"""What the accounts of all operators have in common."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from joinengine.operators.base import Operator
+
+
+def common_account(operator: Operator, keys: Sequence[str]) -> dict[str, Any]:
+    """The key columns with their types, for whoever looks a key up later; inputs and output."""
+    fields = [operator.schemas[0].field(name) for name in keys]
+    return {
+        "key_schema": base64.b64encode(pa.schema(fields).serialize().to_pybytes()).decode(),
+        "left": operator.schemas[0].to_string(),
+        "inputs": repr(operator.inputs),
+        "output": operator.output_schema.names,
+    }

@@ -1,0 +1,133 @@
+"""A stage of an aggregation as an operator: what the driver asks of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from joinengine.exchange.blocks import Admission
+from joinengine.exchange.keying import Keying
+from joinengine.layouts.base import LayoutChoice
+from joinengine.model.aggregates import Stage
+from joinengine.model.durations import describe
+from joinengine.model.keys import Side
+from joinengine.model.query import FromOperator
+from joinengine.operators.accounts import common_account
+from joinengine.operators.aggregation.spec import AggregateSpec
+from joinengine.operators.aggregation.task import AggregateTask, next_end
+from joinengine.operators.base import LayoutPolicy, OneInput, Order, hosts
+from joinengine.operators.spines import by_place
+from joinengine.operators.timing import Limit, Upstream, limit_of_side
+from joinengine.state.operator_state import OperatorState
+
+#: Rows of partial results that a task may merge in a batch.
+MERGE_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation(AggregateSpec, OneInput):
+    """One stage of an aggregation; see AggregateSpec for its facts."""
+
+    @property
+    def policy(self) -> LayoutPolicy:
+        """The layout says who adds tuples up; a partial result is valid at any instance.
+
+        So a new layout moves no state. MERGE and TOP go by the hash of the group, for good.
+        """
+        return LayoutPolicy(changes=self.stage is Stage.PARTIAL, follows=False, grows=False)
+
+    def admission(self, side: Side) -> Admission:
+        """Tuples by their group, of which NULL is one."""
+        return Admission(
+            keying=Keying((self.keys(side), self.keys(side)), groups=True),
+            times=self.times(side),
+            schema=self.carried_schema(side),
+            stays_put=True,
+        )
+
+    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
+        """Whether there is something to pass on, or windows that are over."""
+        runs = state.shelves.state
+        if self.stage is Stage.PARTIAL:
+            return bool(runs) and (quiet or state.clock.watermark == math.inf)
+        return next_end(self, runs.values(), state.clock.closed) <= state.clock.watermark
+
+    def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
+        """A stage that gets partial results waits for all of them.
+
+        MERGE has those of all tuples below the watermark of the stage before, if nothing waits
+        there. TOP has, of the batch that is over, those of the windows that were over in it.
+        """
+        (source,) = self.inputs
+        if self.stage is Stage.PARTIAL:
+            return limit_of_side(self, side, newest, upstream)
+        assert isinstance(source, FromOperator)
+        if self.stage is Stage.TOP:
+            return Limit(upstream.before[source.operator].clock.watermark)
+        before = upstream.states[source.operator]
+        return Limit(-math.inf if before.shelves.state else before.clock.watermark)
+
+    def tasks(self, order: Order) -> Sequence[AggregateTask]:
+        """Tasks where tuples or parts arrive, or something is to be passed on or closed."""
+        state, blocks = order.state, order.blocks[Side.LEFT]
+        if not (blocks or self.is_due(state, order.batch, quiet=True)):
+            return []
+        ended = state.clock.watermark == math.inf
+        passes_on = not blocks or (order.batch + 1) % self.merge_every == 0 or ended
+        spines = by_place(state.shelves.state.values())
+        # Parts stay where they were added up, also where that is no instance any more.
+        most = max([state.layouts.router.instances, *(i + 1 for i, _ in spines)])
+        tasks = list[AggregateTask]()
+        for number, hosted in enumerate(hosts(most, order.parallelism)):
+            header = order.header(number, hosted)
+            if self.stage is not Stage.PARTIAL:  # the emulated work is that of tuples
+                header = replace(header, work_s=0.0)
+            tasks.append(
+                AggregateTask(
+                    header=header,
+                    spec=self,
+                    blocks=blocks,
+                    runs={i: runs for (i, _), runs in spines.items() if i in hosted},
+                    closed=state.clock.closed,
+                    passes_on=passes_on,
+                    merge_rows=MERGE_ROWS,
+                )
+            )
+        return tasks
+
+    def account(self) -> Mapping[str, Any]:
+        """Groups, windows, aggregates and the top."""
+        return {
+            "on": self._grouping_text(),
+            "aggregates": [[a.name, a.function, a.sql] for a in self.grouping.aggregates],
+            **common_account(self, self.keys(Side.LEFT)),
+            "how": f"aggregate: {self.stage.value}",
+            "top": repr(self.grouping.top),
+        }
+
+    def lines(
+        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
+    ) -> list[str]:
+        """What the stage does, and where."""
+        (name,) = inputs
+        if self.stage is Stage.PARTIAL:
+            time = " or ".join(self.times(Side.LEFT))
+            often = f"every {self.merge_every} batches" if self.merge_every > 1 else "every batch"
+            return [
+                f"join {self.index}: partial results by {self._grouping_text()}",
+                f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
+                f"  {name}: added up by {time}, passed on {often}; late when "
+                f"{describe(self.window.delays_us[0] or 0)} behind the newest",
+            ]
+        what = "merges" if self.stage is Stage.MERGE else f"takes the top of {name}"
+        return [
+            f"join {self.index}: {what} on {self.instances} aggregators",
+            "  a part leaves when the last window that holds it has ended",
+        ]
+
+    def _grouping_text(self) -> str:
+        panes = self.grouping.panes
+        size, slide = describe(panes.size_us), describe(panes.slide_us)
+        return f"{', '.join(self.grouping.groups) or 'nothing'} in windows of {size} every {slide}"

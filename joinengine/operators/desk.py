@@ -1,0 +1,144 @@
+"""The desk: what a task of any operator works with at its instances.
+
+It reads what has arrived, keeps runs on shelves, takes results, counts keys and time, and makes the
+report of it all. So an operator's task says only what is its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine.balancing.statistics import KeyCounts, heavy_keys
+from joinengine.exchange.blocks import BlockReader
+from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
+from joinengine.exchange.results import Results, Target
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import Needles, find
+from joinengine.model.keys import Side
+from joinengine.state.keeper import Keeper, Shelf, Upkeep
+from joinengine.state.operator_state import STATE
+from joinengine.state.run import OpenRun, RunStore
+from joinengine.state.storage import StoredFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskHeader:
+    """What the tasks of every operator are told: task `task` of a batch, for instances `hosted`.
+
+    The watermark is event time in microseconds; `listed` are the keys that the layout wants
+    counted, None: no counts. `work_s`: emulated work for each tuple that an instance receives.
+    """
+
+    operator: int
+    batch: int
+    task: int
+    hosted: tuple[int, ...]
+    files: Mapping[str, StoredFile]
+    watermark: float
+    listed: Words | None
+    target: Target
+    checksum: bool
+    runs_folder: str
+    exchange_folder: str
+    work_s: float = 0.0
+    fsync: bool = False
+
+
+class Desk:
+    """What one task works with; `close` gives its report."""
+
+    def __init__(self, header: TaskHeader, result_schema: pa.Schema, store: RunStore) -> None:
+        store.retain(header.files)
+        self.header = header
+        self.report = OperatorReport(header.task)
+        self.results = Results(header.target, result_schema, checksum=header.checksum)
+        self._store = store
+        self._keepers = dict[str, Keeper]()
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def reader(self, blocks: Sequence[Block]) -> BlockReader:
+        """Reads what is on its way to the hosted instances."""
+        return BlockReader(Path(self.header.exchange_folder), list(blocks))
+
+    def keeper(
+        self,
+        shelf: Shelf,
+        *,
+        on: str = STATE,
+        version: int = 0,
+        merge_rows: int = 0,
+        watermark: float | None = None,
+    ) -> Keeper:
+        """The keeper of the runs on the shelf named `on`; the desk closes it.
+
+        `merge_rows`: how much it may merge. `watermark`: below which a merge drops tuples that are
+        needed no more; None: the batch's.
+        """
+        header = self.header
+        upkeep = Upkeep(
+            shelf=shelf,
+            batch=header.batch,
+            task=header.task,
+            version=version,
+            watermark=header.watermark if watermark is None else watermark,
+            merge_rows=merge_rows,
+            fsync=header.fsync,
+        )
+        keeper = Keeper(upkeep, Path(header.runs_folder), self._store, header.files)
+        self._keepers[on] = keeper
+        return keeper
+
+    @contextmanager
+    def at(self, instance: int) -> Iterator[InstanceReport]:
+        """Work at one instance: its results and its time are counted, emulated work is done."""
+        start, before = time.perf_counter(), self.results.rows
+        here = self.report.instances[instance] = InstanceReport()
+        yield here
+        here.results = self.results.rows - before
+        if self.header.work_s:
+            with self.timed("emulated"):
+                time.sleep(self.header.work_s * sum(here.received))
+        here.busy_s = time.perf_counter() - start
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Charge the time inside to `part`, and not to the part around it."""
+        start, inside = time.perf_counter(), sum(self._seconds.values())
+        yield
+        nested = sum(self._seconds.values()) - inside
+        self._seconds[part] += time.perf_counter() - start - nested
+
+    def count_keys(
+        self, instance: int, side: Side, words: Words, held_in: Iterable[OpenRun], *, stays: bool
+    ) -> None:
+        """Exact counts of the keys among (n,) sorted `words` that a planner may want to move.
+
+        `held_in`: where more of their tuples lie; `stays`: whether those that came are held too.
+        """
+        if self.header.listed is None or not len(words):
+            return
+        hashes, counts = heavy_keys(words, self.header.listed)
+        held = counts.copy() if stays else np.zeros_like(counts)
+        needles = Needles(hashes, np.arange(len(hashes) + 1))
+        for one in held_in:
+            hits = find(one.words, needles, one.gone)
+            held[hits.needles] += hits.counts
+        where = np.full(len(hashes), instance), np.full(len(hashes), int(side))
+        self.report.keys.append(KeyCounts(*where, hashes, counts, held))
+
+    def close(self) -> OperatorReport:
+        """Seal the files, hand over the last results, and report."""
+        with self.timed("result"):
+            self.results.close(self.report)
+        with self.timed("store"):
+            self.report.changes = {shelf: one.close() for shelf, one in self._keepers.items()}
+        self.report.seconds = dict(self._seconds)
+        return self.report

@@ -1,0 +1,222 @@
+"""The join as an operator: what the driver asks of it.
+
+Law: state leaves after a batch (docs/decisions/0001). Dropping it before the next one is
+equivalent: any tuple that could still match it is late by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from joinengine.exchange.blocks import Admission
+from joinengine.layouts.base import LayoutChoice
+from joinengine.model.durations import describe
+from joinengine.model.keys import Side
+from joinengine.model.query import FromOperator, JoinType
+from joinengine.model.texts import condition_text
+from joinengine.model.windows import Sliding
+from joinengine.operators.accounts import common_account
+from joinengine.operators.base import LayoutPolicy, Order, hosts
+from joinengine.operators.join.spec import JoinSpec
+from joinengine.operators.join.task import JoinTask
+from joinengine.operators.join.watching import SEEN, UNREAD, Watch
+from joinengine.operators.spines import Place, Stored, by_place
+from joinengine.operators.timing import Limit, Upstream, limit_of_side
+from joinengine.state.operator_state import PENDING, STATE, OperatorState
+from joinengine.state.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Join(JoinSpec):
+    """A join of two inputs; see JoinSpec for its facts."""
+
+    @property
+    def policy(self) -> LayoutPolicy:
+        """Any layout; state follows it, or stays and is looked for where it is."""
+        return LayoutPolicy(may_lag=True, copies=True)
+
+    def admission(self, side: Side) -> Admission:
+        """Tuples that pass the filter, by key, cell or neither."""
+        return Admission(
+            keying=self.keying,
+            times=self.times(side),
+            schema=self.carried_schema(side),
+            filter=self.filters[side],
+            windows_each=self.windows_each,
+        )
+
+    def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
+        """Without the runs whose last partner would be late."""
+        if self.window is None:
+            return state, 0
+        kept, gone = dict[tuple[str, int], Run](), 0
+        for ident, run in state.shelves.state.items():
+            last = run.max_time
+            late = last is not None and (
+                self.window.last_partners(run.side, last) < state.clock.watermark
+            )
+            if late:
+                gone += run.live
+            else:
+                kept[ident] = run
+        if not gone:
+            return state, 0
+        shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
+        return replace(state, shelves=shelves), gone
+
+    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
+        """Whether watchers can let something go in `batch` even if no tuple comes."""
+        if self.how is JoinType.LEFT_SEMI:
+            return bool(state.shelves.on(UNREAD))
+        limit = self._closing(state, batch)
+        pending = state.shelves.on(PENDING).values()
+        return any(run.min_time is not None and run.min_time < limit for run in pending)
+
+    def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
+        """As the side's source or the operator before it has it."""
+        return limit_of_side(self, side, newest, upstream)
+
+    def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
+        """Beside a table the stream's event time is handed on."""
+        if self.table is None:
+            return None
+        stream = self.table.other
+        named = {column.name: column.column for column in self.output if column.side is stream}
+        return stream, [named[name] for name in columns if name in named]
+
+    def tasks(self, order: Order) -> Sequence[JoinTask]:
+        """Tasks where tuples arrive, state has to move, or watchers have something to do."""
+        state = order.state
+        pending = state.layouts.pending is not None
+        if not (order.brings or pending or self._watchers_work(state, order.batch)):
+            return []
+        most = max(state.layouts.router.instances, state.watchers)
+        hosted_by_task = hosts(most, order.parallelism)
+        watches = self._watches(state, order.batch, hosted_by_task)
+        stored = Stored.by_task(state, hosted_by_task)
+        return [
+            JoinTask(
+                header=order.header(number, hosted),
+                spec=self,
+                blocks=(order.blocks[Side.LEFT], order.blocks[Side.RIGHT]),
+                stored=stored[number],
+                watch=watches[number],
+                memory_bytes=order.memory_bytes,
+            )
+            for number, hosted in enumerate(hosted_by_task)
+        ]
+
+    def account(self) -> Mapping[str, Any]:
+        """Condition, type, window, predicates, and both inputs."""
+        return {
+            "on": condition_text(self.condition),
+            **common_account(self, self.keys(Side.LEFT)),
+            "how": self.how.value,
+            "where": None if self.predicate is None else self.predicate.text,
+            "filters": [None if one is None else one.text for one in self.filters],
+            "within": self._bounds(),
+            "right": self.schemas[1].to_string(),
+        }
+
+    def lines(
+        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
+    ) -> list[str]:
+        """The condition, the layout, and per side when a tuple leaves."""
+        where = "" if self.predicate is None else f", where {self.predicate.text}"
+        on = condition_text(self.condition)
+        return [
+            f"join {self.index}: {self.how.value}, on {on}{where}",
+            f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
+            *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in Side),
+        ]
+
+    # Watchers
+
+    def _closing(self, state: OperatorState, batch: int) -> float:
+        """Watched entries that close below this are judged in `batch`.
+
+        Beside a table a tuple has met all partners in its own batch.
+        """
+        return batch if self.table is not None else state.clock.watermark
+
+    def _watchers_work(self, state: OperatorState, batch: int) -> bool:
+        """Whether watchers have marks to read, or something to let go or to forget."""
+        limit = self._closing(state, batch)
+        held = (
+            run for shelf in (PENDING, UNREAD, SEEN) for run in state.shelves.on(shelf).values()
+        )
+        over = any(run.max_time is not None and run.max_time < limit for run in held)
+        return over or bool(state.shelves.on(UNREAD)) or self.is_due(state, batch, quiet=False)
+
+    def _watches(
+        self, state: OperatorState, batch: int, hosted_by_task: Sequence[Sequence[int]]
+    ) -> list[Watch | None]:
+        """What the watchers of each task do."""
+        if not self.watched:
+            return [None] * len(hosted_by_task)
+        spines = [by_place(state.shelves.on(one).values()) for one in (PENDING, UNREAD, SEEN)]
+        limit = self._closing(state, batch)
+        return [
+            Watch(state.watchers, limit, *(_at(spine, hosted) for spine in spines))
+            for hosted in hosted_by_task
+        ]
+
+    # In words
+
+    def _bounds(self) -> str | None:
+        window = self.window
+        if window is None:
+            return None
+        left, right = (" or ".join(times) for times in window.times)
+        if isinstance(window, Sliding):
+            lengths = describe(window.size_us), describe(window.slide_us)
+            return f"{left} and {right} in a window of {lengths[0]} every {lengths[1]}"
+        bounds = describe(window.lower_us), describe(window.upper_us)
+        return f"{bounds[0]} <= {right} - {left} <= {bounds[1]}"
+
+    def _side_line(self, side: Side, name: str) -> str:
+        return f"  {side.name.lower():5} {self._leaving(side, name)}"
+
+    def _leaving(self, side: Side, name: str) -> str:
+        only, window = self.filters[side], self.window
+        name += "" if only is None else f", where {only.text}"
+        if self.table is side:
+            return f"{name}: read whole before the first batch, and kept"
+        if self.table is not None:
+            return f"{name}: looks into the table, and is not kept"
+        if window is None:
+            return f"{name}: kept for ever (full history)"
+        time = " or ".join(window.times[side])
+        time = f"the latest of {time}" if len(window.times[side]) > 1 else time
+        if isinstance(window, Sliding):
+            leaves = f"leaves when the last window that holds {time} has ended"
+        else:
+            kept = describe(window.last_partners(side, 0))
+            leaves = f"leaves when the watermark passes {time} + {kept}"
+        if isinstance(self.inputs[side], FromOperator):
+            return f"{name}: {leaves}"
+        return (
+            f"{name}: {leaves}; late when {describe(window.delays_us[side] or 0)} behind the newest"
+        )
+
+    def _forecast(self, side: Side, rates: Mapping[Side, float]) -> str:
+        """How many rows of a side the state will hold, at the rate that was seen."""
+        rate, window = rates.get(side), self.window
+        if window is None or rate is None or self.passes_by(side):
+            return ""
+        if isinstance(window, Sliding):
+            kept = window.size_us
+        else:
+            kept = max(window.last_partners(side, 0), 0)
+        # The watermark is a delay behind the newest tuple, and a tuple leaves when it has passed.
+        rows = rate * (kept + (window.delays_us[side] or 0)) / 1e6
+        return f"; some {rows:,.0f} rows in the state, at {rate:,.1f} a second of event time"
+
+
+def _at(
+    spines: Mapping[Place, tuple[Run, ...]], hosted: Sequence[int]
+) -> dict[Place, tuple[Run, ...]]:
+    """The spines of the hosted instances."""
+    return {place: runs for place, runs in spines.items() if place[0] in hosted}

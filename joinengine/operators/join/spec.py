@@ -1,0 +1,114 @@
+"""What one join is, with all names resolved: the facts that its tasks and its driver share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from joinengine.exchange.keying import Keying
+from joinengine.model.conditions import Condition, Distance, Predicate, equality
+from joinengine.model.keys import Side
+from joinengine.model.query import (
+    ID,
+    Input,
+    JoinType,
+    OutputColumn,
+    output_lag_us,
+    output_schema,
+)
+from joinengine.model.windows import Sliding, Window
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """One join, with all names resolved.
+
+    `distance` is what a band means for its columns; `predicate` what else a pair must fulfil;
+    `filters` what a tuple of each side must, to enter the join at all; `table` the side that is
+    bounded and read whole before the first batch.
+    """
+
+    index: int
+    condition: Condition
+    window: Window | None
+    how: JoinType
+    inputs: tuple[Input, Input]
+    schemas: tuple[pa.Schema, pa.Schema]
+    output: tuple[OutputColumn, ...]
+    instances: int
+    distance: Distance | None = None
+    predicate: Predicate | None = None
+    filters: tuple[Predicate | None, Predicate | None] = (None, None)
+    table: Side | None = None
+
+    @property
+    def keying(self) -> Keying:
+        """Under which hashes tuples are stored and probed."""
+        return Keying((self.keys(Side.LEFT), self.keys(Side.RIGHT)), self.distance)
+
+    def keys(self, side: Side) -> tuple[str, ...]:
+        """The equality columns of `side`."""
+        equal = equality(self.condition)
+        return equal.left if side is Side.LEFT else equal.right
+
+    def times(self, side: Side) -> tuple[str, ...]:
+        """The event-time columns of `side`; none without a window."""
+        return () if self.window is None else self.window.times[side]
+
+    def passes_by(self, side: Side) -> bool:
+        """Whether tuples of `side` are not stored: no later one of the other side will come."""
+        return self.table is not None and side is not self.table
+
+    @property
+    def watched(self) -> tuple[Side, ...]:
+        """The sides of which a tuple's fate, matched or not, is a result by itself."""
+        return self.how.watched
+
+    @property
+    def makes_pairs(self) -> bool:
+        """Whether matching pairs are results."""
+        return self.how.makes_pairs
+
+    @property
+    def windows_each(self) -> int:
+        """How many windows hold a tuple at most."""
+        return self.window.most_windows if isinstance(self.window, Sliding) else 1
+
+    def carried_schema(self, side: Side) -> pa.Schema:
+        """The columns with which a tuple travels to its instances."""
+        shown = {c.column for c in self.output if c.side is side}
+        shown |= {c.instead for c in self.output if c.side is side.other and c.instead}
+        return self._with_id(side, self._asked(side) | shown)
+
+    def stored_schema(self, side: Side) -> pa.Schema:
+        """The columns with which a tuple waits for partners."""
+        if self.makes_pairs:
+            return self.carried_schema(side)
+        return self._with_id(side, self._asked(side))
+
+    def _asked(self, side: Side) -> set[str]:
+        """The columns that decide whether a tuple matches."""
+        asked = {*self.keys(side), *self.times(side)}
+        if self.distance is not None:
+            asked.add(self.distance.column(side))
+        if self.predicate is not None:
+            asked |= {name for owner, name in self.predicate.columns if owner is side}
+        return asked
+
+    def _with_id(self, side: Side, names: set[str]) -> pa.Schema:
+        fields = [field for field in self.schemas[side] if field.name in names]
+        own = [pa.field(ID, pa.uint64())] if side in self.watched else []
+        return pa.schema([*fields, *own])
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the joined rows."""
+        return output_schema(self.schemas, self.output, self.window)
+
+    def output_lag_us(self, columns: Sequence[str]) -> int | None:
+        """How far the latest of output `columns` may lag behind the watermark; None: any far."""
+        if self.window is None:
+            return None
+        return output_lag_us(self.output, self.window, self.watched, columns)

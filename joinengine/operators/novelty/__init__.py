@@ -1,1 +1,0 @@
-"""Tuples that resemble none of those before them under their key."""

@@ -1,0 +1,63 @@
+"""`StreamNovelty`: tuples that resemble none of those before them under their key."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from joinengine.api import checks
+from joinengine.api.operators import StreamOperator
+from joinengine.layouts import LayoutChoice
+from joinengine.model.aggregates import EventTime
+from joinengine.model.columns import require_column
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.query import FromSource
+from joinengine.queries.first_story.operator import Novelty
+from joinengine.queries.first_story.spec import SIMILARITY
+from joinengine.spark.inputs import Source
+
+
+class StreamNovelty(StreamOperator):
+    """Tuples of a stream whose terms resemble none of the `history` ones before them by `key`.
+
+    `terms` is a column of lists of distinct integers. Results are all other columns and the
+    greatest cosine similarity, where it is at most `threshold`; they leave when the watermark has
+    passed. Only layouts that keep keys whole find the same as one process does; choices and
+    splitting layouts see a part of each key, and call more tuples novel.
+
+    Raises InvalidRequest for columns that are not there, and a layout that copies tuples.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        source: Source,
+        *,
+        key: str,
+        terms: str,
+        time: str,
+        delay_us: int,
+        history: int,
+        threshold: float,
+        layout: LayoutChoice,
+        instances: int,
+    ) -> None:
+        def make(index: int, given: FromSource, schema: pa.Schema, instances: int) -> Novelty:
+            for name in (key, terms, time):
+                require_column(schema, name, "novelty")
+            if schema.field(key).type != pa.int32():
+                raise InvalidRequest(f"novelty: {key} must be a 32-bit integer; cast it")
+            delay = checks.check_event_time(schema, (time,), delay_us, (source, time))
+            kept = [field for field in schema if field.name != terms]
+            return Novelty(
+                index=index,
+                key=key,
+                terms=terms,
+                history=history,
+                threshold=threshold,
+                window=EventTime(((time,), ()), (delay, None)),
+                inputs=(given,),
+                schemas=(schema,),
+                output_schema=pa.schema([*kept, pa.field(SIMILARITY, pa.float64())]),
+                instances=instances,
+            )
+
+        super().__init__(source, make, layout=layout, instances=instances)

@@ -1,0 +1,82 @@
+"""Novelty as an operator: what the driver asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from joinengine.exchange.blocks import Admission
+from joinengine.exchange.keying import Keying
+from joinengine.layouts.base import LayoutChoice
+from joinengine.model.keys import Side
+from joinengine.operators.accounts import common_account
+from joinengine.operators.base import OneInput, Order, hosts
+from joinengine.operators.spines import Stored
+from joinengine.queries.first_story.spec import NoveltySpec
+from joinengine.queries.first_story.task import NoveltyTask
+from joinengine.state.operator_state import OperatorState
+
+
+@dataclass(frozen=True, slots=True)
+class Novelty(NoveltySpec, OneInput):
+    """Tuples that resemble none of those before them under their key; see NoveltySpec.
+
+    State follows the layout at once: a tuple looks for others at one instance only.
+    """
+
+    def admission(self, side: Side) -> Admission:
+        """All columns, by key."""
+        keys = (self.key,)
+        return Admission(
+            Keying((keys, keys)), self.window.times[0], self.schemas[0], stays_put=True
+        )
+
+    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
+        """Whether tuples may have become due since the last batch."""
+        clock, runs = state.clock, state.shelves.state.values()
+        return clock.watermark > clock.closed and any(
+            run.max_time is not None and run.max_time >= clock.closed for run in runs
+        )
+
+    def tasks(self, order: Order) -> Sequence[NoveltyTask]:
+        """Tasks where tuples arrive, state has to move, or tuples are due."""
+        state = order.state
+        pending = state.layouts.pending is not None
+        if not (order.brings or pending or self.is_due(state, order.batch, quiet=True)):
+            return []
+        hosted_by_task = hosts(state.layouts.router.instances, order.parallelism)
+        stored = Stored.by_task(state, hosted_by_task)
+        return [
+            NoveltyTask(
+                header=order.header(number, hosted),
+                spec=self,
+                blocks=order.blocks[Side.LEFT],
+                stored=stored[number],
+                closed=state.clock.closed,
+                memory_bytes=order.memory_bytes,
+            )
+            for number, hosted in enumerate(hosted_by_task)
+        ]
+
+    def account(self) -> Mapping[str, Any]:
+        """The key, the terms and what counts as similar."""
+        return {
+            "on": f"{self.key} = {self.key}",
+            **common_account(self, (self.key,)),
+            "how": f"novelty: {self._rule}",
+        }
+
+    def lines(
+        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
+    ) -> list[str]:
+        """What is compared, where, and when."""
+        return [
+            f"join {self.index}: novelty: {self._rule} before, by {self.key}",
+            f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
+            f"  {inputs[0]}: judged when the watermark has passed",
+        ]
+
+    @property
+    def _rule(self) -> str:
+        return f"{self.terms} against {self.history}, at most {self.threshold}"
