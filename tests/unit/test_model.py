@@ -22,6 +22,7 @@ from joinengine.model.keys import Side
         ("interval 2 days", 172_800_000_000),
         ("0.5s", 500_000),
         ("180s", 180_000_000),
+        ("106751991 days 1 us", 9_223_372_022_400_000_001),
         (timedelta(milliseconds=3), 3_000),
     ],
 )
