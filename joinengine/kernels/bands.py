@@ -26,11 +26,11 @@ from joinengine.kernels.hashing import Words, fixed_width, mix
 from joinengine.kernels.probing import Ints
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import U_BITS, Side
+from joinengine.model.windows import INT_MAX, plus_held
 
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 #: Up to so many whole numbers in a band each is a cell of its own, and no candidate is in vain.
 SINGLE_VALUES = 3
 #: Cells whose hashes share their leading bits.
@@ -134,12 +134,7 @@ def within_distance(distance: Distance, left: Numbers, right: Numbers) -> Bools:
 
 def _plus(values: Numbers, k: int) -> tuple[Ints, Bools]:
     """(n,) values + k, held at the ends of the type, and (n,) where it was held."""
-    whole = values.astype(np.int64, copy=False)
-    if k >= 0:
-        beyond = whole > INT_MAX - k
-        return np.where(beyond, INT_MAX, whole + np.where(beyond, 0, k)), beyond
-    beyond = whole < INT_MIN - k
-    return np.where(beyond, INT_MIN, whole + np.where(beyond, 0, k)), beyond
+    return plus_held(values.astype(np.int64, copy=False), k)
 
 
 def numbers_of(distance: Distance, column: pa.Array) -> Numbers:

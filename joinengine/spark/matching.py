@@ -25,7 +25,7 @@ from joinengine.kernels.theta import holds
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import Side
 from joinengine.model.query import ID, WINDOW_START, JoinSpec, OutputColumn
-from joinengine.model.windows import Sliding, Within
+from joinengine.model.windows import Sliding
 from joinengine.routing.routes import Flags
 from joinengine.spark.results import Results
 from joinengine.spark.watching import Marker
@@ -167,12 +167,8 @@ class Matcher:
 
     def _near(self, times: Rows) -> Bools:
         window = self._spec.window
-        left, right = times[Side.LEFT], times[Side.RIGHT]
-        if isinstance(window, Within):
-            lead = right - left
-            return np.asarray((lead >= window.lower_us) & (lead <= window.upper_us))
-        assert isinstance(window, Sliding)
-        return np.asarray(window.shared(left, right)[1] > 0)
+        assert window is not None
+        return window.near(times[Side.LEFT], times[Side.RIGHT])
 
 
 def _in_band(

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from joinengine.kernels.bands import (
     GREATEST,
-    INT_MAX,
-    INT_MIN,
     mix_cells,
     most_cells,
     own_cells,
@@ -27,6 +25,7 @@ from joinengine.layouts import LAYOUTS, Hash
 from joinengine.model.conditions import Distance, band, condition, equi, theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.windows import INT_MAX, INT_MIN
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.routing.base import BASES
 from joinengine.spark.checks import check_condition

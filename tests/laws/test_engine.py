@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
 from joinengine.model.keys import U_ONE, Side
-from joinengine.model.windows import within
+from joinengine.model.windows import INT_MAX, INT_MIN, within
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.reference.protocol import Disk, Engine, Layout, Manifest, Row
 from joinengine.spark.settings import Settings
@@ -52,13 +52,23 @@ def no_noise_allowance(monkeypatch):
     monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
 
 
+#: Where the first and the last moments of event time are within the reach of streams.
+ENDS = INT_MIN + 150, INT_MAX - 760
+#: As long as bounds may be.
+LONGEST = f"{INT_MAX} us"
+
+
 @st.composite
 def streams(draw, *, max_rows=30):
-    """Batches of (left, right) tuples; one hot key, NULL keys, NULL times, some disorder."""
+    """Batches of (left, right) tuples; one hot key, NULL keys, NULL times, some disorder.
+
+    Event time may lie at either end of what 64 bits hold.
+    """
     rng = random.Random(draw(st.integers(0, 10**9)))
     n_batches = draw(st.integers(1, 7))
     hot = draw(st.sampled_from([0.0, 0.5, 1.0]))
     n_keys = draw(st.sampled_from([1, 4, 20]))
+    start = draw(st.sampled_from([0, 0, *ENDS]))
     batches, serial = [], 0
     for batch in range(n_batches):
         sides = []
@@ -67,7 +77,7 @@ def streams(draw, *, max_rows=30):
             for _ in range(rng.choice([0, 1, rng.randint(0, max_rows)])):
                 serial += 1
                 key = 0 if rng.random() < hot else rng.randrange(n_keys)
-                time = 100 * batch + rng.randint(-150, 150)
+                time = start + 100 * batch + rng.randint(-150, 150)
                 tuples.append(
                     (
                         None if rng.random() < 0.03 else key,
@@ -80,13 +90,13 @@ def streams(draw, *, max_rows=30):
     return batches
 
 
+bounds = st.tuples(st.sampled_from([-200, -50, 0, 70]), st.sampled_from([0, 60, 300])).map(
+    lambda ends: (f"{ends[0]} us", f"{ends[0] + ends[1]} us")
+) | st.sampled_from([("0 us", LONGEST), (f"-{LONGEST}", LONGEST), (f"-{LONGEST}", "-50 us")])
 windows = st.none() | st.builds(
-    lambda lower, width, delay: within(
-        "lt", "rt", lower=f"{lower} us", upper=f"{lower + width} us", delay=f"{delay} us"
-    ),
-    st.sampled_from([-200, -50, 0, 70]),
-    st.sampled_from([0, 60, 300]),
-    st.sampled_from([0, 100, 400]),
+    lambda ends, delay: within("lt", "rt", lower=ends[0], upper=ends[1], delay=delay),
+    bounds,
+    st.sampled_from(["0 us", "100 us", "400 us", "106751991 days"]),
 )
 
 
