@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine import StreamAggregate, top, windows
+from joinengine import InvalidRequest, StreamAggregate, top, windows
+from joinengine.kernels.grouping import compile_aggregate
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
 from joinengine.spark.feeds import Reading
@@ -124,3 +125,12 @@ def test_every_layout_adds_up(
         tuples = [row for left, _ in batches for row in left]
         assert query.output() == expected(tuples, window, best)
         assert all(state.is_empty for state in query.runner.manifest.joins)
+
+
+@pytest.mark.parametrize("text", ["sum(*)", "sum()", "avg(*)", "min(*)", "max()", "count(lk, lv)"])
+def test_only_count_goes_without_an_expression(text):
+    with pytest.raises(
+        InvalidRequest, match=r"name one expression, or count rows with count\(\*\)"
+    ):
+        compile_aggregate("n", text, LEFT, [])
+    assert compile_aggregate("n", "count( * )", LEFT, []).sql is None
