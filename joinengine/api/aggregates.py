@@ -136,6 +136,7 @@ class StreamAggregate(StreamQuery):
             panes = Panes(found.size_us, found.slide_us, given=True)
             window = Windows(columns, found.size_us, found.slide_us)
         else:
+            checks.check_slide("windows", window.size_us, window.slide_us)
             columns, panes = window.times, Panes(window.size_us, window.slide_us)
         timed, names = timed_by(self._source, columns)
         source = None if isinstance(timed, StreamJoin) else (timed, names[0])

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from joinengine.kernels.dialect import compile_predicate
 from joinengine.model.conditions import Band, Condition, Distance, Predicate, Theta, equality
+from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, WINDOW_START, OutputColumn
@@ -21,6 +22,8 @@ from joinengine.spark.inputs import Source, Stream, Table, delay_of, require_col
 JOIN_TYPES = ("inner", "left", "right", "full", "left_semi", "left_anti")
 #: Windows that one tuple of an outer, semi or anti join may be in: each is an entry of its own.
 MOST_WINDOWS = 1 << 12
+#: Windows that one tuple of any join or aggregate may be in: each is a result. A day by seconds.
+MOST_RESULTS = 1 << 17
 _SPARK_NAMES = {
     "leftouter": "left",
     "left_outer": "left",
@@ -153,8 +156,10 @@ def _time_fields(schema: pa.Schema, columns: Sequence[str]) -> list[pa.Field]:
 
 
 def check_type(how: str, window: Window | None, table: Side | None) -> None:
-    """Refuse join types of which some results could never be known."""
+    """Refuse join types of which some results could never be known, or never be made."""
     if how == "inner":
+        if isinstance(window, Sliding):
+            check_slide("sliding", window.size_us, window.slide_us)
         return
     if table is not None:
         kept = {"left": Side.RIGHT, "right": Side.LEFT, "left_semi": Side.RIGHT}
@@ -174,6 +179,17 @@ def check_type(how: str, window: Window | None, table: Side | None) -> None:
         raise InvalidRequest(
             f"how: {how!r} follows each tuple through every window that holds it, here "
             f"{window.most_windows}; at most {MOST_WINDOWS} are served: make the slide larger"
+        )
+
+
+def check_slide(what: str, size_us: int, slide_us: int) -> None:
+    """Refuse windows of which so many hold a tuple that making their results would not end."""
+    found = -(-size_us // slide_us)
+    if found > MOST_RESULTS:
+        raise InvalidRequest(
+            f"{what}: with size {describe(size_us)} and slide {describe(slide_us)} a tuple is in "
+            f"{found} windows, and in a result of each; at most {MOST_RESULTS} are served: make "
+            f"the slide larger or the size smaller"
         )
 
 

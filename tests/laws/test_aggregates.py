@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine import InvalidRequest, StreamAggregate, top, windows
+from joinengine import InvalidRequest, StreamAggregate, sliding, top, windows
 from joinengine.kernels.grouping import compile_aggregate
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
+from joinengine.spark import checks
 from joinengine.spark.feeds import Reading
 from joinengine.spark.inputs import Stream
 from joinengine.spark.planning import Relayout
@@ -134,3 +135,18 @@ def test_only_count_goes_without_an_expression(text):
     ):
         compile_aggregate("n", text, LEFT, [])
     assert compile_aggregate("n", "count( * )", LEFT, []).sql is None
+
+
+def test_windows_without_end_are_refused():
+    """What each tuple would be in 3.6 billion windows of would never be over."""
+    with pytest.raises(InvalidRequest, match="a tuple is in 3600000000 windows"):
+        checks.check_type("inner", sliding("lt", "rt", "1 hour", "1 us"), None)
+    checks.check_type("inner", sliding("lt", "rt", "1 day", "1 s"), None)
+    with pytest.raises(InvalidRequest, match="make the slide larger"):
+        StreamAggregate(
+            SOURCE,
+            by="lk",
+            aggregates={"n": "count(*)"},
+            window=windows("lt", "1 hour", "1 us", delay="0 s"),
+            instances=1,
+        )
