@@ -21,7 +21,7 @@ from joinengine.spark.batch import BatchRunner
 from joinengine.spark.route import RouteTask
 from joinengine.spark.settings import Settings
 from joinengine.spark.sink import ParquetSink, SideOutput
-from joinengine.state.run import RunStore
+from joinengine.state.run import RunStores
 from joinengine.state.storage import Checkpoint
 
 TIME = pa.timestamp("us", "UTC")
@@ -43,7 +43,7 @@ class InlineJobs:
     parallelism: int = 2
     twice: bool = False
     step: object = lambda name: None
-    store: dict = field(default_factory=dict)
+    stores: RunStores = field(default_factory=RunStores)
     tables: list = field(default_factory=list)
 
     def route(self, frame, plan):
@@ -69,8 +69,7 @@ class InlineJobs:
         reports = []
         for task in tasks:
             for _ in range(2 if self.twice else 1):
-                key = task.runs_folder, task.spec.index
-                store = self.store.setdefault(key, RunStore(Path(task.runs_folder)))
+                store = self.stores.store_of(task.runs_folder, task.spec.index, task.driver)
                 report = pickle.loads(pickle.dumps(task)).carry_out(store)
             reports.append(pickle.loads(pickle.dumps(report)))
             self.step("joined")

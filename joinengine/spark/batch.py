@@ -82,7 +82,9 @@ class BatchRunner:
         self._checkpoint = checkpoint
         self._sink = sink
         self._aside = aside
-        self._instructions = Instructions(settings, checkpoint, jobs.parallelism)
+        self._instructions = Instructions(
+            settings, checkpoint, jobs.parallelism, driver=uuid.uuid4().hex
+        )
         self._settings = settings
         self._observers = list[Callable[[BatchRecord], None]]()
         found = manifests.newest(checkpoint.manifests)

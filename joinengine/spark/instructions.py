@@ -45,11 +45,12 @@ Targets = Callable[[Order, int], Target]
 
 @dataclass(frozen=True)
 class Instructions:
-    """Writes the instructions of a query's tasks."""
+    """Writes the instructions of a query's tasks, for the start `driver` of its driver."""
 
     settings: Settings
     checkpoint: Checkpoint
     parallelism: int
+    driver: str
 
     def tasks(self, order: Order, target: Targets) -> Sequence[Task]:
         """The tasks of one operator, none where nothing arrives and nothing is due."""
@@ -142,6 +143,7 @@ class Instructions:
             "checksum": self.settings.checksum and order.is_last,
             "runs_folder": str(self.checkpoint.runs),
             "exchange_folder": order.exchange_folder,
+            "driver": self.driver,
             "work_s": self.settings.work_s,
             "fsync": self.settings.fsync,
         }

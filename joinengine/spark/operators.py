@@ -22,7 +22,8 @@ class OperatorTask:
     """The instructions of task `task` of an operator in one batch, for the instances `hosted`.
 
     The watermark is event time in microseconds; `listed` are the keys that the layout wants
-    counted, None: no counts. `work_s`: emulated work for each tuple that an instance receives.
+    counted, None: no counts. `driver` names the start of the driver that sends the task. `work_s`:
+    emulated work for each tuple that an instance receives.
     """
 
     batch: int
@@ -35,6 +36,7 @@ class OperatorTask:
     checksum: bool
     runs_folder: str
     exchange_folder: str
+    driver: str
     work_s: float = 0.0
     fsync: bool = False
 

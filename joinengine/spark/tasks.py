@@ -21,10 +21,12 @@ from pyspark import TaskContext
 from joinengine.spark.feeds import Reading, conform
 from joinengine.spark.route import RouteTask, report_batch
 from joinengine.spark.source import described
-from joinengine.state.run import RunStore
+from joinengine.state.run import RunStores
 
 #: The local property that names the instructions of the running job.
 PLAN_PROPERTY = "joinengine.plan"
+#: A worker process serves batch after batch, of several queries and drivers.
+_RUN_STORES = RunStores()
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ def join_partition(index: int, rows: Iterable[Any]) -> Iterator[bytes]:
     """Carries out join task `index`; for `mapPartitionsWithIndex`."""
     _freeze_imports()
     task = pickle.loads(Path(f"{_plan()}-{index}").read_bytes())
-    yield pickle.dumps(task.carry_out(_run_store(task.runs_folder, task.spec.index)))
+    store = _RUN_STORES.store_of(task.runs_folder, task.spec.index, task.driver)
+    yield pickle.dumps(task.carry_out(store))
 
 
 def _route_task() -> RouteTask:
@@ -82,12 +85,6 @@ def _context() -> TaskContext:
     context = TaskContext.get()
     assert context is not None
     return context
-
-
-@cache
-def _run_store(folder: str, join: int) -> RunStore:
-    """One per join: what another join holds is none of its business."""
-    return RunStore(Path(folder))
 
 
 @cache

@@ -18,6 +18,7 @@ from joinengine.routing.base import BASES
 from joinengine.routing.routes import PROBE, STORE
 from joinengine.spark.planning import Relayout
 from joinengine.spark.settings import Settings
+from joinengine.state.run import RunStore
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.test_engine import (
     CHOICES,
@@ -84,7 +85,7 @@ def skewed_batches(n=6, seed=3):
 def check_places(query):
     """Every live tuple stands at the homes that its layout names, once each."""
     _, layout, _ = query.runner._joins[0].chosen
-    store = query.jobs.store[next(iter(query.jobs.store))]
+    store = RunStore(query.checkpoint.runs)
     copies = {}
     for run in query.state.runs.values():
         opened = store.open(run, query.state.files[run.file])
