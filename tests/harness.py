@@ -96,8 +96,10 @@ def rows(side, tuples):
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def two_way(window=None, instances=3, on=None, where=None, how="inner", table=None):
-    """LEFT join RIGHT on lk = rk, or on any condition and predicate."""
+def two_way(
+    window=None, instances=3, on=None, where=None, how="inner", table=None, filters=(None, None)
+):
+    """LEFT join RIGHT on lk = rk, or on any condition, predicate, and filters of the sides."""
     on = on or equi("lk", "rk")
     schemas = (LEFT, RIGHT)
     spec = JoinSpec(
@@ -111,6 +113,7 @@ def two_way(window=None, instances=3, on=None, where=None, how="inner", table=No
         instances=instances,
         distance=checks.check_condition(on, schemas),
         predicate=checks.check_predicate(on, where, schemas),
+        filters=tuple(map(checks.check_filter, filters, Side, schemas)),
         table=table,
     )
     tables = frozenset() if table is None else frozenset([int(table)])

@@ -220,8 +220,8 @@ def next_watermarks(
 
     A side's own is the greatest event time seen less its delay, or the progress that the source
     promises; that of an earlier join's results follows from that join's watermark, of a batch ago
-    where its results may come a batch after their cause. A side that has brought nothing for
-    `idle_after` is left out, unless both are idle.
+    where its results may come a batch after their cause. A side that has brought no tuple with an
+    event time for `idle_after` is left out, unless both are idle.
     """
     advanced = list[JoinState]()
     for spec, state in zip(query.joins, joins, strict=True):
@@ -236,9 +236,9 @@ def next_watermarks(
         ahead, limits = list(state.ahead), [math.inf, math.inf]
         for side in spec.sides:
             here = [report for report in ours if report.side is side]
-            if any(report.rows for report in here) or math.isinf(idle[side]):
-                idle[side] = now_s
             times = [r.newest_time for r in here if r.newest_time is not None]
+            if times or math.isinf(idle[side]):
+                idle[side] = now_s
             seen[side] = max([seen[side], *times])
             limit, lags = _side_watermark(query, spec, side, seen[side], advanced, progress)
             if isinstance(spec.inputs[side], FromSource) and limit == math.inf:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
 
@@ -16,7 +17,17 @@ from joinengine.model.windows import INT_MAX, INT_MIN, sliding, tumbling, within
 from joinengine.spark.checks import JOIN_TYPES
 from joinengine.spark.settings import Settings
 from tests.harness import InlineJobs, LocalQuery, two_way
-from tests.laws.test_engine import CHOICES, STEPS, bounds, enough, feed, relaxed, streams
+from tests.laws.test_engine import (
+    CHOICES,
+    STEPS,
+    bounds,
+    enough,
+    feed,
+    filters,
+    let_in,
+    relaxed,
+    streams,
+)
 from tests.laws.test_relayout import schedules
 
 NOTHING = (None, None, None)
@@ -81,6 +92,13 @@ def expected(left, right, window, how, matches=lambda a, b: a[0] == b[0]):
     return rows
 
 
+def watermark_of(batches, window):
+    """The least of the newest times of both sides, less the delay; NULL keys and filters or not."""
+    times = [[row[2] for row in rows if row[2] is not None] for rows in everything(batches)]
+    newest = [max(some, default=-math.inf) for some in times]
+    return min(newest) - window.delays_us[0]
+
+
 def everything(batches):
     return [[row for batch in batches for row in batch[side]] for side in Side]
 
@@ -91,25 +109,27 @@ def everything(batches):
     batches=streams(),
     window=intervals | slidings | tumblings,
     how=st.sampled_from(JOIN_TYPES),
+    asked=filters,
     lazy=st.booleans(),
     schedule=st.just({}) | schedules,
     kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
     twice=st.booleans(),
 )
-def test_every_join_type(layout, batches, window, how, lazy, schedule, kills, twice):
+def test_every_join_type(layout, batches, window, how, asked, lazy, schedule, kills, twice):
     """Whatever the layout does between a tuple's arrival and its eviction."""
     with tempfile.TemporaryDirectory() as folder:
         query = LocalQuery(
             folder,
-            two_way(window, enough(layout, 4), how=how),
+            two_way(window, enough(layout, 4), how=how, filters=asked),
             layout,
             choice=CHOICES[layout],
             jobs=InlineJobs(twice=twice),
             settings=Settings(schedule=schedule, lazy=lazy),
         )
         feed(query, batches, kills)
+        assert query.state.watermark == watermark_of(batches, window)
         query.finish(len(batches))
-        assert query.output() == expected(*everything(batches), window, how)
+        assert query.output() == expected(*everything(let_in(batches, asked)), window, how)
         assert query.state.is_empty
         assert query.state.late_rows == 0
 
@@ -145,3 +165,21 @@ def test_a_semi_join_over_the_full_history(batches, layout):
         feed(query, batches)
         query.finish(len(batches))
         assert query.output() == expected(*everything(batches), None, "left_semi")
+
+
+@pytest.mark.parametrize("how", ["left", "full", "left_anti"])
+@pytest.mark.parametrize("tail", ["NULL keys", "filtered", "late by a NULL key"])
+def test_a_tail_that_matches_nothing_moves_the_watermark(how, tail, tmp_path):
+    """Unmatched tuples come out although no more tuple that may match arrives."""
+    window = tumbling("lt", "rt", "4 us", delay="0 us")
+    query = LocalQuery(tmp_path, two_way(window, 2, how=how, filters=("lv < 9", "rv < 9")), "mnrt")
+    query.run_tuples(0, [(1, 1, 0)], [(2, 2, 0)])
+    key, value = (5, 9) if tail == "filtered" else (None, 3)
+    query.run_tuples(1, [(key, value, 10**6)], [(key, value, 10**6)])
+    if tail == "late by a NULL key":
+        query.run_tuples(2, [(7, 1, 10**6 - 1)], [(None, 3, 10**6 - 1)])
+        assert query.state.late_rows >= 1
+    query.run_tuples(3 if tail[0] == "l" else 2, [], [])
+    found = query.output()
+    assert (1, 1, 0) in {row[:3] for row in found}
+    assert query.state.watermark == 10**6

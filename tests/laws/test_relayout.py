@@ -66,9 +66,9 @@ def test_switches_and_resizes_change_no_result(
             settings=Settings(schedule=schedule, lazy=lazy),
         )
         feed(query, batches, kills)
-        pairs, late = model(batches, window)
+        pairs, last = model(batches, window)
         assert values(query.output()) == pairs
-        assert query.state.late_rows == late
+        assert query.state.late_rows == last.late
 
 
 def skewed_batches(n=6, seed=3):
