@@ -24,7 +24,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, JoinType
 from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec, carry_out
-from joinengine.state.run import RunStore
+from joinengine.state.run import RunStores
 from joinengine.state.storage import Checkpoint
 
 TIME = pa.timestamp("us", "UTC")
@@ -46,7 +46,7 @@ class InlineJobs:
     parallelism: int = 2
     twice: bool = False
     step: object = lambda name: None
-    store: dict = field(default_factory=dict)
+    stores: RunStores = field(default_factory=RunStores)
     tables: list = field(default_factory=list)
 
     def route(self, frame, plan):
@@ -73,8 +73,7 @@ class InlineJobs:
         for task in tasks:
             for _ in range(2 if self.twice else 1):
                 header = task.header
-                key = header.runs_folder, header.operator
-                store = self.store.setdefault(key, RunStore(Path(header.runs_folder)))
+                store = self.stores.store_of(header.runs_folder, header.operator, header.driver)
                 report = carry_out(pickle.loads(pickle.dumps(task)), store)
             reports.append(pickle.loads(pickle.dumps(report)))
             self.step("joined")
@@ -101,8 +100,10 @@ def rows(side, tuples):
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def two_way(window=None, instances=3, on=None, where=None, how="inner", table=None):
-    """LEFT join RIGHT on lk = rk, or on any condition and predicate."""
+def two_way(
+    window=None, instances=3, on=None, where=None, how="inner", table=None, filters=(None, None)
+):
+    """LEFT join RIGHT on lk = rk, or on any condition, predicate, and filters of the sides."""
     on = on or equi("lk", "rk")
     schemas = (LEFT, RIGHT)
     how = JoinType(how)
@@ -117,6 +118,10 @@ def two_way(window=None, instances=3, on=None, where=None, how="inner", table=No
         instances=instances,
         distance=columns.check_condition(on, schemas),
         predicate=columns.check_predicate(on, where, schemas, "UTC"),
+        filters=tuple(
+            columns.check_filter(text, side, schema, "UTC")
+            for text, side, schema in zip(filters, Side, schemas, strict=True)
+        ),
         table=table,
     )
     tables = frozenset() if table is None else frozenset([int(table)])

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from joinengine.api import checks
-from joinengine.api.columns import check_schema
+from joinengine.api.columns import check_schema, check_slide
 from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
 from joinengine.api.queries import StreamQuery, default_instances
 from joinengine.layouts import Hash, LayoutChoice, choose
@@ -139,6 +139,7 @@ class StreamAggregate(StreamQuery):
             panes = Panes(found.size_us, found.slide_us, given=True)
             window = Windows(columns, found.size_us, found.slide_us)
         else:
+            check_slide("windows", window.size_us, window.slide_us)
             columns, panes = window.times, Panes(window.size_us, window.slide_us)
         timed, names = timed_by(self._source, columns)
         source = None if isinstance(timed, StreamJoin) else (timed, names[0])

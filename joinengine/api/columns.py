@@ -7,6 +7,7 @@ import pyarrow as pa
 from joinengine.api.comparing import check_equality, distance
 from joinengine.model.columns import refuse_doubles, require_column
 from joinengine.model.conditions import Band, Condition, Distance, Predicate, Theta, equality
+from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, WINDOW_START, JoinType, OutputColumn
@@ -16,6 +17,8 @@ from joinengine.predicates.dialect import compile_predicate
 JOIN_TYPES = tuple(one.value for one in JoinType)
 #: Windows that one tuple of an outer, semi or anti join may be in: each is an entry of its own.
 MOST_WINDOWS = 1 << 12
+#: Windows that one tuple of any join or aggregate may be in: each is a result. A day by seconds.
+MOST_RESULTS = 1 << 17
 _SPARK_NAMES = {
     "leftouter": "left",
     "left_outer": "left",
@@ -83,8 +86,10 @@ def check_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def check_type(how: JoinType, window: Window | None, table: Side | None) -> None:
-    """Refuse join types of which some results could never be known."""
+    """Refuse join types of which some results could never be known, or never be made."""
     if how is JoinType.INNER:
+        if isinstance(window, Sliding):
+            check_slide("sliding", window.size_us, window.slide_us)
         return
     if table is not None:
         shown = Side.LEFT if how is JoinType.RIGHT else Side.RIGHT
@@ -104,6 +109,17 @@ def check_type(how: JoinType, window: Window | None, table: Side | None) -> None
         raise InvalidRequest(
             f"how: {how.value!r} follows each tuple through every window that holds it, here "
             f"{window.most_windows}; at most {MOST_WINDOWS} are served: make the slide larger"
+        )
+
+
+def check_slide(what: str, size_us: int, slide_us: int) -> None:
+    """Refuse windows of which so many hold a tuple that making their results would not end."""
+    found = -(-size_us // slide_us)
+    if found > MOST_RESULTS:
+        raise InvalidRequest(
+            f"{what}: with size {describe(size_us)} and slide {describe(slide_us)} a tuple is in "
+            f"{found} windows, and in a result of each; at most {MOST_RESULTS} are served: make "
+            f"the slide larger or the size smaller"
         )
 
 

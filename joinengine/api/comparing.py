@@ -56,6 +56,10 @@ def distance(on: Band, left: pa.Field, right: pa.Field) -> Distance:
         return _in_last_digits(on, lower, upper, scale)
     if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
         low, high = (None if bound is None else float(bound) for bound in (lower, upper))
+        if any(end is not None and math.isinf(end) for end in (low, high)):
+            raise InvalidRequest(
+                f"band: {lower} to {upper} is beyond double; {found}: leave that end open"
+            )
         return Distance(on.left, on.right, low, high, floating=True)
     raise InvalidRequest(
         f"band: {found}; cast them to two integers, decimals, floats, dates or timestamps"
@@ -71,6 +75,10 @@ def _whole_units(bound: Bound | None, unit_us: int, found: str) -> int | None:
     whole, rest = divmod(bound, timedelta(microseconds=unit_us))
     if rest:
         raise InvalidRequest(f"band: {bound} is no whole number of days; {found}")
+    if abs(whole) > _FARTHEST:
+        raise InvalidRequest(
+            f"band: {bound} is beyond 64-bit integers of microseconds; {found}: leave that end open"
+        )
     return whole
 
 

@@ -56,7 +56,9 @@ class BatchRunner:
     ) -> None:
         self._jobs = jobs
         self.query = query
-        self._program = Program(query, settings, str(checkpoint.runs), jobs.parallelism)
+        self._program = Program(
+            query, settings, str(checkpoint.runs), jobs.parallelism, driver=uuid.uuid4().hex
+        )
         self._wishes: SimpleQueue[Relayout] = SimpleQueue()
         self._checkpoint = checkpoint
         self._sink = sink

@@ -25,9 +25,9 @@ def advance(
 ) -> tuple[OperatorState, ...]:
     """The states with the clock of the next batch; `before` are those that the batch began with.
 
-    An operator's watermark is the least limit over its sides. A side that has brought nothing for
-    `idle_after` is left out, unless all are idle. Where results of an earlier operator may come a
-    batch after their cause, the limit of a batch ago counts.
+    An operator's watermark is the least limit over its sides. A side that has brought no tuple
+    with an event time for `idle_after` is left out, unless all are idle. Where results of an
+    earlier operator may come a batch after their cause, the limit of a batch ago counts.
     """
     advanced = list[OperatorState]()
     for operator, state in zip(query.operators, states, strict=True):
@@ -71,9 +71,8 @@ def _side(
     upstream: Upstream,
     now_s: float,
 ) -> tuple[SideClock, Limit]:
-    brings = any(report.rows for report in inputs)
-    idle_since = now_s if brings or math.isinf(clock.idle_since) else clock.idle_since
     times = [report.newest_time for report in inputs if report.newest_time is not None]
+    idle_since = now_s if times or math.isinf(clock.idle_since) else clock.idle_since
     newest = max([clock.newest, *times])
     limit = operator.limit(side, newest, upstream)
     if isinstance(operator.inputs[side], FromSource) and limit.time == math.inf:

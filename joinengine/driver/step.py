@@ -37,12 +37,16 @@ Counts = Mapping[str, Interval]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is the same for all batches of a run: the query, how it runs, and where its runs lie."""
+    """What is the same for all batches of a run: the query, how it runs, and where its runs lie.
+
+    `driver` names this start of the driver: workers verify files anew for each.
+    """
 
     query: QuerySpec
     settings: Settings
     runs_folder: str
     parallelism: int
+    driver: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +207,7 @@ def order(
             checksum=settings.checksum and operator is last,
             runs_folder=program.runs_folder,
             exchange_folder=batch.exchange_folder,
+            driver=program.driver,
             work_s=settings.work_s,
             fsync=settings.fsync,
         )

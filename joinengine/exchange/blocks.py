@@ -226,18 +226,36 @@ class BlockWriter:
         """
         role, report = self._role, self.report
         report.rows += batch.num_rows
+        times = self._seen(batch)
         if role.filter is not None and batch.num_rows:
-            batch = batch.filter(pa.array(passes(role.filter, batch)))
+            kept = passes(role.filter, batch)
+            batch, times = batch.filter(pa.array(kept)), None if times is None else times[kept]
         nulls = self._matchless(batch)
         if nulls is not None and not role.watchers:
             report.null_rows += int(nulls.sum())
             self._refused.add(batch, nulls, "null")
-            batch, nulls = batch.filter(pa.array(~nulls)), None
-        if role.times and batch.num_rows:
-            batch, nulls = self._on_time(batch, nulls)
+            batch, times = batch.filter(pa.array(~nulls)), None if times is None else times[~nulls]
+            nulls = None
+        if times is not None:
+            batch, nulls = self._on_time(batch, times, nulls)
         if nulls is not None:
             report.null_rows += int(nulls.sum())
         return batch, nulls
+
+    def _seen(self, batch: pa.RecordBatch) -> Ints | None:
+        """(n,) event times; None: there are none.
+
+        All of them move the watermark, those too of tuples that the join refuses: event time goes
+        on by what a side brings, not by what can match.
+        """
+        names = self._role.times
+        if not names or not batch.num_rows:
+            return None
+        times, untimed = latest_time(batch, names), no_time(batch, names)
+        able = times if untimed is None else times[~untimed]
+        if len(able):
+            self.report.see_time(int(able.max()))
+        return times
 
     def _matchless(self, batch: pa.RecordBatch) -> Bools | None:
         """(n,) the tuples that match nothing, because a value is missing; None: there are none."""
@@ -247,16 +265,12 @@ class BlockWriter:
         return nulls if nulls is not None and nulls.any() else None
 
     def _on_time(
-        self, batch: pa.RecordBatch, nulls: Bools | None
+        self, batch: pa.RecordBatch, times: Ints, nulls: Bools | None
     ) -> tuple[pa.RecordBatch, Bools | None]:
-        """The tuples that are not late, and which of them match nothing; those move no watermark.
+        """The tuples that are not late, and which of them match nothing.
 
         A tuple without a time is not late.
         """
-        times = latest_time(batch, self._role.times)
-        able = times if nulls is None else times[~nulls]
-        if len(able):
-            self.report.see_time(int(able.max()))
         late = times < self._role.watermark
         if nulls is not None:
             untimed = no_time(batch, self._role.times)

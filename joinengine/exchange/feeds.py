@@ -20,6 +20,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -28,7 +29,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from joinengine.model.conditions import Predicate
 from joinengine.model.errors import DamagedState, InvalidRequest
+from joinengine.predicates.theta import passes
 
 #: The progress of a stream that has ended.
 ENDED = math.inf
@@ -216,23 +219,47 @@ def read_footer(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the tuples of a feed are read: which columns, which rows, as what types."""
+    """How the tuples of a feed are read: as which columns, and which of them.
+
+    `whole`: the columns of the files, of which `filters` may speak; None: those of `schema`.
+    """
 
     schema: pa.Schema
-    where: str | None = None
+    filters: tuple[Predicate, ...] = ()
+    whole: pa.Schema | None = None
+
+    @property
+    def columns(self) -> pa.Schema:
+        """All columns that are there."""
+        return self.schema if self.whole is None else self.whole
+
+    @property
+    def where(self) -> str | None:
+        """The filters as one text; None: there are none."""
+        texts = [predicate.text for predicate in self.filters]
+        return reduce(lambda one, other: f"({one}) and ({other})", texts) if texts else None
 
     def batches(self, groups: Sequence[RowGroup]) -> Iterator[pa.RecordBatch]:
         """The tuples of row groups that lie in one file."""
         path = groups[0].file
         if groups[0].size >= 0:
             _check_unchanged(path, groups[0])
-        needed = None if self.where else self.schema.names
+        asked = {name for predicate in self.filters for _, name in predicate.columns}
+        needed = [name for name in self.columns.names if name in {*self.schema.names, *asked}]
         with pq.ParquetFile(path, memory_map=True) as file:
             numbers = [group.group for group in groups]
             for batch in file.iter_batches(_READ_ROWS, numbers, needed, use_threads=False):
-                kept = batch if self.where is None else _filtered(batch, self.where)
+                kept = self._wanted(batch)
                 if kept.num_rows:
                     yield conform(kept, self.schema)
+
+    def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The tuples of which all filters are true."""
+        for predicate in self.filters:
+            fields = [self.columns.field(name) for _, name in predicate.columns]
+            asked = conform(batch, pa.schema(fields)) if fields else batch
+            batch = batch.filter(pa.array(passes(predicate, asked)))
+        return batch
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -254,15 +281,6 @@ def by_file(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
         part.append(group)
     if part:
         yield part
-
-
-def _filtered(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
-    import duckdb  # noqa: PLC0415 - only streams with a filter need it in the workers
-
-    with duckdb.connect(":memory:", config={"threads": 1, "enable_external_access": False}) as db:
-        db.register("batch", pa.Table.from_batches([batch]))
-        kept = db.sql(f"select coalesce(({where}), false) as kept from batch").to_arrow_table()
-    return batch.filter(kept.column("kept").combine_chunks())
 
 
 def _check_unchanged(path: str, logged: RowGroup) -> None:

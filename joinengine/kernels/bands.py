@@ -15,6 +15,8 @@ values are spread evenly over a cell.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,11 +26,11 @@ from joinengine.kernels.hashing import Words, fixed_width, mix
 from joinengine.kernels.probing import Ints
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import U_BITS, Side
+from joinengine.model.windows import INT_MAX, plus_held
 
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 #: Up to so many whole numbers in a band each is a cell of its own, and no candidate is in vain.
 SINGLE_VALUES = 3
 #: Cells whose hashes share their leading bits.
@@ -36,6 +38,9 @@ STRIPE_BITS = 4
 _PLACES = np.uint64((1 << STRIPE_BITS) - 1)
 #: Floats beyond this share the outermost cells: there neighbouring doubles would be cells apart.
 FARTHEST_CELL = float(1 << 48)
+#: The greatest double, and what lies between it and the next one below.
+GREATEST = float(np.finfo(np.float64).max)
+_GREATEST_STEP = 2.0**971
 
 
 def width_of(distance: Distance) -> float:
@@ -45,8 +50,10 @@ def width_of(distance: Distance) -> float:
     span = distance.upper - distance.lower
     if distance.floating:
         farthest = max(abs(distance.lower), abs(distance.upper))
-        rounded = 4 * float(np.spacing(farthest))  # so that three cells hold what rounding adds
-        return max(span if span > 0 else 1.0, rounded) if np.isfinite(span + rounded) else 1.0
+        step = _GREATEST_STEP if farthest == GREATEST else float(np.spacing(farthest))
+        rounded = 4 * step  # so that three cells hold what rounding adds
+        # A band wider than the type has three cells: below, from zero on, and the greatest double.
+        return max(span if span > 0 else 1.0, rounded) if np.isfinite(span + rounded) else GREATEST
     return 1 if span < SINGLE_VALUES else span + 1
 
 
@@ -66,6 +73,8 @@ def own_cells(distance: Distance, values: Numbers) -> Ints:
             scaled = np.floor(values / width_of(distance))
         return np.clip(scaled, -FARTHEST_CELL, FARTHEST_CELL).astype(np.int64)
     width = int(width_of(distance))
+    if width > INT_MAX:
+        return np.where(values < 0, -1, 0)
     found: Ints = values if width == 1 else values // np.int64(width)  # type: ignore[assignment]
     return found
 
@@ -80,14 +89,25 @@ def probed_cells(
     if side is Side.RIGHT:
         low, high = -high, -low
     if distance.floating:
-        # Twice outwards: a difference that is rounded to a bound lies beyond it, and our sum errs.
-        with np.errstate(over="ignore"):
-            start = np.nextafter(values + np.nextafter(low, -np.inf), -np.inf)
-            stop = np.nextafter(values + np.nextafter(high, np.inf), np.inf)
+        start, stop = _lowest_partner(values, low), -_lowest_partner(-values, -high)
     else:
         start, stop = _plus(values, int(low))[0], _plus(values, int(high))[0]
     first, last = own_cells(distance, start), own_cells(distance, stop)
     return [(first + i, None if i == 0 else first + i <= last) for i in range(most_cells(distance))]
+
+
+def _lowest_partner(values: Numbers, low: float) -> Numbers:
+    """(n,) no number below these is as far as `low` from the values; held at the ends of the type.
+
+    Twice outwards: a difference that is rounded to a bound lies beyond it, and our sum errs.
+    """
+    beyond = math.nextafter(low, -math.inf)
+    with np.errstate(over="ignore"):
+        if math.isfinite(beyond):
+            start = values + beyond
+        else:  # below the least double nothing follows: the step is taken from the sum
+            start = (values + low) - _GREATEST_STEP
+        return np.clip(np.nextafter(start, -np.inf), -GREATEST, GREATEST)
 
 
 def within_distance(distance: Distance, left: Numbers, right: Numbers) -> Bools:
@@ -114,12 +134,7 @@ def within_distance(distance: Distance, left: Numbers, right: Numbers) -> Bools:
 
 def _plus(values: Numbers, k: int) -> tuple[Ints, Bools]:
     """(n,) values + k, held at the ends of the type, and (n,) where it was held."""
-    whole = values.astype(np.int64, copy=False)
-    if k >= 0:
-        beyond = whole > INT_MAX - k
-        return np.where(beyond, INT_MAX, whole + np.where(beyond, 0, k)), beyond
-    beyond = whole < INT_MIN - k
-    return np.where(beyond, INT_MIN, whole + np.where(beyond, 0, k)), beyond
+    return plus_held(values.astype(np.int64, copy=False), k)
 
 
 def numbers_of(distance: Distance, column: pa.Array) -> Numbers:

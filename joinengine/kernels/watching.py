@@ -5,6 +5,8 @@ Law: no two tuples of one side of one join that live at the same time have the s
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,11 +51,11 @@ def in_order(times: Ints) -> Words:
 
 
 def word_of_time(time: float) -> int:
-    """The least word of a time not below `time`: 0 for -inf, 2^64 for inf.
+    """The least word of a 64-bit time not below `time`: 0 for -inf, 2^64 for inf.
 
     >>> word_of_time(float("-inf")), word_of_time(0.0) == 1 << 63, word_of_time(float("inf")) >> 64
     (0, True, 1)
     """
-    if np.isinf(time):
+    if math.isinf(time):
         return 1 << 64 if time > 0 else 0
-    return int(np.ceil(time)) + (1 << 63)
+    return max(math.ceil(time) + (1 << 63), 0)

@@ -19,12 +19,19 @@ from numpy.typing import NDArray
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import WINDOW_END, WINDOW_START
-from joinengine.model.windows import Delays, Duration, TimeColumns, Times, sliding
+from joinengine.model.windows import (
+    INT_MAX,
+    INT_MIN,
+    Delays,
+    Duration,
+    TimeColumns,
+    Times,
+    sliding,
+    window_numbers,
+)
 
 #: The end of a row's pane, beside the group and what has been added up.
 PANE = "__pane"
-#: The latest moment of event time: where everything is over.
-_FOREVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +79,34 @@ class Panes:
 
     def pane_of(self, times: Times) -> Times:
         """(n,) event times, or ends of windows -> the end of the pane of each."""
-        return times if self.given else (times // self.pane_us + 1) * self.pane_us
+        if self.given:
+            return times
+        numbers, last = times // self.pane_us, INT_MAX // self.pane_us - 1
+        # What ends beyond 64-bit times is in no window, and INT_MAX is the end of none.
+        return np.where(numbers > last, INT_MAX, (np.minimum(numbers, last) + 1) * self.pane_us)
 
     def ends(self, panes: Times, closed: float, watermark: float) -> NDArray[np.int64]:
         """The ends of the windows that hold any of (n,) panes and lie in (closed, watermark]."""
         found = np.unique(panes)
         if not self.given:
-            first = -((self.size_us - found) // self.slide_us)  # the first that ends at it or later
-            counts = ((found - self.pane_us) // self.slide_us) - first + 1
             numbers = np.concatenate(
-                [np.arange(a, a + n) for a, n in zip(first.tolist(), counts.tolist(), strict=True)]
+                [np.arange(*self._holding(pane)) for pane in found.tolist()]
                 or [np.empty(0, np.int64)]
             )
             found = np.unique(numbers) * self.slide_us + self.size_us
         return found[(found > closed) & (found <= watermark)]
+
+    def first_end(self, time: int) -> float:
+        """The end of the first window that ends at `time` or later; inf: there is none."""
+        first = self._holding(time)[0]
+        last = window_numbers(self.size_us, self.slide_us)[1]
+        return first * self.slide_us + self.size_us if first <= last else math.inf
+
+    def _holding(self, pane: int) -> tuple[int, int]:
+        """The first window that ends with a pane or later, and the one after the last."""
+        least, most = window_numbers(self.size_us, self.slide_us)
+        first = -((self.size_us - pane) // self.slide_us)
+        return max(first, least), min((pane - self.pane_us) // self.slide_us, most) + 1
 
     def first_pane(self, end: int) -> int:
         """The end of the first pane of the window that ends at `end`."""
@@ -94,7 +115,7 @@ class Panes:
     def spent(self, watermark: float) -> int:
         """Panes that end here or before are in no window that ends after `watermark`."""
         if math.isinf(watermark):
-            return _FOREVER if watermark > 0 else -_FOREVER
+            return INT_MAX if watermark > 0 else INT_MIN
         if self.given:
             return int(watermark)
         return (int(watermark) - self.size_us) // self.slide_us * self.slide_us + self.slide_us

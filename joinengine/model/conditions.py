@@ -100,7 +100,13 @@ def band(
 
 def _bound(name: str, bound: Bound | str | None) -> Bound | None:
     if isinstance(bound, str):
-        return timedelta(microseconds=microseconds(bound, f"band: {name}"))
+        try:
+            return timedelta(microseconds=microseconds(bound, f"band: {name}"))
+        except OverflowError:
+            raise InvalidRequest(
+                f"band: {name} {bound!r} is longer than any two dates are apart; "
+                f"leave it out for an open end"
+            ) from None
     if isinstance(bound, bool) or (isinstance(bound, (float, Decimal)) and not isfinite(bound)):
         raise InvalidRequest(f"band: {name} {bound!r} is no number; leave it out for an open end")
     return bound

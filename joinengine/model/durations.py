@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from fractions import Fraction
 
 from joinengine.model.errors import InvalidRequest
 
@@ -46,12 +47,12 @@ def microseconds(duration: str | timedelta, what: str = "duration") -> int:
     text = str(duration).strip().lower().removeprefix("interval").strip()
     sign = -1 if text.startswith("-") else 1
     text = text.lstrip("+-").strip()
-    total, end = 0.0, 0
+    total, end = Fraction(), 0
     while match := _PART.match(text, end):
         unit = match[2] if match[2] in _UNITS else match[2].removesuffix("s")
         if unit not in _UNITS:
             break
-        total += float(match[1]) * _UNITS[unit]
+        total += Fraction(match[1]) * _UNITS[unit]
         end = match.end()
     if end == 0 or end != len(text):
         raise InvalidRequest(

@@ -2,7 +2,9 @@
 
 An interval (`Within`) bounds right time minus left time. A sliding window (`Sliding`; tumbling
 where slide = size) makes a pair of two tuples once for each window that holds both: window k is
-[k * slide, k * slide + size). All times and lengths are microseconds.
+[k * slide, k * slide + size). All times and lengths are microseconds, 64-bit integers: a length
+that is none is refused, sums are held at the ends of the type, and there are only windows that
+begin and end within it.
 Source of the leaving rule: docs/decisions/0001 (a tuple leaves when no tuple that is on time can
 still match it).
 """
@@ -25,6 +27,30 @@ TimeColumns = str | tuple[str, ...] | list[str]
 Times = NDArray[np.int64]
 SomeTimes = TypeVar("SomeTimes", int, float, Times)
 Delays = tuple[int | None, int | None]
+Bools = NDArray[np.bool_]
+INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def plus_held(values: Times, k: int) -> tuple[Times, Bools]:
+    """(n,) values + k, held at the ends of the type, and (n,) where it was held.
+
+    >>> plus_held(np.array([5, INT_MAX - 1]), 3)[0].tolist() == [8, INT_MAX]
+    True
+    """
+    if k >= 0:
+        beyond = values > INT_MAX - k
+        return np.where(beyond, INT_MAX, values + np.where(beyond, 0, k)), beyond
+    beyond = values < INT_MIN - k
+    return np.where(beyond, INT_MIN, values + np.where(beyond, 0, k)), beyond
+
+
+def window_numbers(size_us: int, slide_us: int) -> tuple[int, int]:
+    """The first and the last window that begin and end within 64-bit times, the last one apart.
+
+    >>> window_numbers(10, 1 << 62)
+    (-2, 1)
+    """
+    return -(-INT_MIN // slide_us), (INT_MAX - 1 - size_us) // slide_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +71,8 @@ class Within:
     idle_after_us: int | None = None
 
     def __post_init__(self) -> None:
+        _check_length("within: lower", self.lower_us)
+        _check_length("within: upper", self.upper_us)
         if self.lower_us > self.upper_us:
             raise InvalidRequest(
                 f"within: lower {describe(self.lower_us)} is above upper "
@@ -62,7 +90,14 @@ class Within:
 
         A left tuple leaves when time + upper < watermark, a right one when time - lower does.
         """
-        return times + (self.upper_us if side is Side.LEFT else -self.lower_us)
+        most = self.upper_us if side is Side.LEFT else -self.lower_us
+        return plus_held(times, most)[0] if isinstance(times, np.ndarray) else times + most
+
+    def near(self, left: Times, right: Times) -> Bools:
+        """(n,) pairs -> whether each is close enough to match."""
+        lead = right - left
+        wrapped = ((left ^ right) & (lead ^ right)) < 0  # farther apart than any bound
+        return (lead >= self.lower_us) & (lead <= self.upper_us) & ~wrapped
 
     def output_lag_us(self, side: Side) -> int:
         """How far a joined row's `side` time may lag behind the watermark (inner joins).
@@ -86,6 +121,8 @@ class Sliding:
     idle_after_us: int | None = None
 
     def __post_init__(self) -> None:
+        _check_length("window: size", self.size_us)
+        _check_length("window: slide", self.slide_us)
         _check_lateness("window", self.delays_us, self.idle_after_us)
 
     @property
@@ -108,9 +145,17 @@ class Sliding:
         """How many windows hold a tuple at most."""
         return -(-self.size_us // self.slide_us)
 
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The first and the last window that there is."""
+        return window_numbers(self.size_us, self.slide_us)
+
     def last_partners(self, side: Side, times: SomeTimes) -> SomeTimes:
         """Times -> the last moment of the last window that holds each."""
-        return times // self.slide_us * self.slide_us + self.size_us - 1
+        last = times // self.slide_us
+        if isinstance(last, np.ndarray):
+            last = np.clip(last, *self.numbers)
+        return last * self.slide_us + self.size_us - 1
 
     def output_lag_us(self, side: Side) -> int:
         """Both tuples of a pair lie in one window."""
@@ -118,9 +163,17 @@ class Sliding:
 
     def shared(self, left: Times, right: Times) -> tuple[Times, Times]:
         """(n,) pairs -> the number of the first window that holds both, and how many do."""
-        last = np.minimum(left, right) // self.slide_us
-        first = (np.maximum(left, right) - self.size_us) // self.slide_us + 1
-        return first, np.maximum(last - first + 1, 0)
+        least, most = self.numbers
+        last = np.minimum(np.minimum(left, right) // self.slide_us, most)
+        # (later - size) // slide + 1, of which no part leaves the type.
+        slides, rest = divmod(self.size_us, self.slide_us)
+        number, into = np.divmod(np.maximum(left, right), self.slide_us)
+        first = np.maximum(number - (into < rest), least + slides - 1) - (slides - 1)
+        return first, np.where(last >= first, last - first + 1, 0)
+
+    def near(self, left: Times, right: Times) -> Bools:
+        """(n,) pairs -> whether any window holds both."""
+        return self.shared(left, right)[1] > 0
 
 
 Window = Within | Sliding
@@ -143,7 +196,8 @@ def within(
     `idle_after`: leave a side out of the watermark once it has brought nothing for so long (wall
     time).
 
-    Raises InvalidRequest for lower above upper, a negative delay, or text that is no duration.
+    Raises InvalidRequest for lower above upper, a negative delay, a length beyond 64-bit integers,
+    or text that is no duration.
 
     >>> within("a", "b", lower="-1 hour", upper="0 seconds").span_us
     3600000000
@@ -225,8 +279,18 @@ def _check_lateness(name: str, delays_us: Delays, idle_after_us: int | None) -> 
     for delay in delays_us:
         if delay is not None and delay < 0:
             raise InvalidRequest(f"{name}: delay {describe(delay)} is negative; use 0 or more")
+        _check_length(f"{name}: delay", delay or 0)
+    _check_length(f"{name}: idle_after", idle_after_us or 0)
     if idle_after_us is not None and idle_after_us <= 0:
         raise InvalidRequest(f"{name}: idle_after {describe(idle_after_us)} must be positive")
+
+
+def _check_length(what: str, length_us: int) -> None:
+    if abs(length_us) > INT_MAX:
+        raise InvalidRequest(
+            f"{what} {describe(length_us)} is beyond 64-bit integers of microseconds; use at most "
+            f"'106751991 days', or no window at all"
+        )
 
 
 def _optional(duration: Duration | None, what: str) -> int | None:

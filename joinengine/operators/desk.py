@@ -34,7 +34,8 @@ class TaskHeader:
     """What the tasks of every operator are told: task `task` of a batch, for instances `hosted`.
 
     The watermark is event time in microseconds; `listed` are the keys that the layout wants
-    counted, None: no counts. `work_s`: emulated work for each tuple that an instance receives.
+    counted, None: no counts. `driver` names the start of the driver that sends the task. `work_s`:
+    emulated work for each tuple that an instance receives.
     """
 
     operator: int
@@ -48,6 +49,7 @@ class TaskHeader:
     checksum: bool
     runs_folder: str
     exchange_folder: str
+    driver: str
     work_s: float = 0.0
     fsync: bool = False
 

@@ -44,6 +44,9 @@ FORMS = {
     "weekday": "(d) as isodow(d) - 1",
 }
 FORMS["substr"] = FORMS["substring"]
+#: LIKE and its kin, whose patterns have `\` as the escape character in Spark.
+PATTERNS = {"~~": "like", "!~~": "not_like", "~~*": "ilike", "!~~*": "not_ilike"}
+FORMS |= {name: f"(s, p) as {word}_escape(s, p, '\\')" for name, word in PATTERNS.items()}
 _OFFSET = re.compile(r"[+-]\d{1,2}(:\d{2})?")
 
 
@@ -53,7 +56,7 @@ def form(name: str) -> str:
     >>> form("startswith")
     'spark_startswith'
     """
-    return "spark_" + {"/": "divided", "%": "rest"}.get(name, name)
+    return "spark_" + ({"/": "divided", "%": "rest"} | PATTERNS).get(name, name)
 
 
 @cache

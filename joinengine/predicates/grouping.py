@@ -54,6 +54,12 @@ def compile_aggregate(
             f"{what}: {text!r} is not count, sum, min, max or avg of an expression, nor count(*)"
         )
     arguments = arguments_of(root)
+    if len(arguments) != 1 and root["function_name"] != "count_star":
+        found = f"{len(arguments)} expressions" if arguments else "no expression, or of *"
+        raise InvalidRequest(
+            f"{what}: {text!r} is {root['function_name']} of {found}; name one expression, or "
+            f"count rows with count(*)"
+        )
     if not arguments:
         return Aggregate(name, "count", None, pa.int64())
     tree["statements"][0]["node"]["select_list"] = arguments

@@ -28,10 +28,14 @@ NEVER = -math.inf
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One tuple: `ident` tells equal ones apart, `u` is drawn once and kept."""
+    """One tuple: `ident` tells equal ones apart, `u` is drawn once and kept.
+
+    `key` None: it is NULL, or a filter drops the tuple. Such a tuple joins nothing and is not
+    counted as late; the watermark moves by it all the same.
+    """
 
     side: Side
-    key: int
+    key: int | None
     u: int
     time: float
     ident: int
@@ -67,8 +71,9 @@ class Layout:
     instances: int
     table: Mapping[int, Placement] = field(default_factory=dict)
 
-    def place(self, key: int) -> Placement:
+    def place(self, key: int | None) -> Placement:
         """Where a key lives."""
+        assert key is not None, "a tuple without a key is stored nowhere"
         return self.table.get(key) or Placement.whole(key % self.instances)
 
 
@@ -174,7 +179,8 @@ class Engine:
             self._deliver(last)
             return
         assert batch == last.batch + 1, f"batch {batch} after {last.batch}"
-        on_time = [row for row in rows if row.time >= last.watermark]
+        wanted = [row for row in rows if row.key is not None]
+        on_time = [row for row in wanted if row.time >= last.watermark]
         self.step("routed")
         runs, pairs = list[Run](), list[tuple[Row, Row]]()
         for instance in range(max(layout.instances for layout in last.layouts)):
@@ -185,7 +191,7 @@ class Engine:
         results = self.disk.write(pairs)
         self.step("results staged")
         manifest = self._next(last, batch, rows, runs, results)
-        manifest = replace(manifest, late=last.late + len(rows) - len(on_time))
+        manifest = replace(manifest, late=last.late + len(wanted) - len(on_time))
         if replan:
             manifest = replan(manifest)
         self.step("planned")
@@ -285,7 +291,7 @@ class Engine:
 
 def matches(within: Within | None, left: Row, right: Row) -> bool:
     """Equal keys, close enough in time."""
-    if left.key != right.key:
+    if left.key is None or left.key != right.key:
         return False
     return within is None or within.lower_us <= right.time - left.time <= within.upper_us
 

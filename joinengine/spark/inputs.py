@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.exchange.feeds import Reading
 from joinengine.model.columns import require_column
 from joinengine.model.errors import InvalidRequest
+from joinengine.predicates.dialect import compile_predicate
 from joinengine.spark import session, types
-from joinengine.spark.source import NAME
+from joinengine.spark.source import NAME, filters_to_json
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +34,17 @@ class Stream:
         return types.spark_schema(self.reading.schema)
 
     def where(self, predicate: str) -> Stream:
-        """Only tuples for which the SQL `predicate` is true, filtered as they are read."""
-        before = self.reading.where
-        both = predicate if before is None else f"({before}) and ({predicate})"
-        return replace(self, reading=replace(self.reading, where=both))
+        """Only tuples for which `predicate` is true, filtered as they are read.
+
+        It says what predicates of joins say (docs/predicates.md), of the columns of the files, in
+        the time zone of the Spark session. Raises InvalidRequest for anything else.
+        """
+        whole = self.reading.columns
+        compiled = compile_predicate(
+            predicate, (whole, pa.schema([])), "Stream.where", session.zone()
+        )
+        filters = (*self.reading.filters, compiled)
+        return replace(self, reading=replace(self.reading, filters=filters))
 
     def select(self, columns: list[str]) -> Stream:
         """Only these columns; the others are not read.
@@ -47,7 +55,8 @@ class Stream:
         for name in columns:
             require_column(schema, name, "select")
         narrow = pa.schema([schema.field(name) for name in columns])
-        return replace(self, reading=replace(self.reading, schema=narrow))
+        reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
+        return replace(self, reading=reading)
 
     def to_df(self) -> DataFrame:
         """The same tuples as an ordinary streaming DataFrame of rows.
@@ -64,8 +73,8 @@ class Stream:
             .option("partitions", session.parallelism(self.spark))
             .option("rows", "true")
         )
-        if self.reading.where is not None:
-            reader = reader.option("where", self.reading.where)
+        if self.reading.filters:
+            reader = reader.option("filters", filters_to_json(self.reading))
         frame: DataFrame = reader.load()
         return frame
 

@@ -29,6 +29,8 @@ from pyspark.sql.types import StructType
 
 from joinengine.exchange.feeds import Feed, Reading, RowGroup, by_file, fold, open_feed
 from joinengine.exchange.ticks import due_tick
+from joinengine.model.conditions import Predicate
+from joinengine.model.keys import Side
 
 NAME = "joinengine"
 DESCRIPTOR_SCHEMA = "source int, file string, groups array<int>, stamp array<long>, progress long"
@@ -71,7 +73,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._partitions = int(options.get("partitions", "1"))
         self._target: Offset | None = None
         self._rows = to_arrow_schema(schema, timezone="UTC") if options.get("rows") else None
-        self._where = options.get("where")
+        self._filters = options.get("filters")
 
     @property
     def _feeds(self) -> list[Feed]:
@@ -140,7 +142,9 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _read_rows(
         self, groups: Sequence[tuple[int, RowGroup]], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        reading = Reading(schema, self._where)
+        reading = Reading(schema)
+        if self._filters is not None:
+            reading = filters_from_json(schema, self._filters)
         for part in by_file([group for _, group in groups]):
             yield from reading.batches(part)
 
@@ -155,6 +159,30 @@ def described(batch: pa.RecordBatch) -> Iterator[tuple[int, list[RowGroup], floa
             size, modified_ns = row["stamp"]
             groups = [RowGroup(row["file"], n, 0, size, modified_ns) for n in row["groups"]]
         yield row["source"], groups, limit
+
+
+def filters_to_json(reading: Reading) -> str:
+    """The filters of a stream, and the columns of which they speak, as an option of the source."""
+    filters = [
+        {"text": one.text, "sql": one.sql, "columns": [n for _, n in one.columns], "zone": one.zone}
+        for one in reading.filters
+    ]
+    return json.dumps(
+        {"filters": filters, "columns": reading.columns.serialize().to_pybytes().hex()}
+    )
+
+
+def filters_from_json(schema: pa.Schema, content: str) -> Reading:
+    """A reading of the columns of `schema` with the filters of an option."""
+    found = json.loads(content)
+    filters = tuple(
+        Predicate(
+            one["text"], one["sql"], tuple((Side.LEFT, n) for n in one["columns"]), one["zone"]
+        )
+        for one in found["filters"]
+    )
+    columns = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(found["columns"])))
+    return Reading(schema, filters, columns)
 
 
 def _by_source(

@@ -22,10 +22,12 @@ from joinengine.exchange.feeds import Reading, conform
 from joinengine.exchange.route import RouteTask, report_batch
 from joinengine.operators.base import carry_out
 from joinengine.spark.source import described
-from joinengine.state.run import RunStore
+from joinengine.state.run import RunStores
 
 #: The local property that names the instructions of the running job.
 PLAN_PROPERTY = "joinengine.plan"
+#: A worker process serves batch after batch, of several queries and drivers.
+_RUN_STORES = RunStores()
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def operator_partition(index: int, rows: Iterable[Any]) -> Iterator[bytes]:
     """Carries out task `index` of an operator; for `mapPartitionsWithIndex`."""
     _freeze_imports()
     task = pickle.loads(Path(f"{_plan()}-{index}").read_bytes())
-    store = _run_store(task.header.runs_folder, task.header.operator)
+    header = task.header
+    store = _RUN_STORES.store_of(header.runs_folder, header.operator, header.driver)
     yield pickle.dumps(carry_out(task, store))
 
 
@@ -84,12 +87,6 @@ def _context() -> TaskContext:
     context = TaskContext.get()
     assert context is not None
     return context
-
-
-@cache
-def _run_store(folder: str, operator: int) -> RunStore:
-    """One per operator: what another one holds is none of its business."""
-    return RunStore(Path(folder))
 
 
 @cache

@@ -130,8 +130,9 @@ class _MappedFile(NamedTuple):
 class RunStore:
     """Opens the runs of one join and keeps their maps.
 
-    A file is checked against its CRC once per store, at its first open. A map costs no memory of
-    ours, its pages belong to the file cache; but it keeps a removed file on disk, hence `retain`.
+    A file is checked against its CRC once per store, at its first open, and a store belongs to one
+    start of a driver (`RunStores`). A map costs no memory of ours, its pages belong to the file
+    cache; but it keeps a removed file on disk, hence `retain`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -171,6 +172,28 @@ class RunStore:
                 raise DamagedState(f"run file {path} has format {found!r}, not {RUN_FORMAT!r}")
             self._open[stored.name] = _MappedFile(reader, {})
         return self._open[stored.name]
+
+
+class RunStores:
+    """The run stores of one worker process: per join of a checkpoint that of its newest driver.
+
+    Law: what one driver's tasks have verified is not trusted by the next, whose files may have
+    been damaged meanwhile though the worker process stayed.
+    """
+
+    def __init__(self, most: int = 64) -> None:
+        self._most = most
+        self._stores: dict[tuple[str, int], tuple[str, RunStore]] = {}
+
+    def store_of(self, folder: str, join: int, driver: str) -> RunStore:
+        """The store of join `join` for the start `driver` of a driver; the least used ones go."""
+        owner, store = self._stores.pop((folder, join), (None, None))
+        if store is None or owner != driver:
+            store = RunStore(Path(folder))
+        self._stores[folder, join] = driver, store
+        while len(self._stores) > self._most:
+            del self._stores[next(iter(self._stores))]
+        return store
 
 
 def unite(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

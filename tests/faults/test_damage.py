@@ -10,6 +10,7 @@ import pytest
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.state import manifest as manifests
+from joinengine.state.run import RunStores
 from joinengine.state.storage import create_exclusively
 from tests.harness import LocalQuery, two_way
 
@@ -39,8 +40,7 @@ DAMAGE = {"flipped": flip_bit, "truncated": truncate, "gone": lambda path: path.
 
 
 def run_next(query):
-    query.jobs.store.clear()  # a new worker process: nothing is verified yet
-    query.restart()
+    query.restart()  # in the same worker process, which has read the files
     query.run_tuples(3, [(k, 5000 + k, 0) for k in range(9)], [(k, 6000 + k, 0) for k in range(9)])
 
 
@@ -50,6 +50,25 @@ def test_a_damaged_run_file_is_refused_by_name(query, how):
     DAMAGE[how](query.checkpoint.runs / run.file)
     with pytest.raises(DamagedState, match=run.file):
         run_next(query)
+
+
+@pytest.mark.parametrize("part", [15, 30, 45, 60, 85])
+def test_a_flipped_bit_is_seen_by_a_worker_that_has_read_the_file(query, part):
+    run = next(iter(query.state.shelves.state.values()))
+    path = query.checkpoint.runs / run.file
+    flip_bit(path, path.stat().st_size * part // 100)
+    with pytest.raises(DamagedState, match=run.file):
+        run_next(query)
+
+
+def test_stores_are_those_of_the_newest_driver_and_not_many():
+    stores = RunStores(most=2)
+    first, other = stores.store_of("a", 0, "x"), stores.store_of("b", 0, "y")
+    assert stores.store_of("a", 0, "x") is first
+    assert stores.store_of("b", 0, "y") is other
+    assert stores.store_of("a", 0, "z") is not first
+    stores.store_of("c", 0, "w")
+    assert stores.store_of("b", 0, "y") is not other
 
 
 @pytest.mark.parametrize("how", DAMAGE)

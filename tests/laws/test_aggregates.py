@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine import StreamAggregate, top, windows
+from joinengine import InvalidRequest, StreamAggregate, sliding, top, windows
+from joinengine.api.columns import check_type
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.exchange.feeds import Reading
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
+from joinengine.model.query import JoinType
+from joinengine.predicates.grouping import compile_aggregate
 from joinengine.spark.inputs import Stream
 from tests.harness import LEFT, InlineJobs, LocalQuery, rows
 from tests.laws.test_engine import CHOICES, STEPS, feed, relaxed, streams
@@ -124,3 +127,27 @@ def test_every_layout_adds_up(
         tuples = [row for left, _ in batches for row in left]
         assert query.output() == expected(tuples, window, best)
         assert all(state.shelves.is_empty for state in query.runner.manifest.operators)
+
+
+@pytest.mark.parametrize("text", ["sum(*)", "sum()", "avg(*)", "min(*)", "max()", "count(lk, lv)"])
+def test_only_count_goes_without_an_expression(text):
+    with pytest.raises(
+        InvalidRequest, match=r"name one expression, or count rows with count\(\*\)"
+    ):
+        compile_aggregate("n", text, LEFT, [])
+    assert compile_aggregate("n", "count( * )", LEFT, []).sql is None
+
+
+def test_windows_without_end_are_refused():
+    """What each tuple would be in 3.6 billion windows of would never be over."""
+    with pytest.raises(InvalidRequest, match="a tuple is in 3600000000 windows"):
+        check_type(JoinType.INNER, sliding("lt", "rt", "1 hour", "1 us"), None)
+    check_type(JoinType.INNER, sliding("lt", "rt", "1 day", "1 s"), None)
+    with pytest.raises(InvalidRequest, match="make the slide larger"):
+        StreamAggregate(
+            SOURCE,
+            by="lk",
+            aggregates={"n": "count(*)"},
+            window=windows("lt", "1 hour", "1 us", delay="0 s"),
+            instances=1,
+        )

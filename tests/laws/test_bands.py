@@ -7,15 +7,16 @@ import tempfile
 from collections import Counter
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from joinengine.api.columns import check_condition
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.kernels.bands import (
-    INT_MAX,
-    INT_MIN,
+    GREATEST,
     mix_cells,
     most_cells,
     own_cells,
@@ -25,10 +26,12 @@ from joinengine.kernels.bands import (
 from joinengine.kernels.hashing import key_hash, make_words
 from joinengine.layouts import LAYOUTS, Hash
 from joinengine.model.conditions import Distance, band, condition, equi, theta
+from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.windows import INT_MAX, INT_MIN
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.routing.base import BASES
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import LEFT, RIGHT, InlineJobs, LocalQuery, two_way
 from tests.laws.test_engine import CHOICES, STEPS, enough, feed, relaxed
 
 ANYWHERE = [name for name, choice in LAYOUTS.items() if choice.serves_theta]
@@ -201,25 +204,48 @@ whole = st.integers(-50, 50) | st.sampled_from([INT_MIN, INT_MIN + 1, 0, INT_MAX
     left=st.lists(whole, min_size=1, max_size=8),
     right=st.lists(whole, min_size=1, max_size=8),
     lower=st.integers(-40, 40) | st.sampled_from([INT_MIN + 1, -(1 << 62)]),
-    span=st.integers(0, 30) | st.just(1 << 61),
+    span=st.integers(0, 30) | st.sampled_from([1 << 61, 1 << 63, 2 * INT_MAX]),
 )
+@example(left=[INT_MIN, 0], right=[-1, INT_MAX], lower=-(1 << 62), span=1 << 63)
 def test_every_partner_lies_in_a_cell_that_is_probed(left, right, lower, span):
-    distance = Distance("a", "b", lower, lower + span)
+    distance = Distance("a", "b", lower, min(lower + span, INT_MAX))
     check_cells(distance, np.array(left), np.array(right))
 
 
 @given(
     left=st.lists(st.floats(allow_nan=False), min_size=1, max_size=8),
     right=st.lists(st.floats(allow_nan=False) | st.floats(-5, 5), min_size=1, max_size=8),
-    lower=st.floats(-10, 10) | st.sampled_from([1e17, -1e300]),
-    span=st.floats(0, 10) | st.just(5e-324),
-    farther=st.sampled_from([1.0, 1e17, 1e300]),
+    lower=st.floats(-10, 10) | st.sampled_from([1e17, -1e300, -1e308, -GREATEST]),
+    span=st.floats(0, 10) | st.sampled_from([5e-324, 1e308, GREATEST, np.inf]),
+    farther=st.sampled_from([1.0, 1e17, 1e300, GREATEST / 5]),
 )
 @example(left=[-9.8e-30], right=[2.0], lower=0.0, span=2.0, farther=1.0)
+@example(left=[0.0, 100.0], right=[0.0, 10.0], lower=-GREATEST, span=GREATEST, farther=1.0)
+@example(left=[0.0, 100.0], right=[0.0, 10.0], lower=-1e308, span=np.inf, farther=1.0)
+@example(left=[0.95 * GREATEST], right=[-0.05 * GREATEST], lower=-GREATEST, span=0.0, farther=1.0)
+@example(left=[-1e308], right=[-1.5e308], lower=-1e308, span=1e308, farther=1.0)
 def test_every_floating_partner_too(left, right, lower, span, farther):
-    distance = Distance("a", "b", lower, lower + span, floating=True)
+    distance = Distance("a", "b", lower, min(lower + span, GREATEST), floating=True)
     near = [x * farther for x in right if abs(x) <= 5] or [0.0]
     check_cells(distance, np.array(left + near), np.array(right + near))
+
+
+@pytest.mark.parametrize(
+    ("columns", "bounds", "message"),
+    [
+        (("lt", "rt"), {"lower": "-9999999999 days"}, "lower '-9999999999 days' is longer than"),
+        (("lt", "rt"), {"upper": "200000000 days"}, "beyond 64-bit integers of microseconds"),
+        (("lk", "rk"), {"lower": -(1 << 63)}, "beyond 64-bit integers"),
+        (("lf", "rf"), {"upper": 10**400}, "is beyond double; .* leave that end open"),
+    ],
+)
+def test_bounds_that_no_column_reaches_are_refused(columns, bounds, message):
+    schemas = tuple(
+        schema.append(pa.field(name, pa.float64()))
+        for schema, name in ((LEFT, "lf"), (RIGHT, "rf"))
+    )
+    with pytest.raises(InvalidRequest, match=message):
+        check_condition(band(*columns, **bounds), schemas)
 
 
 def check_cells(distance, left, right):

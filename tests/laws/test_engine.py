@@ -17,7 +17,7 @@ from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
 from joinengine.model.keys import U_ONE, Side
-from joinengine.model.windows import within
+from joinengine.model.windows import INT_MAX, INT_MIN, within
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.reference.protocol import Disk, Engine, Layout, Manifest, Row
 from tests.harness import InlineJobs, Killed, LocalQuery, two_way
@@ -52,13 +52,24 @@ def no_noise_allowance(monkeypatch):
     monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
 
 
+#: Where the first and the last moments of event time are within the reach of streams.
+ENDS = INT_MIN + 150, INT_MAX - 760
+#: As long as bounds may be.
+LONGEST = f"{INT_MAX} us"
+
+
 @st.composite
 def streams(draw, *, max_rows=30):
-    """Batches of (left, right) tuples; one hot key, NULL keys, NULL times, some disorder."""
+    """Batches of (left, right) tuples; one hot key, NULL keys, NULL times, some disorder.
+
+    Event time may lie at either end of what 64 bits hold.
+    """
     rng = random.Random(draw(st.integers(0, 10**9)))
     n_batches = draw(st.integers(1, 7))
     hot = draw(st.sampled_from([0.0, 0.5, 1.0]))
     n_keys = draw(st.sampled_from([1, 4, 20]))
+    start = draw(st.sampled_from([0, 0, *ENDS]))
+    nulls = draw(st.sampled_from([0.03, 0.6]))
     batches, serial = [], 0
     for batch in range(n_batches):
         sides = []
@@ -67,10 +78,10 @@ def streams(draw, *, max_rows=30):
             for _ in range(rng.choice([0, 1, rng.randint(0, max_rows)])):
                 serial += 1
                 key = 0 if rng.random() < hot else rng.randrange(n_keys)
-                time = 100 * batch + rng.randint(-150, 150)
+                time = start + 100 * batch + rng.randint(-150, 150)
                 tuples.append(
                     (
-                        None if rng.random() < 0.03 else key,
+                        None if rng.random() < nulls else key,
                         serial,
                         None if rng.random() < 0.03 else time,
                     )
@@ -80,13 +91,13 @@ def streams(draw, *, max_rows=30):
     return batches
 
 
+bounds = st.tuples(st.sampled_from([-200, -50, 0, 70]), st.sampled_from([0, 60, 300])).map(
+    lambda ends: (f"{ends[0]} us", f"{ends[0] + ends[1]} us")
+) | st.sampled_from([("0 us", LONGEST), (f"-{LONGEST}", LONGEST), (f"-{LONGEST}", "-50 us")])
 windows = st.none() | st.builds(
-    lambda lower, width, delay: within(
-        "lt", "rt", lower=f"{lower} us", upper=f"{lower + width} us", delay=f"{delay} us"
-    ),
-    st.sampled_from([-200, -50, 0, 70]),
-    st.sampled_from([0, 60, 300]),
-    st.sampled_from([0, 100, 400]),
+    lambda ends, delay: within("lt", "rt", lower=ends[0], upper=ends[1], delay=delay),
+    bounds,
+    st.sampled_from(["0 us", "100 us", "400 us", "106751991 days"]),
 )
 
 
@@ -97,6 +108,25 @@ def matched(left, right, window):
         return window is None or window.lower_us <= b[2] - a[2] <= window.upper_us
 
     return Counter({a + b: n for (a, b), n in nested_loop(left, right, pairs).items()})
+
+
+#: Filters of the two sides, and what they let in.
+FILTERS = {
+    (None, None): lambda side, row: True,
+    ("lv % 3 > 0", None): lambda side, row: side is Side.RIGHT or row[1] % 3 > 0,
+    ("lk = 0", "rv % 2 = 0 or rk is null"): lambda side, row: (
+        row[0] == 0 if side is Side.LEFT else row[1] % 2 == 0 or row[0] is None
+    ),
+}
+filters = st.sampled_from(list(FILTERS))
+
+
+def let_in(batches, asked):
+    """The tuples that the filters let in."""
+    return [
+        tuple([row for row in batch[side] if FILTERS[asked](side, row)] for side in Side)
+        for batch in batches
+    ]
 
 
 def usable(batches, window):
@@ -111,19 +141,25 @@ def usable(batches, window):
     ]
 
 
-def model(batches, window):
-    """What the protocol model delivers of the same batches, and how many tuples are late."""
+def model(batches, window, asked=(None, None)):
+    """What the protocol model delivers of the same batches, and its last manifest."""
     disk = Disk([Manifest(-1, (), (Layout(0, 1),))])
-    left, right = usable(batches, window)
-    for number, sides in enumerate(zip(left, right, strict=True)):
+    for number, sides in enumerate(batches):
         rows = [
-            Row(side, key, value % U_ONE, 0 if time is None else time, value)
+            Row(
+                side,
+                row[0] if FILTERS[asked](side, row) else None,
+                row[1] % U_ONE,
+                0 if window is None else row[2],
+                row[1],
+            )
             for side in Side
-            for key, value, time in sides[side]
+            for row in sides[side]
+            if window is None or row[2] is not None
         ]
         Engine(disk, window).run_batch(number, rows)
     pairs = Counter((a.ident, b.ident) for found in disk.delivered.values() for a, b in found)
-    return pairs, disk.manifests[-1].late
+    return pairs, disk.manifests[-1]
 
 
 def feed(query, batches, kills=()):
@@ -174,28 +210,49 @@ def check_refused(query, batches, window, late, output):
     batches=streams(),
     window=windows,
     instances=st.sampled_from([1, 3, 7]),
+    asked=filters,
     kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
     twice=st.booleans(),
 )
-def test_engine_delivers_what_the_model_delivers(layout, batches, window, instances, kills, twice):
+def test_engine_delivers_what_the_model_delivers(
+    layout, batches, window, instances, asked, kills, twice
+):
     with tempfile.TemporaryDirectory() as folder:
         query = LocalQuery(
             folder,
-            two_way(window, enough(layout, instances)),
+            two_way(window, enough(layout, instances), filters=asked),
             layout,
             choice=CHOICES[layout],
             jobs=InlineJobs(twice=twice),
             aside=True,
         )
         feed(query, batches, kills)
-        pairs, late = model(batches, window)
+        pairs, last = model(batches, window, asked)
         output = query.output()
         assert values(output) == pairs
-        assert query.state.late_rows == late
-        check_refused(query, batches, window, late, output)
-        if late == 0:
-            left, right = ([r for b in side for r in b] for side in usable(batches, window))
+        assert query.state.late_rows == last.late
+        assert query.state.clock.watermark == last.watermark
+        wanted = let_in(batches, asked)
+        check_refused(query, wanted, window, last.late, output)
+        if last.late == 0:
+            left, right = ([r for b in side for r in b] for side in usable(wanted, window))
             assert output == matched(left, right, window)
+
+
+def test_an_idle_side_brings_no_event_time(tmp_path):
+    """What has an event time keeps a side awake, wanted or not; what has none does not."""
+    window = within("lt", "rt", lower="0 us", upper="9 us", delay="0 us", idle_after="1 day")
+    plan = two_way(window, 2, how="full", filters=("lv > 0", None))
+    query = LocalQuery(tmp_path, plan, "hash")
+    query.run_tuples(0, [(1, 1, 0)], [(1, 2, 0)])
+    first = query.state.idle_since
+    query.run_tuples(1, [(1, 0, 5)], [(None, 3, None)])
+    second = query.state.idle_since
+    assert second[Side.LEFT] > first[Side.LEFT]
+    assert second[Side.RIGHT] == first[Side.RIGHT]
+    query.run_tuples(2, [], [(None, 4, 5)])
+    assert query.state.idle_since[Side.LEFT] == second[Side.LEFT]
+    assert query.state.idle_since[Side.RIGHT] > second[Side.RIGHT]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
 
@@ -14,39 +15,45 @@ from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.model.conditions import band, equi
 from joinengine.model.keys import Side
-from joinengine.model.windows import sliding, tumbling, within
+from joinengine.model.windows import INT_MAX, INT_MIN, sliding, tumbling, within
 from tests.harness import InlineJobs, LocalQuery, two_way
-from tests.laws.test_engine import CHOICES, STEPS, enough, feed, relaxed, streams
+from tests.laws.test_engine import (
+    CHOICES,
+    STEPS,
+    bounds,
+    enough,
+    feed,
+    filters,
+    let_in,
+    relaxed,
+    streams,
+)
 from tests.laws.test_relayout import schedules
 
 NOTHING = (None, None, None)
 #: Later than any disorder of the streams: no row is late.
 DELAY = "400 us"
 
-intervals = st.builds(
-    lambda lower, width: within(
-        "lt", "rt", lower=f"{lower} us", upper=f"{lower + width} us", delay=DELAY
-    ),
-    st.sampled_from([-200, -50, 0, 70]),
-    st.sampled_from([0, 60, 300]),
-)
+intervals = bounds.map(lambda ends: within("lt", "rt", lower=ends[0], upper=ends[1], delay=DELAY))
 slidings = st.builds(
     lambda size, slide: sliding("lt", "rt", f"{size} us", f"{slide} us", delay=DELAY),
     st.sampled_from([1, 50, 130]),
-    st.sampled_from([20, 50, 130, 200]),
+    st.sampled_from([20, 50, 130, 200, INT_MAX]),
 )
 tumblings = st.builds(
-    lambda size: tumbling("lt", "rt", f"{size} us", delay=DELAY), st.sampled_from([1, 90, 400])
+    lambda size: tumbling("lt", "rt", f"{size} us", delay=DELAY),
+    st.sampled_from([1, 90, 400, INT_MAX]),
 )
 
 
 def windows_of(window, time):
-    """(start, end) of each window that holds a time; within an interval there is none to name."""
+    """(start, end) of each window that holds a time; there are none beyond 64-bit times."""
     if time is None:
         return []
     size, slide = window.size_us, window.slide_us
     starts = (k * slide for k in range((time - size) // slide, time // slide + 2))
-    return [(start, start + size) for start in starts if start <= time < start + size]
+    edges = ((start, start + size) for start in starts if start <= time < start + size)
+    return [(start, end) for start, end in edges if INT_MIN <= start and end < INT_MAX]
 
 
 def entries(window, rows):
@@ -85,6 +92,13 @@ def expected(left, right, window, how, matches=lambda a, b: a[0] == b[0]):
     return rows
 
 
+def watermark_of(batches, window):
+    """The least of the newest times of both sides, less the delay; NULL keys and filters or not."""
+    times = [[row[2] for row in rows if row[2] is not None] for rows in everything(batches)]
+    newest = [max(some, default=-math.inf) for some in times]
+    return min(newest) - window.delays_us[0]
+
+
 def everything(batches):
     return [[row for batch in batches for row in batch[side]] for side in Side]
 
@@ -95,25 +109,27 @@ def everything(batches):
     batches=streams(),
     window=intervals | slidings | tumblings,
     how=st.sampled_from(JOIN_TYPES),
+    asked=filters,
     lazy=st.booleans(),
     schedule=st.just({}) | schedules,
     kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
     twice=st.booleans(),
 )
-def test_every_join_type(layout, batches, window, how, lazy, schedule, kills, twice):
+def test_every_join_type(layout, batches, window, how, asked, lazy, schedule, kills, twice):
     """Whatever the layout does between a tuple's arrival and its eviction."""
     with tempfile.TemporaryDirectory() as folder:
         query = LocalQuery(
             folder,
-            two_way(window, enough(layout, 4), how=how),
+            two_way(window, enough(layout, 4), how=how, filters=asked),
             layout,
             choice=CHOICES[layout],
             jobs=InlineJobs(twice=twice),
             settings=Settings(schedule=schedule, lazy=lazy),
         )
         feed(query, batches, kills)
+        assert query.state.clock.watermark == watermark_of(batches, window)
         query.finish(len(batches))
-        assert query.output() == expected(*everything(batches), window, how)
+        assert query.output() == expected(*everything(let_in(batches, asked)), window, how)
         assert query.state.shelves.is_empty
         assert query.state.late_rows == 0
 
@@ -149,3 +165,21 @@ def test_a_semi_join_over_the_full_history(batches, layout):
         feed(query, batches)
         query.finish(len(batches))
         assert query.output() == expected(*everything(batches), None, "left_semi")
+
+
+@pytest.mark.parametrize("how", ["left", "full", "left_anti"])
+@pytest.mark.parametrize("tail", ["NULL keys", "filtered", "late by a NULL key"])
+def test_a_tail_that_matches_nothing_moves_the_watermark(how, tail, tmp_path):
+    """Unmatched tuples come out although no more tuple that may match arrives."""
+    window = tumbling("lt", "rt", "4 us", delay="0 us")
+    query = LocalQuery(tmp_path, two_way(window, 2, how=how, filters=("lv < 9", "rv < 9")), "mnrt")
+    query.run_tuples(0, [(1, 1, 0)], [(2, 2, 0)])
+    key, value = (5, 9) if tail == "filtered" else (None, 3)
+    query.run_tuples(1, [(key, value, 10**6)], [(key, value, 10**6)])
+    if tail == "late by a NULL key":
+        query.run_tuples(2, [(7, 1, 10**6 - 1)], [(None, 3, 10**6 - 1)])
+        assert query.state.late_rows >= 1
+    query.run_tuples(3 if tail[0] == "l" else 2, [], [])
+    found = query.output()
+    assert (1, 1, 0) in {row[:3] for row in found}
+    assert query.state.clock.watermark == 10**6

@@ -18,6 +18,7 @@ from joinengine.layouts import LAYOUTS, Bi, BiK, Mnrt
 from joinengine.model.keys import U_ONE, Side
 from joinengine.routing.base import BASES
 from joinengine.routing.routes import PROBE, STORE
+from joinengine.state.run import RunStore
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.test_engine import (
     CHOICES,
@@ -65,9 +66,9 @@ def test_switches_and_resizes_change_no_result(
             settings=Settings(schedule=schedule, lazy=lazy),
         )
         feed(query, batches, kills)
-        pairs, late = model(batches, window)
+        pairs, last = model(batches, window)
         assert values(query.output()) == pairs
-        assert query.state.late_rows == late
+        assert query.state.late_rows == last.late
 
 
 def skewed_batches(n=6, seed=3):
@@ -84,7 +85,7 @@ def skewed_batches(n=6, seed=3):
 def check_places(query):
     """Every live tuple stands at the homes that its layout names, once each."""
     layout = query.state.layouts.newest.layout
-    store = query.jobs.store[next(iter(query.jobs.store))]
+    store = RunStore(query.checkpoint.runs)
     copies = {}
     for run in query.state.shelves.state.values():
         opened = store.open(run, query.state.shelves.files[run.file])

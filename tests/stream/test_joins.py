@@ -6,6 +6,7 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from joinengine import StreamJoin, equi, parquet_stream, within
 from joinengine.layouts import LAYOUTS, Mnrt
@@ -218,6 +219,24 @@ def test_restart_continues_and_reads_new_files(spark, folders, tmp_path):
     assert found_in(tmp_path / "out").total() > before
     # Nothing new: no batch, and nothing twice.
     assert run(again, tmp_path).batches() == []
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+
+
+def test_a_bit_that_flips_between_two_starts_in_a_session_is_seen(spark, folders, tmp_path):
+    left, right = streams(spark, folders)
+    joined = StreamJoin(left, right, on=equi("id", "order_id"), layout="hash", instances=2)
+    run(joined, tmp_path)
+    folders.add()
+    path = max((tmp_path / "out-checkpoint" / "joinengine" / "runs").glob("run-*"))
+    whole = path.read_bytes()
+    for part in (15, 30, 45, 60, 85):
+        damaged = bytearray(whole)
+        damaged[len(whole) * part // 100] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(StreamingQueryException, match=f"DamagedState: run file .*{path.name}"):
+            run(joined, tmp_path)
+    path.write_bytes(whole)
+    run(joined, tmp_path)
     same(tmp_path / "out", pairs(folders, "id = order_id"))
 
 

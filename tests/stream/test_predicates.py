@@ -53,6 +53,10 @@ LEFT_ROWS = [
         *(instant(2000, 1, 1), dt.datetime(2000, 1, 1)),
     ),
 ]
+LEFT_ROWS += [
+    (None, text, *[None] * 5)
+    for text in ("10%", "10x", "a\nb", "a\\nb", "a_c", "a'b", "\\", "10\\%", "\U0001f600")
+]
 RIGHT_ROWS = [
     (1, "b", 0.5, True, dt.date(2024, 2, 28), instant(2024, 3, 31, 0, 30)),
     (-3, "AB C", float("nan"), False, dt.date(1970, 1, 1), instant(1970, 1, 1)),
@@ -184,6 +188,31 @@ PREDICATES = [
     "y < z + interval '10 minutes'",
     "y - z < interval 1500 milliseconds or y - z > interval '1' hour",
     "y > z + interval 1 month - interval '30 minutes'",
+    r"s like '10\%'",
+    r"s like '10\\%'",
+    r"s like '10\\\%'",
+    r"s like '10\\\\%'",
+    r"s like r'10\%'",
+    r"s like 'a\_c'",
+    r"s not like '%\%'",
+    r"s like '%\\\\%'",
+    r"s ilike 'A\_C'",
+    r"s not ilike 'A\_C'",
+    r"s like 'a\nb'",
+    r"s like concat('10', '\\', '%')",
+    r"s like replace(t, 'b', '10\\%')",
+    r"s = 'a\nb'",
+    r"s = 'a\\nb'",
+    r"s = r'a\nb'",
+    "s = 'a\nb'",
+    r"s in ('a\'b', 'a\_c')",
+    r"s = 'a''b' or s <> 'a\"b' and s = R'10%'",
+    r"s = '\u0061\142' or s = 'a\qb'",
+    r"s = '\U0001F600' and s = '\ud83d\uDE00'",
+    r"s = 'a' 'b'",
+    r"s = '1' r'0\%'",
+    r"instr(s, '\\') = 1",
+    r"s = '\\' or t = 'it''s -- \'quoted\' left.a'",
     "true",
 ]
 
@@ -298,6 +327,14 @@ def test_division_by_zero_is_null():
         ("trim(both 'a' from s) = 'b'", "trim"),
         ("date_part() = 1", "date_part of what is no constant in .* is not served"),
         ("d > '2024-13-01'", "2024-13-01"),
+        (r"s = 'a\'", "unterminated text constant"),
+        (r"s = r'a\''", "unterminated text constant"),
+        (r"s = E'a\n'", "Spark has no E'"),
+        (r"s = 'a\0'", "the character 0 is not served"),
+        (r"s = '\ud83d'", "an escape in .* is no character"),
+        (r"s = '\UFFFFFFFF'", "an escape in .* is no character"),
+        (r"s like 'a\\b'", "the escape character .* write it twice"),
+        (r"s not ilike 'ab\\'", "the escape character .* write it twice"),
         ("z > 'yesterday at noon'", "yesterday at noon"),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +20,9 @@ from joinengine.exchange.feeds import (
     parquet_files,
 )
 from joinengine.model.errors import DamagedState, InvalidRequest
+from joinengine.predicates.dialect import compile_predicate
+from joinengine.spark.inputs import Stream
+from joinengine.spark.source import filters_from_json, filters_to_json
 
 
 def put(folder, name, rows, groups=2, when=None):
@@ -124,9 +129,46 @@ def test_a_half_written_file_is_refused_by_name(folder, tmp_path):
 def test_reading_filters_and_casts(folder):
     schema = pa.schema([("b", pa.string()), ("a", pa.int32())])
     group = RowGroup(str(folder / "0.parquet"), 1, 5)
-    (batch,) = Reading(schema, "a % 2 = 0 and b <> '6'").batches([group])
+    none = pa.schema([])
+    filters = [compile_predicate(t, (schema, none), "w") for t in ("a % 2 = 0 and b <> '6'", "1=1")]
+    (batch,) = Reading(schema, tuple(filters)).batches([group])
     assert batch.schema == schema
     assert batch.to_pydict() == {"b": ["8"], "a": [8]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("c > 1", "column 'c' is not there; there are b, a"),
+        ("a >", "is no predicate"),
+        ("a + 1", "is of type BIGINT, not a predicate|is of type INTEGER, not a predicate"),
+        ("a in (select 1)", "subquery in .* is not served"),
+        ("random() < 0.5", "random in .* is not served"),
+    ],
+)
+def test_filters_of_streams_are_checked_when_they_are_said(text, message):
+    schema = pa.schema([("b", pa.string()), ("a", pa.int32())])
+    stream = Stream(None, {"kind": "folder", "path": "x"}, Reading(schema))
+    with pytest.raises(InvalidRequest, match=f"Stream.where: .*({message})"):
+        stream.where("a > 0").where(text)
+
+
+def test_filters_of_streams_are_those_of_joins(folder, monkeypatch):
+    """One dialect, in the time zone of the session; columns that are not selected may be named."""
+    monkeypatch.setattr("joinengine.spark.session.zone", lambda: "Asia/Tokyo")
+    at = [dt.datetime(2024, 1, 1, hour, tzinfo=dt.UTC) for hour in range(24)]
+    path = folder / "times.parquet"
+    times = pa.array(at, pa.timestamp("ns", "UTC"))
+    pq.write_table(pa.table({"n": range(24), "t": times, "s": ["10%", "10x"] * 12}), path)
+    schema = pa.schema([("n", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("s", pa.string())])
+    stream = Stream(None, {"kind": "folder", "path": "x"}, Reading(schema))
+    one = stream.select(["n"]).where("hour(t) = 1").reading
+    whole = stream.where("n / 0 is null").where(r"s like '10\%'").where("hour(t) >= 20").reading
+    group = RowGroup(str(path), 0, 24)
+    assert [batch.to_pydict() for batch in one.batches([group])] == [{"n": [16]}]
+    assert [b.column(0).to_pylist() for b in whole.batches([group])] == [[12, 14]]
+    assert whole.where == r"((n / 0 is null) and (s like '10\%')) and (hour(t) >= 20)"
+    assert filters_from_json(schema, filters_to_json(whole)) == replace(whole, whole=schema)
 
 
 def test_conform_does_not_copy_what_is_right():

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from joinengine import band, equi, sliding, theta, tumbling, within
 from joinengine.model.conditions import Equi, condition
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.windows import INT_MAX, INT_MIN
 
 
 @pytest.mark.parametrize(
@@ -22,6 +26,7 @@ from joinengine.model.keys import Side
         ("interval 2 days", 172_800_000_000),
         ("0.5s", 500_000),
         ("180s", 180_000_000),
+        ("106751991 days 1 us", 9_223_372_022_400_000_001),
         (timedelta(milliseconds=3), 3_000),
     ],
 )
@@ -70,6 +75,67 @@ def test_impossible_windows_are_refused():
         tumbling("a", "b", size="0 s")
     with pytest.raises(InvalidRequest, match="positive"):
         sliding("a", "b", size="1 s", slide="-1 s")
+
+
+@pytest.mark.parametrize("name", ["lower", "upper", "delay", "idle_after"])
+def test_lengths_that_64_bits_cannot_hold_are_refused(name):
+    long = {name: "-9999999999 days" if name == "lower" else "9999999999 days"}
+    settings = {"lower": "0 s", "upper": "1 s"} | long
+    with pytest.raises(InvalidRequest, match=f"within: {name} .* is beyond 64-bit integers"):
+        within("a", "b", **settings)
+
+
+def test_windows_that_64_bits_cannot_hold_are_refused():
+    with pytest.raises(InvalidRequest, match=r"size .* is beyond 64-bit integers"):
+        tumbling("a", "b", size="9999999999 days")
+    with pytest.raises(InvalidRequest, match=r"slide .* is beyond 64-bit integers"):
+        sliding("a", "b", size="1 s", slide="9999999999 days")
+
+
+moments = st.integers(-300, 300) | st.builds(
+    lambda end, into: end + into if end < 0 else end - into,
+    st.sampled_from([INT_MIN, INT_MAX]),
+    st.integers(0, 300),
+)
+lengths = st.integers(1, 200) | st.sampled_from([1 << 62, INT_MAX])
+
+
+@given(
+    left=moments,
+    right=moments,
+    lower=lengths | lengths.map(int.__neg__),
+    upper=lengths | lengths.map(int.__neg__),
+)
+def test_intervals_are_exact_at_the_ends_of_time(left, right, lower, upper):
+    lower, upper = sorted((lower, upper))
+    window = within("a", "b", lower=f"{lower} us", upper=f"{upper} us")
+    pair = np.array([left]), np.array([right])
+    assert window.near(*pair).tolist() == [lower <= right - left <= upper]
+    for side, time, most in ((Side.LEFT, left, upper), (Side.RIGHT, right, -lower)):
+        held = max(INT_MIN, min(time + most, INT_MAX))
+        assert window.last_partners(side, np.array([time])).tolist() == [held]
+
+
+@example(left=INT_MIN, right=INT_MAX - 100, size=5, slide=1)
+@given(left=moments, right=moments, size=lengths, slide=lengths)
+def test_windows_are_exact_at_the_ends_of_time(left, right, size, slide):
+    window = sliding("a", "b", size=f"{size} us", slide=f"{slide} us")
+
+    def holding(time):
+        around = range((time - size) // slide + 1, time // slide + 1)
+        first, last = window.numbers
+        assert first * slide >= INT_MIN > (first - 1) * slide
+        assert last * slide + size < INT_MAX <= (last + 1) * slide + size
+        return range(max(around.start, first), min(around.stop, last + 1))
+
+    mine, theirs = holding(left), holding(right)
+    both = range(max(mine.start, theirs.start), min(mine.stop, theirs.stop))
+    first, counts = window.shared(np.array([left]), np.array([right]))
+    assert counts.tolist() == [len(both)]
+    assert not both or first.tolist() == [both.start]
+    if mine:
+        last = window.last_partners(Side.LEFT, np.array([left]))
+        assert last.tolist() == [(mine.stop - 1) * slide + size - 1]
 
 
 def test_conditions():

@@ -14,6 +14,7 @@ window that holds it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ from joinengine.kernels.watching import in_order, word_of_time
 from joinengine.model.aggregates import PANE, Stage
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END
+from joinengine.model.windows import INT_MAX, INT_MIN
 from joinengine.operators.aggregation.spec import AggregateSpec
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
@@ -177,7 +179,7 @@ class _Worker:
                 edges = end - grouping.panes.size_us, end
                 close = heaviest if task.spec.is_sketched else finish
                 self._emit(close(grouping, parts, edges, task.spec.output_schema))
-        spent = word_of_time(float(min(grouping.panes.spent(watermark), 1 << 62)) + 1)
+        spent = word_of_time(min(grouping.panes.spent(watermark), INT_MAX) + 1)
         return [one for one in (self._less(one, spent) for one in spine) if one.run.live]
 
     def _less(self, one: OpenRun, spent: int) -> OpenRun:
@@ -207,16 +209,18 @@ def next_end(spec: AggregateSpec, runs: Iterable[Run], closed: float) -> float:
 
     What is known of a run is its range of panes, so there may turn out to be none in a window.
     """
-    panes, ends = spec.grouping.panes, [np.inf]
+    panes, ends = spec.grouping.panes, [math.inf]
+    if closed == math.inf:
+        return math.inf
     for run in runs:
         assert run.min_time is not None
         assert run.max_time is not None
         if panes.given:
             after = run.min_time if run.min_time > closed else run.max_time
-            ends.append(float(after) if after > closed else np.inf)
+            ends.append(after if after > closed else math.inf)
             continue
-        least = max(float(run.min_time), closed + 1)
-        end = -((panes.size_us - least) // panes.slide_us) * panes.slide_us + panes.size_us
+        after_closed = int(closed) + 1 if math.isfinite(closed) else INT_MIN
+        end = panes.first_end(max(run.min_time, after_closed))
         if end - panes.size_us < run.max_time:
             ends.append(end)
     return min(ends)

@@ -25,7 +25,7 @@ from joinengine.kernels.probing import Ints
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import Side
 from joinengine.model.query import ID, WINDOW_START, OutputColumn
-from joinengine.model.windows import Sliding, Within
+from joinengine.model.windows import Sliding
 from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Marker
 from joinengine.predicates.theta import holds
@@ -168,12 +168,8 @@ class Matcher:
 
     def _near(self, times: Rows) -> Bools:
         window = self._spec.window
-        left, right = times[Side.LEFT], times[Side.RIGHT]
-        if isinstance(window, Within):
-            lead = right - left
-            return np.asarray((lead >= window.lower_us) & (lead <= window.upper_us))
-        assert isinstance(window, Sliding)
-        return np.asarray(window.shared(left, right)[1] > 0)
+        assert window is not None
+        return window.near(times[Side.LEFT], times[Side.RIGHT])
 
 
 def _in_band(
