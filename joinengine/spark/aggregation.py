@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from joinengine.balancing.statistics import KeyCounts, heavy_keys
+from joinengine.balancing.counting import count_keys
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.grouping import add_parts, add_tuples, finish, greatest, partial_schema
 from joinengine.kernels.hashing import fixed_width
@@ -130,12 +130,11 @@ class _Worker:
             panes = spec.grouping.panes.pane_of(latest_time(one, times))
             counts = add_tuples(spec.grouping, one, panes).cast(schema)
             added.append(sketch_counts(spec.grouping, counts) if spec.is_sketched else counts)
-        if self._task.listed is not None and slices:
-            words = np.concatenate([one.column(0).to_numpy() for one in slices])
-            hashes, counts = heavy_keys(np.sort(words), self._task.listed)
-            where = np.full(len(hashes), instance), np.zeros(len(hashes), np.int64)
-            held = np.zeros_like(counts)
-            self._report.keys.append(KeyCounts(*where, hashes, counts, held))
+        if self._task.counted is not None and slices:
+            words = np.sort(np.concatenate([one.column(0).to_numpy() for one in slices]))
+            # Whoever has added a tuple up: its part stays there, so no key holds what could move.
+            counts = count_keys(instance, [words], [[]], self._task.counted[instance])
+            self._report.keys.append(counts)
         return added
 
     def _pass_on(self, instance: int, spine: Sequence[OpenRun], added: list[pa.Table]) -> None:

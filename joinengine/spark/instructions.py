@@ -10,6 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from joinengine.balancing.counting import Asked
+from joinengine.kernels.hashing import Words, first_word
 from joinengine.model.aggregates import AggregateSpec, Stage
 from joinengine.model.keys import Side
 from joinengine.model.novelty import NoveltySpec
@@ -137,7 +141,7 @@ class Instructions:
             "hosted": hosted,
             "files": order.state.files,
             "watermark": order.state.watermark,
-            "listed": join.layout.router().listed if join.choice.counts_keys else None,
+            "counted": counted(join, hosted),
             "target": target(order, number),
             "checksum": self.settings.checksum and order.is_last,
             "runs_folder": str(self.checkpoint.runs),
@@ -145,6 +149,24 @@ class Instructions:
             "work_s": self.settings.work_s,
             "fsync": self.settings.fsync,
         }
+
+
+def counted(join: PlannedJoin, hosted: Sequence[int]) -> dict[int, Asked] | None:
+    """The keys that each of the hosted instances counts in any case; None: the planner needs none.
+
+    A key is counted wherever the layout stores any of it: those are where it is probed for.
+    """
+    if not join.choice.counts_keys:
+        return None
+    router = join.layout.router()
+    recent = np.setdiff1d(join.recent_keys(), router.listed)
+    found = list[list[Words]]()
+    for hashes in (router.listed, recent):
+        reached = [router.route(side, first_word(hashes)) for side in Side]
+        rows = np.concatenate([one.rows for one in reached])
+        places = np.concatenate([one.instances for one in reached])
+        found.append([np.unique(hashes[rows[places == instance]]) for instance in hosted])
+    return {i: Asked(*keys) for i, *keys in zip(hosted, *found, strict=True)}
 
 
 def _stored(order: Order, hosted_by_task: Sequence[tuple[int, ...]]) -> list[Stored]:

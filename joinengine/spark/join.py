@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from joinengine.balancing.statistics import KeyCounts, heavy_keys
+from joinengine.balancing.counting import count_keys
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.keying import Keying
-from joinengine.kernels.probing import Needles, find, group_keys, live_rows, sort_order
+from joinengine.kernels.probing import find, group_keys, live_rows, sort_order
 from joinengine.model.keys import U_BITS, Side
 from joinengine.model.query import JoinSpec
 from joinengine.model.reports import Block, InstanceReport, JoinReport
@@ -111,8 +111,8 @@ class _Worker:
             with self._timed("watch"):
                 self._watchers.judge(instance, self._results)
         fresh: dict[Side, list[OpenRun]] = {side: [] for side in Side}
+        homed: dict[Side, list[Words]] = {side: [] for side in Side}
         for side in self._sides:
-            homed = list[Words]()
             for arrived, last in self._arrivals(instance, side):
                 here.received[side] += len(arrived.words)
                 # The second side meets this batch's tuples of the first; those met none of it.
@@ -120,13 +120,12 @@ class _Worker:
                 with self._timed("probe"):
                     self._probe(side, arrived, state)
                 with self._timed("store"):
-                    fresh[side] += self._store(instance, side, arrived, homed, aside=not last)
-            here.stored[side] = sum(map(len, homed))
-            with self._timed("count"):
-                self._count_keys(instance, side, spines[side], homed)
-        for side in Side:
-            with self._timed("merge"):
-                self._keeper.merge(spines[side])
+                    fresh[side] += self._store(instance, side, arrived, homed[side], aside=not last)
+            here.stored[side] = sum(map(len, homed[side]))
+        with self._timed("merge"):
+            kept = {side: self._keeper.merge(spines[side]) + fresh[side] for side in Side}
+        with self._timed("count"):
+            self._count_keys(instance, homed, kept)
         here.probe_copies = sum(here.received) - sum(here.stored)
         here.results = self._results.rows - before
         if self._task.work_s:
@@ -227,21 +226,24 @@ class _Worker:
         return [self._keeper.seal(instance, side, words, columns, aside=aside)]
 
     def _count_keys(
-        self, instance: int, side: Side, spine: list[OpenRun], homed: list[Words]
+        self,
+        instance: int,
+        homed: Mapping[Side, Sequence[Words]],
+        spines: Mapping[Side, Sequence[OpenRun]],
     ) -> None:
-        """Exact counts of the keys that a planner may want to move."""
-        if self._task.listed is None or not any(map(len, homed)):
+        """Exact counts of the keys that a planner may want to move.
+
+        What lies under older layout versions is not the planner's to move.
+        """
+        if self._task.counted is None:
             return
-        words = np.concatenate(homed)
-        hashes, counts = heavy_keys(np.sort(words) if len(homed) > 1 else words, self._task.listed)
-        held = np.zeros_like(counts) if self._task.spec.passes_by(side) else counts.copy()
-        needles = Needles(hashes, np.arange(len(hashes) + 1))
         newest = self._task.stored.versions[0]
-        for one in (one for one in spine if one.run.version == newest):
-            hits = find(one.words, needles, one.gone)
-            held[hits.needles] += hits.counts
-        where = np.full(len(hashes), instance), np.full(len(hashes), int(side))
-        self._report.keys.append(KeyCounts(*where, hashes, counts, held))
+        stored = [_joined_words(homed[side]) for side in Side]
+        state = [
+            [(one.words, one.gone) for one in spines[side] if one.run.version == newest]
+            for side in Side
+        ]
+        self._report.keys.append(count_keys(instance, stored, state, self._task.counted[instance]))
 
     def close(self) -> JoinReport:
         """Seal the files and report."""
@@ -262,6 +264,13 @@ class _Worker:
         yield
         nested = sum(self._seconds.values()) - inside
         self._seconds[part] += time.perf_counter() - start - nested
+
+
+def _joined_words(parts: Sequence[Words]) -> Words:
+    """Sorted words in pieces -> all of them, sorted."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.sort(np.concatenate([np.empty(0, np.uint64), *parts]))
 
 
 def _packed(slices: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from joinengine.balancing.statistics import KeyCounts, heavy_keys
+from joinengine.balancing.counting import count_keys
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import Words, fixed_width, key_hash
 from joinengine.kernels.novelty import best_similarities, take_lists
@@ -101,10 +101,9 @@ class _Worker:
         if fresh is not None:
             here.received[Side.LEFT] = here.stored[Side.LEFT] = fresh.run.rows
             spine.append(fresh)
-        self._count_keys(instance, spine, fresh)
         for hashes in self._keys_due(spine):
             self._judge_keys(spine, hashes)
-        self._forget(instance, spine)
+        self._count_keys(instance, self._forget(instance, spine), fresh)
         here.results = self._results.rows - before
         if self._task.work_s:
             time.sleep(self._task.work_s * sum(here.received))
@@ -169,16 +168,16 @@ class _Worker:
         names = self._task.spec.output_schema.names[:-1]
         self._results.add([*(tuples.column(name) for name in names), pa.array(best)])
 
-    def _forget(self, instance: int, spine: list[OpenRun]) -> None:
+    def _forget(self, instance: int, spine: list[OpenRun]) -> list[OpenRun]:
         """Rewrite the runs once they hold twice what later tuples are compared with."""
         if self._task.watermark == np.inf:
             for one in spine:
                 self._keeper.changes.remove(one.run)
-            return
+            return []
         if len(spine) < 2 or sum(one.run.live for one in spine) < 2 * max(
             one.run.live for one in spine
         ):
-            return
+            return spine
         rows = [one.live_rows() for one in spine]
         words = np.concatenate([one.words[some] for one, some in zip(spine, rows, strict=True)])
         columns = pa.concat_batches(
@@ -188,7 +187,8 @@ class _Worker:
         order = kept[np.argsort(words[kept], kind="stable")]
         for one in spine:
             self._keeper.changes.remove(one.run)
-        self._keeper.seal(instance, Side.LEFT, words[order], columns.take(pa.array(order)))
+        rewritten = columns.take(pa.array(order))
+        return [self._keeper.seal(instance, Side.LEFT, words[order], rewritten)]
 
     def _needed(self, words: Words, columns: pa.RecordBatch) -> Ints:
         """The rows that are not judged yet, and the last of each key among those that are."""
@@ -203,15 +203,12 @@ class _Worker:
         return order[rank <= self._task.spec.history]
 
     def _count_keys(self, instance: int, spine: list[OpenRun], fresh: OpenRun | None) -> None:
-        if self._task.listed is None or fresh is None:
+        if self._task.counted is None:
             return
-        hashes, counts = heavy_keys(fresh.words, self._task.listed)
-        held, needles = np.zeros_like(counts), Needles(hashes, np.arange(len(hashes) + 1))
-        for one in spine:
-            hits = find(one.words, needles, one.gone)
-            held[hits.needles] += hits.counts
-        where = np.full(len(hashes), instance), np.zeros(len(hashes), np.int64)
-        self._report.keys.append(KeyCounts(*where, hashes, counts, held))
+        stored = np.empty(0, np.uint64) if fresh is None else fresh.words
+        state = [(one.words, one.gone) for one in spine]
+        asked = self._task.counted[instance]
+        self._report.keys.append(count_keys(instance, [stored], [state], asked))
 
     def _due(self, times: Ints) -> np.ndarray:
         return (times >= self._task.closed) & (times < self._task.watermark)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from joinengine.kernels.hashing import Words
+from joinengine.balancing.counting import Asked
 from joinengine.model.reports import Block
 from joinengine.spark.exchange import BlockReader
 from joinengine.spark.results import Results, Target
@@ -21,8 +21,9 @@ from joinengine.state.storage import StoredFile
 class OperatorTask:
     """The instructions of task `task` of an operator in one batch, for the instances `hosted`.
 
-    The watermark is event time in microseconds; `listed` are the keys that the layout wants
-    counted, None: no counts. `work_s`: emulated work for each tuple that an instance receives.
+    The watermark is event time in microseconds; `counted` are the keys that each hosted instance
+    counts in any case, None: no counts. `work_s`: emulated work for each tuple that an instance
+    receives.
     """
 
     batch: int
@@ -30,7 +31,7 @@ class OperatorTask:
     hosted: tuple[int, ...]
     files: Mapping[str, StoredFile]
     watermark: float
-    listed: Words | None
+    counted: Mapping[int, Asked] | None
     target: Target
     checksum: bool
     runs_folder: str

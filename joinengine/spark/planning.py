@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from joinengine.balancing.statistics import Interval
+from joinengine.kernels.hashing import Words
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router, check_aggregates
 from joinengine.layouts.changing import change, plan_between
@@ -97,6 +100,12 @@ class PlannedJoin:
     def see(self, interval: Interval) -> None:
         """Take the counts of one batch."""
         self.history = [*self.history, interval][-self.choice.history_intervals :]
+
+    def recent_keys(self) -> Words:
+        """The keys whose loads the planner will see beside those of the next batch; ascending."""
+        kept = self.history[max(len(self.history) + 1 - self.choice.history_intervals, 0) :]
+        found = [interval.loaded for interval in kept]
+        return np.unique(np.concatenate([np.empty(0, np.uint64), *found]))
 
     def next_state(
         self, state: JoinState, wishes: Sequence[Relayout], capacity: int | None, brought: bool
