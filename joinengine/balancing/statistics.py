@@ -106,7 +106,8 @@ class Loads:
     """A planner's input: K keys over N instances. All loads count tuples.
 
     `hashes` (K,) ascending; `homes` (K,) base homes; `spread` and `fixed` (K,) as above; `held`
-    (K,) tuples of the state; `copied` (K,) and `split_sides` (K,) how a key would be split.
+    (K,) tuples of the state, of which every home has the `held_fixed` (K,); `copied` (K,) and
+    `split_sides` (K,) how a key would be split.
     Fragment f is the share `shares[f]` of key `keys[f]` at `instances[f]`; the fragments of one
     key sum to 1 and stand together. `rest` (N,) cannot be moved.
     """
@@ -116,6 +117,7 @@ class Loads:
     spread: Floats
     fixed: Floats
     held: Floats
+    held_fixed: Floats
     copied: Bools
     split_sides: Ints
     keys: Ints
@@ -192,6 +194,7 @@ def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -
         spread=np.where(copied, larger, larger + smaller),
         fixed=np.where(copied, smaller, 0.0),
         held=held.sum(axis=0),
+        held_fixed=np.where(copied, held[1 - split_sides, columns], 0.0),
         copied=copied,
         split_sides=split_sides,
         keys=keys,

@@ -26,6 +26,7 @@ def loads_of(cost, base, homes=None, held=None, instances=2):
         spread=cost,
         fixed=np.zeros(n),
         held=cost if held is None else np.array(held, float),
+        held_fixed=np.zeros(n),
         copied=np.zeros(n, bool),
         split_sides=np.zeros(n, np.int64),
         keys=np.arange(n),
