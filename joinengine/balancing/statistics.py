@@ -71,7 +71,8 @@ class Interval(NamedTuple):
 
     (K,) keys; (2, K) their arrivals and (2, K) their tuples in the state after it, per side and
     each tuple once; (N,) the rest that each instance stored. Copies count in (2, N) `stored` in the
-    interval and (2, N) `state` after it. `tasks`: how many tasks routed them.
+    interval and (2, N) `state` after it. `tasks`: how many tasks routed them. `holders` (2, P):
+    keys, as columns, and instances that hold any of them.
     """
 
     hashes: Words
@@ -81,6 +82,7 @@ class Interval(NamedTuple):
     stored: Floats = np.zeros((2, 0))
     state: Floats = np.zeros((2, 0))
     tasks: int = 1
+    holders: Ints = np.zeros((2, 0), np.int64)
 
     @property
     def loaded(self) -> Words:
@@ -97,7 +99,7 @@ class Interval(NamedTuple):
     def from_bytes(cls, content: bytes) -> Interval:
         """The inverse of `to_bytes`."""
         with np.load(io.BytesIO(content)) as arrays:
-            fields = {name: arrays[name] for name in cls._fields}
+            fields = {name: arrays[name] for name in cls._fields if name in arrays}
         return cls(**fields | {"tasks": int(fields["tasks"])})
 
 
@@ -165,6 +167,7 @@ def summarise(
         stored.astype(float),
         state.astype(float),
         tasks,
+        _holders(counts, hashes),
     )
 
 
@@ -202,6 +205,13 @@ def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -
         shares=shares,
         rest=np.sum([interval.rest for interval in history], axis=0),
     )
+
+
+def _holders(counts: KeyCounts, hashes: Words) -> Ints:
+    """(2, P) which key is held where, on any side, each pair once."""
+    some = counts.held > 0
+    keys = np.searchsorted(hashes, counts.hashes[some])
+    return np.unique(np.vstack([keys, counts.instances[some]]).astype(np.int64), axis=1)
 
 
 def _per_key(counts: KeyCounts, values: Ints, hashes: Words, table: RoutingTable) -> Floats:

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from joinengine.balancing.statistics import Ints
-from joinengine.layouts.choices import HEAD_PART, candidates, least_degree
+from joinengine.layouts.candidates import candidates, least_degree
+from joinengine.layouts.choices import HEAD_PART
 from joinengine.model.errors import InvalidRequest
 from joinengine.simulation.planning import modelled_rate
 

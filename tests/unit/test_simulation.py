@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from joinengine.cli import cli
 from joinengine.layouts import Hash, MinMig, Mixed, Mnrt, Qmmp
-from joinengine.layouts.choices import candidates, fill, least_degree
+from joinengine.layouts.candidates import candidates, least_degree
+from joinengine.layouts.choices import fill
 from joinengine.model.errors import InvalidRequest
 from joinengine.routing.base import BASES, Cells, Modulo, Ring
 from joinengine.simulation.choosing import METHODS, Setting, SpaceSaving, play
