@@ -6,7 +6,7 @@ by key hash and move like those of a join.
 
 Law: under a layout that keeps keys whole, every tuple is judged once, against the same tuples as in
 one process. Where a key's tuples are stored at several instances each sees a part of them, and
-calls novel what it has not seen itself (Zacheilas et al., 2017, table 1: 13.4 % false alarms).
+calls novel what it has not seen itself (Zacheilas et al., DAIS 2016, table 1: 13.4 % false alarms).
 Cost: what is due, times the history; runs are rewritten when they have doubled.
 """
 
