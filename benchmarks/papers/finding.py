@@ -39,6 +39,7 @@ def whole_keys(cost: Floats, base: Ints, homes: Ints, held: Floats, instances: i
         spread=cost,
         fixed=none,
         held=held,
+        held_fixed=none,
         copied=none.astype(bool),
         split_sides=none.astype(np.int64),
         keys=np.arange(n),

@@ -1,11 +1,10 @@
 """Keys for planners of whole keys: one by one, or gathered into records of keys that are alike.
 
-Why: a planner that looks at a million keys one by one is slow, and their counts are megabytes on
-their way to it. Of light keys it need only know how many there are of each kind. A *record* counts
-the keys with the same present home, base home, load and state, where load and state are rounded to
-few values: (next home, home, base home, load, state, number) are the six dimensions of the paper,
-of which the next home is the planner's answer. Keys are chosen again when the plan is made, those
-of greatest priority first.
+Why: a planner that looks at a million keys one by one is slow. Of light keys it need only know how
+many there are of each kind. A *record* counts the keys with the same present home, base home, load
+and state, where load and state are rounded to few values: (next home, home, base home, load, state,
+number) are the six dimensions of the paper, of which the next home is the planner's answer. Keys
+are chosen again when the plan is made, those of greatest priority first.
 
 How values are rounded: the *representatives* are the multiples of R = 2^degree, and below R the
 powers of two, so light keys keep their relative size and heavy ones their absolute. Each value
@@ -14,9 +13,10 @@ zero. The differences are kept per instance: kept as one sum for all, as the pap
 cancel in total and not on an instance (3.5 % off for R = 256 where ours is 0.01 %).
 
 Law: an instance's rounded loads sum to its loads up to about R. Degree 0 rounds to whole numbers.
-Cost: three sorts of the keys, which tasks do before they report; the planner's cost follows the
-number of records.
-Source: Fang et al., 2016 (arXiv 1610.05121), section 4: compact representation and HLHE.
+Cost: three sorts of the keys to gather the records; planning then follows their number.
+Source: Fang et al., 2016 (arXiv 1610.05121), section 4: compact representation and HLHE. There
+tasks report records; here they report key by key, and the planner gathers the records, so that they
+save time only where one gathering serves many trials (`mixed`, `mixed-bf`).
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 How: the score is 100 * standard deviation / mean of the loads. *DLB* moves one key at a time from
 the most loaded instance to the least loaded one, if that lowers the score, else tries the next
 most loaded; DLB-H takes the heaviest key that lowers it, DLB-L the lightest. *LPTF* forgets where
-keys are: heaviest first, each to the least loaded instance.
+keys are: heaviest first, each to the least loaded instance; keys without load stay where they are.
 Law: each move of DLB lowers the score, so it ends. Cost: DLB sorts the keys once and then takes
 some microseconds a move; LPTF O(K log N).
-Source: Zacheilas et al., 2017, algorithm 1 and section 5. Ours: "the heaviest key" is the heaviest
-that lowers the score, since an instance's heaviest key is often one that nobody could take; the
-trial loads are set back after a refused try, which algorithm 1 forgets.
+Source: Zacheilas et al., DAIS 2016, algorithm 1 and sections 3.2 and 5: "the heaviest key" is the
+heaviest that lowers the score, as section 3.2 has it. Ours: the trial loads are set back after a
+refused try, which algorithm 1 forgets.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ def plan_lptf(loads: Loads, threshold: float) -> Changes:
     cost = loads.spread + loads.fixed
     if score(loads.per_instance()) <= threshold:
         return {}
-    homes = np.empty(len(cost), np.int64)
+    homes, _ = whole_homes(loads)
     heap = [(float(rest), instance) for instance, rest in enumerate(loads.rest)]
     heapq.heapify(heap)
-    for key in np.lexsort((loads.hashes, -cost)).tolist():
+    order = np.lexsort((loads.hashes, -cost))
+    for key in order[cost[order] > 0].tolist():  # what brings nothing would move for nothing
         level, instance = heap[0]
         homes[key] = instance
         heapq.heapreplace(heap, (level + float(cost[key]), instance))

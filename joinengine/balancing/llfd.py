@@ -9,8 +9,11 @@ many as the instance is below the mean, at least one; where keys are on their ow
 by key.
 Law: it ends, since each exchange replaces a key of the pool by lighter ones.
 Cost: O(|pool| log |pool|) without exchanges; one costs a pass over an instance's kinds of keys.
-Source: Fang et al., 2016 (arXiv 1610.05121), algorithm 1. Ours: a key that fits nowhere goes to
-the least loaded instance, and all lighter keys leave it (the paper leaves it open).
+Source: Fang et al., 2016 (arXiv 1610.05121), algorithm 1. Ours: a key that fits nowhere goes where
+the lighter keys, which all leave, leave least load behind, and back to where it came from unless
+that is better by more than the tolerance (the paper leaves it open; a key above UL would move, and
+others for it, for nothing). Keys that were placed a moment ago may be exchanged too, where the
+paper names only those that were at the instance before.
 """
 
 from __future__ import annotations
@@ -68,6 +71,7 @@ class Assignment:
         self.level = rest + np.bincount(spots.instances, weights, minlength=n)
         self.mean = float(self.level.mean())
         self.limit = (1 + imbalance) * self.mean * (1 + ROUNDING)
+        self._origins = dict[int, int]()
         self._priority = priority
         order = np.argsort(-priority[spots.items], kind="stable")
         order = order[np.argsort(spots.instances[order].astype(np.uint16), kind="stable")]
@@ -97,6 +101,7 @@ class Assignment:
         self.level[instance] -= (self.cost[some.items] * some.counts).sum()
         native = some.spots != GUEST
         self._left[some.spots[native]] -= some.counts[native]
+        self._origins.update(dict.fromkeys(some.items[native].tolist(), instance))
         guests = self._guests[instance]
         for item, count in zip(
             some.items[~native].tolist(), some.counts[~native].tolist(), strict=True
@@ -126,6 +131,18 @@ class Assignment:
         needed = self.level[instance] + self.cost[item] - self.limit
         exchanged = self._weighing(Some(*(column[lighter] for column in some)), needed)
         return exchanged, bool((self.cost[exchanged.items] * exchanged.counts).sum() >= needed)
+
+    def least_bad(self, item: int) -> int:
+        """The instance for a key that fits nowhere, once all lighter keys have left it."""
+        floors = np.empty(len(self.level))
+        for instance in range(len(floors)):
+            some = self.on(instance)
+            lighter = self.cost[some.items] < self.cost[item]
+            leaving = (self.cost[some.items] * some.counts)[lighter].sum()
+            floors[instance] = self.level[instance] - leaving
+        best = int(np.argmin(floors))
+        origin = self._origins.get(item, best)
+        return origin if floors[origin] <= floors[best] + self.limit - self.mean else best
 
     def spots(self) -> Spots:
         """Where all keys are that have a home."""
@@ -186,4 +203,5 @@ def _exchange(assignment: Assignment, item: int) -> tuple[int, Some]:
         exchanged, fits = assignment.room_for(item, instance)
         if fits:
             return instance, exchanged
-    return order[0], assignment.room_for(item, order[0])[0]
+    instance = assignment.least_bad(item)
+    return instance, assignment.room_for(item, instance)[0]

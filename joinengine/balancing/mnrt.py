@@ -11,7 +11,7 @@ Law: where loads can be divided no instance ends above UL, unless its immovable 
 instance is unloaded again at most once, since it ends from the mean to UL. Cost: sorting the keys
 of overloaded instances, and a heap over the pool. Source: Fang et al., JOS 2017, algorithm 4 and
 table 2. Ours: the low set of the unload phase is that of algorithm 3; of the keys that are not
-merged or sent home the one that costs fewest tuples, moved now or copied to probe later, where the
+merged or sent home the one that costs fewest tuples, moved now or copied later, where the
 paper weighs the state alone (10,000 keys, z = 0.85, f = 1, 15 instances: a table of 27 entries
 instead of 70, 4 % less state moved, 11 % fewer copies sent); unloading again by L(d) > UL where the
 print tests the key's load, which would leave an instance near twice the mean; larger pieces first
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import heapq
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,35 +87,75 @@ def _unload_cheapest(
 ) -> list[Piece]:
     """Take from the key that costs least of those that can bring the instance to the limit.
 
-    A cut costs the state that moves, and from then on the key's tuples at one home more; a whole
-    key costs all of its state, and must leave the instance at the mean or above, or it would be
-    filled again. While no key can the heaviest lighter one goes.
+    A whole key must leave the instance at the mean or above, or it would be filled again. While no
+    key can the heaviest lighter one goes.
     """
-    taken = list[Piece]()
-    held, spread = work.loads.held[keys] * shares, work.loads.spread[keys]
-    load = spread * shares + work.loads.fixed[keys]
+    offers = _Offers.of(work.loads, keys, shares)
+    taken, lowest = list[Piece](), float(work.level.min())
+    # In order of load, so that what goes first is always at the end of what has been passed over:
+    # a key that is heavier than the excess stays heavier, since the excess only falls.
+    order = np.argsort(-offers.load, kind="stable")
+    load, divided = offers.load[order], offers.divided[order]
+    most_after = np.append(np.maximum.accumulate(divided[::-1])[::-1], -1.0)
+    at, passed, most_passed = 0, list[int](), -1.0
     while (excess := float(work.level[instance]) - limit) > DUST * mean:
-        room = min(float(work.level[instance]) - mean, limit - float(work.level.min()))
-        whole = np.where((load >= excess) & (load <= room), held, np.inf)
-        cut = np.where(spread * shares >= excess, held * excess / load + spread, np.inf)
-        cost = np.minimum(whole, cut)
-        if np.isfinite(cost).any():
-            number = int(np.argmin(cost))
-        elif (load < excess).any():
-            number = int(np.argmax(np.where(load < excess, load, -1.0)))
-        else:
+        room = min(float(work.level[instance]) - mean, limit - lowest)
+        lighter = max(at, int(np.searchsorted(-load, -excess, side="right")))
+        least = lighter - 1 if lighter > at else passed[-1] if passed else None
+        if max(most_passed, most_after[at]) >= excess or (
+            least is not None and load[least] <= room
+        ):
+            left = np.sort(order[[*passed, *range(at, len(order))]])
+            taken += offers.finish(work, instance, limit, left, excess, room)
             break
-        key = int(keys[number])
-        if cut[number] < whole[number]:
-            taken += work.unload(instance, limit, [key])
-        else:
-            taken.append(work.take(key, instance, work.shares(key)[instance]))
-        rest = np.arange(len(keys)) != number
-        keys, shares, held, spread, load = (
-            keys[rest],
-            *(x[rest] for x in (shares, held, spread, load)),
-        )
+        passed += range(at, lighter)
+        most_passed = max([most_passed, *divided[at:lighter].tolist()])
+        if lighter == len(order):
+            break
+        key = int(keys[order[lighter]])
+        taken.append(work.take(key, instance, work.shares(key)[instance]))
+        at = lighter + 1
     return taken
+
+
+class _Offers(NamedTuple):
+    """Keys that may leave an instance, (k,) each: their load there, and the part that divides.
+
+    `moved` is the state that leaves with all of it. A cut costs the part of `divisible` that goes
+    with what is cut off, and `extra`: what the key costs at one home more. Its tuples are probed
+    there too, or, where the other side is copied, the copies are stored there now and from then on.
+    """
+
+    keys: Ints
+    load: Floats
+    divided: Floats
+    moved: Floats
+    divisible: Floats
+    extra: Floats
+
+    @classmethod
+    def of(cls, loads: Loads, keys: Ints, shares: Floats) -> _Offers:
+        """The costs of keys of which the instance has the parts `shares`."""
+        spread, fixed, copies = loads.spread[keys], loads.fixed[keys], loads.held_fixed[keys]
+        divisible = (loads.held[keys] - copies) * shares
+        extra = np.where(loads.copied[keys], copies + fixed, spread)
+        load = spread * shares + fixed
+        return cls(keys, load, spread * shares, divisible + copies, divisible, extra)
+
+    def finish(
+        self, work: Workspace, instance: int, limit: float, rows: Ints, excess: float, room: float
+    ) -> list[Piece]:
+        """Of the `rows` that bring the instance to the limit take the one that costs least."""
+        load, divided = self.load[rows], self.divided[rows]
+        whole = np.where((load >= excess) & (load <= room), self.moved[rows], np.inf)
+        part = excess / np.maximum(divided, DUST)
+        costs = self.divisible[rows] * part + self.extra[rows]
+        cut = np.where(divided >= excess, costs, np.inf)
+        best_whole, best_cut = int(np.argmin(whole)), int(np.argmin(cut))
+        if cut[best_cut] < whole[best_whole] * (1 - DUST):
+            return work.unload(instance, limit, [int(self.keys[rows[best_cut]])])
+        key = int(self.keys[rows[best_whole]])
+        return [work.take(key, instance, work.shares(key)[instance])]
 
 
 def _effects_of_leaving(work: Workspace, keys: Ints, instance: int, low: Bools) -> Ints:
@@ -182,7 +223,7 @@ def _best_target(work: Workspace, piece: Piece, mean: float) -> tuple[int, float
 def _gather(work: Workspace, limit: float) -> None:
     """Put split keys together where one instance has room for all of one, lightest keys first."""
     split = np.flatnonzero(work.n_homes > 1)
-    spread, fixed = work.loads.spread, work.loads.fixed
+    spread = work.loads.spread
     for key in split[np.argsort(spread[split], kind="stable")].tolist():
         shares = work.shares(key)
         fits = [i for i in shares if _level_if_gathered(work, key, i) <= limit]
@@ -191,7 +232,7 @@ def _gather(work: Workspace, limit: float) -> None:
             target = home if home in fits else max(fits, key=lambda i: shares[i])
             for instance in [i for i in shares if i != target]:
                 work.put(key, target, work.take(key, instance, shares[instance]).share)
-        elif spread[key] + fixed[key] > limit:
+        elif spread[key] > limit:
             break  # the following ones are heavier still
 
 

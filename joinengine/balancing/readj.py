@@ -50,7 +50,7 @@ def _readjust(loads: Loads, imbalance: float, sigma: float) -> tuple[Ints, Float
     homes = np.where(cost >= sigma * mean, homes, loads.homes)
     level = loads.rest + np.bincount(homes, cost, minlength=n)
     free = np.flatnonzero((cost >= sigma * mean) & (cost > 0))
-    free = free[np.lexsort((loads.hashes[free], cost[free]))]
+    free = free[np.lexsort((loads.hashes[free], loads.held[free], cost[free]))]
     moves = np.zeros(len(cost), np.int64)
     goal = _goal(loads, imbalance)
     while level.max() > goal:
@@ -106,7 +106,8 @@ def _best_exchange(
     if gap <= 0 or not len(at[source]):
         return nothing
     ours = at[source]
-    # Partners are in order of load; "no partner" is a load of 0 before them.
+    # Partners are in order of load, and of state where loads are equal; "no partner" is a load of
+    # 0 before them.
     partners = np.concatenate([[-1], at[target]])
     weights = np.concatenate([[0.0], cost[at[target]]])
     states = np.concatenate([[0.0], held[at[target]]])
@@ -115,6 +116,7 @@ def _best_exchange(
     found = []
     for choice in (above - 1, above):
         row = np.clip(choice, 0, len(weights) - 1)
+        row = np.searchsorted(weights, weights[row])  # the first of equal loads has least state
         shift = cost[ours] - weights[row]
         gain = np.minimum(shift, gap - shift)
         moved = held[ours] + states[row]

@@ -3,9 +3,11 @@
 Why: a planner sees numbers, never tuples. Per instance, side and interval a task reports exact
 counts for the keys that could unbalance it, and everything else as one sum.
 
-Which keys: those with more than 1/H of the tuples that an instance stored from that side (so at
-most H = 4096 of them), and those in the routing table. Keys lighter than that cannot unbalance an
+Which keys: those with more than 1/H of the tuples that an instance stored from either side (so at
+most 2 H = 8192 of them), and those in the routing table. Keys lighter than that cannot unbalance an
 instance: were all its keys so light, hashing would leave it within 1/sqrt(H) = 1.6 % of the mean.
+Keys that earlier intervals of the history reported are counted too, as to what is held of them, so
+that the newest interval knows the state of every key that a planner may move (`counting`).
 
 Load: the tuples of the last `intervals` intervals that a key causes to be *stored*, copies
 included. A key's load has a part that can be divided among homes (`spread`) and a part that every
@@ -25,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import group_keys
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
 from joinengine.routing.base import Base
 from joinengine.routing.table import RoutingTable
@@ -68,9 +69,10 @@ class KeyCounts(NamedTuple):
 class Interval(NamedTuple):
     """What one join counted in one interval.
 
-    (K,) keys; (2, K) their arrivals and (2, K) their tuples in the state, per side and each tuple
-    once; (N,) the rest that each instance stored. Copies count in (2, N) `stored` in the interval
-    and (2, N) `state` after it. `tasks`: how many tasks routed them.
+    (K,) keys; (2, K) their arrivals and (2, K) their tuples in the state after it, per side and
+    each tuple once; (N,) the rest that each instance stored. Copies count in (2, N) `stored` in the
+    interval and (2, N) `state` after it. `tasks`: how many tasks routed them. `holders` (2, P):
+    keys, as columns, and instances that hold any of them.
     """
 
     hashes: Words
@@ -80,6 +82,12 @@ class Interval(NamedTuple):
     stored: Floats = np.zeros((2, 0))
     state: Floats = np.zeros((2, 0))
     tasks: int = 1
+    holders: Ints = np.zeros((2, 0), np.int64)
+
+    @property
+    def loaded(self) -> Words:
+        """The keys that brought anything; the others were reported for their state alone."""
+        return self.hashes[self.arrived.any(axis=0)]
 
     def to_bytes(self) -> bytes:
         """The counts as bytes that `from_bytes` reads."""
@@ -91,18 +99,8 @@ class Interval(NamedTuple):
     def from_bytes(cls, content: bytes) -> Interval:
         """The inverse of `to_bytes`."""
         with np.load(io.BytesIO(content)) as arrays:
-            fields = {name: arrays[name] for name in cls._fields}
+            fields = {name: arrays[name] for name in cls._fields if name in arrays}
         return cls(**fields | {"tasks": int(fields["tasks"])})
-
-
-def heavy_keys(words: Words, listed: Words) -> tuple[Words, Ints]:
-    """Sorted words that one instance stores of one side -> (key hashes to report, their counts)."""
-    needles = group_keys(words)
-    counts = np.diff(needles.starts)
-    chosen = counts * HEAVY_PART > len(words)
-    if len(listed):
-        chosen |= np.isin(needles.hashes, listed)
-    return needles.hashes[chosen], counts[chosen]
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,8 @@ class Loads:
     """A planner's input: K keys over N instances. All loads count tuples.
 
     `hashes` (K,) ascending; `homes` (K,) base homes; `spread` and `fixed` (K,) as above; `held`
-    (K,) tuples of the state; `copied` (K,) and `split_sides` (K,) how a key would be split.
+    (K,) tuples of the state, of which every home has the `held_fixed` (K,); `copied` (K,) and
+    `split_sides` (K,) how a key would be split.
     Fragment f is the share `shares[f]` of key `keys[f]` at `instances[f]`; the fragments of one
     key sum to 1 and stand together. `rest` (N,) cannot be moved.
     """
@@ -120,6 +119,7 @@ class Loads:
     spread: Floats
     fixed: Floats
     held: Floats
+    held_fixed: Floats
     copied: Bools
     split_sides: Ints
     keys: Ints
@@ -167,19 +167,26 @@ def summarise(
         stored.astype(float),
         state.astype(float),
         tasks,
+        _holders(counts, hashes),
     )
 
 
 def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -> Loads:
-    """The loads of the intervals in `history`, newest last, as they would be under `table`."""
+    """The loads of the intervals in `history`, newest last, as they would be under `table`.
+
+    A planner may move the keys of `table` and those that brought anything. State is that after the
+    newest interval: what it does not report has none.
+    """
     listed = np.array(sorted(table.placements), np.uint64)
-    hashes = np.unique(np.concatenate([listed, *(interval.hashes for interval in history)]))
+    hashes = np.unique(np.concatenate([listed, *(interval.loaded for interval in history)]))
     arrived = np.zeros((2, len(hashes)))
     held = np.zeros((2, len(hashes)))
     for interval in history:
-        where = np.searchsorted(hashes, interval.hashes)
-        arrived[:, where] += interval.arrived
-        held[:, where] = interval.held
+        known = np.isin(interval.hashes, hashes)
+        arrived[:, np.searchsorted(hashes, interval.hashes[known])] += interval.arrived[:, known]
+    newest = history[-1]
+    known = np.isin(newest.hashes, hashes)
+    held[:, np.searchsorted(hashes, newest.hashes[known])] = newest.held[:, known]
     split_sides, copied = _how_to_split(hashes, arrived + held, table)
     columns = np.arange(len(hashes))
     larger, smaller = arrived[split_sides, columns], arrived[1 - split_sides, columns]
@@ -190,6 +197,7 @@ def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -
         spread=np.where(copied, larger, larger + smaller),
         fixed=np.where(copied, smaller, 0.0),
         held=held.sum(axis=0),
+        held_fixed=np.where(copied, held[1 - split_sides, columns], 0.0),
         copied=copied,
         split_sides=split_sides,
         keys=keys,
@@ -199,6 +207,13 @@ def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -
     )
 
 
+def _holders(counts: KeyCounts, hashes: Words) -> Ints:
+    """(2, P) which key is held where, on any side, each pair once."""
+    some = counts.held > 0
+    keys = np.searchsorted(hashes, counts.hashes[some])
+    return np.unique(np.vstack([keys, counts.instances[some]]).astype(np.int64), axis=1)
+
+
 def _per_key(counts: KeyCounts, values: Ints, hashes: Words, table: RoutingTable) -> Floats:
     """(2, K) tuples per side and key, each counted once however many homes store it."""
     total = np.zeros((2, len(hashes)))
@@ -206,9 +221,10 @@ def _per_key(counts: KeyCounts, values: Ints, hashes: Words, table: RoutingTable
     where = np.searchsorted(hashes, counts.hashes)
     np.add.at(total, (counts.sides, where), values)
     np.maximum.at(most, (counts.sides, where), values)
-    for column, hash_ in enumerate(hashes.tolist()):
-        placement = table.placements.get(hash_)
-        if placement is not None and placement.mode is Mode.COPIED:
+    for hash_, placement in table.placements.items():
+        column = int(np.searchsorted(hashes, np.uint64(hash_)))
+        known = column < len(hashes) and hashes[column] == hash_
+        if known and placement.mode is Mode.COPIED:
             copies = placement.split_side.other
             total[copies, column] = most[copies, column]
     return total

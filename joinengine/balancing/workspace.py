@@ -106,7 +106,8 @@ class Workspace:
             if excess <= 0:
                 break
             spread = self.loads.spread[key] * self.shares(key)[instance]
-            whole = spread + self.loads.fixed[key] <= excess or spread <= excess
             share = self.shares(key)[instance]
-            taken.append(self.take(key, instance, share if whole else share * excess / spread))
+            taken.append(
+                self.take(key, instance, share if spread <= excess else share * excess / spread)
+            )
         return taken

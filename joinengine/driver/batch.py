@@ -159,7 +159,14 @@ class BatchRunner:
         expired = step.expire(self.query, self.manifest)
         for operator, (state, gone) in zip(self.query.operators, expired, strict=True):
             tasks = step.order(
-                self._program, self.manifest, batch, operator, state, arrived, self._sink.target
+                self._program,
+                self.manifest,
+                batch,
+                operator,
+                state,
+                arrived,
+                self._counts,
+                self._sink.target,
             )
             reports = self._jobs.run(tasks) if tasks else []
             arrived = arrived.and_results(reports)

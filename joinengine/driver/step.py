@@ -12,6 +12,9 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from joinengine.balancing.counting import Asked
 from joinengine.balancing.statistics import Interval
 from joinengine.driver import clock, relayout
 from joinengine.driver.folding import interval_of
@@ -21,6 +24,7 @@ from joinengine.exchange.blocks import Origin, Role
 from joinengine.exchange.reports import Block, InputReport, OperatorReport, RouteReport
 from joinengine.exchange.results import Target, ToOperator
 from joinengine.exchange.route import RoutePlan
+from joinengine.kernels.hashing import Words, first_word
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.keys import Side
@@ -176,17 +180,17 @@ def order(
     operator: Operator,
     state: OperatorState,
     arrived: Arrived,
+    counts: Counts,
     sink_target: Callable[[], Target],
 ) -> Sequence[OperatorTask]:
     """The instructions of an operator's tasks, none where nothing arrives and nothing is due.
 
-    `state` is that of the operator without what has expired; `sink_target`: where the last
-    operator's results go.
+    `state` is that of the operator without what has expired, `counts` those that the manifest
+    names; `sink_target`: where the last operator's results go.
     """
     query, settings = program.query, program.settings
     later = query.readers_of(FromOperator(operator.index))
-    chosen = state.layouts.newest
-    listed = chosen.router.listed if chosen.choice.counts_keys else None
+    history = [counts[stored.name] for stored in state.layouts.history]
     next_role = _role(manifest, *later[0], batch) if later else None
     last = query.operators[-1]
 
@@ -202,7 +206,7 @@ def order(
             hosted=hosted,
             files=state.shelves.files,
             watermark=state.clock.watermark,
-            listed=listed,
+            counted=_asked(state.layouts.newest, history, hosted),
             target=target,
             checksum=settings.checksum and operator is last,
             runs_folder=program.runs_folder,
@@ -215,6 +219,29 @@ def order(
     blocks = arrived.at(operator.index)
     memory = settings.memory_per_task
     return operator.tasks(Order(state, batch.number, blocks, program.parallelism, memory, header))
+
+
+def _asked(
+    chosen: Chosen, history: Sequence[Interval], hosted: Sequence[int]
+) -> dict[int, Asked] | None:
+    """The keys that each hosted instance counts in any case; None: the planner needs none.
+
+    Those that the layout lists, and those whose loads the planner will see beside the next batch's.
+    A key is counted wherever the layout stores any of it: those are where it is probed for.
+    """
+    choice, router = chosen.choice, chosen.router
+    if not choice.counts_keys:
+        return None
+    kept = history[max(len(history) + 1 - choice.history_intervals, 0) :]
+    loaded = [np.empty(0, np.uint64), *(interval.loaded for interval in kept)]
+    recent = np.setdiff1d(np.unique(np.concatenate(loaded)), router.listed)
+    found = list[list[Words]]()
+    for hashes in (router.listed, recent):
+        reached = [router.route(side, first_word(hashes)) for side in Side]
+        rows = np.concatenate([one.rows for one in reached])
+        places = np.concatenate([one.instances for one in reached])
+        found.append([np.unique(hashes[rows[places == instance]]) for instance in hosted])
+    return {instance: Asked(*keys) for instance, *keys in zip(hosted, *found, strict=True)}
 
 
 def close(

@@ -8,8 +8,10 @@ Where the papers' operators count tuple by tuple, a task here fills the candidat
 from the loads that the manifest holds, keys in the order of their hashes, all tuples of a key at
 once; heavy keys one by one, light ones some thousands at a time.
 
-Law: a stored tuple is at a candidate of its key, and no later layout has fewer candidates for the
-key while its state lives. Loads of tasks are seen at the next batch, not before.
+Law: a stored tuple is at a candidate of its key, and no later layout leaves out a candidate that
+holds any of the key's state. A key that has cooled is stored at `choices` candidates again at once,
+and looked for at the others until what they hold has gone. Loads of tasks are seen at the next
+batch, not before.
 Cost: one sort of the words, and d messages a tuple.
 Source: Nasir et al., ICDE 2015 (pkg) and ICDE 2016 (d-choices, w-choices). Ours: the head comes
 from exact counts of the heaviest keys, which the tasks have anyway, instead of a SpaceSaving
@@ -18,17 +20,24 @@ summary; "store at one, probe all", since the papers serve aggregation.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from joinengine.balancing.statistics import Floats, Interval
-from joinengine.kernels.hashing import Words, key_hash, mix
+from joinengine.kernels.hashing import Words, key_hash
 from joinengine.kernels.probing import Ints, expand_ranges, group_keys
 from joinengine.layouts.base import Layout, LayoutChoice, Plan
+from joinengine.layouts.candidates import (
+    candidates,
+    covering,
+    drawn_for,
+    each_once,
+    head_places,
+    least_degree,
+)
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing.routes import BOTH, PROBE, STORE, Deliveries, Instances
@@ -39,18 +48,6 @@ GROUP_PART = 1 / 16
 MOST_GROUPS = 1024
 #: The head: keys with more than this part of an instance's fair share of all tuples (ICDE 2016).
 HEAD_PART = 0.2
-#: How close d-choices comes to level (ICDE 2016, epsilon).
-EPSILON = 1e-4
-
-
-def candidates(hashes: Words, choices: int, instances: int) -> Instances:
-    """(n,) key hashes -> (n, choices) instances; two of a key may be the same, as in the paper.
-
-    >>> candidates(np.array([5], np.uint64), 2, 10).shape
-    (1, 2)
-    """
-    numbers = (np.arange(1, choices + 1, dtype=np.uint64) << np.uint64(48))[None, :]
-    return (mix(hashes[:, None] ^ numbers) % np.uint64(instances)).astype(np.uint16)
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class ChoiceRouter:
     """What a task knows: `loads` (N,) of its own so far, and the keys of the head.
 
     `listed` (H,) key hashes, ascending; the places of head key h are
-    head_places[head_bounds[h]:head_bounds[h + 1]].
+    head_places[head_bounds[h]:head_bounds[h + 1]], and the first head_stores[h] of them store.
     """
 
     instances: int
@@ -67,14 +64,15 @@ class ChoiceRouter:
     listed: Words
     head_places: Instances
     head_bounds: Ints
+    head_stores: Ints
 
     def route(self, side: Side, words: Words) -> Deliveries:
         """To one candidate to be stored, to the others to probe."""
         order = np.argsort(words)
         needles = group_keys(words[order])
         counts = np.diff(needles.starts)
-        places, bounds = self._places(needles.hashes)
-        shares = self._levelled(places, bounds, counts)
+        places, bounds, stores = self._places(needles.hashes)
+        shares = self._levelled(places, bounds[:-1], stores, counts)
         # Tuples of a key in the order of u: the first go to its first place, and so on.
         chosen, keys = np.empty_like(order), np.empty_like(order)
         chosen[order] = np.repeat(np.arange(len(places)), shares)
@@ -88,7 +86,7 @@ class ChoiceRouter:
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
         """Where tuples are stored: they stay at a candidate, others go to their first."""
         hashes, keys = np.unique(key_hash(words), return_inverse=True)
-        places, bounds = self._places(hashes)
+        places, bounds, _ = self._places(hashes)
         # Keys and instances that belong together, as one sorted set of pairs.
         pairs = np.repeat(np.arange(len(hashes)), np.diff(bounds)) * self.instances + places
         inside = holders < self.instances
@@ -97,16 +95,21 @@ class ChoiceRouter:
         stored = np.where(stays, holders, places[bounds[:-1]][keys])
         return Deliveries(rows, stored, np.full(len(rows), STORE))
 
-    def _places(self, hashes: Words) -> tuple[Instances, Ints]:
-        """The places of (K,) keys, each once: places[bounds[k]:bounds[k + 1]]."""
+    def _places(self, hashes: Words) -> tuple[Instances, Ints, Ints]:
+        """The places of (K,) keys, each once, and how many store, which come first.
+
+        Those of key k are places[bounds[k]:bounds[k + 1]].
+        """
         drawn = candidates(hashes, self.choices, self.instances)
         first = np.ones(drawn.shape, bool)
         for choice in range(1, self.choices):
             first[:, choice] = (drawn[:, :choice] != drawn[:, choice : choice + 1]).all(axis=1)
         counts = first.sum(axis=1)
+        stores = counts.copy()
         head = np.flatnonzero(np.isin(hashes, self.listed))
         ours = np.searchsorted(self.listed, hashes[head])
         counts[head] = self.head_bounds[ours + 1] - self.head_bounds[ours]
+        stores[head] = self.head_stores[ours]
         bounds = np.concatenate([[0], np.cumsum(counts)])
         places = np.empty(bounds[-1], np.uint16)
         tail = np.ones(len(hashes), bool)
@@ -115,23 +118,23 @@ class ChoiceRouter:
         places[expand_ranges(bounds[head], counts[head])] = self.head_places[
             expand_ranges(self.head_bounds[ours], counts[head])
         ]
-        return places, bounds
+        return places, bounds, stores
 
-    def _levelled(self, places: Instances, bounds: Ints, counts: Ints) -> Ints:
+    def _levelled(self, places: Instances, firsts: Ints, stores: Ints, counts: Ints) -> Ints:
         """(P,) how many tuples of each key go to each of its places."""
         level = self.loads.copy()
         shares = np.zeros(len(places), np.int64)
         group = max(counts.sum() / self.instances * GROUP_PART, counts.sum() / MOST_GROUPS)
         heavy = counts > group
         for key in np.flatnonzero(heavy).tolist():
-            ours = slice(bounds[key], bounds[key + 1])
+            ours = slice(firsts[key], firsts[key] + stores[key])
             shares[ours] = fill(level[places[ours]], int(counts[key]))
             level[places[ours]] += shares[ours]
         light = np.flatnonzero(~heavy)
         if len(light):
             groups = (np.cumsum(counts[light]) // max(group, 1)).astype(np.int64)
             for some in np.split(light, np.flatnonzero(np.diff(groups)) + 1):
-                entries = _emptiest(level, places, bounds, some)
+                entries = _emptiest(level, places, firsts[some], stores[some])
                 shares[entries] = counts[some]
                 level += np.bincount(places[entries], counts[some], len(level))
         return shares
@@ -155,18 +158,28 @@ def fill(level: Floats, tuples: int) -> Ints:
     return shares
 
 
-def _emptiest(level: Floats, places: Instances, bounds: Ints, keys: Ints) -> Ints:
-    """(k,) the entry of `places` that is emptiest for each of `keys`, the first of equals."""
-    degrees = bounds[keys + 1] - bounds[keys]
-    entries = expand_ranges(bounds[keys], degrees)
+def _emptiest(level: Floats, places: Instances, lower: Ints, degrees: Ints) -> Ints:
+    """(k,) ranges of `places` -> the entry of each that is emptiest, the first of equals."""
+    entries = expand_ranges(lower, degrees)
     firsts = np.cumsum(degrees) - degrees
     levels = level[places[entries]]
     least = np.repeat(np.minimum.reduceat(levels, firsts), degrees)
     found = np.flatnonzero(levels == least)
-    owner = np.repeat(np.arange(len(keys)), degrees)[found]
+    owner = np.repeat(np.arange(len(lower)), degrees)[found]
     first = np.concatenate([[True], owner[1:] != owner[:-1]])
     chosen: Ints = entries[found[first]]
     return chosen
+
+
+class Degree(NamedTuple):
+    """A key that has more candidates than others: at how many it is looked for, and stored.
+
+    `stored` 0: it has cooled, and is stored where any other key would be.
+    """
+
+    hash_: int
+    probed: int
+    stored: int
 
 
 @dataclass(frozen=True)
@@ -176,23 +189,28 @@ class Choices:
     instances: int
     choices: int
     loads: tuple[float, ...]
-    degrees: tuple[tuple[int, int], ...] = ()
+    degrees: tuple[Degree, ...] = ()
     table: RoutingTable = field(default_factory=RoutingTable)
 
     def router(self) -> ChoiceRouter:
         """What tasks need to route."""
-        hashes = np.array([hash_ for hash_, _ in self.degrees], np.uint64)
-        parts = [
-            _head_places(hashes[i : i + 1], degree, self.instances)
-            for i, (_, degree) in enumerate(self.degrees)
-        ]
+        parts, stores = list[Instances](), list[int]()
+        for hash_, probed, stored in self.degrees:
+            if stored:
+                first = head_places(hash_, stored, self.instances)
+            else:
+                first = each_once(drawn_for(hash_, self.choices, self.instances))
+            both = np.concatenate([first, head_places(hash_, probed, self.instances)])
+            parts.append(each_once(both))
+            stores.append(len(first))
         return ChoiceRouter(
             self.instances,
             self.choices,
             np.array(self.loads),
-            hashes,
+            np.array([hash_ for hash_, *_ in self.degrees], np.uint64),
             np.concatenate([np.empty(0, np.uint16), *parts]),
             np.cumsum([0, *(len(part) for part in parts)]),
+            np.array(stores, np.int64),
         )
 
     def place(self, hash_: int) -> Placement | None:
@@ -207,15 +225,6 @@ class Choices:
             "loads": self.loads,
             "degrees": self.degrees,
         }
-
-
-def _head_places(hash_: Words, degree: int, instances: int) -> Instances:
-    """The places of a key with `degree` candidates: all instances where it has that many."""
-    if degree >= instances:
-        return np.arange(instances, dtype=np.uint16)
-    drawn = candidates(hash_, degree, instances)[0]
-    places: Instances = drawn[np.sort(np.unique(drawn, return_index=True)[1])]
-    return places
 
 
 @dataclass(frozen=True)
@@ -246,7 +255,8 @@ class Pkg(LayoutChoice):
             state["instances"],
             state["choices"],
             tuple(state["loads"]),
-            tuple((hash_, degree) for hash_, degree in state["degrees"]),
+            # Earlier versions stored at all places that they probed.
+            tuple(Degree(*row, *row[1:][: 3 - len(row)]) for row in state["degrees"]),
         )
 
     @property
@@ -263,7 +273,7 @@ class Pkg(LayoutChoice):
         seen = replace(layout, loads=tuple(loads.tolist()), degrees=self.head(layout, history))
         return Plan(seen, is_replan=False)
 
-    def head(self, layout: Choices, history: Sequence[Interval]) -> tuple[tuple[int, int], ...]:
+    def head(self, layout: Choices, history: Sequence[Interval]) -> tuple[Degree, ...]:
         """The keys with more candidates, and how many."""
         return ()
 
@@ -278,27 +288,36 @@ class Pkg(LayoutChoice):
 
 @dataclass(frozen=True)
 class _WithHead(Pkg):
-    """The keys of the head get more candidates, and keep them while the layout lives."""
+    """The keys of the head get more candidates, and keep those that hold any of their state."""
 
     @property
     def counts_keys(self) -> bool:
         """To find the head."""
         return True
 
-    def head(self, layout: Choices, history: Sequence[Interval]) -> tuple[tuple[int, int], ...]:
-        """Keys with more than HEAD_PART / N of the tuples."""
+    def head(self, layout: Choices, history: Sequence[Interval]) -> tuple[Degree, ...]:
+        """Keys with more than HEAD_PART / N of the tuples, and those that have cooled."""
+        n = layout.instances
         total = float(np.sum([interval.stored.sum() for interval in history]))
         counts = dict[int, float]()
         for interval in history:
             arrived = interval.arrived.sum(axis=0)
             for hash_, count in zip(interval.hashes.tolist(), arrived.tolist(), strict=True):
                 counts[hash_] = counts.get(hash_, 0.0) + count
-        head = {h: n / total for h, n in counts.items() if n * layout.instances > HEAD_PART * total}
-        degree = self.degree(sorted(head.values(), reverse=True), layout.instances)
-        degrees = dict(layout.degrees)
-        for hash_ in head:
-            degrees[hash_] = max(degree, degrees.get(hash_, 0))
-        return tuple(sorted(degrees.items()))
+        head = {h: tuples / total for h, tuples in counts.items() if tuples * n > HEAD_PART * total}
+        degree = max(self.degree(sorted(head.values(), reverse=True), n), layout.choices)
+        found = [Degree(hash_, degree, degree) for hash_ in head]
+        keys, holders = history[-1].holders
+        for hash_, *_ in layout.degrees:
+            column = int(np.searchsorted(history[-1].hashes, np.uint64(hash_)))
+            known = column < len(history[-1].hashes) and history[-1].hashes[column] == hash_
+            held = holders[keys == column] if known else holders[:0]
+            wide = covering(hash_, held, layout.choices, n)
+            if hash_ in head:
+                found.append(Degree(hash_, max(wide, degree), degree))
+            elif wide > layout.choices:
+                found.append(Degree(hash_, wide, 0))
+        return tuple(sorted({one.hash_: one for one in found}.values()))
 
     def degree(self, head: Sequence[float], instances: int) -> int:
         """How many candidates the keys of the head get; `head`: their parts, descending."""
@@ -331,24 +350,3 @@ class DChoices(_WithHead):
     def degree(self, head: Sequence[float], instances: int) -> int:
         """The least d for which each prefix of the head fits on its candidates."""
         return least_degree(head, instances)
-
-
-def least_degree(head: Sequence[float], instances: int) -> int:
-    """The least d with which no prefix of the head is more than its candidates' fair share.
-
-    What other keys are expected to bring to the same candidates counts too.
-
-    >>> least_degree([0.5], 10), least_degree([0.05], 10)
-    (10, 2)
-    """
-    n, tail = instances, 1.0 - sum(head)
-    prefix = np.cumsum(head)
-    sizes = np.arange(1, len(head) + 1)
-    degree = max(2, math.ceil(max(head, default=0.0) * n))
-    while degree < n and len(head):
-        covered = 1 - ((n - 1) / n) ** (sizes * degree)
-        drawn = prefix + covered**degree * (prefix[-1] - prefix) + covered**2 * tail
-        if (drawn <= covered + EPSILON).all():
-            return degree
-        degree += 1
-    return min(degree, n)

@@ -94,14 +94,20 @@ class _KeyBasedChoice(LayoutChoice):
         return KeyBased(base, routing_table.from_json(state["table"]))
 
     def resize(self, layout: Layout, instances: int) -> KeyBased:
-        """Keys of the table stay, unless one of their homes goes; the others follow the base."""
+        """Keys of the table stay, unless one of their homes goes; the others follow the base.
+
+        What is now whole at its base home needs no entry.
+        """
         assert isinstance(layout, KeyBased)
+        base = BASES[self.base](instances)
+        placements = layout.table.placements
+        homes = base.homes(np.array(list(placements), np.uint64)).tolist()
         stay = {
             hash_: placement
-            for hash_, placement in layout.table.placements.items()
-            if max(placement.homes) < instances
+            for (hash_, placement), home in zip(placements.items(), homes, strict=True)
+            if max(placement.homes) < instances and placement.homes != (home,)
         }
-        return KeyBased(BASES[self.base](instances), RoutingTable(stay))
+        return KeyBased(base, RoutingTable(stay))
 
     def grow(self, layout: Layout, held: Sequence[int]) -> KeyBased:
         """One instance more."""

@@ -3,7 +3,7 @@
 They differ in what they weigh: the table's size, the state that moves, or the time to plan. Where
 one key is heavier than UL their balance ends, and only splitting helps.
 
-Source: Fang et al., 2016 (arXiv 1610.05121); Gedik, VLDBJ 2014 (readj); Zacheilas et al., 2017
+Source: Fang et al., 2016 (arXiv 1610.05121); Gedik, VLDBJ 2014 (readj); Zacheilas et al., DAIS 2016
 (dlb-l, dlb-h, lptf).
 """
 
@@ -184,7 +184,7 @@ class DlbLight(_ByDeviation):
     """From the most to the least loaded instance, lightest keys first."""
 
     name: ClassVar[str] = "dlb-l"
-    source: ClassVar[str] = "Zacheilas et al., 2017, algorithm 1"
+    source: ClassVar[str] = "Zacheilas et al., DAIS 2016, algorithm 1"
     summary: ClassVar[str] = "moves the lightest keys of the most loaded instance"
 
     def changes(self, loads: Loads) -> Changes:
@@ -197,7 +197,7 @@ class DlbHeavy(_ByDeviation):
     """From the most to the least loaded instance, heaviest keys first."""
 
     name: ClassVar[str] = "dlb-h"
-    source: ClassVar[str] = "Zacheilas et al., 2017, algorithm 1"
+    source: ClassVar[str] = "Zacheilas et al., DAIS 2016, algorithm 1"
     summary: ClassVar[str] = "moves the heaviest keys of the most loaded instance"
 
     def changes(self, loads: Loads) -> Changes:
@@ -210,7 +210,7 @@ class Lptf(_ByDeviation):
     """All keys anew, heaviest first."""
 
     name: ClassVar[str] = "lptf"
-    source: ClassVar[str] = "Zacheilas et al., 2017, section 5"
+    source: ClassVar[str] = "Zacheilas et al., DAIS 2016, section 5"
     summary: ClassVar[str] = "longest processing time first, from nothing; moves most keys"
 
     def changes(self, loads: Loads) -> Changes:

@@ -13,16 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
-from joinengine.balancing.statistics import KeyCounts, heavy_keys
+from joinengine.balancing.counting import Asked, count_keys
 from joinengine.exchange.blocks import BlockReader
 from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
 from joinengine.exchange.results import Results, Target
 from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import Needles, find
-from joinengine.model.keys import Side
 from joinengine.state.keeper import Keeper, Shelf, Upkeep
 from joinengine.state.operator_state import STATE
 from joinengine.state.run import OpenRun, RunStore
@@ -33,9 +30,9 @@ from joinengine.state.storage import StoredFile
 class TaskHeader:
     """What the tasks of every operator are told: task `task` of a batch, for instances `hosted`.
 
-    The watermark is event time in microseconds; `listed` are the keys that the layout wants
-    counted, None: no counts. `driver` names the start of the driver that sends the task. `work_s`:
-    emulated work for each tuple that an instance receives.
+    The watermark is event time in microseconds; `counted` are the keys that each hosted instance
+    counts in any case, None: no counts. `driver` names the start of the driver that sends the task.
+    `work_s`: emulated work for each tuple that an instance receives.
     """
 
     operator: int
@@ -44,7 +41,7 @@ class TaskHeader:
     hosted: tuple[int, ...]
     files: Mapping[str, StoredFile]
     watermark: float
-    listed: Words | None
+    counted: Mapping[int, Asked] | None
     target: Target
     checksum: bool
     runs_folder: str
@@ -119,22 +116,17 @@ class Desk:
         self._seconds[part] += time.perf_counter() - start - nested
 
     def count_keys(
-        self, instance: int, side: Side, words: Words, held_in: Iterable[OpenRun], *, stays: bool
+        self, instance: int, stored: Sequence[Words], spines: Sequence[Iterable[OpenRun]]
     ) -> None:
-        """Exact counts of the keys among (n,) sorted `words` that a planner may want to move.
+        """Tell the planner of the keys that it may want to move, where it counts keys.
 
-        `held_in`: where more of their tuples lie; `stays`: whether those that came are held too.
+        Per side: the sorted words that came to be stored, and the runs that are held after it.
         """
-        if self.header.listed is None or not len(words):
+        if self.header.counted is None:
             return
-        hashes, counts = heavy_keys(words, self.header.listed)
-        held = counts.copy() if stays else np.zeros_like(counts)
-        needles = Needles(hashes, np.arange(len(hashes) + 1))
-        for one in held_in:
-            hits = find(one.words, needles, one.gone)
-            held[hits.needles] += hits.counts
-        where = np.full(len(hashes), instance), np.full(len(hashes), int(side))
-        self.report.keys.append(KeyCounts(*where, hashes, counts, held))
+        state = [[(one.words, one.gone) for one in spine] for spine in spines]
+        counts = count_keys(instance, stored, state, self.header.counted[instance])
+        self.report.keys.append(counts)
 
     def close(self) -> OperatorReport:
         """Seal the files, hand over the last results, and report."""

@@ -11,7 +11,7 @@ orders and lineitem are streams with skewed foreign keys, the others tables; whe
 takes the orders of a year, this takes those of the window, and emits a result each slide. Tables
 come first: of the lineitems only those of Asian suppliers go on to the stream join.
 Source: TPC-H, query 5; as a stream with Zipf 0.8 and a change of the hot keys every quarter: Fang
-et al., TKDE 2016, figure 16.
+et al., 2016 (arXiv 1610.05121), figure 16.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Q5:
 
     name = "q5"
     summary = "TPC-H Q5 as a stream: revenue by nation over a sliding window, tables on the side"
-    source = "TPC-H Q5; Fang et al., TKDE 2016, figure 16"
+    source = "TPC-H Q5; Fang et al., 2016 (arXiv 1610.05121), figure 16"
     aggregates = True
     whole_keys = False
     layout = "mnrt"

@@ -8,8 +8,8 @@ Who buys and sells the same stock again and again within seconds may be a high-f
 stream is read once; buys enter on the left, sells on the right. The key is the stock: some 1,036 of
 them, in Zipf's frequencies, and now and then one bursts: for some 1/64 of the stream a third of all
 trades are of it.
-Source: the Stock workload of Fang et al., TKDE 2016 (6 million trades of 1,036 stocks over three
-days, with abrupt bursts on single keys); the data are generated.
+Source: the Stock workload of Fang et al., 2016 (arXiv 1610.05121): 6 million trades of 1,036 stocks
+over three days, with abrupt bursts on single keys; the data are generated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Stock:
     summary = (
         "trades joined with themselves within a window: buys and sells of one account and stock"
     )
-    source = "the Stock workload of Fang et al., TKDE 2016; generated"
+    source = "the Stock workload of Fang et al., 2016 (arXiv 1610.05121); generated"
     aggregates = False
     whole_keys = False
     layout = "mnrt"

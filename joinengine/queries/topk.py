@@ -6,8 +6,9 @@
 A word count whose partial counts are merged downstream, and of which each window's top is taken.
 Words are Zipf's; which of them are frequent drifts slowly, word by word. With `--text FILE` the
 words of a text take their place.
-Source: the topic count of Fang et al., JOS 2017, and the Social workload of Fang et al., TKDE 2016
-(180,000 topic words, 5 million tuples, frequencies that change slowly); the words are generated.
+Source: the topic count of Fang et al., JOS 2017, and the Social workload of Fang et al., 2016
+(arXiv 1610.05121; 180,000 topic words, 5 million tuples, frequencies that change slowly); the words
+are generated.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Topk:
 
     name = "topk"
     summary = "the ten most frequent words of each sliding window of a text stream"
-    source = "Fang et al., JOS 2017 and TKDE 2016 (Social); generated, or --text FILE"
+    source = "Fang et al., JOS 2017, and 2016, arXiv 1610.05121 (Social); generated, or --text FILE"
     aggregates = True
     whole_keys = False
     layout = "mnrt"

@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from joinengine.balancing.statistics import Ints
-from joinengine.layouts.choices import HEAD_PART, candidates, least_degree
+from joinengine.balancing.statistics import Floats, Ints
+from joinengine.layouts.candidates import candidates, least_degree
+from joinengine.layouts.choices import HEAD_PART
 from joinengine.model.errors import InvalidRequest
-from joinengine.simulation.planning import modelled_rate
+from joinengine.simulation.planning import JOIN, check_operator, modelled_rate
 
 #: How many times I(t) is looked at.
 SAMPLES = 100
@@ -31,7 +32,10 @@ HEAD_EVERY = 10_000
 
 @dataclass(frozen=True)
 class Setting:
-    """`instances` workers, `sources` that choose, how they know loads, d, and seconds a message."""
+    """`instances` workers, `sources` that choose, how they know loads, d, and seconds a delivery.
+
+    `operator`: which deliveries cost that, one of simulation.planning.OPERATORS.
+    """
 
     instances: int
     sources: int = 1
@@ -39,8 +43,10 @@ class Setting:
     probe_every: int = 100_000
     choices: int = 2
     work_s: float = 0.0
+    operator: str = JOIN
 
     def __post_init__(self) -> None:
+        check_operator(self.operator)
         if self.estimate not in ("local", "global", "probed"):
             raise InvalidRequest(
                 f"estimate: {self.estimate!r} is unknown; choose one of local, global, probed"
@@ -50,8 +56,14 @@ class Setting:
                 raise InvalidRequest(f"{name}: {getattr(self, name)} must be at least 1")
 
 
-#: (message's key, loads as the source sees them) -> instance
-Choose = Callable[[int, list[int]], int]
+class Chooser(NamedTuple):
+    """`choose`: (message's key, loads as the source sees them) -> instance that stores it.
+
+    `reach`: key -> the instances that a join has to probe for it; None: those that hold the key.
+    """
+
+    choose: Callable[[int, list[int]], int]
+    reach: Callable[[int], tuple[int, ...]] | None = None
 
 
 class SpaceSaving:
@@ -82,24 +94,27 @@ class SpaceSaving:
         return {k: n / self.seen for k, n in self.counts.items() if n > part * self.seen}
 
 
-def _drawn(keys: Ints, choices: int, instances: int) -> dict[int, list[int]]:
+def _drawn(keys: Ints, choices: int, instances: int) -> dict[int, tuple[int, ...]]:
     """Each key's candidates."""
     distinct = np.unique(keys)
     found = candidates(distinct.astype(np.uint64), choices, instances).tolist()
-    return dict(zip(distinct.tolist(), found, strict=True))
+    return dict(zip(distinct.tolist(), map(tuple, found), strict=True))
 
 
-def _by_hash(keys: Ints, setting: Setting) -> Choose:
+def _by_hash(keys: Ints, setting: Setting) -> Chooser:
     homes = _drawn(keys, 1, setting.instances)
-    return lambda key, loads: homes[key][0]
+    return Chooser(lambda key, loads: homes[key][0])
 
 
-def _pkg(keys: Ints, setting: Setting) -> Choose:
+def _pkg(keys: Ints, setting: Setting) -> Chooser:
     places = _drawn(keys, setting.choices, setting.instances)
-    return lambda key, loads: min(places[key], key=loads.__getitem__)
+    return Chooser(
+        lambda key, loads: min(places[key], key=loads.__getitem__),
+        places.__getitem__,
+    )
 
 
-def _potc(keys: Ints, setting: Setting) -> Choose:
+def _potc(keys: Ints, setting: Setting) -> Chooser:
     """The emptier of the candidates when the key first comes, and for ever."""
     places, homes = _drawn(keys, setting.choices, setting.instances), dict[int, int]()
 
@@ -108,10 +123,10 @@ def _potc(keys: Ints, setting: Setting) -> Choose:
             homes[key] = min(places[key], key=loads.__getitem__)
         return homes[key]
 
-    return choose
+    return Chooser(choose)
 
 
-def _on_greedy(keys: Ints, setting: Setting) -> Choose:
+def _on_greedy(keys: Ints, setting: Setting) -> Chooser:
     """The emptiest of all instances when the key first comes, and for ever."""
     homes = dict[int, int]()
 
@@ -120,28 +135,28 @@ def _on_greedy(keys: Ints, setting: Setting) -> Choose:
             homes[key] = loads.index(min(loads))
         return homes[key]
 
-    return choose
+    return Chooser(choose)
 
 
-def _off_greedy(keys: Ints, setting: Setting) -> Choose:
+def _off_greedy(keys: Ints, setting: Setting) -> Chooser:
     """Knows the whole stream: heaviest keys first, each to the emptiest instance."""
     level, homes = [0] * setting.instances, dict[int, int]()
     for key, count in Counter(keys.tolist()).most_common():
         homes[key] = level.index(min(level))
         level[homes[key]] += count
-    return lambda key, loads: homes[key]
+    return Chooser(lambda key, loads: homes[key])
 
 
-def _shuffle(keys: Ints, setting: Setting) -> Choose:
-    turn = iter(range(1 << 62))
-    return lambda key, loads: next(turn) % setting.instances
+def _shuffle(keys: Ints, setting: Setting) -> Chooser:
+    turn, everyone = iter(range(1 << 62)), tuple(range(setting.instances))
+    return Chooser(lambda key, loads: next(turn) % setting.instances, lambda key: everyone)
 
 
-def _with_head(everywhere: bool) -> Callable[[Ints, Setting], Choose]:
-    def make(keys: Ints, setting: Setting) -> Choose:
+def _with_head(everywhere: bool) -> Callable[[Ints, Setting], Chooser]:
+    def make(keys: Ints, setting: Setting) -> Chooser:
         n = setting.instances
         places, summary = _drawn(keys, setting.choices, n), SpaceSaving()
-        head = dict[int, list[int]]()
+        head = dict[int, tuple[int, ...]]()
 
         def choose(key: int, loads: list[int]) -> int:
             summary.add(key)
@@ -151,15 +166,18 @@ def _with_head(everywhere: bool) -> Callable[[Ints, Setting], Choose]:
                 wide = candidates(np.array(list(heavy), np.uint64), degree, n).tolist()
                 head.clear()
                 for one, row in zip(heavy, wide, strict=True):
-                    head[one] = list(range(n)) if degree >= n else row
-            return min(head.get(key, places[key]), key=loads.__getitem__)
+                    head[one] = tuple(range(n) if degree >= n else row)
+            return min(reach(key), key=loads.__getitem__)
 
-        return choose
+        def reach(key: int) -> tuple[int, ...]:
+            return head.get(key, places[key])
+
+        return Chooser(choose, reach)
 
     return make
 
 
-METHODS: dict[str, Callable[[Ints, Setting], Choose]] = {
+METHODS: dict[str, Callable[[Ints, Setting], Chooser]] = {
     "hash": _by_hash,
     "pkg": _pkg,
     "potc": _potc,
@@ -179,11 +197,15 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
     total = [0] * n
     known = [total if setting.estimate == "global" else [0] * n for _ in choosers]
     sent = [[0] * n for _ in choosers]
-    pairs = set[tuple[int, int]]()
+    pairs, reached = set[tuple[int, int]](), Counter[tuple[int, ...]]()
     times, imbalance = list[int](), list[float]()
     look = max(1, len(keys) // SAMPLES)
+    probing = setting.work_s > 0 and setting.operator == JOIN
     for at, (key, source) in enumerate(zip(keys.tolist(), sources.tolist(), strict=True), start=1):
-        home = choosers[source](key, known[source])
+        home = choosers[source].choose(key, known[source])
+        reach = choosers[source].reach
+        if probing and reach is not None:
+            reached[reach(key)] += 1
         total[home] += 1
         sent[source][home] += 1
         if setting.estimate != "global":
@@ -206,11 +228,30 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
         "relative_imbalance": (max(total) - len(keys) / n) / len(keys),
         "mean_relative_imbalance": float(np.mean(np.array(imbalance) / np.array(times))),
         "source_imbalances": [max(one) - sum(one) / n for one in sent],
-        "modelled_rows_per_s": modelled_rate(len(keys), np.array(total, float), setting.work_s),
+        "modelled_rows_per_s": modelled_rate(
+            len(keys),
+            _received(keys, pairs, reached, n) if probing else np.array(total, float),
+            setting.work_s,
+        ),
         "counters": len(pairs),
         "keys": len(np.unique(keys)),
         **_spread(pairs, total),
     }
+
+
+def _received(
+    keys: Ints, pairs: set[tuple[int, int]], reached: Counter[tuple[int, ...]], instances: int
+) -> Floats:
+    """(N,) deliveries of a join: to all places that were `reached`, or to the homes of the key."""
+    received = np.zeros(instances)
+    if reached:
+        for places, messages in reached.items():
+            received[list(set(places))] += messages
+        return received
+    counts = Counter(keys.tolist())
+    for key, home in pairs:
+        received[home] += counts[key]
+    return received
 
 
 def _spread(pairs: set[tuple[int, int]], total: Sequence[int]) -> dict[str, Any]:

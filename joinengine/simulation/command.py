@@ -21,7 +21,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.reports import made_by
 from joinengine.routing.base import BASES
 from joinengine.simulation.choosing import METHODS, Setting, play
-from joinengine.simulation.planning import Sizes, replay
+from joinengine.simulation.planning import JOIN, OPERATORS, Sizes, replay
 from joinengine.simulation.workload import LOGNORMAL, Stream, StreamFile, Workload, sources_of
 
 out = Console(soft_wrap=True)
@@ -70,7 +70,15 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
     default="0 s",
     show_default=True,
     metavar="DURATION",
-    help="Work of an instance for each tuple: models the rate at saturation.",
+    help="Work of an instance for each delivery: models the rate at saturation, as tuples/s.",
+)
+@click.option(
+    "--operator",
+    type=click.Choice(OPERATORS),
+    default=JOIN,
+    show_default=True,
+    help="What tuples/s charges: a join delivers a tuple to all homes or candidates of its key, "
+    "an aggregate to the instance that stores it.",
 )
 @click.option("--seed", default=0, show_default=True, help="Of all draws.")
 @click.option("--json", "json_path", type=PATH, help="Write the report there.")
@@ -89,7 +97,13 @@ def simulate(
         raise InvalidRequest(
             f"work-per-tuple: {settings['work_per_tuple']} is negative; use 0 or more"
         )
-    sizes = Sizes(settings["instances"], settings["intervals"], settings["window"], work_s)
+    sizes = Sizes(
+        settings["instances"],
+        settings["intervals"],
+        settings["window"],
+        work_s,
+        settings["operator"],
+    )
     reports = list[dict[str, Any]]()
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("simulating", total=len(named))
@@ -166,6 +180,7 @@ def _choose(name: str, stream: Stream, settings: dict[str, Any], work_s: float) 
         probe_every=settings["probe_every"],
         choices=settings["choices"],
         work_s=work_s,
+        operator=settings["operator"],
     )
     return play(name, keys, sources, setting)
 

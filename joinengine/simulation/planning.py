@@ -3,6 +3,11 @@
 The decisions are the engine's own: the same statistics, planners and tables. Only the tuples are
 missing. Balance is greatest over mean load less 1; migration cost is state that moves over all
 state, where the state is that of the last `window` intervals.
+
+What `modelled_rows_per_s` charges to whom, for planners and choices alike: each delivery to the
+instance that gets it. Under `join` a tuple goes to every instance that may hold a partner, its own
+home among them: the homes of a split key, the candidates of a key, all under shuffle. Under
+`aggregate` it goes to the one that stores it.
 """
 
 from __future__ import annotations
@@ -42,14 +47,33 @@ KEY_NUMBERS, RECORD_NUMBERS, TASK_NUMBERS = 3, 5, 1
 DEGREE = 4
 
 
+#: What tuples are delivered for.
+JOIN, AGGREGATE = OPERATORS = ("join", "aggregate")
+
+
 @dataclass(frozen=True)
 class Sizes:
-    """`instances`, `intervals`, how many of them state lasts, and seconds of work for a tuple."""
+    """`instances`, `intervals`, how many of them state lasts, and seconds of work for a delivery.
+
+    `operator`: which deliveries there are, one of OPERATORS.
+    """
 
     instances: int
     intervals: int
     window: int
     work_s: float = 0.0
+    operator: str = JOIN
+
+    def __post_init__(self) -> None:
+        check_operator(self.operator)
+
+
+def check_operator(operator: str) -> None:
+    """Raise InvalidRequest for one that is unknown."""
+    if operator not in OPERATORS:
+        raise InvalidRequest(
+            f"operator: {operator!r} is unknown; choose one of {', '.join(OPERATORS)}"
+        )
 
 
 def replay(choice: Planned | Hash, stream: Stream, sizes: Sizes) -> dict[str, Any]:
@@ -61,7 +85,7 @@ def replay(choice: Planned | Hash, stream: Stream, sizes: Sizes) -> dict[str, An
         recent.append(counted)
         interval = _interval(recent, sizes.instances)
         loads = gather_loads([interval], layout.table, layout.base)
-        table, row = _step(choice, interval, layout, loads, sizes.work_s)
+        table, row = _step(choice, interval, layout, loads, sizes)
         layout = KeyBased(layout.base, table)
         rows.append(row)
     if loads is None:
@@ -91,7 +115,7 @@ def _interval(recent: Sequence[tuple[Words, Floats]], instances: int) -> Interva
 
 
 def _step(
-    choice: Planned | Hash, interval: Interval, layout: KeyBased, loads: Loads, work_s: float
+    choice: Planned | Hash, interval: Interval, layout: KeyBased, loads: Loads, sizes: Sizes
 ) -> tuple[RoutingTable, dict[str, Any]]:
     """The table after one interval, and what it took."""
     table, base = layout.table, layout.base
@@ -109,7 +133,7 @@ def _step(
     split = [p for p in new.placements.values() if len(p.homes) > 1]
     probes = _probe_copies(new, interval, base.instances)
     raw = NUMBER_BYTES * KEY_NUMBERS * len(interval.hashes)
-    received = after + probes
+    received = after + probes if sizes.operator == JOIN else after
     return new, {
         "imbalance_before": skew(before) - 1,
         "imbalance_after": skew(after) - 1,
@@ -124,12 +148,12 @@ def _step(
         "probe_copies": float(probes.sum()),
         "report_bytes": raw,
         "two_stage_bytes": NUMBER_BYTES * TASK_NUMBERS * base.instances + is_due * raw,
-        "modelled_rows_per_s": modelled_rate(float(interval.arrived.sum()), received, work_s),
+        "modelled_rows_per_s": modelled_rate(float(interval.arrived.sum()), received, sizes.work_s),
     }
 
 
 def modelled_rate(rows: float, received: Floats, work_s: float) -> float | None:
-    """Tuples a second where each costs its instance `work_s` seconds; None: no such cost."""
+    """Tuples a second where each delivery costs `work_s` seconds; None: no such cost."""
     return rows / (float(received.max()) * work_s) if work_s and received.max() else None
 
 

@@ -3,8 +3,8 @@
 Synthetic ones (`Workload`), or those of a file of one's own (`StreamFile`).
 
 Source: Zipf with fluctuation f: Fang et al., 2016, section 5; LN1 and LN2: Nasir et al., ICDE 2015,
-section 5.1; exponents in turn: Zacheilas et al., 2017, section 5. Ours: the swaps that make f are
-directed, since random ones do not end for some f, and made under the base function, so that all
+section 5.1; exponents in turn: Zacheilas et al., DAIS 2016, section 5. Ours: the swaps that make f
+are directed, since random ones do not end for some f, and made under the base function, so that all
 planners see the same stream; an f that cannot be reached is refused.
 """
 

@@ -190,16 +190,21 @@ class Keeper:
         run = self._write(*self._writers[side], instance, side, words, columns, oldest_input)
         return OpenRun(run, words, columns, None)
 
-    def merge(self, spine: Sequence[OpenRun]) -> None:
-        """Merge runs of one layout version, as far as what is left of the allowance goes."""
+    def merge(self, spine: Sequence[OpenRun]) -> list[OpenRun]:
+        """Merge runs of one layout version, as far as the allowance goes; the spine after it."""
         opened = {one.run.ident: one for one in spine}
+        after = dict(opened)
         span = self._upkeep.shelf.span_us
         for version in sorted({one.run.version for one in spine}):
             ours = [one.run for one in spine if one.run.version == version]
             if self._merge_rows <= 0 or len(ours) < 2:
                 continue
             for step in plan_merges(ours, self._merge_rows, span):
-                self._merge_rows -= self._merge([opened[run.ident] for run in step.inputs], step)
+                inputs = [opened[run.ident] for run in step.inputs]
+                rows, found = self._merge(inputs, step)
+                self._merge_rows -= rows
+                after.update({one.run.ident: one for one in found})
+        return [one for one in after.values() if one.run.live]
 
     def close(self) -> Changes:
         """Seal the files; what has changed."""
@@ -208,8 +213,8 @@ class Keeper:
             self._store.trust(name)
         return self._changes
 
-    def _merge(self, inputs: list[OpenRun], step: MergeStep) -> int:
-        """Copy the lowest words of `inputs` into one run; how many rows were looked at."""
+    def _merge(self, inputs: list[OpenRun], step: MergeStep) -> tuple[int, list[OpenRun]]:
+        """Copy the lowest words of `inputs` into one run; how many rows, and what there is then."""
         live = [one.live_rows() for one in inputs]
         words = [one.words[rows] for one, rows in zip(inputs, live, strict=True)]
         cut = cut_word(words, step.max_rows)
@@ -221,23 +226,27 @@ class Keeper:
             self._changes.expired_rows += int((~kept).sum())
             merged, columns = merged[kept], columns.filter(pa.array(kept))
         group = self._next_group() if step.group is None else step.group
+        found = list[OpenRun]()
         if len(merged):
             # Sorted inputs one after another are what a merge sort is fastest at.
             order = np.argsort(merged, kind="stable")
             columns = columns.take(pa.array(order))
-            piece = self.seal(inputs[0].run.instance, side, merged[order], columns).run
+            piece = self.seal(inputs[0].run.instance, side, merged[order], columns)
             settled = [one.run.settled_time for one in inputs if one.run.settled_time is not None]
-            self._changes.change(
-                replace(
-                    piece,
-                    version=inputs[0].run.version,
-                    group=group,
-                    settled_time=min(settled, default=None),
-                )
+            run = replace(
+                piece.run,
+                version=inputs[0].run.version,
+                group=group,
+                settled_time=min(settled, default=None),
             )
+            found.append(replace(piece, run=run))
         for one in inputs:
-            self._changes.change(replace(one.run, into=group).without([(0, cut)], one.words))
-        return sum(below)
+            rest = replace(one.run, into=group).without([(0, cut)], one.words)
+            gone = excluded_rows(one.words, rest.exclusions)
+            found.append(replace(one, run=rest, gone=gone))
+        for one in found:
+            self._changes.change(one.run)
+        return sum(below), found
 
     def _write(
         self,

@@ -41,7 +41,7 @@ def messages_and_copies(layout, hash_, a, b):
         case KeyBased():
             return of_a_placement(layout.place(hash_), a, b)
         case Choices():
-            _, bounds = layout.router()._places(np.array([hash_], np.uint64))
+            _, bounds, _ = layout.router()._places(np.array([hash_], np.uint64))
             return int(bounds[-1]) * (a + b), a + b
         case Grid():
             rows, columns = layout.shape

@@ -16,6 +16,7 @@ from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import make_words
 from joinengine.layouts import LAYOUTS, Bi, BiK, Mnrt
 from joinengine.model.keys import U_ONE, Side
+from joinengine.model.windows import within
 from joinengine.routing.base import BASES
 from joinengine.routing.routes import PROBE, STORE
 from joinengine.state.run import RunStore
@@ -275,6 +276,52 @@ def test_a_key_that_leaves_the_head_is_still_found(tmp_path):
         query.run_tuples(number, [(3, 1000 * number + i, 0) for i in range(300)], [])
     query.run_tuples(8, [], [(1, 9999, 0)])
     assert sum(n for row, n in query.output().items() if row[4] == 9999) == 400
+
+
+@pytest.mark.parametrize("layout", ["d-choices", "w-choices"])
+def test_a_key_that_has_cooled_is_no_longer_looked_for_where_it_was_hot(layout, tmp_path):
+    """Stored at two candidates at once, and looked for at those alone once the window is over."""
+    window = within("lt", "rt", lower="-250 us", upper="250 us", delay="0 us")
+    query = LocalQuery(tmp_path, two_way(window, 8), layout, choice=CHOICES[layout])
+    serial, sides, degrees = iter(range(10**6)), ([], []), []
+    for number in range(12):
+        hot = 1 if number < 3 else 2
+        keys = [hot] * 80 + [1 if hot == 2 else 3] * 2 + list(range(10, 200))
+        left, right = ([(key, next(serial), 100 * number) for key in keys] for _ in Side)
+        query.run_tuples(number, left, right)
+        sides[0].extend(left), sides[1].extend(right)
+        layout_now = query.state.layouts.newest.layout
+        degrees.append({one.hash_: one[1:] for one in layout_now.degrees})
+    assert query.output() == matched(*sides, window)
+    cooled = next(iter(degrees[1]))
+    assert degrees[1][cooled][0] > 2
+    probed, stored = degrees[4][cooled]
+    assert probed > 2
+    assert stored == 0
+    assert cooled not in degrees[-1]
+    assert degrees[-1], "the key that is hot now"
+
+
+@pytest.mark.parametrize("layout", ["d-choices", "w-choices"])
+def test_a_head_has_no_fewer_candidates_than_any_other_key(layout, tmp_path):
+    """Five candidates a key: one that enters the head lies at all of them already."""
+    choice = replace(CHOICES[layout], choices=5, intervals=1)
+    query = LocalQuery(tmp_path, two_way(None, 8), layout, choice=choice)
+    stored = [(key, 100 * key + i, 0) for key in range(40) for i in range(20)]
+    query.run_tuples(0, stored, [])
+    query.run_tuples(
+        1, [(1, 9000 + i, 0) for i in range(10)] + [(50 + i, i, 0) for i in range(300)], []
+    )
+    probing = [(key, 10_000 + key, 0) for key in range(40)]
+    query.run_tuples(2, [], probing)
+    assert sum(n for row, n in query.output().items() if row[4] >= 10_000) == 40 * 20 + 10
+
+
+def test_a_checkpoint_without_degrees_of_storing_stores_as_it_did():
+    state = {"instances": 8, "choices": 2, "loads": [0.0] * 8, "degrees": [[77, 5], [99, 4, 0]]}
+    layout = CHOICES["d-choices"].restore(state)
+    assert [tuple(one) for one in layout.degrees] == [(77, 5, 5), (99, 4, 0)]
+    assert CHOICES["d-choices"].restore(layout.to_json()) == layout
 
 
 def test_a_biclique_that_has_grown_keeps_its_subgroups(tmp_path):

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from joinengine.cli import cli
 from joinengine.layouts import Hash, MinMig, Mixed, Mnrt, Qmmp
-from joinengine.layouts.choices import candidates, fill, least_degree
+from joinengine.layouts.candidates import candidates, least_degree
+from joinengine.layouts.choices import fill
 from joinengine.model.errors import InvalidRequest
 from joinengine.routing.base import BASES, Cells, Modulo, Ring
 from joinengine.simulation.choosing import METHODS, Setting, SpaceSaving, play
@@ -273,8 +274,10 @@ def test_rates_are_modelled_from_the_busiest_instance():
         for row in report["intervals"]:
             assert row["modelled_rows_per_s"] == pytest.approx(5000 / (1 + row["imbalance_after"]))
     keys = workload.messages(5000)
-    played = play("shuffle", keys, np.zeros(5000, int), Setting(5, work_s=1e-3))
-    assert played["modelled_rows_per_s"] == pytest.approx(5000)
+    for operator, rate in (("aggregate", 5000), ("join", 1000)):
+        setting = Setting(5, work_s=1e-3, operator=operator)
+        played = play("shuffle", keys, np.zeros(5000, int), setting)
+        assert played["modelled_rows_per_s"] == pytest.approx(rate)
 
 
 def test_a_split_key_costs_its_probes_at_saturation():
@@ -284,6 +287,41 @@ def test_a_split_key_costs_its_probes_at_saturation():
     assert row["split_keys"] > 0
     assert row["probe_copies"] > 0
     assert row["modelled_rows_per_s"] < 5000 / (1 + row["imbalance_after"])
+
+
+def test_planners_and_choices_are_charged_alike():
+    """One key, two places: a join delivers each of its tuples twice, whoever split it."""
+    workload = Workload(keys=1, rows=10_000)
+    keys = workload.messages(10_000)
+    keys = keys + next(k for k in range(99) if len(set(candidates(np.uint64([k]), 2, 2)[0])) == 2)
+    for operator, rate in (("join", 1000), ("aggregate", 2000)):
+        planner = Qmmp(imbalance=0.0, min_gain=0.0)
+        report = replay(planner, workload, Sizes(2, 2, 1, 1e-3, operator))
+        assert report["intervals"][-1]["modelled_rows_per_s"] == pytest.approx(rate, rel=0.01)
+        for method in ("pkg", "d-choices", "w-choices", "shuffle"):
+            setting = Setting(2, work_s=1e-3, operator=operator)
+            played = play(method, keys, np.zeros(len(keys), int), setting)
+            assert played["modelled_rows_per_s"] == pytest.approx(rate, rel=0.01), method
+        for method in ("hash", "potc", "on-greedy"):  # all of the key at one place
+            played = play(method, keys, np.zeros(len(keys), int), setting)
+            assert played["modelled_rows_per_s"] == pytest.approx(1000)
+
+
+def test_a_join_probes_what_any_source_stores():
+    """Greedy sources choose homes on their own: a tuple looks for its key at all of them."""
+    keys = Workload(keys=50, zipf=0.0).messages(5000)
+    rates = [
+        play("potc", keys, sources_of(5000, sources, by_key=False), Setting(5, sources, work_s=1.0))
+        for sources in (1, 20)
+    ]
+    assert rates[1]["replication"] > 1.5 > rates[0]["replication"] == 1
+    assert rates[1]["modelled_rows_per_s"] < rates[0]["modelled_rows_per_s"] / 1.3
+
+
+def test_an_unknown_operator_is_refused():
+    for make in (lambda: Sizes(2, 1, 1, 0.0, "sort"), lambda: Setting(2, operator="sort")):
+        with pytest.raises(InvalidRequest, match="operator: 'sort' is unknown"):
+            make()
 
 
 def test_unknown_planners_are_refused():

@@ -37,7 +37,7 @@ def window(lower="0 s", upper="10 s", idle_after=None):
 
 
 def program(query, **settings):
-    return Program(query, Settings(**settings), "runs", 2)
+    return Program(query, Settings(**settings), "runs", 2, driver="one")
 
 
 def manifest_of(query, *choices):
@@ -317,10 +317,10 @@ def test_a_join_gets_tasks_only_where_something_arrives_or_is_due():
     manifest = manifest_of(query)
     (operator,), (state,) = query.operators, manifest.operators
     batch = Batch(0, "exchange")
-    none = step.order(program(query), manifest, batch, operator, state, Arrived(), Discard)
+    none = step.order(program(query), manifest, batch, operator, state, Arrived(), {}, Discard)
     assert none == []
     arrived = Arrived((block(0, LEFT, 4),))
-    tasks = step.order(program(query), manifest, batch, operator, state, arrived, Discard)
+    tasks = step.order(program(query), manifest, batch, operator, state, arrived, {}, Discard)
     assert [task.header.hosted for task in tasks] == [(0, 2), (1, 3)]
     assert {type(task.header.target) for task in tasks} == {Discard}
 
@@ -332,7 +332,7 @@ def test_results_of_an_earlier_join_go_into_the_next_one():
     arrived = Arrived((block(0, LEFT, 3),))
     batch = Batch(4, "exchange")
     tasks = step.order(
-        program(query), manifest, batch, first, manifest.operators[0], arrived, Discard
+        program(query), manifest, batch, first, manifest.operators[0], arrived, {}, Discard
     )
     targets = [task.header.target for task in tasks]
     assert all(isinstance(target, ToOperator) for target in targets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,10 @@ from joinengine.balancing.llfd import Assignment, place, whole_homes
 from joinengine.balancing.readj import plan_readj
 from joinengine.balancing.statistics import Loads
 from joinengine.layouts import Mixed
+from joinengine.layouts.key_based import KeyBased
+from joinengine.model.keys import Placement
+from joinengine.routing.base import BASES, Modulo
+from joinengine.routing.table import RoutingTable
 
 
 def loads_of(cost, base, homes=None, held=None, instances=2):
@@ -26,6 +31,7 @@ def loads_of(cost, base, homes=None, held=None, instances=2):
         spread=cost,
         fixed=np.zeros(n),
         held=cost if held is None else np.array(held, float),
+        held_fixed=np.zeros(n),
         copied=np.zeros(n, bool),
         split_sides=np.zeros(n, np.int64),
         keys=np.arange(n),
@@ -215,6 +221,64 @@ def test_a_key_that_is_too_heavy_is_left_alone(name):
     loads = loads_of([100, 10, 10, 10, 10, 10], [0, 0, 1, 1, 2, 2], instances=3)
     found = level(loads, after(loads, PLANNERS[name](loads, 0.1)))
     assert sorted(found.tolist()) == [20, 30, 100]
+
+
+@pytest.mark.parametrize("name", sorted(PLANNERS.keys() - {"readj"}))
+@pytest.mark.parametrize("degree", [None, 0])
+def test_a_key_that_is_too_heavy_does_not_move_for_nothing(name, degree):
+    """Nobody can hold 100 within the limit: three keys of 20 leave it, and it stays."""
+    loads = loads_of([100, 20, 20, 20, 15, 15, 12, 12], [0] * 4 + [1] * 2 + [2] * 2, instances=3)
+    homes = after(loads, PLANNERS[name](loads, 0.1, degree=degree))
+    found = level(loads, homes)
+    assert found.max() == 100
+    assert sorted(found.tolist())[1] <= 64
+    assert homes[0] == 0
+    assert moved(loads, homes) == 60
+
+
+def test_a_key_that_is_too_heavy_moves_where_that_helps():
+    """Two of them on one instance: one goes. Or the instance has a load that nobody can move."""
+    loads = loads_of([100, 90, 10, 10], [0, 0, 1, 2], instances=3)
+    homes = after(loads, mixed.plan_minmig(loads, 0.1))
+    assert level(loads, homes).max() == 100
+    assert homes[0] != homes[1]
+    loads = loads_of([100, 20, 20], [0, 1, 2], instances=3)
+    loads = replace(loads, rest=np.array([50.0, 0, 0]))
+    homes = after(loads, mixed.plan_minmig(loads, 0.0))
+    assert (level(loads, homes) + loads.rest).max() == 100
+    nearly = replace(loads, rest=np.array([3.0, 0, 0]))
+    assert after(nearly, mixed.plan_minmig(nearly, 0.1))[0] == 0, "less than the tolerance"
+
+
+def test_readj_takes_the_partner_with_the_least_state():
+    """14 against the lighter 5, or 15 against it: the gain is the same, 15 or 16 tuples move."""
+    loads = loads_of([14, 15, 5, 5], [0, 0, 1, 1], held=[14, 15, 100, 1])
+    homes = after(loads, plan_readj(loads, 0.0, sigma=1e-3))
+    assert level(loads, homes).tolist() == [20, 19]
+    assert moved(loads, homes) == 15
+    # The same with partners on the other side of half the gap.
+    loads = loads_of([14, 15, 5, 5], [0, 0, 1, 1], held=[14, 15, 1, 100])
+    assert moved(loads, after(loads, plan_readj(loads, 0.0, sigma=1e-3))) == 15
+
+
+def test_lptf_leaves_keys_without_load_where_they_are():
+    loads = loads_of([10, 8, 0, 0], [0, 0, 0, 0], held=[1, 1, 1000, 1000])
+    homes = after(loads, dlb.plan_lptf(loads, 0.0))
+    assert homes.tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_resize_leaves_no_entries_for_keys_at_their_base_homes(base):
+    """Key 6 was sent to instance 2; on four instances that is its base home under modulo."""
+    choice = Mixed(base=base)
+    hashes = np.arange(0, 1 << 40, (1 << 34) + 1, dtype=np.uint64)
+    before = RoutingTable({int(h): Placement.whole(2) for h in hashes})
+    layout = choice.resize(KeyBased(BASES[base](3), before), 4)
+    homes = layout.base.homes(hashes)
+    assert 0 < (homes == 2).sum() < len(hashes)
+    assert list(layout.table.placements) == hashes[homes != 2].tolist()
+    layout = Mixed().resize(KeyBased(Modulo(3), RoutingTable({6: Placement.whole(2)})), 4)
+    assert not layout.table.placements
 
 
 def test_a_split_key_is_gathered():

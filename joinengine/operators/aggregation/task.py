@@ -129,9 +129,10 @@ class _Worker:
             panes = spec.grouping.panes.pane_of(latest_time(one.columns, times))
             counts = add_tuples(spec.grouping, one.columns, panes).cast(schema)
             added.append(sketch_counts(spec.grouping, counts) if spec.is_sketched else counts)
-        if arrived and self._desk.header.listed is not None:
+        if arrived and self._desk.header.counted is not None:
             words = np.sort(np.concatenate([one.words for one in arrived]))
-            self._desk.count_keys(instance, Side.LEFT, words, (), stays=False)
+            # A partial result is valid where it is, so no key holds what could move.
+            self._desk.count_keys(instance, [words], [[]])
         return added
 
     def _pass_on(self, instance: int, spine: Sequence[OpenRun], added: list[pa.Table]) -> None:

@@ -12,7 +12,7 @@ pair one comparison and one gather.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,8 +113,8 @@ class _Worker:
                 with self._timed("watch"):
                     self._watchers.judge(instance, self._desk.results)
             fresh: dict[Side, list[OpenRun]] = {side: [] for side in Side}
+            homed: dict[Side, list[Words]] = {side: [] for side in Side}
             for side in self._sides:
-                homed = list[Words]()
                 for arrived, last in self._arrivals(instance, side):
                     here.received[side] += len(arrived.words)
                     # The second side meets this batch's tuples of the first; those met none of it.
@@ -123,13 +123,13 @@ class _Worker:
                     with self._timed("probe"):
                         self._probe(side, arrived, state)
                     with self._timed("store"):
-                        fresh[side] += self._store(instance, side, arrived, homed, aside=not last)
-                here.stored[side] = sum(map(len, homed))
-                with self._timed("count"):
-                    self._count_keys(instance, side, spines[side], homed)
-            for side in Side:
-                with self._timed("merge"):
-                    self._keeper.merge(spines[side])
+                        stored = self._store(instance, side, arrived, homed[side], aside=not last)
+                        fresh[side] += stored
+                here.stored[side] = sum(map(len, homed[side]))
+            with self._timed("merge"):
+                kept = {side: self._keeper.merge(spines[side]) + fresh[side] for side in Side}
+            with self._timed("count"):
+                self._count_keys(instance, homed, kept)
             here.probe_copies = sum(here.received) - sum(here.stored)
 
     def _arrivals(self, instance: int, side: Side) -> Iterator[tuple[Arrived, bool]]:
@@ -223,22 +223,34 @@ class _Worker:
         return [self._keeper.seal(instance, side, words, columns, aside=aside)]
 
     def _count_keys(
-        self, instance: int, side: Side, spine: list[OpenRun], homed: list[Words]
+        self,
+        instance: int,
+        homed: Mapping[Side, Sequence[Words]],
+        spines: Mapping[Side, Sequence[OpenRun]],
     ) -> None:
-        """Exact counts of the keys that a planner may want to move."""
-        if not homed:
+        """Exact counts of the keys that a planner may want to move.
+
+        What lies under older layout versions is not the planner's to move.
+        """
+        if self._desk.header.counted is None:
             return
-        words = homed[0] if len(homed) == 1 else np.sort(np.concatenate(homed))
         newest = self._task.stored.versions[0]
-        held_in = (one for one in spine if one.run.version == newest)
-        stays = not self._task.spec.passes_by(side)
-        self._desk.count_keys(instance, side, words, held_in, stays=stays)
+        stored = [_joined_words(homed[side]) for side in Side]
+        held = [[one for one in spines[side] if one.run.version == newest] for side in Side]
+        self._desk.count_keys(instance, stored, held)
 
     def close(self) -> None:
         """Leave the marks of this batch to the watchers."""
         if self._watchers is not None:
             with self._timed("watch"):
                 self._watchers.close()
+
+
+def _joined_words(parts: Sequence[Words]) -> Words:
+    """Sorted words in pieces -> all of them, sorted."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.sort(np.concatenate([np.empty(0, np.uint64), *parts]))
 
 
 def _packed(slices: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:

@@ -8,9 +8,9 @@ The key is a locality-sensitive hash of the terms (a min-hash of a story's own w
 texts that are alike often share it. Only layouts that keep a key whole find what one process
 finds; under `pkg` and its like each instance knows a part of a key's texts, and what it takes for
 new besides is counted.
-Source: first story detection in Zacheilas et al., 2017, section 5 (2.95 million tweets, 4,096 keys,
-the last 500, threshold 0.2; 13.4 % false alarms under PKG); the texts are generated: stories with
-Zipf's popularity, each told in a few of its own words and of everybody's.
+Source: first story detection in Zacheilas et al., DAIS 2016, section 5 (2.95 million tweets, 4,096
+keys, the last 500, threshold 0.2; 13.4 % false alarms under PKG); the texts are generated: stories
+with Zipf's popularity, each told in a few of its own words and of everybody's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FirstStory:
 
     name = "first-story"
     summary = "texts that resemble none of the 500 before them under their locality-sensitive hash"
-    source = "Zacheilas et al., 2017, section 5; generated"
+    source = "Zacheilas et al., DAIS 2016, section 5; generated"
     aggregates = True
     whole_keys = True
     layout = "dlb-h"

@@ -1,7 +1,7 @@
 """Novelty: which tuples resemble none of those that came before them under their key.
 
-Source: first story detection as in Zacheilas et al., 2017, listing 1 (the last 500 texts of a key,
-threshold 0.2), after Petrović et al., NAACL 2010.
+Source: first story detection as in Zacheilas et al., DAIS 2016, listing 1 (the last 500 texts of a
+key, threshold 0.2), after Petrović et al., NAACL 2010.
 """
 
 from __future__ import annotations

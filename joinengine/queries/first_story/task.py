@@ -6,7 +6,7 @@ by key hash and move like those of a join.
 
 Law: under a layout that keeps keys whole, every tuple is judged once, against the same tuples as in
 one process. Where a key's tuples are stored at several instances each sees a part of them, and
-calls novel what it has not seen itself (Zacheilas et al., 2017, table 1: 13.4 % false alarms).
+calls novel what it has not seen itself (Zacheilas et al., DAIS 2016, table 1: 13.4 % false alarms).
 Cost: what is due, times the history; runs are rewritten when they have doubled.
 """
 
@@ -98,13 +98,14 @@ class _Worker:
         with self._desk.at(instance) as here:
             spine = self._spines.at(instance, Side.LEFT)
             fresh = self._arrived(instance)
+            stored = np.empty(0, np.uint64)
             if fresh is not None:
                 here.received[Side.LEFT] = here.stored[Side.LEFT] = fresh.run.rows
-                self._desk.count_keys(instance, Side.LEFT, fresh.words, spine, stays=True)
                 spine.append(fresh)
+                stored = fresh.words
             for hashes in self._keys_due(spine):
                 self._judge_keys(spine, hashes)
-            self._forget(instance, spine)
+            self._desk.count_keys(instance, [stored], [self._forget(instance, spine)])
 
     def _arrived(self, instance: int) -> OpenRun | None:
         slices = self._reader.slices(instance)
@@ -164,16 +165,16 @@ class _Worker:
         names = self._task.spec.output_schema.names[:-1]
         self._desk.results.add([*(tuples.column(name) for name in names), pa.array(best)])
 
-    def _forget(self, instance: int, spine: list[OpenRun]) -> None:
+    def _forget(self, instance: int, spine: list[OpenRun]) -> list[OpenRun]:
         """Rewrite the runs once they hold twice what later tuples are compared with."""
         if self._watermark == np.inf:
             for one in spine:
                 self._keeper.forget(one.run)
-            return
+            return []
         if len(spine) < 2 or sum(one.run.live for one in spine) < 2 * max(
             one.run.live for one in spine
         ):
-            return
+            return spine
         rows = [one.live_rows() for one in spine]
         words = np.concatenate([one.words[some] for one, some in zip(spine, rows, strict=True)])
         columns = pa.concat_batches(
@@ -183,7 +184,8 @@ class _Worker:
         order = kept[np.argsort(words[kept], kind="stable")]
         for one in spine:
             self._keeper.forget(one.run)
-        self._keeper.seal(instance, Side.LEFT, words[order], columns.take(pa.array(order)))
+        rewritten = columns.take(pa.array(order))
+        return [self._keeper.seal(instance, Side.LEFT, words[order], rewritten)]
 
     def _needed(self, words: Words, columns: pa.RecordBatch) -> Ints:
         """The rows that are not judged yet, and the last of each key among those that are."""

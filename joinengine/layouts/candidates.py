@@ -1,0 +1,83 @@
+"""The candidates of a key under choice layouts, and how many a key of the head needs.
+
+Law: the candidates of a key for a smaller degree are the first of those for a larger one, and a
+degree of as many as there are instances, or more, is all of them.
+Source: Nasir et al., ICDE 2015 and ICDE 2016 (least_degree).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from joinengine.kernels.hashing import Words, mix
+from joinengine.kernels.probing import Ints
+from joinengine.routing.routes import Instances
+
+#: How close d-choices comes to level (ICDE 2016, epsilon).
+EPSILON = 1e-4
+
+
+def candidates(hashes: Words, choices: int, instances: int) -> Instances:
+    """(n,) key hashes -> (n, choices) instances; two of a key may be the same, as in the paper.
+
+    >>> candidates(np.array([5], np.uint64), 2, 10).shape
+    (1, 2)
+    """
+    numbers = (np.arange(1, choices + 1, dtype=np.uint64) << np.uint64(48))[None, :]
+    return (mix(hashes[:, None] ^ numbers) % np.uint64(instances)).astype(np.uint16)
+
+
+def head_places(hash_: int, degree: int, instances: int) -> Instances:
+    """The places of a key with `degree` candidates: all instances where it has that many."""
+    if degree >= instances:
+        return np.arange(instances, dtype=np.uint16)
+    return each_once(drawn_for(hash_, degree, instances))
+
+
+def drawn_for(hash_: int, degree: int, instances: int) -> Instances:
+    """(degree,) the candidates of one key, in order, as they are drawn."""
+    found: Instances = candidates(np.array([hash_], np.uint64), degree, instances)[0]
+    return found
+
+
+def each_once(places: Instances) -> Instances:
+    """Places in the order in which they first come."""
+    found: Instances = places[np.sort(np.unique(places, return_index=True)[1])]
+    return found
+
+
+def covering(hash_: int, holders: Ints, choices: int, instances: int) -> int:
+    """The least degree, at least `choices`, whose places are all that hold any of a key.
+
+    >>> covering(5, np.arange(3), 2, 3)
+    3
+    """
+    drawn = drawn_for(hash_, max(choices, instances - 1), instances)
+    firsts = [np.flatnonzero(drawn == holder) for holder in holders.tolist()]
+    if not all(map(len, firsts)):
+        return max(instances, choices + 1)
+    return max([choices, *(int(first[0]) + 1 for first in firsts)])
+
+
+def least_degree(head: Sequence[float], instances: int) -> int:
+    """The least d with which no prefix of the head is more than its candidates' fair share.
+
+    What other keys are expected to bring to the same candidates counts too.
+
+    >>> least_degree([0.5], 10), least_degree([0.05], 10)
+    (10, 2)
+    """
+    n, tail = instances, 1.0 - sum(head)
+    prefix = np.cumsum(head)
+    sizes = np.arange(1, len(head) + 1)
+    degree = max(2, math.ceil(max(head, default=0.0) * n))
+    while degree < n and len(head):
+        covered = 1 - ((n - 1) / n) ** (sizes * degree)
+        drawn = prefix + covered**degree * (prefix[-1] - prefix) + covered**2 * tail
+        if (drawn <= covered + EPSILON).all():
+            return degree
+        degree += 1
+    return min(degree, n)

@@ -1,0 +1,190 @@
+"""What planners are told of a key's state is true, whatever the sides bring and when."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.balancing.statistics import gather_loads
+from joinengine.driver import step
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
+from joinengine.layouts import LAYOUTS
+from joinengine.layouts.key_based import KeyBased
+from joinengine.model.keys import U_BITS, Mode, Side
+from joinengine.model.windows import within
+from joinengine.state.run import RunStore
+from tests.harness import LocalQuery, two_way
+from tests.laws.test_engine import CHOICES, relaxed, streams, windows
+
+COUNTING = [name for name, choice in CHOICES.items() if choice.counts_keys]
+
+
+@pytest.fixture(autouse=True)
+def few_heavy_keys(monkeypatch):
+    """Planners act on small counts; a key is light below a quarter of what a side stores."""
+    monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
+    monkeypatch.setattr("joinengine.balancing.counting.HEAVY_PART", 4)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """What each plan is made of: (state after the batch, the batch's layout, its counts)."""
+    found = []
+    original = step.interval_of
+
+    def interval_of(reports, state, tasks):
+        interval = original(reports, state, tasks)
+        found.append((state, state.layouts.newest.layout, interval))
+        return interval
+
+    monkeypatch.setattr(step, "interval_of", interval_of)
+    return found
+
+
+def state_of_keys(query, state):
+    """(side, key hash) -> how many tuples lie under the newest layout version, copies once."""
+    store = RunStore(query.checkpoint.runs)
+    found = set()
+    for run in state.shelves.state.values():
+        if run.version == state.layouts.version:
+            opened = store.open(run, state.shelves.files[run.file])
+            values = opened.columns.column(1).to_numpy()
+            for row in opened.live_rows().tolist():
+                found.add((run.side, int(opened.words[row]) >> U_BITS, int(values[row])))
+    return Counter((side, hash_) for side, hash_, _ in found)
+
+
+def check(query, seen):
+    """Every key that the next plan may move has its true state, per side; how many keys."""
+    state, layout, interval = seen[-1]
+    true = state_of_keys(query, state)
+    history = [one for *_, one in seen][-query.choice.history_intervals :]
+    listed = layout.router().listed
+    candidates = listed
+    if isinstance(layout, KeyBased):  # others move no key, and ask only for those of the head
+        candidates = np.unique(np.concatenate([listed, *(one.loaded for one in history)]))
+    told = Counter()
+    for column, hash_ in enumerate(interval.hashes.tolist()):
+        for side in Side:
+            told[side, hash_] = int(interval.held[side, column])
+    for hash_ in candidates.tolist():
+        for side in Side:
+            assert told[side, hash_] == true[side, hash_], (side, hash_)
+    if isinstance(layout, KeyBased):
+        loads = gather_loads(history, layout.table, layout.base)
+        expected = [sum(true[side, hash_] for side in Side) for hash_ in loads.hashes.tolist()]
+        assert loads.held.tolist() == expected
+    return len(candidates)
+
+
+@pytest.mark.parametrize("layout", COUNTING)
+@relaxed
+@given(
+    batches=streams(),
+    window=windows,
+    intervals=st.sampled_from([1, 3]),
+    resize=st.none() | st.integers(1, 5),
+    lazy=st.booleans(),
+)
+def test_state_per_key_is_true(layout, seen, batches, window, intervals, resize, lazy):
+    choice = replace(CHOICES[layout], intervals=intervals)
+    schedule = {} if resize is None else {resize: [Relayout(None, 4)]}
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery(
+            folder,
+            two_way(window, 3),
+            layout,
+            choice=choice,
+            settings=Settings(schedule=schedule, lazy=lazy),
+        )
+        del seen[:]
+        for number, (left, right) in enumerate(batches):
+            before = len(seen)
+            query.run_tuples(number, left, right)
+            if len(seen) > before:
+                check(query, seen)
+            if number + 1 == resize:  # another number of instances: the history begins anew
+                del seen[:]
+
+
+@pytest.mark.parametrize("layout", ["mnrt", "mixed", "w-choices"])
+def test_a_side_that_is_silent_still_holds_what_it_holds(layout, seen, tmp_path):
+    """A thousand left tuples of a key, then batches of a few right ones, past the history."""
+    choice = replace(CHOICES[layout], intervals=2)
+    query = LocalQuery(tmp_path, two_way(None, 3), layout, choice=choice)
+    query.run_tuples(0, [(0, i, 0) for i in range(1000)], [])
+    for number in range(1, 5):
+        query.run_tuples(number, [], [(0, 10_000 + 10 * number + i, 0) for i in range(3)])
+        assert check(query, seen) == 1, number
+        *_, interval = seen[-1]
+        assert interval.held.sum(axis=1).tolist() == [1000, 3 * number]
+
+
+def test_the_larger_side_is_split_although_it_is_silent(seen, tmp_path):
+    """Copied is the side with the smaller state, not the one that was quiet."""
+    choice = replace(CHOICES["mnrt"], intervals=1)
+    query = LocalQuery(tmp_path, two_way(None, 3), "mnrt", choice=choice)
+    query.run_tuples(0, [(0, i, 0) for i in range(900)], [])
+    query.run_tuples(1, [], [(0, 1000 + i, 0) for i in range(90)])
+    (_, layout, interval) = seen[-1]
+    loads = gather_loads([interval], layout.table, layout.base)
+    assert loads.copied.all()
+    assert loads.split_sides.tolist() == [Side.LEFT]
+
+
+def test_state_that_has_expired_is_not_told(seen, tmp_path):
+    """A key that was heavy and whose tuples have left the window holds nothing."""
+    window = within("lt", "rt", lower="-10 us", upper="10 us", delay="0 us")
+    choice = replace(CHOICES["mixed"], intervals=4, imbalance=99.0)
+    query = LocalQuery(tmp_path, two_way(window, 3), "mixed", choice=choice)
+    query.run_tuples(0, [(0, i, 0) for i in range(50)], [(0, 100 + i, 0) for i in range(50)])
+    for number in (1, 2):
+        time = 1000 * number
+        tuples = [[(5, time + 10 * side + i, time) for i in range(8)] for side in Side]
+        query.run_tuples(number, *tuples)
+    check(query, seen)
+    history = [one for *_, one in seen]
+    _, layout, _ = seen[-1]
+    loads = gather_loads(history, layout.table, layout.base)
+    assert loads.spread.tolist() == sorted([100, 32])[:: 1 if loads.spread[0] == 32 else -1]
+    assert loads.held[loads.spread == 100].tolist() == [0]
+
+
+def test_there_are_layouts_that_count():
+    assert set(COUNTING) >= {"mnrt", "mixed", "w-choices"}
+    assert len(COUNTING) < len(LAYOUTS)
+
+
+def test_copies_of_the_small_side_are_counted_once(seen, tmp_path):
+    """A key whose small side stands at every home, while the other side brings nothing."""
+    query = LocalQuery(tmp_path, two_way(None, 3), "mnrt", choice=CHOICES["mnrt"])
+    for number in range(3):
+        left = [(0, 100 * number + i, 0) for i in range(90)]
+        query.run_tuples(number, left, [(0, 1000 + number, 0)])
+        check(query, seen)
+    query.run_tuples(3, [(5, 999, 0)], [])
+    check(query, seen)
+    _, layout, interval = seen[-1]
+    assert Mode.COPIED in [p.mode for p in layout.table.placements.values()]
+    assert sorted(interval.held.T.tolist()) == [[1, 0], [270, 3]]
+
+
+def test_what_a_merge_has_dropped_is_not_told(seen, tmp_path):
+    """Tuples that have expired leave their run when it is merged, in the middle of a batch."""
+    window = within("lt", "rt", lower="-10 us", upper="10 us", delay="50 us")
+    choice = replace(CHOICES["mixed"], imbalance=99.0)
+    query = LocalQuery(tmp_path, two_way(window, 1), "mixed", choice=choice)
+    for number in range(6):
+        first = 0 if number == 0 else 100
+        left = [(0, 10 * number + i, first) for i in range(7)] + [(0, 10 * number + 9, 100)]
+        query.run_tuples(number, left, [(0, 1000 + number, 100)])
+        check(query, seen)
+    *_, interval = seen[-1]
+    assert interval.held[Side.LEFT].tolist() == [6 * 8 - 7]

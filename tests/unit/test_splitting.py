@@ -1,0 +1,55 @@
+"""Planners that split keys: what a cut costs, and what is gathered."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from joinengine.balancing.mnrt import _gather, plan_mnrt
+from joinengine.balancing.statistics import Interval, build_table, gather_loads
+from joinengine.balancing.workspace import Workspace
+from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
+from joinengine.routing.base import Modulo
+from joinengine.routing.table import RoutingTable
+
+
+def counted(keys, instances):
+    """(left, right) tuples of each key hash, stored in this interval and held as many."""
+    hashes = np.array(sorted(keys), np.uint64)
+    arrived = np.array([keys[int(h)] for h in hashes], float).T
+    return Interval(hashes, arrived, arrived, np.zeros(instances))
+
+
+def mnrt(interval, imbalance, table=None):
+    table, base = table or RoutingTable(), Modulo(len(interval.rest))
+    loads = gather_loads([interval], table, base)
+    new = build_table(table, loads, plan_mnrt(loads, imbalance))
+    return new, gather_loads([interval], new, base).per_instance()
+
+
+def test_a_key_of_one_side_is_cut_before_one_that_would_be_probed_at_two_homes():
+    """Instance 0 has 200 too many. With key 2 they would be probed at two homes."""
+    table, loads = mnrt(counted({0: (600, 0), 2: (250, 250), 1: (350, 350)}, 2), 0.0)
+    assert list(table.placements) == [0]
+    assert table.placements[0].mode is Mode.COPIED
+    assert loads.round(1).tolist() == [900, 900]
+
+
+def test_copies_of_the_small_side_count():
+    """Key 0 has 300 tuples on its small side, which a second home would store; key 2 has none."""
+    table, _ = mnrt(counted({0: (600, 300), 2: (500, 0), 1: (700, 0)}, 2), 0.0)
+    assert list(table.placements) == [2]
+
+
+def test_a_key_that_cannot_be_gathered_does_not_keep_others_split():
+    """Key 0 comes first, 80 of it divided; but whoever has it whole stores 30 of the other side."""
+    half = U_ONE // 2
+
+    def split(mode, one, other):
+        return Placement(mode, (Fragment(one, 0, half), Fragment(other, half, U_ONE)))
+
+    table = RoutingTable({0: split(Mode.COPIED, 0, 1), 2: split(Mode.SPLIT, 2, 3)})
+    interval = counted({0: (80, 30), 2: (45, 45)}, 4)
+    work = Workspace(gather_loads([interval], table, Modulo(4)))
+    assert work.level.tolist() == [70, 70, 45, 45]
+    _gather(work, limit=100.0)
+    assert work.n_homes.tolist() == [2, 1]
