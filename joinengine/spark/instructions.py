@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from joinengine.balancing.counting import Asked
+from joinengine.balancing.counting import NO_KEYS, Asked
 from joinengine.kernels.hashing import Words, first_word
+from joinengine.layouts.base import Router
 from joinengine.model.aggregates import AggregateSpec, Stage
 from joinengine.model.keys import Side
 from joinengine.model.novelty import NoveltySpec
@@ -42,6 +44,20 @@ class Order:
     exchange_folder: str
     blocks: Mapping[Side, tuple[Block, ...]]
     is_last: bool
+
+    @cached_property
+    def counted(self) -> list[Asked]:
+        """The keys that each instance counts in any case."""
+        return counted(self.join)
+
+    def asked_of(self, hosted: Sequence[int]) -> dict[int, Asked] | None:
+        """The keys that each of the hosted instances counts; None: the planner needs none.
+
+        What only older layouts have, or watchers, stores nothing.
+        """
+        if not self.join.choice.counts_keys:
+            return None
+        return {i: self.counted[i] if i < len(self.counted) else NO_KEYS for i in hosted}
 
 
 Targets = Callable[[Order, int], Target]
@@ -134,14 +150,13 @@ class Instructions:
         self, order: Order, number: int, hosted: tuple[int, ...], target: Targets
     ) -> dict[str, Any]:
         """What the tasks of every operator are told."""
-        join = order.join
         return {
             "batch": order.batch,
             "task": number,
             "hosted": hosted,
             "files": order.state.files,
             "watermark": order.state.watermark,
-            "counted": counted(join, hosted),
+            "counted": order.asked_of(hosted),
             "target": target(order, number),
             "checksum": self.settings.checksum and order.is_last,
             "runs_folder": str(self.checkpoint.runs),
@@ -151,22 +166,25 @@ class Instructions:
         }
 
 
-def counted(join: PlannedJoin, hosted: Sequence[int]) -> dict[int, Asked] | None:
-    """The keys that each of the hosted instances counts in any case; None: the planner needs none.
+def counted(join: PlannedJoin) -> list[Asked]:
+    """The keys that each instance of the newest layout counts in any case.
 
     A key is counted wherever the layout stores any of it: those are where it is probed for.
     """
-    if not join.choice.counts_keys:
-        return None
     router = join.layout.router()
-    recent = np.setdiff1d(join.recent_keys(), router.listed)
-    found = list[list[Words]]()
-    for hashes in (router.listed, recent):
-        reached = [router.route(side, first_word(hashes)) for side in Side]
-        rows = np.concatenate([one.rows for one in reached])
-        places = np.concatenate([one.instances for one in reached])
-        found.append([np.unique(hashes[rows[places == instance]]) for instance in hosted])
-    return {i: Asked(*keys) for i, *keys in zip(hosted, *found, strict=True)}
+    listed = _by_instance(router, router.listed)
+    recent = _by_instance(router, np.setdiff1d(join.recent_keys(), router.listed))
+    return [Asked(*keys) for keys in zip(listed, recent, strict=True)]
+
+
+def _by_instance(router: Router, hashes: Words) -> list[Words]:
+    """The keys of each instance, each once."""
+    reached = [router.route(side, first_word(hashes)) for side in Side]
+    rows = np.concatenate([one.rows for one in reached])
+    places = np.concatenate([one.instances for one in reached]).astype(np.int64)
+    instances, keys = np.divmod(np.unique(places * len(hashes) + rows), max(len(hashes), 1))
+    bounds = np.searchsorted(instances, np.arange(1, router.instances))
+    return np.split(hashes[keys], bounds)
 
 
 def _stored(order: Order, hosted_by_task: Sequence[tuple[int, ...]]) -> list[Stored]:
