@@ -32,6 +32,8 @@ class Asked(NamedTuple):
     recent: Words
 
 
+NO_KEYS = Asked(np.empty(0, np.uint64), np.empty(0, np.uint64))
+
 #: The sorted words of a run, and the rows that do not count.
 Stretch = tuple[Words, Exclusions | None]
 

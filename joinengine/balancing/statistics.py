@@ -167,7 +167,7 @@ def summarise(
         stored.astype(float),
         state.astype(float),
         tasks,
-        _holders(counts, hashes),
+        _holders(counts, hashes, stored.shape[1]),
     )
 
 
@@ -207,11 +207,12 @@ def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -
     )
 
 
-def _holders(counts: KeyCounts, hashes: Words) -> Ints:
+def _holders(counts: KeyCounts, hashes: Words, instances: int) -> Ints:
     """(2, P) which key is held where, on any side, each pair once."""
     some = counts.held > 0
     keys = np.searchsorted(hashes, counts.hashes[some])
-    return np.unique(np.vstack([keys, counts.instances[some]]).astype(np.int64), axis=1)
+    pairs = np.unique(keys * instances + counts.instances[some])
+    return np.asarray(np.divmod(pairs, instances))
 
 
 def _per_key(counts: KeyCounts, values: Ints, hashes: Words, table: RoutingTable) -> Floats:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from joinengine.balancing.counting import Asked
+from joinengine.balancing.counting import NO_KEYS, Asked
 from joinengine.balancing.statistics import Interval
 from joinengine.driver import clock, relayout
 from joinengine.driver.folding import interval_of
@@ -26,7 +26,7 @@ from joinengine.exchange.results import Target, ToOperator
 from joinengine.exchange.route import RoutePlan
 from joinengine.kernels.hashing import Words, first_word
 from joinengine.layouts import Chosen
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.base import LayoutChoice, Router
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource
 from joinengine.operators.base import Operator, OperatorTask, Order, QuerySpec
@@ -191,6 +191,7 @@ def order(
     query, settings = program.query, program.settings
     later = query.readers_of(FromOperator(operator.index))
     history = [counts[stored.name] for stored in state.layouts.history]
+    asked = _asked(state.layouts.newest, history)
     next_role = _role(manifest, *later[0], batch) if later else None
     last = query.operators[-1]
 
@@ -206,7 +207,7 @@ def order(
             hosted=hosted,
             files=state.shelves.files,
             watermark=state.clock.watermark,
-            counted=_asked(state.layouts.newest, history, hosted),
+            counted=_asked_of(asked, hosted),
             target=target,
             checksum=settings.checksum and operator is last,
             runs_folder=program.runs_folder,
@@ -221,10 +222,8 @@ def order(
     return operator.tasks(Order(state, batch.number, blocks, program.parallelism, memory, header))
 
 
-def _asked(
-    chosen: Chosen, history: Sequence[Interval], hosted: Sequence[int]
-) -> dict[int, Asked] | None:
-    """The keys that each hosted instance counts in any case; None: the planner needs none.
+def _asked(chosen: Chosen, history: Sequence[Interval]) -> list[Asked] | None:
+    """The keys that each instance counts in any case; None: the planner needs none.
 
     Those that the layout lists, and those whose loads the planner will see beside the next batch's.
     A key is counted wherever the layout stores any of it: those are where it is probed for.
@@ -233,15 +232,27 @@ def _asked(
     if not choice.counts_keys:
         return None
     kept = history[max(len(history) + 1 - choice.history_intervals, 0) :]
-    loaded = [np.empty(0, np.uint64), *(interval.loaded for interval in kept)]
-    recent = np.setdiff1d(np.unique(np.concatenate(loaded)), router.listed)
-    found = list[list[Words]]()
-    for hashes in (router.listed, recent):
-        reached = [router.route(side, first_word(hashes)) for side in Side]
-        rows = np.concatenate([one.rows for one in reached])
-        places = np.concatenate([one.instances for one in reached])
-        found.append([np.unique(hashes[rows[places == instance]]) for instance in hosted])
-    return {instance: Asked(*keys) for instance, *keys in zip(hosted, *found, strict=True)}
+    loaded = np.concatenate([np.empty(0, np.uint64), *(interval.loaded for interval in kept)])
+    listed = _by_instance(router, router.listed)
+    recent = _by_instance(router, np.setdiff1d(loaded, router.listed))
+    return [Asked(*keys) for keys in zip(listed, recent, strict=True)]
+
+
+def _by_instance(router: Router, hashes: Words) -> list[Words]:
+    """The keys of each instance, each once."""
+    reached = [router.route(side, first_word(hashes)) for side in Side]
+    rows = np.concatenate([one.rows for one in reached])
+    places = np.concatenate([one.instances for one in reached]).astype(np.int64)
+    instances, keys = np.divmod(np.unique(places * len(hashes) + rows), max(len(hashes), 1))
+    bounds = np.searchsorted(instances, np.arange(1, router.instances))
+    return np.split(hashes[keys], bounds)
+
+
+def _asked_of(asked: Sequence[Asked] | None, hosted: Sequence[int]) -> dict[int, Asked] | None:
+    """What a task is asked for; nothing of an instance that only older layouts or watchers have."""
+    if asked is None:
+        return None
+    return {i: asked[i] if i < len(asked) else NO_KEYS for i in hosted}
 
 
 def close(

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from joinengine import JoinQuery
 from joinengine.api.queries import StreamQuery
 from joinengine.exchange.feeds import conform
 from joinengine.kernels.hashing import multiset_checksum
-from joinengine.model.errors import DamagedState, InvalidRequest, JoinEngineError
+from joinengine.model.errors import InvalidRequest
 from joinengine.queries.base import Options, Query
 from joinengine.reporting.reports import checksum_text, made_by, run_report
 from joinengine.spark import types
@@ -123,24 +122,11 @@ def _count_false_alarms(report: dict[str, Any], expected: str, say: Say) -> None
     say(f"{report['false_alarms']:,} false alarms ({part:.1%}): the layout divides keys")
 
 
-def plain_error(error: StreamingQueryException) -> JoinEngineError:
-    """What ended a query, in our own words where they are in it, else Spark's."""
-    text = str(error)
-    for kind in (DamagedState, InvalidRequest, JoinEngineError):
-        for name in {kind.__name__} | {child.__name__ for child in kind.__subclasses__()}:
-            marker = f"joinengine.model.errors.{name}: "
-            if marker in text:
-                return kind(text.split(marker, 1)[1].split("\n", 1)[0].strip())
-    return JoinEngineError(f"the query failed: {text.strip().splitlines()[0]}")
-
-
 def _wait(running: JoinQuery, watch: Callable[[int, int], None]) -> None:
     try:
         while not running.awaitTermination(_POLL_S):
             done = running.progress()
             watch(*done)
-    except StreamingQueryException as error:
-        raise plain_error(error) from error
     finally:
         running.stop()
     watch(*running.progress())

@@ -27,11 +27,12 @@ from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import SideOutput, SinkFactory
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
-from joinengine.model.errors import InvalidRequest
+from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
 from joinengine.spark import session
+from joinengine.spark.failures import in_own_words, plain_error
 from joinengine.spark.inputs import Source, Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.source import NAME
@@ -100,16 +101,19 @@ class JoinQuery:
         return self.query.recentProgress
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait until it ends; raises what ended it."""
-        return self.query.awaitTermination(timeout)  # type: ignore[arg-type]
+        """Wait until it ends. Raises what ended it: a JoinEngineError that says why."""
+        with in_own_words():
+            return self.query.awaitTermination(timeout)  # type: ignore[arg-type]
 
     def processAllAvailable(self) -> None:
         """Wait until all data that is there now has been processed."""
-        self.query.processAllAvailable()
+        with in_own_words():
+            self.query.processAllAvailable()
 
-    def exception(self) -> Any:
+    def exception(self) -> JoinEngineError | None:
         """What ended it, None where nothing did."""
-        return self.query.exception()
+        found = self.query.exception()
+        return None if found is None else plain_error(found)
 
     def stop(self) -> None:
         """End it after the running batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine.balancing.statistics import gather_loads
+from joinengine.balancing.statistics import Interval, gather_loads
 from joinengine.driver import step
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
@@ -155,6 +156,21 @@ def test_state_that_has_expired_is_not_told(seen, tmp_path):
     loads = gather_loads(history, layout.table, layout.base)
     assert loads.spread.tolist() == sorted([100, 32])[:: 1 if loads.spread[0] == 32 else -1]
     assert loads.held[loads.spread == 100].tolist() == [0]
+
+
+def test_counts_survive_bytes_also_those_without_holders(seen, tmp_path):
+    query = LocalQuery(tmp_path, two_way(None, 3), "mixed", choice=CHOICES["mixed"])
+    query.run_tuples(0, [(i, i, 0) for i in range(9)], [(0, 100, 0)])
+    *_, interval = seen[-1]
+    assert interval.holders.shape[1] >= 3
+    again = Interval.from_bytes(interval.to_bytes())
+    assert all(np.array_equal(a, b) for a, b in zip(interval, again, strict=True))
+    buffer = io.BytesIO()
+    earlier = {name: value for name, value in interval._asdict().items() if name != "holders"}
+    np.savez(buffer, **earlier)
+    again = Interval.from_bytes(buffer.getvalue())
+    assert np.array_equal(again.held, interval.held)
+    assert again.holders.shape == (2, 0)
 
 
 def test_there_are_layouts_that_count():

@@ -1,0 +1,53 @@
+"""What ended a query, in the engine's own words.
+
+Why: an error inside a batch passes through Python, py4j, the JVM and Spark's Python again, and
+comes out as a page of traces. What a user needs is one sentence, with its class. The trace goes to
+the logger `joinengine`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import StreamingQueryException
+
+from joinengine.model import errors
+from joinengine.model.errors import JoinEngineError
+
+LOGGER = logging.getLogger("joinengine")
+LOGGER.addHandler(logging.NullHandler())
+#: A line that ends a Python trace: the error's class, with its module, and what it says.
+_PYTHON_ERROR = re.compile(
+    r"^(?:[\w.]+: )?((?:\w+\.)*\w*(?:Error|Exception|Invalid|Exit)): (.+)$", re.M
+)
+_OURS = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")
+
+
+def plain_error(error: StreamingQueryException) -> JoinEngineError:
+    """The engine's own error where one ended the query, else what Python or Spark said last."""
+    text = str(error)
+    ours = _OURS.search(text)
+    if ours is not None:
+        kind = getattr(errors, ours[1], JoinEngineError)
+        return kind(ours[2].strip()) if issubclass(kind, JoinEngineError) else _failed(ours[0])
+    said = _PYTHON_ERROR.findall(text)
+    if said:
+        return _failed(": ".join(said[-1]))
+    return _failed(text.strip().splitlines()[0])
+
+
+def _failed(what: str) -> JoinEngineError:
+    return JoinEngineError(f"the query failed: {what.strip()}")
+
+
+@contextmanager
+def in_own_words() -> Iterator[None]:
+    """Raise what ended a query in the engine's own words; Spark's go to the log."""
+    try:
+        yield
+    except StreamingQueryException as error:
+        LOGGER.error("the query failed", exc_info=error)
+        raise plain_error(error) from None

@@ -1,0 +1,66 @@
+"""What a user is told when a running query fails."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from joinengine.model.errors import (
+    CheckpointMismatch,
+    DamagedState,
+    InvalidRequest,
+    JoinEngineError,
+)
+from joinengine.spark.failures import in_own_words, plain_error
+
+WRAPPED = """[STREAM_FAILED] Query [id = 4f, runId = 5e] terminated with exception: An exception was
+raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "clientserver.py", line 641, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+  File "batch.py", line 100, in __call__
+    raise error
+{last}
+
+SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: [id = 4f, runId = 5e]"""
+
+
+def failed(last):
+    return StreamingQueryException(WRAPPED.format(last=last))
+
+
+@pytest.mark.parametrize(
+    "kind", [CheckpointMismatch, DamagedState, InvalidRequest, JoinEngineError]
+)
+def test_an_error_of_ours_is_itself_again(kind):
+    found = plain_error(failed(f"joinengine.model.errors.{kind.__name__}: run file x is damaged"))
+    assert type(found) is kind
+    assert str(found) == "run file x is damaged"
+
+
+def test_an_error_of_a_library_is_named_with_its_class():
+    found = plain_error(failed("pyarrow.lib.ArrowInvalid: Float value 1.5 was truncated"))
+    assert type(found) is JoinEngineError
+    assert str(found) == (
+        "the query failed: pyarrow.lib.ArrowInvalid: Float value 1.5 was truncated"
+    )
+
+
+def test_an_error_of_spark_is_its_first_line():
+    found = plain_error(StreamingQueryException("[STREAM_FAILED] Job aborted.\nmore"))
+    assert str(found) == "the query failed: [STREAM_FAILED] Job aborted."
+
+
+def test_the_trace_goes_to_the_log_and_not_to_the_user(caplog):
+    with (
+        caplog.at_level(logging.ERROR, "joinengine"),
+        pytest.raises(DamagedState, match=r"^run file x$") as caught,
+        in_own_words(),
+    ):
+        raise failed("joinengine.model.errors.DamagedState: run file x")
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+    assert "Streaming Query" in caplog.text
