@@ -95,10 +95,10 @@ def check_type(how: JoinType, window: Window | None, table: Side | None) -> None
         shown = Side.LEFT if how is JoinType.RIGHT else Side.RIGHT
         if how is JoinType.FULL or shown is not table:
             raise InvalidRequest(
-                f"how: {how.value!r} would show what of the table, the {table.name.lower()} side, "
-                f"never matches, which a stream without end cannot tell; use inner, or keep the "
-                f"stream's side (left, left_semi and left_anti with the stream on the left, or "
-                f"right)"
+                f"how: {how.value!r} keeps unmatched rows of the table, which is the "
+                f"{table.name.lower()} side; with an endless stream no row of it is ever known to "
+                f"be unmatched. Use 'inner', or keep the stream's rows: 'left', 'left_semi' or "
+                f"'left_anti' with the stream on the left, 'right' with the stream on the right"
             )
     elif window is None and how is not JoinType.LEFT_SEMI:
         raise InvalidRequest(

@@ -157,8 +157,8 @@ class StreamJoin(StreamQuery):
         if output_lag_us(self._output, self._window, (), columns) is None:
             left, right = (", ".join(times) for times in self._window.times)
             raise InvalidRequest(
-                f"within: {', '.join(columns)} is not the whole event time of a side of the inner "
-                f"join: name {left}, or {right}, or all of them"
+                f"within: the event time of joined rows must be all time columns of a side of the "
+                f"inner join: ({left}), ({right}) or both; asked for is ({', '.join(columns)})"
             )
 
 

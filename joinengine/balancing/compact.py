@@ -96,8 +96,8 @@ def discretise(values: Floats, groups: Ints, n_groups: int, degree: int) -> Ints
     deviation = np.zeros(n_groups)
     for i in range(len(kinds) - 1, -1, -1):
         below, width = kinds[i] - lower[i], max(upper[i] - lower[i], 1)
-        # One by one: the lower while the deviation is not above 0, the upper while it is. What
-        # that comes to for so many equal values; the deviation ends in (below - width, below].
+        # In closed form what rounding counts[i] equal values one at a time gives: down while the
+        # running deviation is at most 0, up while it is above. It ends in (below - width, below].
         after = deviation + below * counts[i]
         if upper[i] > lower[i]:
             uppers[i] = np.clip(np.ceil((after - below) / width), 0, counts[i])

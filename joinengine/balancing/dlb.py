@@ -67,7 +67,8 @@ def _plan(loads: Loads, threshold: float, *, lightest: bool) -> Changes:
     level = loads.rest + np.bincount(homes, cost, minlength=loads.n_instances)
     mean = float(level.mean())
     shelves = _Shelves(loads, cost, homes)
-    # The score is within the threshold where the squares are.
+    # The score is within the threshold if the squared deviations add up to no more than this. A
+    # move changes that sum in O(1), the score only by all instances.
     allowed = (threshold / 100 * mean) ** 2 * len(level)
     squares = float(((level - mean) ** 2).sum())
     while squares > allowed:

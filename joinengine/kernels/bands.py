@@ -99,7 +99,8 @@ def probed_cells(
 def _lowest_partner(values: Numbers, low: float) -> Numbers:
     """(n,) no number below these is as far as `low` from the values; held at the ends of the type.
 
-    Twice outwards: a difference that is rounded to a bound lies beyond it, and our sum errs.
+    Each end is widened by two units in the last place. One, because a difference just outside the
+    bound is rounded onto it; one, because the sum of a value and a bound is rounded as well.
     """
     beyond = math.nextafter(low, -math.inf)
     with np.errstate(over="ignore"):

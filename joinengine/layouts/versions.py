@@ -25,7 +25,8 @@ from joinengine.model.keys import Side
 from joinengine.routing.routes import PROBE, STORE, Deliveries, Instances, only, probe_flag, storing
 
 #: More versions than this cost more than moving the state: each is a route and its probe copies.
-#: (And 64 bits hold the flags of no more, where a tuple probes three cells.)
+#: It is also the most that fit: a flag to store, 20 x 3 for the cells that a tuple probes under
+#: each version, and one to be watched are 62 of 64 bits.
 MOST_VERSIONS = 20
 
 

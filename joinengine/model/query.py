@@ -57,7 +57,8 @@ class Timed(Protocol):
 class OutputColumn:
     """Output column `name` is column `column` of `side`; of the window where `side` is None.
 
-    `instead`: the column of the other side that is as good where `side` is missing (USING).
+    `instead`: under USING in a right or full join the equal column of the other side, which is
+    taken if `side` has no tuple.
     """
 
     name: str

@@ -27,7 +27,8 @@ EXPRESSIONS = {
     *("COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "CASE"),
     *("FUNCTION", "CAST"),
 }
-#: Of the operators those that mean the same: `tags[1]` is another element in Spark.
+#: DuckDB's operators that mean the same in Spark. An element of a list is left out: `tags[1]` is
+#: the first one in DuckDB and the second in Spark.
 OPERATORS = {
     *("OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "OPERATOR_COALESCE"),
     *("COMPARE_IN", "COMPARE_NOT_IN"),

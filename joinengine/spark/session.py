@@ -34,7 +34,8 @@ _HELPS = {
         ".FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.shuffle.partitions": "8",
-    # Ten times the JVM's own thresholds: what runs once a tuple passes them at once.
+    # Ten times the JVM's default thresholds for optimising. A loop over tuples reaches them in the
+    # first batch; code that plans a batch never does.
     "spark.driver.extraJavaOptions": (
         "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000 "
         "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "

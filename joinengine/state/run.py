@@ -38,9 +38,10 @@ class Run:
 
     `group`: pieces of one merge share it and cover disjoint word ranges; together they are one
     sorted run. `into`: the group that a merge in progress is moving it to. Times are event time in
-    microseconds, None without a window; `settled_time` is the newest time of the oldest of the
-    batches that were merged into it. `exclusions` are disjoint word ranges [lower, upper) in order
-    (2^64 may end the last), `excluded` is how many rows they cover.
+    microseconds, None without a window; `settled_time` is what the newest time would be if only the
+    oldest of its inputs had been written: merging holds rows back by the difference. `exclusions`
+    are disjoint word ranges [lower, upper) in order (2^64 may end the last), `excluded` is how many
+    rows they cover.
     """
 
     file: str

@@ -328,7 +328,7 @@ def test_refusals(spark, folders):
     with pytest.raises(InvalidRequest, match="how: 'full' needs a window"):
         StreamJoin(left, right, on=on, how="outer", instances=2)
     with pytest.raises(
-        InvalidRequest, match="'right' would show what of the table, the right side"
+        InvalidRequest, match="'right' keeps unmatched rows of the table, which is the right side"
     ):
         StreamJoin(left, table, on=on, how="right", instances=2)
     with pytest.raises(InvalidRequest, match="the right side is a table, which has no event time"):
