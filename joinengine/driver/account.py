@@ -18,7 +18,7 @@ from joinengine.model.query import JoinSpec, Operator, QuerySpec
 from joinengine.model.texts import condition_text, grouping_text
 from joinengine.model.windows import Sliding
 from joinengine.state.manifest import FORMAT
-from joinengine.state.storage import Checkpoint, replace_atomically
+from joinengine.state.storage import Checkpoint, put
 
 
 def claim(checkpoint: Checkpoint, wanted: dict[str, Any], *, fsync: bool) -> str:
@@ -47,7 +47,7 @@ def claim(checkpoint: Checkpoint, wanted: dict[str, Any], *, fsync: bool) -> str
     checkpoint.create()
     query_id = uuid.uuid4().hex[:12]
     content = {"format": FORMAT, "id": query_id, "query": wanted}
-    replace_atomically(checkpoint.query, json.dumps(content, indent=1).encode(), fsync=fsync)
+    put(checkpoint.query, json.dumps(content, indent=1).encode(), fsync=fsync)
     return query_id
 
 

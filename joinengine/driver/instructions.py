@@ -13,12 +13,12 @@ from typing import Any
 from joinengine.driver import bookkeeping
 from joinengine.driver.relayout import PlannedJoin
 from joinengine.driver.settings import Settings
-from joinengine.exchange.reports import Block
+from joinengine.exchange.reports import Block, InputReport
 from joinengine.exchange.results import Target
 from joinengine.model.aggregates import AggregateSpec, Stage
 from joinengine.model.keys import Side
 from joinengine.model.novelty import NoveltySpec
-from joinengine.model.query import JoinSpec
+from joinengine.model.query import JoinSpec, Operator
 from joinengine.operators.aggregation.task import AggregateTask
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.join.task import MERGE_ROWS, JoinTask
@@ -35,9 +35,22 @@ class Order:
     join: PlannedJoin
     state: JoinState
     batch: int
+    generation: int
     exchange_folder: str
     blocks: Mapping[Side, tuple[Block, ...]]
     is_last: bool
+
+
+@dataclass
+class Arriving:
+    """What is on its way to the joins of one batch."""
+
+    blocks: dict[tuple[int, Side], list[Block]]
+    inputs: list[InputReport]
+
+    def at(self, spec: Operator) -> Mapping[Side, tuple[Block, ...]]:
+        """What is on its way to one operator, per side."""
+        return {side: tuple(self.blocks.get((spec.index, side), ())) for side in Side}
 
 
 Targets = Callable[[Order, int], Target]
@@ -134,6 +147,7 @@ class Instructions:
         return {
             "batch": order.batch,
             "task": number,
+            "generation": order.generation,
             "hosted": hosted,
             "files": order.state.files,
             "watermark": order.state.watermark,

@@ -19,7 +19,7 @@ from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router, check_ag
 from joinengine.layouts.changing import change, plan_between
 from joinengine.layouts.versions import MOST_VERSIONS, VersionedRouter
 from joinengine.model.aggregates import AggregateSpec, Stage
-from joinengine.model.query import JoinSpec, Operator
+from joinengine.model.query import JoinSpec, Operator, QuerySpec
 from joinengine.operators.rehoming import Rehoming
 from joinengine.routing.moves import Moves
 from joinengine.routing.routes import MAX_INSTANCES
@@ -187,3 +187,14 @@ class PlannedJoin:
         # What older versions hold can only follow tuple by tuple.
         moves = Moves() if state.older else plan.moves
         return replace(after, moves=moves, before=before.to_json())
+
+
+def first_states(query: QuerySpec, choices: Sequence[LayoutChoice]) -> tuple[JoinState, ...]:
+    """The states of a query's operators before its first batch."""
+    states = list[JoinState]()
+    for spec, choice in zip(query.joins, choices, strict=True):
+        chosen = Chosen(choice, choice.start(spec.instances), spec.instances).to_json()
+        watched = isinstance(spec, JoinSpec) and spec.watched
+        watchers = spec.instances if watched else 0
+        states.append(JoinState(chosen, requested=chosen, watchers=watchers))
+    return tuple(states)

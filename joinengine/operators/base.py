@@ -23,6 +23,8 @@ from joinengine.state.storage import StoredFile
 class OperatorTask(ABC):
     """The instructions of task `task` of an operator in one batch, for the instances `hosted`.
 
+    `generation` is the driver's: it is in the name of every file that the task writes.
+
     The watermark is event time in microseconds; `listed` are the keys that the layout wants
     counted, None: no counts. `work_s`: emulated work for each tuple that an instance receives.
     """
@@ -30,6 +32,7 @@ class OperatorTask(ABC):
     spec: Operator
     batch: int
     task: int
+    generation: int
     hosted: tuple[int, ...]
     files: Mapping[str, StoredFile]
     watermark: float
@@ -59,6 +62,7 @@ class OperatorTask(ABC):
             shelf=shelf,
             batch=self.batch,
             task=self.task,
+            generation=self.generation,
             version=version,
             watermark=self.watermark,
             merge_rows=merge_rows,

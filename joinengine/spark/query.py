@@ -8,13 +8,15 @@ to batch lies in files (joinengine.spark.tasks).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -27,7 +29,7 @@ from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import SideOutput, SinkFactory
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
-from joinengine.model.errors import InvalidRequest
+from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.query import QuerySpec
 from joinengine.reporting.explain import explain
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
@@ -39,6 +41,8 @@ from joinengine.spark.tasks import RouteDescriptors, RouteRows
 from joinengine.state.storage import Checkpoint
 
 _REPORT = "report binary"
+#: What Spark calls it when two drivers write the same entry of its log.
+_CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
 
 
 @dataclass(frozen=True)
@@ -100,12 +104,14 @@ class JoinQuery:
         return self.query.recentProgress
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait until it ends; raises what ended it."""
-        return self.query.awaitTermination(timeout)  # type: ignore[arg-type]
+        """Wait until it ends; raises what ended it, TakenOver where another driver goes on."""
+        with self._in_our_words():
+            return self.query.awaitTermination(timeout)  # type: ignore[arg-type]
 
     def processAllAvailable(self) -> None:
-        """Wait until all data that is there now has been processed."""
-        self.query.processAllAvailable()
+        """Wait until all data that is there now has been processed; raises as awaitTermination."""
+        with self._in_our_words():
+            self.query.processAllAvailable()
 
     def exception(self) -> Any:
         """What ended it, None where nothing did."""
@@ -148,6 +154,20 @@ class JoinQuery:
         """
         rates = rates_seen(self.batches())
         print(explain(self._runner.query, self._runner.choices, rates))
+
+    @contextmanager
+    def _in_our_words(self) -> Iterator[None]:
+        """What Spark says of two drivers on one checkpoint, said by which of them goes on."""
+        try:
+            with self._runner.fenced():
+                yield
+        except StreamingQueryException as error:
+            if _CONCURRENT not in str(error):
+                raise
+            raise CheckpointMismatch(
+                "a driver that this one has taken over from woke up and wrote to Spark's log at "
+                "the same moment; nothing is lost, and it stops: start this query again"
+            ) from error
 
 
 class _TriggerTimes:
@@ -213,7 +233,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     watch = _TriggerTimes()
     runner.observe(watch.note)
     writer: DataStreamWriter = (
-        _united(request, checkpoint)
+        _united(request, checkpoint, runner.generation)
         .writeStream.foreachBatch(runner)
         .option("checkpointLocation", str(location))
     )
@@ -236,7 +256,7 @@ def local_path(location: str, what: str) -> Path:
     return Path(plain).expanduser().absolute()
 
 
-def _united(request: Request, checkpoint: Checkpoint) -> DataFrame:
+def _united(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
     """One frame of reports over all inputs; our own streams are one source, which also ticks."""
     spark = request.spark
     rows = [
@@ -244,7 +264,7 @@ def _united(request: Request, checkpoint: Checkpoint) -> DataFrame:
         for number, source in enumerate(request.sources)
         if isinstance(source, DataFrame) and number not in request.query.tables
     ]
-    return reduce(DataFrame.union, [_own_streams(request, checkpoint), *rows])
+    return reduce(DataFrame.union, [_own_streams(request, checkpoint, generation), *rows])
 
 
 def _tables(request: Request) -> list[DataFrame]:
@@ -264,16 +284,19 @@ def _routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFram
     return frame.coalesce(session.parallelism(spark)).mapInArrow(route, _REPORT)
 
 
-def _own_streams(request: Request, checkpoint: Checkpoint) -> DataFrame:
+def _own_streams(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
     own = {n: source for n, source in enumerate(request.sources) if isinstance(source, Stream)}
     feeds = [
-        stream.feed | {"source": number, "log": str(checkpoint.sources / f"source-{number}.log")}
+        stream.feed
+        | {"source": number, "log": str(checkpoint.sources / str(number)), "generation": generation}
         for number, stream in own.items()
     ]
     return (
         request.spark.readStream.format(NAME)
         .option("feeds", json.dumps(feeds))
-        .option("ticks", str(checkpoint.ticks))
+        .option("ticks", str(checkpoint.ticks_of(generation)))
+        .option("generations", str(checkpoint.generations))
+        .option("generation", generation)
         .option("partitions", session.parallelism(request.spark))
         .load()
         .mapInArrow(RouteDescriptors({n: stream.reading for n, stream in own.items()}), _REPORT)
