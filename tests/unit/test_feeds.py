@@ -106,14 +106,15 @@ def test_two_feeds_that_look_at_once_log_a_file_once(folder, tmp_path):
     one.discover()
     other.discover()  # it has listed the folder when the log was empty, as far as it knows
     put(folder, "empty.parquet", 0)
-    other.discover()
     put(folder, "later.parquet", 10)
+    other.discover()
+    put(folder, "older.parquet", 10, when=1)  # by its time it comes before what is logged
     one.discover()
     other.discover()
     assert one.row_groups(0, one.end()) == other.row_groups(0, other.end())
     logged = [group.file for group in feed(folder, tmp_path).row_groups(0, one.end())]
     assert sorted(logged) == sorted(
-        str(folder / f"{name}.parquet") for name in (0, 1, 2, "later") for _ in range(2)
+        str(folder / f"{name}.parquet") for name in (0, 1, 2, "later", "older") for _ in range(2)
     )
 
 
