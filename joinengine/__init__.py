@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         DamagedState,
         InvalidRequest,
         JoinEngineError,
+        TakenOver,
     )
     from joinengine.model.windows import sliding, tumbling, within
     from joinengine.spark.inputs import Stream, parquet_stream
@@ -37,6 +38,7 @@ _HOMES = {
     "Stream": "spark.inputs",
     "StreamAggregate": "api.aggregates",
     "StreamJoin": "api.joins",
+    "TakenOver": "model.errors",
     "band": "model.conditions",
     "equi": "model.conditions",
     "parquet_stream": "spark.inputs",
@@ -59,6 +61,7 @@ __all__ = [
     "Stream",
     "StreamAggregate",
     "StreamJoin",
+    "TakenOver",
     "band",
     "equi",
     "parquet_stream",

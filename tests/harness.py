@@ -86,9 +86,9 @@ class StepSink(ParquetSink):
 
     step = staticmethod(lambda name: None)
 
-    def deliver(self, batch, files):
+    def deliver(self, batch, files, generation):
         self.step("committed")
-        super().deliver(batch, files)
+        super().deliver(batch, files, generation)
         self.step("delivered")
 
 

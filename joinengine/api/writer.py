@@ -190,7 +190,7 @@ class JoinWriter:
             return lambda checkpoint, query: ParquetSink(folder, query, settings.fsync)
         transform = join.transform
         return lambda checkpoint, query: TransformedParquetSink(
-            join.spark, folder, query, checkpoint.results, join.schema, transform
+            join.spark, folder, query, checkpoint, join.schema, transform
         )
 
     def _frames(self, checkpoint: Checkpoint, write: Callable[[DataFrame, int], None]) -> Sink:

@@ -10,7 +10,7 @@ from typing import Any
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.operators.base import QuerySpec
 from joinengine.state.manifest import FORMAT
-from joinengine.state.storage import Checkpoint, replace_atomically
+from joinengine.state.storage import Checkpoint, put
 
 
 def claim(checkpoint: Checkpoint, wanted: dict[str, Any], *, fsync: bool) -> str:
@@ -39,7 +39,7 @@ def claim(checkpoint: Checkpoint, wanted: dict[str, Any], *, fsync: bool) -> str
     checkpoint.create()
     query_id = uuid.uuid4().hex[:12]
     content = {"format": FORMAT, "id": query_id, "query": wanted}
-    replace_atomically(checkpoint.query, json.dumps(content, indent=1).encode(), fsync=fsync)
+    put(checkpoint.query, json.dumps(content, indent=1).encode(), fsync=fsync)
     return query_id
 
 

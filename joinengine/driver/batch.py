@@ -7,16 +7,18 @@ Results are delivered after it, and delivering is repeatable, so a kill at any p
 by running the same batch again (docs/decisions/0001).
 
 Law: a batch that the manifest knows is never computed again; one that does not follow it is
-refused.
+refused. A driver removes nothing before a manifest of its own is committed, and then nothing that a
+newer driver has made (docs/decisions/0009).
 """
 
 from __future__ import annotations
 
-import shutil
+import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -30,18 +32,37 @@ from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import SideOutput, Sink
 from joinengine.driver.step import Arrived, Batch, Counts, Done, Moment, Program
 from joinengine.exchange.reports import OperatorReport, RouteReport
+from joinengine.exchange.results import Target
 from joinengine.exchange.ticks import request_tick
 from joinengine.layouts.base import LayoutChoice
-from joinengine.model.errors import CheckpointMismatch
+from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.operators.base import QuerySpec
+from joinengine.state import fence
 from joinengine.state import manifest as manifests
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import OperatorState
-from joinengine.state.storage import Checkpoint, collect_garbage, read_sealed, write_sealed
+from joinengine.state.storage import (
+    Checkpoint,
+    read_sealed,
+    remove_unnamed,
+    tagged,
+    write_sealed,
+)
+
+_log = logging.getLogger("joinengine")
+
+
+def _nonce() -> str:
+    return uuid.uuid4().hex[:12]
 
 
 class BatchRunner:
-    """Runs the batches of one query; the callable that `foreachBatch` gets."""
+    """Runs the batches of one query; the callable that `foreachBatch` gets.
+
+    It has a generation from `recover` on; `nonce` tells its attempts apart.
+    """
+
+    nonce: Callable[[], str] = staticmethod(_nonce)
 
     def __init__(
         self,
@@ -59,24 +80,20 @@ class BatchRunner:
         self._program = Program(
             query, settings, str(checkpoint.runs), jobs.parallelism, driver=uuid.uuid4().hex
         )
+        self._query_id = query_id
+        self._choices = choices
+        self.generation = 0
+        self._committed = False
         self._wishes: SimpleQueue[Relayout] = SimpleQueue()
+        self._granted: Sequence[Relayout] = ()
         self._checkpoint = checkpoint
         self._sink = sink
         self._aside = aside
         self._settings = settings
         self._observers = list[Callable[[BatchRecord], None]]()
-        found = manifests.newest(checkpoint.manifests)
-        if found is not None and found.query != query_id:
-            raise CheckpointMismatch(
-                f"{checkpoint.root} holds the state of query {found.query}, not {query_id}"
-            )
-        if found is None:
-            found = step.begin(query, choices, query_id)
-        # A restart may ask for other layouts; until it commits, the manifest on disk names files
-        # that this one does not.
-        self._on_disk = found.named_files()
-        self._counts: Counts = _read_counts(checkpoint, found)
-        self.manifest = step.resume(query, found, choices, lazy=settings.lazy)
+        self.manifest = Manifest(query_id, -1, ())
+        self._counts: Counts = {}
+        self._take_up_newest()
         for wishes in settings.schedule.values():
             for wish in wishes:
                 self._check(wish)
@@ -96,13 +113,40 @@ class BatchRunner:
         self._observers.append(observer)
 
     def recover(self) -> None:
-        """Finish what a kill has interrupted: deliver the last batch, collect garbage."""
+        """Take the checkpoint over, and finish what a kill has interrupted: deliver the last batch.
+
+        Whoever ran on it before stops at its next step, also where it commits one batch more.
+        """
+        self.generation = fence.claim(self._checkpoint)
+        if self._aside is not None:
+            self._aside.prepare()
+        self._take_up_newest()
+        # Who slept since may hold a newer driver's manifest, to which its files would be remains.
+        self._check_alone()
         if self.manifest.batch >= 0:
             self._deliver()
-        self._collect_garbage()
 
     def __call__(self, frame: Any, batch: int) -> None:
-        """One micro-batch. Raises CheckpointMismatch where it does not follow the manifest."""
+        """One micro-batch. Raises CheckpointMismatch where it does not follow the manifest.
+
+        Raises TakenOver where another driver was started on the checkpoint, whatever else fails
+        because of that.
+        """
+        self._check_alone()
+        with self.fenced():
+            self._run(frame, batch)
+
+    @contextmanager
+    def fenced(self) -> Iterator[None]:
+        """Whatever fails inside is TakenOver where another driver has been started."""
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, TakenOver):
+                self._check_alone()
+            raise
+
+    def _run(self, frame: Any, batch: int) -> None:
         last = self.manifest
         if batch == last.batch:
             self._deliver()
@@ -121,16 +165,19 @@ class BatchRunner:
             with record.timed("join_s"):
                 done = self._run_all(here, routed, record)
             with record.timed("plan_s"):
-                wishes = self._wishes_before(batch + 1)
-                moment = Moment(time.time(), uuid.uuid4().hex[:12])
+                wishes = self._granted = self._wishes_before(batch + 1)
+                moment = Moment(time.time(), self.nonce())
                 after = step.close(self._program, last, here, done, self._counts, wishes, moment)
             with record.timed("commit_s"):
-                self._commit(after)
+                ours = self._commit(after)
             with record.timed("sink_s"):
                 self._deliver()
             with record.timed("clean_s"):
-                self._collect_garbage()
-                self._request_tick(batch, quiet=not any(one.rows for one in done.arrived.inputs))
+                self._remove_unnamed()
+                quiet = not any(one.rows for one in done.arrived.inputs)
+                self._request_tick(batch, quiet=quiet)
+        if not ours:
+            return
         record.close(routed, done, after)
         for observer in self._observers:
             observer(record)
@@ -138,10 +185,11 @@ class BatchRunner:
     # The steps
 
     def _open(self, batch: int) -> Batch:
-        exchange = self._checkpoint.exchange / f"{batch:08d}-{uuid.uuid4().hex[:8]}"
+        name = tagged(self.generation, f"{batch:08d}-{self.nonce()}")
+        exchange = self._checkpoint.exchange / name
         exchange.mkdir()
         aside = None if self._aside is None else str(self._aside.staging)
-        return Batch(batch, str(exchange), aside)
+        return Batch(batch, str(exchange), self.generation, aside)
 
     def _route(self, frame: Any, batch: Batch) -> list[RouteReport]:
         plan = step.route(self.query, self.manifest, batch)
@@ -166,7 +214,7 @@ class BatchRunner:
                 state,
                 arrived,
                 self._counts,
-                self._sink.target,
+                self._target,
             )
             reports = self._jobs.run(tasks) if tasks else []
             arrived = arrived.and_results(reports)
@@ -175,14 +223,65 @@ class BatchRunner:
             record.joins.append(OperatorRecord.of(state, expired_rows=gone))
         return Done(states, all_reports, arrived, clock.progress_of(routed))
 
-    def _commit(self, after: step.Next) -> None:
+    def _target(self) -> Target:
+        return self._sink.target(self.generation)
+
+    def _commit(self, after: step.Next) -> bool:
+        """Make `after` true; False where an older driver was first with the batch: it counts then.
+
+        The offsets of a batch are in Spark's log before it is computed, so that both have joined
+        the same tuples.
+        """
         for name, content in after.sealed.items():
             write_sealed(self._checkpoint.runs / name, content, fsync=self._settings.fsync)
-        manifests.commit(self._checkpoint.manifests, after.manifest, fsync=self._settings.fsync)
-        self.manifest, self._counts = after.manifest, after.counts
-        self._on_disk = after.manifest.named_files()
+        done = replace(
+            after.manifest,
+            generation=self.generation,
+            nonce=self.nonce(),
+            parent=self.manifest.link,
+        )
+        found = manifests.commit(self._checkpoint, done, fsync=self._settings.fsync)
+        if found.nonce == done.nonce:
+            self.manifest, self._counts, self._committed = found, after.counts, True
+            return True
+        _log.warning(
+            "joinengine: the driver before this one (generation %s) was first to commit batch %s "
+            "of checkpoint %s; this one, generation %s, has taken over and goes on from there",
+            *(found.generation, found.batch, self._checkpoint.root.parent, self.generation),
+        )
+        self._take_up(found)
+        for wish in self._granted:
+            self._wishes.put(wish)
+        return False
 
     # Around them
+
+    def _take_up_newest(self) -> None:
+        """Go on from the newest manifest, of which there may be a newer one any moment."""
+        folder = self._checkpoint.manifests
+        while True:
+            found = manifests.newest(folder)
+            try:
+                return self._take_up(found)
+            except DamagedState:
+                again = manifests.newest(folder)
+                if found is None or again is None or again.nonce == found.nonce:
+                    raise
+
+    def _take_up(self, found: Manifest | None) -> None:
+        """Go on from `found`; None: from nothing."""
+        if found is not None and found.query != self._query_id:
+            raise CheckpointMismatch(
+                f"{self._checkpoint.root} holds the state of query {found.query}, not "
+                f"{self._query_id}"
+            )
+        if found is None:
+            found = step.begin(self.query, self._choices, self._query_id)
+        self._counts = _read_counts(self._checkpoint, found)
+        self.manifest = step.resume(self.query, found, self._choices, lazy=self._settings.lazy)
+
+    def _check_alone(self) -> None:
+        fence.check_generation(self._checkpoint.generations, self.generation)
 
     def _wishes_before(self, batch: int) -> list[Relayout]:
         """What is to change before a batch: what was planned for it, and what was asked since."""
@@ -197,24 +296,32 @@ class BatchRunner:
 
     def _deliver(self) -> None:
         """Make what the manifest names visible."""
-        self._sink.deliver(self.manifest.batch, self.manifest.results)
+        self._sink.deliver(self.manifest.batch, self.manifest.results, self.generation)
         if self._aside is not None:
             self._aside.deliver(self.manifest.batch, self.manifest.refused)
 
-    def _collect_garbage(self) -> None:
-        """Remove what no manifest names; what is named stays."""
-        collect_garbage(self._checkpoint.runs, self._on_disk)
-        self._sink.clean(self.manifest.results)
+    def _remove_unnamed(self) -> None:
+        """Remove what the newest manifest does not name and drivers up to this one have made.
+
+        Only where the newest manifest is this driver's own: then no older driver can commit any
+        more what it has made, and a newer one names nothing of it but what is named here.
+        """
+        if not self._committed:
+            return
+        checkpoint, own = self._checkpoint, self.generation
+        manifests.retire(checkpoint, self.manifest.batch)
+        remove_unnamed(checkpoint.runs, self.manifest.named_files(), own)
+        self._sink.clean(self.manifest.results, own)
         if self._aside is not None:
-            self._aside.clean(self.manifest.refused)
-        for folder in self._checkpoint.exchange.iterdir():
-            shutil.rmtree(folder, ignore_errors=True)
+            self._aside.clean(self.manifest.refused, own)
+        remove_unnamed(checkpoint.exchange, (), own)
+        remove_unnamed(checkpoint.ticks, [checkpoint.ticks_of(own).name], own)
 
     def _request_tick(self, batch: int, *, quiet: bool) -> None:
         """Ask for a batch without data where state is due to leave and no data may come."""
         due = clock.tick_due(self.query, self.manifest, quiet, time.time())
         if due is not None:
-            request_tick(self._checkpoint.ticks, batch + 1, due)
+            request_tick(self._checkpoint.ticks_of(self.generation), batch + 1, due)
 
 
 def _read_counts(checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Interval]:
@@ -222,7 +329,7 @@ def _read_counts(checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Interv
     named = [stored for state in manifest.operators for stored in state.layouts.history]
     return {
         stored.name: Interval.from_bytes(
-            read_sealed(Path(checkpoint.runs / stored.name), stored, "statistics file")
+            read_sealed(checkpoint.runs / stored.name, stored, "statistics file")
         )
         for stored in named
     }

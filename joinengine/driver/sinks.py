@@ -4,7 +4,8 @@ Tasks stage result files; the manifest names those that count; a sink then deliv
 Delivering a batch again changes nothing: our Parquet sink renames, the others are handed the batch
 number (joinengine.spark.sinks).
 
-Law: before the manifest nothing is visible, after it everything becomes so, also over a kill.
+Law: before the manifest nothing is visible, after it everything becomes so, also over a kill. A
+driver that delivers a batch which another one has delivered since changes nothing.
 """
 
 from __future__ import annotations
@@ -17,36 +18,36 @@ from typing import Protocol
 
 from joinengine.exchange.results import Discard, Target, ToParquet
 from joinengine.model.errors import DamagedState
-from joinengine.state.storage import Checkpoint, StoredFile, collect_garbage, sync_folder
+from joinengine.state.storage import Checkpoint, StoredFile, remove_unnamed, sync_folder
 
 #: Below an output folder of ours; readers skip names that begin with an underscore.
 STAGING = "_joinengine"
 
 
 class Sink(Protocol):
-    """Where results go."""
+    """Where results go; `generation` is always that of the driver that calls."""
 
-    def target(self) -> Target:
+    def target(self, generation: int) -> Target:
         """What join tasks do with results."""
 
-    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Make the staged results of a committed batch visible; again and again if need be."""
 
-    def clean(self, files: Sequence[StoredFile]) -> None:
-        """Remove what is staged and not among `files`."""
+    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
+        """Remove what drivers up to `generation` have staged and is not among `files`."""
 
 
 class DiscardSink:
     """Results are made and dropped."""
 
-    def target(self) -> Target:
+    def target(self, generation: int) -> Target:
         """Nowhere."""
         return Discard()
 
-    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Nothing to see."""
 
-    def clean(self, files: Sequence[StoredFile]) -> None:
+    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
         """Nothing is staged."""
 
 
@@ -70,24 +71,21 @@ class ParquetSink:
         """Where join tasks write."""
         return self.folder / STAGING / self.query
 
-    def target(self) -> Target:
+    def target(self, generation: int) -> Target:
         """Into the staging folder."""
         self.staging.mkdir(parents=True, exist_ok=True)
-        return ToParquet(str(self.staging), self.fsync)
+        return ToParquet(str(self.staging), generation, self.fsync)
 
-    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Rename; what was renamed already must be there."""
         for stored in files:
-            _show(
-                self.staging / stored.name, self.folder / f"part-{batch:08d}-{stored.name}", batch
-            )
+            show(self.staging / stored.name, self.folder / f"part-{batch:08d}-{stored.name}", batch)
         if self.fsync and files:
             sync_folder(self.folder)
 
-    def clean(self, files: Sequence[StoredFile]) -> None:
+    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
         """Remove what attempts left that were killed or lost."""
-        if self.staging.exists():
-            collect_garbage(self.staging, [stored.name for stored in files])
+        remove_unnamed(self.staging, [stored.name for stored in files], generation)
 
 
 @dataclass
@@ -108,18 +106,22 @@ class SideOutput:
     def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
         """Rename; what was renamed already must be there."""
         for stored in files:
-            label, _, name = stored.name.rpartition("-")
-            visible = self.folder / label / f"part-{batch:08d}-{name}"
+            tag, _, rest = stored.name.partition("-")
+            label, _, name = rest.rpartition("-")
+            visible = self.folder / label / f"part-{batch:08d}-{tag}-{name}"
             visible.parent.mkdir(parents=True, exist_ok=True)
-            _show(self.staging / stored.name, visible, batch)
+            show(self.staging / stored.name, visible, batch)
 
-    def clean(self, files: Sequence[StoredFile]) -> None:
-        """Remove what attempts left that were killed or lost."""
+    def prepare(self) -> None:
+        """Make the staging folder."""
         self.staging.mkdir(parents=True, exist_ok=True)
-        collect_garbage(self.staging, [stored.name for stored in files])
+
+    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
+        """Remove what attempts left that were killed or lost."""
+        remove_unnamed(self.staging, [stored.name for stored in files], generation)
 
 
-def _show(staged: Path, visible: Path, batch: int) -> None:
+def show(staged: Path, visible: Path, batch: int) -> None:
     """Rename a staged file, unless that is done."""
     try:
         os.replace(staged, visible)

@@ -33,7 +33,7 @@ from joinengine.operators.base import Operator, OperatorTask, Order, QuerySpec
 from joinengine.operators.desk import TaskHeader
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import Layouts, OperatorState
-from joinengine.state.storage import StoredFile
+from joinengine.state.storage import StoredFile, tagged
 
 #: By the names of their files: the counts that planners see.
 Counts = Mapping[str, Interval]
@@ -55,10 +55,14 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch: its number and its exchange folder; `aside`: where refused tuples are staged."""
+    """A batch: its number, its exchange folder, and the generation of the driver that runs it.
+
+    `aside`: where refused tuples are staged, None: they are only counted.
+    """
 
     number: int
     exchange_folder: str
+    generation: int
     aside: str | None = None
 
 
@@ -204,6 +208,7 @@ def order(
             operator=operator.index,
             batch=batch.number,
             task=task,
+            generation=batch.generation,
             hosted=hosted,
             files=state.shelves.files,
             watermark=state.clock.watermark,
@@ -272,6 +277,7 @@ def close(
         state, history = folded, list[Interval]()
         if ours and state.layouts.newest.choice.history_intervals:
             name = f"counts-{batch.number:08d}-{operator.index}-{moment.nonce}.npz"
+            name = tagged(batch.generation, name)
             state, seen[name], sealed[name] = _counted(operator, state, ours, done.arrived, name)
             history = [seen[stored.name] for stored in state.layouts.history]
         state, changed = relayout.after_batch(
@@ -322,4 +328,5 @@ def _role(manifest: Manifest, operator: Operator, side: Side, batch: Batch) -> R
         manifest.operators[operator.index],
         watched=side in operator.watched,
         aside=batch.aside,
+        generation=batch.generation,
     )

@@ -39,7 +39,7 @@ from joinengine.predicates.theta import passes
 from joinengine.routing.routes import STORE, Deliveries, Flags, storing, watch_flag
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import WORD
-from joinengine.state.storage import StoredFile, seal
+from joinengine.state.storage import StoredFile, seal, tagged
 
 FLAGS = "__flags"
 #: Why a tuple was refused: `late` or `null`.
@@ -82,8 +82,8 @@ class Role:
 
     `schema`: the columns with which they travel. `watchers`: how many there are, 0 where the side
     is not watched; then a tuple that cannot match travels too, to its watcher alone. `aside`: the
-    folder for tuples that are refused, None: they are only counted. `stays_put`: tuples go where
-    they are stored and nowhere else, since none looks for others.
+    folder for tuples that are refused, None: they are only counted; `generation`: whose files they
+    are. `stays_put`: tuples go where they are stored and nowhere else, since none looks for others.
     """
 
     operator: int
@@ -97,6 +97,7 @@ class Role:
     watchers: int = 0
     windows_each: int = 1
     aside: str | None = None
+    generation: int = 0
     stays_put: bool = False
 
     @classmethod
@@ -109,6 +110,7 @@ class Role:
         *,
         watched: bool,
         aside: str | None,
+        generation: int,
     ) -> Role:
         """A side in the next batch, `state` being that before it."""
         return cls(
@@ -123,6 +125,7 @@ class Role:
             watchers=state.watchers if watched else 0,
             windows_each=admission.windows_each,
             aside=aside,
+            generation=generation,
             stays_put=admission.stays_put,
         )
 
@@ -148,7 +151,7 @@ class BlockWriter:
         self._writer: Any = None
         self._bounds = list[NDArray[np.int64]]()
         self.report = InputReport(role.operator, role.side)
-        self._refused = RefusedWriter(role.aside, role.operator, role.side)
+        self._refused = RefusedWriter(role)
         #: seconds spent on gathering and writing, as opposed to deciding where tuples go
         self.write_s = 0.0
 
@@ -301,9 +304,10 @@ def homes_alone(router: VersionedRouter, words: Words) -> Deliveries:
 class RefusedWriter:
     """Writes the tuples of one role that a join refuses, with the reason, to a staged file."""
 
-    def __init__(self, folder: str | None, join: int, side: Side) -> None:
-        self._folder = folder
-        self._name = f"{refused_label(join, side)}-{uuid.uuid4().hex}.parquet"
+    def __init__(self, role: Role) -> None:
+        self._folder = role.aside
+        name = f"{refused_label(role.operator, role.side)}-{uuid.uuid4().hex}.parquet"
+        self._name = tagged(role.generation, name)
         self._writer: Any = None
 
     def add(self, batch: pa.RecordBatch, which: Bools, reason: str) -> None:

@@ -5,11 +5,15 @@ itself; no tuple is converted in the JVM. A position in a feed is a count, so an
 
 Two kinds. A *folder* feed watches a folder of the user's and logs each file that it finds, with
 its row groups, before it hands out a position beyond it; on restart the log, not the folder, says
-what a position means. A *recorded* feed is a finite stream that was cut into intervals when it
-was written; it also knows how far event time has come at the end of each.
+what a position means. The log is a row of segments, each created once, under the number of files
+that the log had before it: of two drivers that look at once only one can write what comes next, the
+other reads it and looks again (joinengine.exchange.sourcelog).
 
-Law: the same positions give the same row groups, for ever. A logged file that is no longer what was
-logged is refused by name.
+A *recorded* feed is a finite stream that was cut into intervals when it was written; it also knows
+how far event time has come at the end of each.
+
+Law: the same positions give the same row groups, for ever, to every driver; a file is in the log at
+most once. A logged file that is no longer what was logged is refused by name.
 """
 
 from __future__ import annotations
@@ -17,7 +21,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -29,6 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from joinengine.exchange.sourcelog import Entry, SourceLog
 from joinengine.model.conditions import Predicate
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.predicates.theta import passes
@@ -74,32 +78,40 @@ class FolderFeed:
     `rows_per_interval` rows are reached.
     """
 
-    def __init__(self, folder: str, rows_per_interval: int, log: str | None) -> None:
+    def __init__(self, folder: str, rows_per_interval: int, log: SourceLog | None) -> None:
         self._folder = Path(folder)
         self._rows_per_interval = rows_per_interval
-        self._log = None if log is None else Path(log)
+        self._log = log
         self._groups = list[RowGroup]()
         self._known = set[str]()
-        if self._log is not None and self._log.exists():
-            for entry in _read_log(self._log):
-                self._append(entry)
+        self._read_on()
 
     def discover(self) -> None:
         """Log the files that have appeared since; hidden ones (`.`, `_`) are not looked at."""
+        while entries := self._new_entries():
+            if self._log is None or self._log.append(entries):
+                for entry in entries:
+                    self._take(entry)
+                return
+            self._read_on()  # another driver was faster; perhaps it has found the same
+
+    def _read_on(self) -> None:
+        """Take what drivers have logged."""
+        for entry in () if self._log is None else self._log.read_on():
+            self._take(entry)
+
+    def _new_entries(self) -> list[Entry]:
         found = list[tuple[int, str, int]]()
         for path in parquet_files(self._folder):
             if str(path) not in self._known:
                 stat = path.stat()
                 found.append((stat.st_mtime_ns, str(path), stat.st_size))
-        entries = list[dict[str, Any]]()
+        entries = list[Entry]()
         for modified_ns, name, size in sorted(found):
             metadata = read_footer(Path(name))
             rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
             entries.append({"file": name, "size": size, "modified_ns": modified_ns, "rows": rows})
-        if entries and self._log is not None:
-            _append_log(self._log, entries)
-        for entry in entries:
-            self._append(entry)
+        return entries
 
     def end(self) -> int:
         """All row groups that are logged."""
@@ -118,8 +130,9 @@ class FolderFeed:
         """A slice of the log."""
         if end > len(self._groups):
             raise DamagedState(
-                f"source log {self._log} knows {len(self._groups)} row groups of {self._folder}, "
-                f"but the checkpoint has read {end}: restore the log from a copy"
+                f"source log {self._log and self._log.folder} knows {len(self._groups)} row "
+                f"groups of {self._folder}, but the checkpoint has read {end}: restore the log "
+                f"from a copy"
             )
         return self._groups[start:end]
 
@@ -127,7 +140,7 @@ class FolderFeed:
         """Files say nothing about what follows."""
         return None
 
-    def _append(self, entry: dict[str, Any]) -> None:
+    def _take(self, entry: Entry) -> None:
         self._known.add(entry["file"])
         self._groups += [
             RowGroup(entry["file"], group, rows, entry["size"], entry["modified_ns"])
@@ -175,7 +188,9 @@ class RecordedFeed:
 def open_feed(options: dict[str, Any]) -> Feed:
     """A feed from the plain values that travel to the source."""
     if options["kind"] == "folder":
-        return FolderFeed(options["path"], options["rows_per_interval"], options.get("log"))
+        folder = options.get("log")
+        log = None if folder is None else SourceLog(Path(folder), options.get("generation", 0))
+        return FolderFeed(options["path"], options["rows_per_interval"], log)
     return RecordedFeed(options["path"])
 
 
@@ -293,32 +308,3 @@ def _check_unchanged(path: str, logged: RowGroup) -> None:
             f"source file {path} has changed since it was logged; a replay would read other "
             f"tuples: put the logged file back"
         )
-
-
-def _append_log(path: Path, entries: Sequence[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _cut_torn_line(path)
-    with path.open("ab") as file:
-        for entry in entries:
-            line = json.dumps(entry, separators=(",", ":")).encode()
-            file.write(b"%08x %s\n" % (zlib.crc32(line), line))
-
-
-def _cut_torn_line(path: Path) -> None:
-    """A kill may leave half a line; nothing refers to it yet."""
-    if path.exists():
-        content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole != len(content):
-            os.truncate(path, whole)
-
-
-def _read_log(path: Path) -> Iterator[dict[str, Any]]:
-    lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline is torn
-    for number, line in enumerate(lines, start=1):
-        crc, _, entry = line.partition(b" ")
-        if crc != b"%08x" % zlib.crc32(entry):
-            raise DamagedState(
-                f"source log {path} is damaged in line {number}; restore it from a copy"
-            )
-        yield json.loads(entry)

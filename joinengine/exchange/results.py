@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from joinengine.exchange.blocks import BlockWriter, Origin, Role
 from joinengine.exchange.reports import OperatorReport
 from joinengine.kernels.hashing import multiset_checksum
-from joinengine.state.storage import StoredFile, seal
+from joinengine.state.storage import StoredFile, seal, tagged
 
 #: Rows that are gathered before they leave.
 BATCH_ROWS = 1 << 17
@@ -32,9 +32,10 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class ToParquet:
-    """Results are staged in `folder` as Parquet."""
+    """Results are staged in `folder` as Parquet, for the driver of `generation`."""
 
     folder: str
+    generation: int
     fsync: bool = False
 
 
@@ -121,7 +122,7 @@ class _Parquet:
     def __init__(self, target: ToParquet, schema: pa.Schema) -> None:
         self._target = target
         self._schema = schema
-        self._path = Path(target.folder) / f"{uuid.uuid4().hex}.parquet"
+        self._path = Path(target.folder) / tagged(target.generation, f"{uuid.uuid4().hex}.parquet")
         self._writer: Any = None
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -9,12 +9,12 @@ import json
 import time
 from pathlib import Path
 
-from joinengine.state.storage import replace_atomically
+from joinengine.state.storage import put
 
 
 def request_tick(path: Path, tick: int, due_s: float) -> None:
     """Ask for a batch at `due_s` (seconds since the epoch), whether or not there is data."""
-    replace_atomically(path, json.dumps({"tick": tick, "due_s": due_s}).encode())
+    put(path, json.dumps({"tick": tick, "due_s": due_s}).encode())
 
 
 def due_tick(path: str | None) -> int:

@@ -19,5 +19,9 @@ class CheckpointMismatch(InvalidRequest):
     """The checkpoint belongs to another query, another format, or another driver's batch."""
 
 
+class TakenOver(CheckpointMismatch):
+    """Another driver goes on with this checkpoint; this one has stopped and did no harm."""
+
+
 class DamagedState(JoinEngineError):
     """A file of the checkpoint is missing, truncated or altered; the message names it."""

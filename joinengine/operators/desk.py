@@ -30,7 +30,8 @@ from joinengine.state.storage import StoredFile
 class TaskHeader:
     """What the tasks of every operator are told: task `task` of a batch, for instances `hosted`.
 
-    The watermark is event time in microseconds; `counted` are the keys that each hosted instance
+    `generation` is the driver's, and in the name of every file that the task writes. The watermark
+    is event time in microseconds; `counted` are the keys that each hosted instance
     counts in any case, None: no counts. `driver` names the start of the driver that sends the task.
     `work_s`: emulated work for each tuple that an instance receives.
     """
@@ -38,6 +39,7 @@ class TaskHeader:
     operator: int
     batch: int
     task: int
+    generation: int
     hosted: tuple[int, ...]
     files: Mapping[str, StoredFile]
     watermark: float
@@ -86,6 +88,7 @@ class Desk:
             shelf=shelf,
             batch=header.batch,
             task=header.task,
+            generation=header.generation,
             version=version,
             watermark=header.watermark if watermark is None else watermark,
             merge_rows=merge_rows,

@@ -41,6 +41,7 @@ def inspect(location: Path) -> dict[str, Any]:
         "format": about["format"],
         "query": manifest.query,
         "batch": manifest.batch,
+        "generation": manifest.generation,
         "joins": joins,
     }
 
@@ -77,7 +78,7 @@ def state_lines(report: dict[str, Any]) -> list[str]:
     """The report in words."""
     lines = [
         f"checkpoint {report['checkpoint']}: format {report['format']}, query {report['query']}, "
-        f"batch {report['batch']}"
+        f"batch {report['batch']} by driver generation {report['generation']}"
     ]
     for join in report["joins"]:
         lines.append(f"join {join['join']}: {join['on']}")

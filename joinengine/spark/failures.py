@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from pyspark.errors import StreamingQueryException
 
 from joinengine.model import errors
-from joinengine.model.errors import JoinEngineError
+from joinengine.model.errors import CheckpointMismatch, JoinEngineError
 
 LOGGER = logging.getLogger("joinengine")
 LOGGER.addHandler(logging.NullHandler())
+#: What Spark calls it when two drivers write the same entry of its log.
+_CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
 #: A line that ends a Python trace: the error's class, with its module, and what it says.
 _PYTHON_ERROR = re.compile(
     r"^(?:[\w.]+: )?((?:\w+\.)*\w*(?:Error|Exception|Invalid|Exit)): (.+)$", re.M
@@ -29,6 +31,11 @@ _OURS = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")
 def plain_error(error: StreamingQueryException) -> JoinEngineError:
     """The engine's own error where one ended the query, else what Python or Spark said last."""
     text = str(error)
+    if _CONCURRENT in text:
+        return CheckpointMismatch(
+            "a driver that this one has taken over from woke up and wrote to Spark's log at the "
+            "same moment; nothing is lost, and it stops: start this query again"
+        )
     ours = _OURS.search(text)
     if ours is not None:
         kind = getattr(errors, ours[1], JoinEngineError)

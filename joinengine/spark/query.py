@@ -101,13 +101,16 @@ class JoinQuery:
         return self.query.recentProgress
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait until it ends. Raises what ended it: a JoinEngineError that says why."""
-        with in_own_words():
+        """Wait until it ends. Raises what ended it: a JoinEngineError that says why.
+
+        TakenOver where another driver goes on.
+        """
+        with in_own_words(), self._runner.fenced():
             return self.query.awaitTermination(timeout)  # type: ignore[arg-type]
 
     def processAllAvailable(self) -> None:
-        """Wait until all data that is there now has been processed."""
-        with in_own_words():
+        """Wait until all data that is there now has been processed; raises as awaitTermination."""
+        with in_own_words(), self._runner.fenced():
             self.query.processAllAvailable()
 
     def exception(self) -> JoinEngineError | None:
@@ -217,7 +220,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     watch = _TriggerTimes()
     runner.observe(watch.note)
     writer: DataStreamWriter = (
-        _united(request, checkpoint)
+        _united(request, checkpoint, runner.generation)
         .writeStream.foreachBatch(runner)
         .option("checkpointLocation", str(location))
     )
@@ -240,7 +243,7 @@ def local_path(location: str, what: str) -> Path:
     return Path(plain).expanduser().absolute()
 
 
-def _united(request: Request, checkpoint: Checkpoint) -> DataFrame:
+def _united(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
     """One frame of reports over all inputs; our own streams are one source, which also ticks."""
     spark = request.spark
     rows = [
@@ -248,7 +251,7 @@ def _united(request: Request, checkpoint: Checkpoint) -> DataFrame:
         for number, source in enumerate(request.sources)
         if isinstance(source, DataFrame) and number not in request.query.tables
     ]
-    return reduce(DataFrame.union, [_own_streams(request, checkpoint), *rows])
+    return reduce(DataFrame.union, [_own_streams(request, checkpoint, generation), *rows])
 
 
 def _tables(request: Request) -> list[DataFrame]:
@@ -268,16 +271,19 @@ def _routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFram
     return frame.coalesce(session.parallelism(spark)).mapInArrow(route, _REPORT)
 
 
-def _own_streams(request: Request, checkpoint: Checkpoint) -> DataFrame:
+def _own_streams(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
     own = {n: source for n, source in enumerate(request.sources) if isinstance(source, Stream)}
     feeds = [
-        stream.feed | {"source": number, "log": str(checkpoint.sources / f"source-{number}.log")}
+        stream.feed
+        | {"source": number, "log": str(checkpoint.sources / str(number)), "generation": generation}
         for number, stream in own.items()
     ]
     return (
         request.spark.readStream.format(NAME)
         .option("feeds", json.dumps(feeds))
-        .option("ticks", str(checkpoint.ticks))
+        .option("ticks", str(checkpoint.ticks_of(generation)))
+        .option("generations", str(checkpoint.generations))
+        .option("generation", generation)
         .option("partitions", session.parallelism(request.spark))
         .load()
         .mapInArrow(RouteDescriptors({n: stream.reading for n, stream in own.items()}), _REPORT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
@@ -13,44 +13,79 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from joinengine.driver.sinks import STAGING
+from joinengine.driver.sinks import STAGING, show
 from joinengine.exchange.results import Target, ToParquet
-from joinengine.state.storage import StoredFile, collect_garbage
+from joinengine.state import fence
+from joinengine.state.storage import (
+    Checkpoint,
+    StoredFile,
+    create,
+    delete,
+    names_in,
+    remove_unnamed,
+    tagged,
+)
 
 Transform = Callable[[DataFrame], DataFrame]
 
 
 @dataclass
 class TransformedParquetSink:
-    """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery."""
+    """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery.
+
+    Each attempt to deliver a batch writes files of its own, and which attempt counts is created
+    only once: two drivers that deliver the same batch rename the same files.
+    """
 
     spark: SparkSession
     folder: Path
     query: str
-    results: Path
+    checkpoint: Checkpoint
     schema: pa.Schema
     transform: Transform
 
-    def target(self) -> Target:
-        """Results wait in the checkpoint for the transformation."""
-        return ToParquet(str(self.results))
+    @property
+    def staging(self) -> Path:
+        """Where attempts write."""
+        return self.folder / STAGING / self.query
 
-    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
-        """Write the batch aside, remove what an earlier delivery left, rename."""
+    def target(self, generation: int) -> Target:
+        """Results wait in the checkpoint for the transformation."""
+        return ToParquet(str(self.checkpoint.results), generation)
+
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+        """Write the batch aside, unless an attempt counts already; then rename what counts."""
         if not files:
             return
-        aside = self.folder / STAGING / f"{self.query}-{batch}-{uuid.uuid4().hex[:8]}"
-        frame = self.transform(_frame(self.spark, self.schema, self.results, files))
-        frame.write.parquet(str(aside))
-        for old in self.folder.glob(f"part-{batch:08d}-{self.query}-*.parquet"):
-            old.unlink()
-        for number, part in enumerate(sorted(aside.glob("part-*.parquet"))):
-            os.replace(part, self.folder / f"part-{batch:08d}-{self.query}-{number:05d}.parquet")
-        shutil.rmtree(aside)
+        choice = self.checkpoint.deliveries / f"{batch:08d}.json"
+        if not choice.exists():
+            create(choice, json.dumps(self._attempt(batch, files, generation)).encode())
+            fence.check_boundary(self.checkpoint, batch)
+        name, parts = json.loads(choice.read_bytes())
+        aside = self.staging / name
+        for number, part in enumerate(parts):
+            visible = self.folder / f"part-{batch:08d}-{self.query}-{name}-{number:05d}.parquet"
+            show(aside / part, visible, batch)
+        shutil.rmtree(aside, ignore_errors=True)
 
-    def clean(self, files: Sequence[StoredFile]) -> None:
-        """Remove the results of batches that are delivered."""
-        collect_garbage(self.results, [stored.name for stored in files])
+    def _attempt(
+        self, batch: int, files: Sequence[StoredFile], generation: int
+    ) -> tuple[str, list[str]]:
+        """A folder of its own with the transformed results, and the files in it."""
+        name = tagged(generation, f"{batch:08d}-{uuid.uuid4().hex[:12]}")
+        frame = self.transform(_frame(self.spark, self.schema, self.checkpoint.results, files))
+        frame.write.parquet(str(self.staging / name))
+        parts = [part for part in names_in(self.staging / name) if part.startswith("part-")]
+        return name, sorted(part for part in parts if part.endswith(".parquet"))
+
+    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
+        """Remove the results of batches that are delivered, and what attempts left."""
+        remove_unnamed(self.checkpoint.results, [stored.name for stored in files], generation)
+        remove_unnamed(self.staging, (), generation)
+        closed = fence.greatest(self.checkpoint.boundary, -1)
+        for name in names_in(self.checkpoint.deliveries):
+            if int(name.removesuffix(".json")) <= closed:
+                delete(self.checkpoint.deliveries / name)
 
 
 @dataclass
@@ -66,18 +101,18 @@ class FrameSink:
     write: Callable[[DataFrame, int], None]
     transform: Transform | None = None
 
-    def target(self) -> Target:
+    def target(self, generation: int) -> Target:
         """Results wait in the checkpoint."""
-        return ToParquet(str(self.results))
+        return ToParquet(str(self.results), generation)
 
-    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Hand over."""
         frame = _frame(self.spark, self.schema, self.results, files)
         self.write(self.transform(frame) if self.transform else frame, batch)
 
-    def clean(self, files: Sequence[StoredFile]) -> None:
+    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
         """Remove the results of batches that are delivered."""
-        collect_garbage(self.results, [stored.name for stored in files])
+        remove_unnamed(self.results, [stored.name for stored in files], generation)
 
 
 def _frame(

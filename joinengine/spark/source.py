@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from joinengine.exchange.feeds import Feed, Reading, RowGroup, by_file, fold, op
 from joinengine.exchange.ticks import due_tick
 from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
+from joinengine.state.fence import check_generation
 
 NAME = "joinengine"
 DESCRIPTOR_SCHEMA = "source int, file string, groups array<int>, stamp array<long>, progress long"
@@ -41,7 +43,11 @@ Offset = dict[str, int]
 
 
 class JoinEngineSource(DataSource):
-    """Spark's handle on our streams. Options: `feeds` (JSON), `ticks` (path), `partitions`."""
+    """Spark's handle on our streams.
+
+    Options: `feeds` (JSON), `ticks` (path), `partitions`; `generations` (path) and `generation` of
+    the driver that runs the query, which ends when another one has taken over.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -70,6 +76,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options: list[dict[str, Any]] = json.loads(options["feeds"])
         self._opened: list[Feed] | None = None
         self._ticks = options.get("ticks")
+        self._generations = options.get("generations")
+        self._generation = int(options.get("generation", "0"))
         self._partitions = int(options.get("partitions", "1"))
         self._target: Offset | None = None
         self._rows = to_arrow_schema(schema, timezone="UTC") if options.get("rows") else None
@@ -92,6 +100,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """One interval further in every feed that has one, and one tick if it is due."""
+        if self._generations is not None:
+            check_generation(Path(self._generations), self._generation)
         end = dict(start)
         for number, feed in enumerate(self._feeds):
             name = f"feed{number}"

@@ -24,7 +24,7 @@ from joinengine.kernels.probing import Ints, rows_between
 from joinengine.model.keys import Side
 from joinengine.state.run import OpenRun, Run, RunStore, RunWriter, excluded_rows
 from joinengine.state.spine import MergeStep, cut_word, plan_merges
-from joinengine.state.storage import StoredFile
+from joinengine.state.storage import StoredFile, tagged
 
 #: Rows of one run that are copied at a time when state moves.
 MOVE_ROWS = 1 << 18
@@ -77,11 +77,15 @@ class Shelf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What a keeper needs to know of its task; `merge_rows` is how much it may merge."""
+    """What a keeper needs to know of its task.
+
+    `generation` is its driver's; `merge_rows` is how much it may merge.
+    """
 
     shelf: Shelf
     batch: int
     task: int
+    generation: int
     version: int
     watermark: float
     merge_rows: int
@@ -280,7 +284,7 @@ class Keeper:
     def _new_file(self, side: Side) -> tuple[str, RunWriter]:
         keep = self._upkeep
         name = f"{keep.shelf.label}-{keep.batch:08d}-{int(side)}-{keep.task}"
-        name = f"{name}-{uuid.uuid4().hex[:12]}.arrow"
+        name = tagged(keep.generation, f"{name}-{uuid.uuid4().hex[:12]}.arrow")
         return name, RunWriter(self._folder / name, keep.shelf.schema(side))
 
     def _next_group(self) -> int:

@@ -6,7 +6,8 @@ and the watermark, layout and moves of the next batch. A kill before it leaves g
 it leaves a batch that is done.
 
 Law: the newest manifest is the truth. If it is damaged the checkpoint is refused, never the next
-older one taken. Its format is a number; an unknown one is refused, never guessed.
+older one taken. Its format is a number; an unknown one is refused, never guessed. A manifest is
+committed if it was created while its batch was above the boundary (joinengine.state.fence).
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ import math
 import re
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from joinengine.layouts import Chosen
-from joinengine.model.errors import CheckpointMismatch, DamagedState
+from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.model.keys import Side
 from joinengine.routing.moves import Drop, Moves, Pull
+from joinengine.state import fence
 from joinengine.state.operator_state import (
     Clock,
     Layouts,
@@ -35,12 +37,13 @@ from joinengine.state.operator_state import (
     SideClock,
 )
 from joinengine.state.run import Run
-from joinengine.state.storage import StoredFile, create_exclusively
+from joinengine.state.storage import Checkpoint, StoredFile, create, delete, names_in
 
 FORMAT = 5
 _HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
 _NAME = re.compile(r"(\d{8,})\.json")
-#: How many manifests stay; only the newest is ever needed, one more helps whoever looks.
+#: How many manifests stay; only the newest is ever needed, one more helps whoever looks. The batch
+#: of each that goes is closed first.
 KEPT = 2
 
 
@@ -49,7 +52,9 @@ class Manifest:
     """What is true after batch `batch`.
 
     `results` are the staged result files of that batch, `refused` those of tuples that operators
-    refused, where somebody wants them.
+    refused, where somebody wants them. `generation` is the driver's that committed it, `nonce` what
+    tells its attempt from any other, `parent` nonce and CRC of the manifest that it follows.
+    `crc32` is its own, known once it is on disk.
     """
 
     query: str
@@ -57,6 +62,15 @@ class Manifest:
     operators: tuple[OperatorState, ...]
     results: tuple[StoredFile, ...] = ()
     refused: tuple[StoredFile, ...] = ()
+    generation: int = 0
+    nonce: str = ""
+    parent: tuple[str, int] = ("", 0)
+    crc32: int = 0
+
+    @property
+    def link(self) -> tuple[str, int]:
+        """What the next manifest calls its parent."""
+        return self.nonce, self.crc32
 
     def named_files(self) -> set[str]:
         """The files of the runs folder that exist."""
@@ -67,13 +81,51 @@ class Manifest:
         return names
 
 
-def commit(folder: Path, manifest: Manifest, *, fsync: bool = False) -> None:
-    """Make `manifest` true. Raises CheckpointMismatch where another driver was faster."""
+def commit(checkpoint: Checkpoint, manifest: Manifest, *, fsync: bool = False) -> Manifest:
+    """Make `manifest` true; what is true now, which an older driver may have been faster with.
+
+    Raises TakenOver where a newer driver was faster, or goes on without this one. Until this
+    returns nothing may be delivered or removed.
+    """
     body = json.dumps(_to_json(manifest), separators=(",", ":")).encode()
-    header = f"joinengine manifest {FORMAT} crc32={zlib.crc32(body):08x} bytes={len(body)}\n"
-    create_exclusively(folder / f"{manifest.batch:08d}.json", header.encode() + body, fsync=fsync)
-    for old in sorted(_batches(folder))[:-KEPT]:
-        (folder / f"{old:08d}.json").unlink(missing_ok=True)
+    crc = zlib.crc32(body)
+    header = f"joinengine manifest {FORMAT} crc32={crc:08x} bytes={len(body)}\n"
+    path = checkpoint.manifests / f"{manifest.batch:08d}.json"
+    try:
+        created = create(path, header.encode() + body, fsync=fsync)
+    except OSError:
+        if not path.exists():
+            raise
+        created = False  # it may be ours none the less
+    found = replace(manifest, crc32=crc) if created else _found(path)
+    # After the create, so that whoever has removed this name before is seen.
+    fence.check_boundary(checkpoint, manifest.batch)
+    fence.check_generation(checkpoint.generations, manifest.generation)
+    if found is None or found.generation > manifest.generation:
+        raise TakenOver(
+            f"another driver has committed batch {manifest.batch} of checkpoint "
+            f"{checkpoint.root.parent}; nothing is lost, leave this one stopped"
+        )
+    if found.parent != manifest.parent:
+        raise CheckpointMismatch(
+            f"manifest {path} follows another batch {manifest.batch - 1} than the one that this "
+            f"driver knows: files of two checkpoints are mixed; restore it from a copy"
+        )
+    return found
+
+
+def retire(checkpoint: Checkpoint, batch: int) -> None:
+    """Remove the manifests that nobody needs once `batch` is committed.
+
+    Their batches are closed before, because a name that is gone protects nothing.
+    """
+    last = batch - KEPT
+    if last < 0:
+        return
+    fence.raise_boundary(checkpoint, last)
+    for old in _batches(checkpoint.manifests):
+        if old <= last:
+            delete(checkpoint.manifests / f"{old:08d}.json")
 
 
 def newest(folder: Path) -> Manifest | None:
@@ -81,8 +133,18 @@ def newest(folder: Path) -> Manifest | None:
 
     Raises DamagedState where it is not what was written, CheckpointMismatch for another format.
     """
-    batches = _batches(folder) if folder.exists() else []
-    return read(folder / f"{max(batches):08d}.json") if batches else None
+    while batches := _batches(folder):
+        found = _found(folder / f"{max(batches):08d}.json")
+        if found is not None:  # else whoever runs has gone on far since the listing
+            return found
+    return None
+
+
+def _found(path: Path) -> Manifest | None:
+    try:
+        return read(path)
+    except FileNotFoundError:
+        return None
 
 
 def read(path: Path) -> Manifest:
@@ -102,11 +164,11 @@ def read(path: Path) -> Manifest:
             f"manifest {path} does not match its header: it is truncated or was altered; "
             f"restore it from a copy"
         )
-    return _from_json(json.loads(body))
+    return replace(_from_json(json.loads(body)), crc32=zlib.crc32(body))
 
 
 def _batches(folder: Path) -> list[int]:
-    names = (_NAME.fullmatch(path.name) for path in folder.iterdir())
+    names = (_NAME.fullmatch(name) for name in names_in(folder))
     return [int(match[1]) for match in names if match]
 
 
@@ -135,6 +197,9 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "query": manifest.query,
         "batch": manifest.batch,
         "operators": [_state_to_json(state) for state in manifest.operators],
+        "generation": manifest.generation,
+        "nonce": manifest.nonce,
+        "parent": manifest.parent,
         "results": _files_to_json(manifest.results),
         "refused": _files_to_json(manifest.refused),
     }
@@ -147,6 +212,9 @@ def _from_json(plain: dict[str, Any]) -> Manifest:
         operators=tuple(_state_from_json(state) for state in plain["operators"]),
         results=_files_from_json(plain["results"]),
         refused=_files_from_json(plain["refused"]),
+        generation=plain["generation"],
+        nonce=plain["nonce"],
+        parent=(plain["parent"][0], plain["parent"][1]),
     )
 
 

@@ -1,10 +1,12 @@
 """Files of a checkpoint: where they are, and how they come into being.
 
-Why: "the manifest is the truth" needs two primitives of the file system, a create that only one
-driver can win and a rename that replaces. Everything else may be torn at any moment, because a file
-that no manifest names does not exist.
+Why: "the manifest is the truth" needs few verbs of the file system: a create that only one driver
+can win, a put that replaces, a list, a delete. Everything else may be torn at any moment, because a
+file that no manifest names does not exist. Whose such a file is says its name: it begins with the
+generation of the driver that had it made (joinengine.state.fence).
 
-Law: a reader sees a whole file or none; a damaged one is refused by name.
+Law: a reader sees a whole file or none; a damaged one is refused by name; what a newer driver has
+made is never removed.
 Scope: POSIX file systems, local or shared by all executors. `fsync` extends the guarantee from
 killed processes to power loss.
 """
@@ -13,13 +15,17 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
+import shutil
 import uuid
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from joinengine.model.errors import CheckpointMismatch, DamagedState
+from joinengine.model.errors import DamagedState
+
+_TAG = re.compile(r"g(\d+)-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +65,35 @@ class Checkpoint:
         return self.root / "sources"
 
     @property
+    def generations(self) -> Path:
+        """A marker for each driver that was started; the greatest counts."""
+        return self.root / "generations"
+
+    @property
+    def boundary(self) -> Path:
+        """A marker for the batch up to which nothing can be committed any more."""
+        return self.root / "boundary"
+
+    @property
+    def deliveries(self) -> Path:
+        """Which attempt to deliver a batch counts, where attempts differ."""
+        return self.root / "deliveries"
+
+    @property
     def ticks(self) -> Path:
-        """The driver's requests for a batch without data."""
-        return self.root / "ticks.json"
+        """The drivers' requests for a batch without data."""
+        return self.root / "ticks"
+
+    def ticks_of(self, generation: int) -> Path:
+        """Those of one driver: an older one that wakes up must not overwrite them."""
+        return self.ticks / tagged(generation, "next.json")
 
     def create(self) -> None:
         """Make the folders that are missing."""
-        for folder in (self.manifests, self.runs, self.exchange, self.results, self.sources):
+        for folder in (
+            *(self.manifests, self.runs, self.exchange, self.results, self.sources),
+            *(self.generations, self.boundary, self.deliveries, self.ticks),
+        ):
             folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -78,25 +106,61 @@ class StoredFile:
     crc32: int
 
 
-def create_exclusively(path: Path, content: bytes, *, fsync: bool = False) -> None:
-    """Create `path` whole; only one of several writers succeeds.
+def tagged(generation: int, name: str) -> str:
+    """The name of a file that a driver of `generation` has made.
 
-    Raises CheckpointMismatch where `path` is there already.
+    >>> tagged(3, "run-0.arrow")
+    'g3-run-0.arrow'
+    """
+    return f"g{generation}-{name}"
+
+
+def generation_of(name: str) -> int | None:
+    """Whose file it is by its name, None for one that carries no generation.
+
+    >>> generation_of("g3-run-0.arrow"), generation_of("part-0.parquet")
+    (3, None)
+    """
+    match = _TAG.match(name)
+    return int(match[1]) if match else None
+
+
+def create(path: Path, content: bytes, *, fsync: bool = False) -> bool:
+    """Create `path` whole, only where it is absent; whether it was.
+
+    Where an error is raised, or on a file system that repeats requests, the outcome is not known:
+    a writer that must know writes something of its own, reads, and compares.
     """
     draft = _draft(path, content, fsync)
     try:
         os.link(draft, path)  # atomic, and refuses to replace: rename would not
     except FileExistsError:
-        raise CheckpointMismatch(
-            f"{path} is there already: another driver runs on this checkpoint; stop one of the two"
-        ) from None
+        return False
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
     if fsync:
         sync_folder(path.parent)
+    return True
 
 
-def replace_atomically(path: Path, content: bytes, *, fsync: bool = False) -> None:
+def names_in(folder: Path) -> list[str]:
+    """What `folder` holds, drafts left out; nothing where it is missing.
+
+    A folder of few entries is read in one request, so that a name which is there all the time is
+    seen.
+    """
+    try:
+        return [name for name in os.listdir(folder) if name[0] != "."]
+    except FileNotFoundError:
+        return []
+
+
+def delete(path: Path) -> None:
+    """Remove a file, which may be gone already."""
+    path.unlink(missing_ok=True)
+
+
+def put(path: Path, content: bytes, *, fsync: bool = False) -> None:
     """Write `path` whole, over what may be there."""
     os.replace(_draft(path, content, fsync), path)
     if fsync:
@@ -169,12 +233,21 @@ def read_sealed(path: Path, stored: StoredFile, what: str) -> bytes:
     return path.read_bytes()
 
 
-def collect_garbage(folder: Path, keep: Iterable[str]) -> int:
-    """Remove the files of `folder` that are not in `keep`; how many went."""
-    kept, gone = set(keep), 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name not in kept and entry.is_file():
-                Path(entry.path).unlink(missing_ok=True)
-                gone += 1
+def remove_unnamed(folder: Path, named: Iterable[str], generation: int) -> int:
+    """Remove what drivers up to `generation` have made and nobody named; how many went.
+
+    What a newer driver has made stays whatever `named` says: whoever asks may have slept since it
+    learned the names.
+    """
+    kept, gone = set(named), 0
+    for name in names_in(folder):
+        maker = generation_of(name)
+        if maker is None or maker > generation or name in kept:
+            continue
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            delete(path)
+        gone += 1
     return gone

@@ -11,7 +11,7 @@ from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.state import manifest as manifests
 from joinengine.state.run import RunStores
-from joinengine.state.storage import create_exclusively
+from joinengine.state.storage import create
 from tests.harness import LocalQuery, two_way
 
 
@@ -135,27 +135,21 @@ def test_the_last_batch_again_changes_nothing(query):
     assert query.runner.manifest is manifest
 
 
-def test_a_second_driver_loses_the_commit_and_stops(query, tmp_path):
-    second = LocalQuery(tmp_path, query.query, "mnrt", choice=query.choice)
-    query.run_tuples(3, [(1, 1, 1)], [])
-    with pytest.raises(CheckpointMismatch, match="another driver"):
-        second.run_tuples(3, [(2, 2, 2)], [])
-
-
-def test_create_exclusively_leaves_the_first_content(tmp_path):
-    create_exclusively(tmp_path / "f", b"one")
-    with pytest.raises(CheckpointMismatch):
-        create_exclusively(tmp_path / "f", b"two", fsync=True)
+def test_create_leaves_the_first_content(tmp_path):
+    assert create(tmp_path / "f", b"one")
+    assert not create(tmp_path / "f", b"two", fsync=True)
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
     assert (tmp_path / "f").read_bytes() == b"one"
 
 
 def test_files_that_nobody_names_are_collected(query):
-    stray = query.checkpoint.runs / "run-99999999-0-0-0-dead.arrow"
+    stray = query.checkpoint.runs / "g1-run-99999999-0-0-0-dead.arrow"
     stray.write_bytes(b"half a file")
-    staged = query.folder / "out" / "_joinengine" / "q" / "half.parquet"
+    staged = query.folder / "out" / "_joinengine" / "q" / "g1-half.parquet"
     staged.write_bytes(b"half a file")
     query.restart()
+    assert stray.exists()  # not before a manifest of this driver's own
+    query.run_tuples(3, [(1, 1, 1)], [(1, 1, 1)])
     assert not stray.exists()
     assert not staged.exists()
     named = query.runner.manifest.named_files()

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from joinengine import StreamJoin, equi, parquet_stream, within
+from joinengine import StreamJoin, TakenOver, equi, parquet_stream, within
+from joinengine.spark.sinks import TransformedParquetSink
+from joinengine.state import fence
+from joinengine.state.storage import Checkpoint, seal
 from tests.stream.conftest import ended, found_in, oracle, same
 from tests.stream.test_joins import pairs
 
@@ -92,7 +98,50 @@ def test_transformed_parquet(writer, folders, tmp_path):
         tmp_path / "out",
         f"select id, price - amount from ({pairs(folders, 'id = order_id')}) where price > amount",
     )
-    assert not list((tmp_path / "out" / "_joinengine").iterdir())
+    (staging,) = (tmp_path / "out" / "_joinengine").iterdir()
+    assert not list(staging.iterdir())
+
+
+@pytest.fixture
+def transformed(spark, tmp_path):
+    """A transformed sink, and what is staged for batch 3: one row."""
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint.create()
+    pq.write_table(pa.table({"a": [7]}), checkpoint.results / "g1-staged.parquet")
+    files = [seal(checkpoint.results / "g1-staged.parquet")]
+    schema = pa.schema([("a", pa.int64())])
+    sink = TransformedParquetSink(spark, tmp_path / "out", "q", checkpoint, schema, lambda f: f)
+    return sink, files
+
+
+def test_two_drivers_that_transform_a_batch_show_it_once(transformed):
+    """The first one falls asleep in its transformation, and the second one delivers."""
+    sink, files = transformed
+
+    def asleep(frame):
+        replace(sink, transform=lambda f: f).deliver(3, files, generation=2)
+        return frame.unionAll(frame.limit(0)).repartition(2)  # other files than the second one's
+
+    replace(sink, transform=asleep).deliver(3, files, generation=1)
+    assert found_in(sink.folder) == Counter({(7,): 1})
+    (shown,) = sink.folder.glob("*.parquet")
+    assert "-g2-" in shown.name
+    sink.deliver(3, files, generation=3)
+    assert found_in(sink.folder) == Counter({(7,): 1})
+    sink.clean([], generation=3)
+    assert not list(sink.staging.iterdir())
+
+
+def test_a_closed_batch_is_not_transformed_again(transformed):
+    """A driver that slept until nothing was left that says who has delivered."""
+    sink, files = transformed
+    sink.deliver(3, files, generation=2)
+    fence.raise_boundary(sink.checkpoint, 3)
+    sink.clean(files, generation=2)
+    assert not list(sink.checkpoint.deliveries.iterdir())
+    with pytest.raises(TakenOver, match=r"batch 3 .* is closed"):
+        sink.deliver(3, files, generation=1)
+    assert found_in(sink.folder) == Counter({(7,): 1})
 
 
 def test_the_query_mirrors_sparks(writer):

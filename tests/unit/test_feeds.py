@@ -19,6 +19,7 @@ from joinengine.exchange.feeds import (
     fold,
     parquet_files,
 )
+from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.spark.inputs import Stream
@@ -44,7 +45,7 @@ def folder(tmp_path):
 
 
 def feed(folder, tmp_path, rows=10):
-    return FolderFeed(str(folder), rows, str(tmp_path / "log"))
+    return FolderFeed(str(folder), rows, SourceLog(tmp_path / "log", 1))
 
 
 def test_intervals_are_whole_row_groups(folder, tmp_path):
@@ -84,20 +85,42 @@ def test_after_a_restart_the_log_decides(folder, tmp_path):
     assert again.end() == 6
 
 
-def test_a_torn_last_line_is_forgotten_and_a_damaged_one_refused(folder, tmp_path):
-    first = feed(folder, tmp_path)
-    first.discover()
-    log = tmp_path / "log"
-    whole = log.read_bytes()
-    log.write_bytes(whole[:-9])
-    torn = feed(folder, tmp_path)
-    assert torn.end() == 4
-    torn.discover()
-    assert torn.end() == 6
-    assert log.read_bytes() == whole
-    log.write_bytes(whole.replace(b"0.parquet", b"9.parquet", 1))
-    with pytest.raises(DamagedState, match="log is damaged in line 1"):
+@pytest.mark.parametrize("damage", [lambda c: c[:-9], lambda c: c.replace(b"0.par", b"9.par", 1)])
+def test_a_damaged_log_is_refused_by_name(folder, tmp_path, damage):
+    feed(folder, tmp_path).discover()
+    (segment,) = (tmp_path / "log").iterdir()
+    segment.write_bytes(damage(segment.read_bytes()))
+    with pytest.raises(DamagedState, match=f"{segment.name} does not match its header"):
         feed(folder, tmp_path)
+
+
+def test_a_lost_segment_is_refused_by_name(folder, tmp_path):
+    log = feed(folder, tmp_path)
+    log.discover()
+    put(folder, "later.parquet", 10)
+    log.discover()
+    first, second = sorted((tmp_path / "log").iterdir())
+    assert (int(first.name), int(second.name)) == (0, 3)
+    first.unlink()
+    with pytest.raises(DamagedState, match=f"{first.name} is missing"):
+        feed(folder, tmp_path)
+
+
+def test_two_feeds_that_look_at_once_log_a_file_once(folder, tmp_path):
+    one, other = feed(folder, tmp_path), feed(folder, tmp_path)
+    one.discover()
+    other.discover()  # it has listed the folder when the log was empty, as far as it knows
+    put(folder, "empty.parquet", 0)
+    put(folder, "later.parquet", 10)
+    other.discover()
+    put(folder, "older.parquet", 10, when=1)  # by its time it comes before what is logged
+    one.discover()
+    other.discover()
+    assert one.row_groups(0, one.end()) == other.row_groups(0, other.end())
+    logged = [group.file for group in feed(folder, tmp_path).row_groups(0, one.end())]
+    assert sorted(logged) == sorted(
+        str(folder / f"{name}.parquet") for name in (0, 1, 2, "later", "older") for _ in range(2)
+    )
 
 
 def test_positions_beyond_the_log_are_refused(folder, tmp_path):

@@ -1,0 +1,256 @@
+"""The fence in memory: docs/decisions/0009 as a program of drivers that may sleep at any step.
+
+Why: what a driver that wakes up may still do follows from the order of its steps and of those that
+others have made meanwhile. Here a driver is a generator that stops between any two steps, so that a
+scheduler can try the orders; what a batch computes is the least that can be wrong: the pairs of all
+left with all right items.
+
+Law: however drivers are started, put to sleep, woken and killed while items arrive, each pair is
+visible exactly once, each item is logged once, and every file that the newest manifest names is
+there. The look at the generations is for manners: the law holds without it.
+
+`bugs` plants one or more of `BUGS`; each breaks the law.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from joinengine.model.keys import Side
+
+BUGS = (
+    "no boundary",
+    "no nonce",
+    "removal before the first commit",
+    "removal by exclusion",
+    "boundary overwritten",
+    "doubled log entry",
+    "newer manifest taken up",
+)
+#: The manifests that stay; fewer than the engine's, so that names are free again sooner.
+KEPT = 1
+
+Item = tuple[Side, int]
+Step = Iterator[str]
+
+
+class Name(NamedTuple):
+    """A file's name: whose it is, and a number."""
+
+    generation: int
+    number: int
+
+
+class Manifest(NamedTuple):
+    """What is true after a batch."""
+
+    batch: int
+    generation: int
+    nonce: int
+    runs: tuple[Name, ...]
+    result: Name | None
+
+
+class Stopped(Exception):
+    """A driver has found out that another one goes on."""
+
+
+class Failed(Exception):
+    """A driver cannot go on for another reason."""
+
+
+@dataclass
+class Disk:
+    """What all drivers see. `offsets` and `commits` are Spark's; `folder` is where items arrive."""
+
+    manifests: dict[int, Manifest] = field(default_factory=dict)
+    files: dict[Name, tuple[Any, ...]] = field(default_factory=dict)
+    visible: dict[tuple[int, Name], tuple[Any, ...]] = field(default_factory=dict)
+    generations: set[int] = field(default_factory=set)
+    boundary: set[int] = field(default_factory=lambda: {-1})
+    log: dict[int, tuple[Item, ...]] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=lambda: {-1: 0})
+    commits: set[int] = field(default_factory=lambda: {-1})
+    folder: list[Item] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def logged(self) -> list[Item]:
+        """The source log as whoever starts now reads it."""
+        return [item for _, items in sorted(self.log.items()) for item in items]
+
+
+@dataclass
+class Driver:
+    """One driver; `run` yields the name of the step that comes next.
+
+    `manners`: it looks whether another one was started. `lost_reply`: the reply to its next commit
+    gets lost, and the file system asks again.
+    """
+
+    disk: Disk
+    bugs: Container[str] = ()
+    manners: bool = True
+    lost_reply: bool = False
+
+    def run(self) -> Step:
+        """From the start on, for ever; idle where nothing is new."""
+        yield "claim"
+        self.generation = max(self.disk.generations, default=0) + 1
+        self.disk.generations.add(self.generation)
+        self.committed = False
+        yield "read the newest"
+        first = Manifest(-1, 0, -1, (), None)
+        self.manifest = (
+            self.disk.manifests[max(self.disk.manifests)] if self.disk.manifests else (first)
+        )
+        if "newer manifest taken up" not in self.bugs:
+            # It slept since it took its number: what it makes, others take for remains.
+            if self.manifest.generation > self.generation:
+                raise Stopped
+        yield from self._deliver()
+        if "removal before the first commit" in self.bugs:
+            yield from self._remove()
+        yield "start Spark"
+        self.log = self.disk.logged()
+        last = max(self.disk.offsets)
+        batch = last + 1 if last in self.disk.commits else last
+        start = self.disk.offsets[batch - 1]
+        while True:
+            end = self.disk.offsets[batch] if batch <= last else None
+            if end is None:
+                end = yield from self._offer(batch, start)
+            yield from self._run_batch(batch, self.log[start:end])
+            yield "tell Spark"
+            if batch in self.disk.commits:
+                raise Failed("Spark's log of commits")
+            self.disk.commits.add(batch)
+            batch, start = batch + 1, end
+
+    # The source
+
+    def _offer(self, batch: int, start: int) -> Generator[str, None, int]:
+        """Wait for items, and write into Spark's log how far the batch goes."""
+        while True:
+            yield "look for items"
+            self._look_around()
+            new = [item for item in self.disk.folder if item not in self.log]
+            yield "log them"
+            self._append(new)
+            if len(self.log) > start:
+                break
+            yield "idle"
+        yield "tell Spark how far"
+        if batch in self.disk.offsets:
+            raise Failed("Spark's log of offsets")
+        self.disk.offsets[batch] = len(self.log)
+        return len(self.log)
+
+    def _append(self, new: list[Item]) -> None:
+        """One segment, unless another driver has written what comes next."""
+        if not new:
+            return
+        position = len(self.log)
+        if "doubled log entry" in self.bugs:  # written after whatever is there
+            position = len(self.disk.logged())
+        if position in self.disk.log:
+            self.log = self.disk.logged()
+            return  # and look again
+        self.disk.log[position] = tuple(new)
+        self.log += new
+
+    # A batch
+
+    def _run_batch(self, batch: int, items: list[Item]) -> Step:
+        if batch == self.manifest.batch:
+            yield from self._deliver()
+            return
+        if batch != self.manifest.batch + 1:
+            raise Failed(f"batch {batch} after {self.manifest.batch}")
+        yield "compute"
+        state = [item for name in self.manifest.runs for item in self._read(name)]
+        pairs = [
+            pair
+            for pair in itertools.product(state + items, repeat=2)
+            if (pair[0][0], pair[1][0]) == (Side.LEFT, Side.RIGHT)
+            and not (pair[0] in state and pair[1] in state)
+        ]
+        yield "write a run"
+        merges = len(self.manifest.runs) >= 2
+        run = self._write(state + items if merges else items)
+        yield "write results"
+        result = self._write(pairs)
+        runs = (run,) if merges else (*self.manifest.runs, run)
+        nonce = next(self.disk.numbers)
+        yield from self._commit(Manifest(batch, self.generation, nonce, runs, result))
+        yield from self._deliver()
+        if self.committed:
+            yield from self._retire()
+            yield from self._remove()
+
+    def _commit(self, mine: Manifest) -> Step:
+        yield "create the manifest"
+        there = mine.batch in self.disk.manifests
+        found = self.disk.manifests.setdefault(mine.batch, mine)
+        if self.lost_reply and not there:
+            self.lost_reply = False
+            yield "ask again"
+            there, found = True, self.disk.manifests.get(mine.batch, mine)
+        yield "look at the boundary"
+        if "no boundary" not in self.bugs and mine.batch <= max(self.disk.boundary):
+            raise Stopped
+        self._look_around()
+        if "no nonce" in self.bugs and there:
+            found = mine  # "my reply got lost"
+        if found.generation > self.generation:
+            raise Stopped
+        self.manifest, self.committed = found, found.nonce == mine.nonce
+
+    def _deliver(self) -> Step:
+        """Rename; what was renamed already must be there."""
+        yield "deliver"
+        batch, result = self.manifest.batch, self.manifest.result
+        if result is None:
+            return
+        if result in self.disk.files:
+            self.disk.visible[batch, result] = self.disk.files.pop(result)
+        elif (batch, result) not in self.disk.visible:
+            raise Failed(f"results {result} are missing")
+
+    def _retire(self) -> Step:
+        """Close old batches, then remove their manifests."""
+        last = self.manifest.batch - KEPT
+        yield "raise the boundary"
+        if "boundary overwritten" in self.bugs:
+            self.disk.boundary = {last}
+        else:
+            self.disk.boundary.add(last)
+        for batch in [batch for batch in self.disk.manifests if batch <= last]:
+            yield "remove a manifest"
+            self.disk.manifests.pop(batch, None)
+
+    def _remove(self) -> Step:
+        """Remove what drivers up to this one have made and its newest manifest does not name."""
+        yield "list the files"
+        named = {*self.manifest.runs, self.manifest.result}
+        spared = "removal by exclusion" not in self.bugs
+        for name in list(self.disk.files):
+            if name not in named and not (spared and name.generation > self.generation):
+                yield "remove a file"
+                self.disk.files.pop(name, None)
+
+    def _look_around(self) -> None:
+        if self.manners and max(self.disk.generations) > self.generation:
+            raise Stopped
+
+    def _read(self, name: Name) -> list[Item]:
+        if name not in self.disk.files:
+            raise Failed(f"run {name} is missing")
+        return list(self.disk.files[name])
+
+    def _write(self, content: Sequence[Any]) -> Name:
+        name = Name(self.generation, next(self.disk.numbers))
+        self.disk.files[name] = tuple(content)
+        return name

@@ -1,0 +1,94 @@
+"""The fence: which driver may go on, and which batches are closed for ever.
+
+Why: a driver may sleep at any step, for as long as it likes, while another one takes its checkpoint
+over, and then go on as if nothing had been. The name of a manifest that exists stops it; one that
+was removed since does not. So drivers are numbered, and the batches whose manifests may be gone are
+said before they go.
+
+Both are *markers*: files that are only ever created, whose name is a number, of which the greatest
+counts. None is overwritten, so no driver can take back what another one has said; smaller ones may
+be removed. That needs no compare-and-swap.
+
+Law: no two drivers have the same generation; the boundary never falls; a manifest at or below the
+boundary is not committed, whoever created it.
+Cost: a listing is 10 us, a marker 0.1 ms on a local disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+from joinengine.model.errors import TakenOver
+from joinengine.state.storage import Checkpoint, create, delete, names_in
+
+#: How many markers stay: one counts, and who lists while a new one comes may miss that.
+_KEPT = 2
+
+
+def greatest(folder: Path, none: int) -> int:
+    """The marker that counts, `none` where there is none."""
+    return max((int(name) for name in names_in(folder) if name.isdigit()), default=none)
+
+
+def mark(folder: Path, number: int, content: bytes = b"") -> bool:
+    """Create a marker; whether it was absent."""
+    return create(folder / f"{number:08d}", content)
+
+
+def thin(folder: Path) -> None:
+    """Remove the markers that do not count, all but the last of them."""
+    numbers = sorted(int(name) for name in names_in(folder) if name.isdigit())
+    for number in numbers[:-_KEPT]:
+        delete(folder / f"{number:08d}")
+
+
+def claim(checkpoint: Checkpoint) -> int:
+    """The generation of a driver that starts now, greater than all before."""
+    who = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
+    while True:
+        wanted = greatest(checkpoint.generations, 0) + 1
+        # One that was created over a removed name is not the greatest: its number was used before.
+        created = mark(checkpoint.generations, wanted, who)
+        if created and greatest(checkpoint.generations, 0) == wanted:
+            thin(checkpoint.generations)
+            return wanted
+
+
+def check_generation(generations: Path, generation: int) -> None:
+    """Raise TakenOver where a driver was started after that of `generation`.
+
+    For manners, not for safety: it may be started right after this look.
+    """
+    newest = greatest(generations, 0)
+    if newest <= generation:
+        return
+    try:
+        who = json.loads((generations / f"{newest:08d}").read_bytes())
+        by = f"on {who['host']}, process {who['pid']}"
+    except (OSError, ValueError):
+        by = "since gone"
+    raise TakenOver(
+        f"another driver ({by}) has taken over checkpoint {generations.parent.parent}: it is "
+        f"generation {newest}, this one {generation}; nothing is lost, leave this one stopped"
+    )
+
+
+def check_boundary(checkpoint: Checkpoint, batch: int) -> None:
+    """Raise TakenOver where `batch` is closed: other drivers have gone on far beyond it."""
+    boundary = greatest(checkpoint.boundary, -1)
+    if batch <= boundary:
+        raise TakenOver(
+            f"batch {batch} of checkpoint {checkpoint.root.parent} is closed, as are all up to "
+            f"{boundary}: another driver has taken the checkpoint over and gone on; nothing is "
+            f"lost, leave this one stopped"
+        )
+
+
+def raise_boundary(checkpoint: Checkpoint, batch: int) -> None:
+    """Close all batches up to `batch`. A boundary that is higher already stays."""
+    if batch > greatest(checkpoint.boundary, -1):
+        mark(checkpoint.boundary, batch)
+        thin(checkpoint.boundary)

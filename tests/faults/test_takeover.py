@@ -1,0 +1,254 @@
+"""The engine's own driver, asleep at a step while a second one takes its checkpoint over.
+
+Both are in this process: what happens while the first one sleeps is run from inside its step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from joinengine.driver import batch as driver
+from joinengine.layouts import Mnrt
+from joinengine.model.errors import CheckpointMismatch, TakenOver
+from joinengine.model.keys import Side
+from joinengine.state import fence
+from joinengine.state import manifest as manifests
+from joinengine.state.storage import verify
+from tests.harness import InlineJobs, LocalQuery, rows, two_way
+
+BATCHES = 12
+#: The batch in which the first driver falls asleep.
+TIRED = 3
+
+
+def tuples(batch):
+    rng = random.Random(batch)
+    left = [(rng.choice([0, rng.randrange(9)]), 1000 * batch + i, i) for i in range(30)]
+    right = [(rng.choice([0, rng.randrange(9)]), 1000 * batch + i, i) for i in range(10)]
+    return left, right
+
+
+def start(folder, jobs=None):
+    choice = Mnrt(imbalance=0.0, intervals=2)
+    query = two_way(None, 3)
+    return LocalQuery(folder, query, "mnrt", choice=choice, jobs=jobs or InlineJobs(), aside=True)
+
+
+def go_on(query, batches):
+    """As Spark does after a start: the last batch may come again."""
+    first = query.runner.manifest.batch
+    for batch in range(max(first, 0), first + batches + 1):
+        query.run_tuples(batch, *tuples(batch))
+
+
+def around(module, name, monkeypatch):
+    """Calls what the test wants when the first driver, asleep once, calls a function."""
+
+    def arm(asleep, when):
+        called = getattr(module, name)
+
+        def call(*args, **kwargs):
+            if when == "before":
+                monkeypatch.setattr(module, name, called)
+                asleep()
+            found = called(*args, **kwargs)
+            if when == "after":
+                monkeypatch.setattr(module, name, called)
+                asleep()
+            return found
+
+        monkeypatch.setattr(module, name, call)
+
+    return arm
+
+
+PLACES = {
+    "before the commit": (manifests, "create", "before"),
+    "after the create": (manifests, "create", "after"),
+    "after the commit": (manifests, "commit", "after"),
+    "before the boundary": (fence, "raise_boundary", "before"),
+    "after the boundary": (fence, "raise_boundary", "after"),
+    "before a removal": (driver, "remove_unnamed", "before"),
+    "after a removal": (driver, "remove_unnamed", "after"),
+    "before a tick": (driver.clock, "tick_due", "before"),
+}
+STEPS = ("routed", "joined", "committed", "delivered", *PLACES)
+
+
+def sleep_at(step, first, asleep, monkeypatch):
+    """Let `asleep` happen once, at `step` of the first driver's batch."""
+    if step in PLACES:
+        module, name, when = PLACES[step]
+        around(module, name, monkeypatch)(asleep, when)
+        return
+    armed = [step]
+
+    def at(name):
+        if name in armed:
+            armed.clear()
+            asleep()
+
+    first.jobs.step = at
+    first.runner._sink.step = at
+
+
+def check(query):
+    left, right = Counter(), []
+    for batch in range(BATCHES):
+        ours, others = tuples(batch)
+        left.update(ours)
+        right += others
+    pairs = Counter((*a, *b) for a in left.elements() for b in right if a[0] == b[0])
+    found = query.output()
+    assert len(found) == found.total() == pairs.total()  # no two pairs are equal
+    newest = manifests.newest(query.checkpoint.manifests)
+    assert newest.batch == BATCHES - 1
+    (state,) = newest.operators
+    for stored in (*state.shelves.files.values(), *state.layouts.history):
+        verify(query.checkpoint.runs / stored.name, stored, "file")
+    # Nothing of the older driver is left over.
+    assert {path.name for path in query.checkpoint.runs.iterdir()} == newest.named_files()
+    assert not list(query.checkpoint.exchange.iterdir())
+    assert len(list(query.checkpoint.manifests.iterdir())) == manifests.KEPT
+
+
+@pytest.mark.parametrize("batches", [0, 1, 5])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_driver_asleep_at_a_step_does_no_harm(step, batches, tmp_path, monkeypatch):
+    first = start(tmp_path)
+    for batch in range(TIRED):
+        first.run_tuples(batch, *tuples(batch))
+    others = []
+
+    def asleep():
+        others.append(start(tmp_path))
+        go_on(others[0], batches)
+
+    sleep_at(step, first, asleep, monkeypatch)
+    with pytest.raises(TakenOver, match="another driver"):
+        for batch in (TIRED, TIRED + 1):
+            first.run_tuples(batch, *tuples(batch))
+    (second,) = others
+    go_on(second, BATCHES - 1 - second.runner.manifest.batch)
+    check(second)
+
+
+def test_a_batch_of_the_older_driver_is_adopted(tmp_path, monkeypatch, caplog):
+    """It was first with the manifest; the newer one, which has computed too, goes on from there."""
+    first = start(tmp_path)
+    go_on(first, 2)
+    second = start(tmp_path)
+
+    def overtake():
+        with pytest.raises(TakenOver):
+            first.runner._run(frame(2), 2)
+
+    stray = second.checkpoint.runs / "g1-run-stray.arrow"
+    stray.touch()
+    sleep_at("before the commit", second, overtake, monkeypatch)
+    go_on(second, 1)
+    assert second.runner.manifest.generation == 1
+    assert stray.exists()  # the older one may have had more to commit, for all that this one knows
+    assert not second.records
+    (line,) = caplog.messages
+    assert "has taken over" in line and "\n" not in line
+    go_on(second, BATCHES - 3)
+    check(second)
+
+
+def frame(batch):
+    left, right = tuples(batch)
+    return [[(0, rows(Side.LEFT, left)), (1, rows(Side.RIGHT, right))]]
+
+
+def test_a_driver_asleep_before_it_reads_takes_up_nothing(tmp_path, monkeypatch):
+    """Between its generation and the newest manifest: that is by then a newer driver's."""
+    first = start(tmp_path)
+    go_on(first, 2)
+    others = []
+
+    def asleep():
+        others.append(start(tmp_path))
+        go_on(others[0], 3)
+
+    around(fence, "claim", monkeypatch)(asleep, "after")
+    with pytest.raises(TakenOver, match="it is generation 3, this one 2"):
+        start(tmp_path)
+    go_on(others[0], BATCHES - 5)
+    check(others[0])
+
+
+def test_an_old_batch_cannot_be_committed_again(tmp_path):
+    query = start(tmp_path)
+    go_on(query, 9)
+    old = replace(query.runner.manifest, batch=4, nonce="another")
+    with pytest.raises(TakenOver, match=r"batch 4 .* is closed, as are all up to 6"):
+        manifests.commit(query.checkpoint, old)
+    query.restart()
+    go_on(query, BATCHES - 9)
+    check(query)
+
+
+def test_a_reply_that_gets_lost_changes_nothing(tmp_path, monkeypatch):
+    """The manifest was created, and the file system says that it was there already, or fails."""
+    query = start(tmp_path)
+    replies = iter([False, OSError("stale handle")] * BATCHES)
+
+    def lost(*args, **kwargs):
+        assert create(*args, **kwargs)
+        reply = next(replies)
+        if isinstance(reply, OSError):
+            raise reply
+        return reply
+
+    create = manifests.create
+    monkeypatch.setattr(manifests, "create", lost)
+    go_on(query, BATCHES)
+    check(query)
+    assert len(query.records) == BATCHES
+
+
+def test_a_batch_of_another_line_is_refused(tmp_path, monkeypatch):
+    """Only files of two checkpoints, mixed, can bring that about."""
+    query = start(tmp_path)
+    go_on(query, 2)
+    other = replace(query.runner.manifest, batch=2, generation=0, nonce="x", parent=("y", 1))
+
+    def mix(*args, **kwargs):
+        monkeypatch.undo()
+        manifests.commit(query.checkpoint, replace(other, generation=query.runner.generation))
+
+    sleep_at("before the commit", query, mix, monkeypatch)
+    with pytest.raises(CheckpointMismatch, match="two checkpoints are mixed"):
+        go_on(query, 1)
+
+
+def test_generations_grow_and_the_boundary_does_not_fall(tmp_path):
+    query = start(tmp_path)
+    checkpoint = query.checkpoint
+    assert [fence.claim(checkpoint) for _ in range(5)] == [2, 3, 4, 5, 6]
+    # One that slept before it created its marker, whose number was used and removed since.
+    assert fence.mark(checkpoint.generations, 2)
+    assert fence.claim(checkpoint) == 7
+    for batch in (1, 5, 3, 4):
+        fence.raise_boundary(checkpoint, batch)
+    assert fence.greatest(checkpoint.boundary, -1) == 5
+    assert len(list(checkpoint.boundary.iterdir())) == 2
+
+
+def test_a_number_that_was_used_and_removed_is_not_taken_again(tmp_path, monkeypatch):
+    checkpoint = start(tmp_path).checkpoint
+    mark = fence.mark
+
+    def slow(*args):
+        monkeypatch.setattr(fence, "mark", mark)
+        for _ in range(4):
+            fence.claim(checkpoint)
+        return mark(*args)
+
+    monkeypatch.setattr(fence, "mark", slow)
+    assert fence.claim(checkpoint) == 6
