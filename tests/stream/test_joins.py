@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream, within
-from joinengine.layouts import LAYOUTS, Mnrt
+from joinengine.layouts import Mnrt
 from joinengine.model.errors import InvalidRequest
 from tests.stream.conftest import EACH_LAYOUT, ORDERS, found_in, oracle, same
 
@@ -39,7 +39,7 @@ def pairs(folders, condition):
     return f"select * from {orders} join {items} on {condition}"
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_LAYOUT)
 def test_full_history(spark, folders, tmp_path, layout):
     left, right = streams(spark, folders)
     joined = StreamJoin(left, right, on=equi("id", "order_id"), layout=layout, instances=5)
