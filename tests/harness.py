@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, JoinSpec, QuerySpec
 from joinengine.state.run import RunStore
 from joinengine.state.storage import Checkpoint
+from tests.invariants import check_places
 
 TIME = pa.timestamp("us", "UTC")
 LEFT = pa.schema([("lk", pa.int64()), ("lv", pa.int64()), ("lt", TIME)])
@@ -122,9 +124,14 @@ def two_way(window=None, instances=3, on=None, where=None, how="inner", table=No
 class LocalQuery:
     """One query over a folder; `restart` forgets everything that is not on disk.
 
+    After each batch its state is checked against its layouts. `changes` counts, over all queries of
+    this process, how often a layout has changed because its planner wanted it to.
+
     `aside`: with a side output, for which a sink that is killed once its files are visible (the
     step "delivered") leaves a batch half delivered.
     """
+
+    changes: ClassVar[Counter] = Counter()
 
     def __init__(
         self,
@@ -161,7 +168,26 @@ class LocalQuery:
         self.runner.recover()
 
     def run(self, batch, frame):
+        before = self.chosen
         self.runner(frame, batch)
+        self.check_state()
+        wished = batch + 1 in self.settings.schedule or self.settings.capacity is not None
+        if not wished and self.layout.to_json() != before.layout.to_json():
+            LocalQuery.changes[before.choice.name] += 1
+
+    def check_state(self):
+        """Every tuple that a join holds stands where it should; `held`: tuples that each holds."""
+        self.held = [
+            check_places(
+                state, join.layout, self._store(join.spec), expires=join.spec.window is not None
+            )
+            for join, state in zip(self.runner._joins, self.runner.manifest.joins, strict=True)
+            if isinstance(join.spec, JoinSpec)
+        ]
+
+    def _store(self, spec):
+        folder = str(self.checkpoint.runs)
+        return self.jobs.store.setdefault((folder, spec.index), RunStore(Path(folder)))
 
     def run_tuples(self, batch, left, right, map_tasks=2):
         """(key, value, time) tuples of both sides, dealt to so many map tasks."""
@@ -226,3 +252,13 @@ class LocalQuery:
     @property
     def state(self):
         return self.runner.manifest.joins[0]
+
+    @property
+    def chosen(self):
+        """Layout of the next batch, who plans it, and for how many instances."""
+        return self.runner._joins[0].chosen
+
+    @property
+    def layout(self):
+        """The layout of the next batch."""
+        return self.chosen.layout

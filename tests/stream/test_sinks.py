@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream, within
+from tests.stream.cases import pairs
 from tests.stream.conftest import ended, found_in, oracle, same
-from tests.stream.test_joins import pairs
 
 pytestmark = pytest.mark.spark
 

@@ -1,0 +1,72 @@
+"""What must hold of a query's state after every batch, whatever the test is about."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+
+from joinengine.layouts import Chosen
+
+
+def check_places(state, layout, store, *, expires):
+    """Every live tuple stands at the homes that its layout version names, once each; their number.
+
+    `expires`: some copies of a tuple may have left already, with the runs that they were in.
+    `state` of a join, `layout` of its next batch, `store` that opens its runs. The newest version's
+    state stands by the layout before, if a change has been planned and not yet been made.
+    """
+    newest = layout if state.before is None else Chosen.from_json(state.before).layout
+    routers = {v: Chosen.from_json(old).layout.router() for v, old in state.older.items()}
+    routers[state.version] = newest.router()
+    held = defaultdict(list)
+    for run in state.runs.values():
+        opened = store.open(run, state.files[run.file])
+        if run.live:
+            held[run.version, run.side].append((run.instance, opened, opened.live_rows()))
+    tuples = 0
+    for (version, side), parts in held.items():
+        words = np.concatenate([opened.words[rows] for _, opened, rows in parts])
+        holders = np.concatenate(
+            [np.full(len(rows), instance, np.uint16) for instance, _, rows in parts]
+        )
+        if _stand_at_homes(routers[version], side, words, holders):
+            tuples += len(np.unique(words))
+        else:
+            contents = [
+                tuple(column[row].as_py() for column in opened.columns.columns)
+                for _, opened, rows in parts
+                for row in rows.tolist()
+            ]
+            tuples += _check_each(
+                routers[version], side, words.tolist(), holders.tolist(), contents, expires
+            )
+    return tuples
+
+
+def _stand_at_homes(router, side, words, holders):
+    """Whether (n,) copies stand where they should, if each tuple has a word of its own."""
+    order = np.lexsort((holders, words))
+    words, holders = words[order], holders[order]
+    first = np.flatnonzero(np.concatenate([np.ones(1, bool), words[1:] != words[:-1]]))
+    homes = router.homes(side, words[first], holders[first])
+    wanted = np.lexsort((homes.instances, homes.rows))
+    return np.array_equal(words[first][homes.rows[wanted]], words) and np.array_equal(
+        homes.instances[wanted], holders
+    )
+
+
+def _check_each(router, side, words, holders, contents, expires):
+    """As above, tuple by tuple, with the columns to tell tuples of one word apart; their number."""
+    copies = defaultdict(list)
+    for word, holder, content in zip(words, holders, contents, strict=True):
+        copies[word, repr(content)].append(holder)
+    for (word, content), found in copies.items():
+        one = np.array([word], np.uint64), np.array(found[:1], np.uint16)
+        homes = router.homes(side, *one).instances.tolist()
+        there = Counter(found) <= Counter(homes) if expires else sorted(found) == sorted(homes)
+        assert there, (
+            f"{side.name} tuple {content} of word {word} is held by {sorted(found)}, "
+            f"its homes are {sorted(homes)}"
+        )
+    return len(copies)
