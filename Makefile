@@ -28,13 +28,16 @@ demo: $(READY)  ## a skewed stream under two layouts, checked and drawn (out/dem
 	$(BIN)/joinengine compare eq5 --layouts hash,mnrt --zipf 1.0 --scale 0.1 --instances 16 \
 		--json out/demo/demo.json --figure out/demo/demo.png
 
+# One process has the Spark session, the others run what needs none (tests/conftest.py).
+PARALLEL := --numprocesses auto --maxprocesses 4
+
 test: $(READY)  ## the tests (minutes)
-	@echo "test: everything but the slow matrices"
-	$(BIN)/pytest -m "not slow"
+	@echo "test: everything but the slow matrices, on all cores"
+	$(BIN)/pytest -m "not slow" $(PARALLEL)
 
 test-all: $(READY)  ## the tests and the slow matrices
-	@echo "test-all: everything"
-	JOINENGINE_EXAMPLES=25 $(BIN)/pytest
+	@echo "test-all: everything, on all cores"
+	JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
 
 bench: $(READY)  ## every layout over three skews, validated (out/bench)
 	@echo "bench: EQ5 under every layout over z = 0, 0.8, 1.5"

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,8 +25,9 @@ from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, JoinType
 from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec, carry_out
-from joinengine.state.run import RunStores
+from joinengine.state.run import RunStore, RunStores
 from joinengine.state.storage import Checkpoint
+from tests.invariants import check_places
 
 TIME = pa.timestamp("us", "UTC")
 LEFT = pa.schema([("lk", pa.int64()), ("lv", pa.int64()), ("lt", TIME)])
@@ -131,9 +133,14 @@ def two_way(
 class LocalQuery:
     """One query over a folder; `restart` forgets everything that is not on disk.
 
+    After each batch its state is checked against its layouts. `changes` counts, over all queries of
+    this process, how often a layout has changed because its planner wanted it to.
+
     `aside`: with a side output, for which a sink that is killed once its files are visible (the
     step "delivered") leaves a batch half delivered.
     """
+
+    changes: ClassVar[Counter] = Counter()
 
     def __init__(
         self,
@@ -157,6 +164,7 @@ class LocalQuery:
         self.checkpoint = Checkpoint(self.folder / "checkpoint")
         self.checkpoint.create()
         self.records = []
+        self._opened = RunStore(self.checkpoint.runs)
         self.restart()
 
     def restart(self):
@@ -170,7 +178,22 @@ class LocalQuery:
         self.runner.recover()
 
     def run(self, batch, frame):
+        before = self.chosen
         self.runner(frame, batch)
+        self.check_state()
+        wished = batch + 1 in self.settings.schedule or self.settings.capacity is not None
+        if not wished and self.layout.to_json() != before.layout.to_json():
+            LocalQuery.changes[before.choice.name] += 1
+
+    def check_state(self):
+        """Every tuple that a join holds stands where it should; `held`: tuples that each holds."""
+        states = self.runner.manifest.operators
+        self._opened.retain({name for state in states for name in state.shelves.files})
+        self.held = [
+            check_places(state, self._opened, expires=operator.window is not None)
+            for operator, state in zip(self.query.operators, states, strict=True)
+            if isinstance(operator, Join)
+        ]
 
     def run_tuples(self, batch, left, right, map_tasks=2):
         """(key, value, time) tuples of both sides, dealt to so many map tasks."""
@@ -235,3 +258,13 @@ class LocalQuery:
     @property
     def state(self):
         return self.runner.manifest.operators[0]
+
+    @property
+    def chosen(self):
+        """Layout of the next batch, who plans it, and for how many instances."""
+        return self.state.layouts.newest
+
+    @property
+    def layout(self):
+        """The layout of the next batch."""
+        return self.chosen.layout

@@ -20,7 +20,7 @@ from joinengine.layouts.matrix import Grid
 from joinengine.layouts.shuffle import Shuffled
 from joinengine.model.keys import U_BITS, Mode
 from tests.harness import LEFT, LocalQuery, two_way
-from tests.laws.test_engine import CHOICES
+from tests.laws.cases import CHOICES
 
 
 def of_a_placement(placement, a, b):
@@ -67,11 +67,6 @@ def batches(left, right, n=6, seed=5):
     return [(side(left, b // 2), side(right, b // 2)) for b in range(n)]
 
 
-@pytest.fixture(autouse=True)
-def no_noise_allowance(monkeypatch):
-    monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sizes", [(90, 90), (120, 30)], ids=["even", "uneven"])
 def test_counts_are_those_of_the_formulas(layout, sizes, tmp_path):
@@ -85,7 +80,7 @@ def test_counts_are_those_of_the_formulas(layout, sizes, tmp_path):
     )
     modes = set()
     for number, (left, right) in enumerate(batches(*sizes)):
-        now = query.state.layouts.newest.layout
+        now = query.layout
         keys = [Counter(key for key, _, _ in side) for side in (left, right)]
         known = sorted(keys[0] | keys[1])
         hashes = hash_columns([pa.array(known, LEFT.field(0).type)]) >> np.uint64(U_BITS)

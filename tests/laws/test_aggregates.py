@@ -6,7 +6,7 @@ import tempfile
 from collections import Counter, defaultdict
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine import InvalidRequest, StreamAggregate, sliding, top, windows
@@ -20,8 +20,7 @@ from joinengine.model.query import JoinType
 from joinengine.predicates.grouping import compile_aggregate
 from joinengine.spark.inputs import Stream
 from tests.harness import LEFT, InlineJobs, LocalQuery, rows
-from tests.laws.test_engine import CHOICES, STEPS, feed, relaxed, streams
-from tests.laws.test_join_types import windows_of
+from tests.laws.cases import CHOICES, HOT, feed, kills, relaxed, streams, windows_of
 
 ADDING = [name for name, choice in LAYOUTS.items() if choice.serves_aggregates]
 SOURCE = Stream(None, {"kind": "recorded", "path": "left"}, Reading(LEFT))
@@ -86,8 +85,20 @@ def expected(tuples, window, best):
     return results
 
 
+@pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("layout", ADDING)
 @relaxed
+@example(
+    batches=HOT,
+    window=windows("lt", "130 us", "50 us", delay="400 us"),
+    merge_every=2,
+    aggregators=2,
+    best=None,
+    schedule={},
+    lazy=False,
+    kills={(1, "joined")},
+    twice=True,
+)
 @given(
     batches=streams(),
     window=spans,
@@ -96,7 +107,7 @@ def expected(tuples, window, best):
     best=st.none() | st.integers(1, 3),
     schedule=schedules,
     lazy=st.booleans(),
-    kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
+    kills=kills,
     twice=st.booleans(),
 )
 def test_every_layout_adds_up(

@@ -32,34 +32,39 @@ from joinengine.model.windows import INT_MAX, INT_MIN
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.routing.base import BASES
 from tests.harness import LEFT, RIGHT, InlineJobs, LocalQuery, two_way
-from tests.laws.test_engine import CHOICES, STEPS, enough, feed, relaxed
+from tests.laws.cases import CHOICES, HOT, enough, everything, feed, kills, relaxed, sizes
 
 ANYWHERE = [name for name, choice in LAYOUTS.items() if choice.serves_theta]
-
-
-@pytest.fixture(autouse=True)
-def no_noise_allowance(monkeypatch):
-    monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
 
 
 def batches(seed, n=5, most=25, keys=30):
     """Both sides' hot values wander; values are spread so that bands reach some of them."""
     rng = random.Random(seed)
-    serial = iter(range(10**6))
+    return filled(seed, [[rng.choice([0, most // 2, most]) for _ in Side] for _ in range(n)], keys)
 
-    def side(hot):
-        values = (
-            hot if rng.random() < 0.4 else rng.randrange(-keys, keys)
-            for _ in range(rng.choice([0, most // 2, most]))
+
+def filled(seed, counts, keys=30):
+    """As many tuples as `counts` says by batch and side, each from the seed and its number."""
+    return [
+        tuple(_values(seed, batch, side, counts[batch][side], keys) for side in Side)
+        for batch in range(len(counts))
+    ]
+
+
+def _values(seed, batch, side, count, keys):
+    rng = random.Random(f"{seed} {batch} {side}")
+    return [
+        (
+            batch // 2 + side if rng.random() < 0.4 else rng.randrange(-keys, keys),
+            2 * (100 * batch + number) + side,
+            0,
         )
-        return [(value, next(serial), 0) for value in values]
-
-    return [(side(b // 2), side(b // 2 + 1)) for b in range(n)]
+        for number in range(count)
+    ]
 
 
 def pairs(fed, matches):
-    left, right = ([row for b in fed for row in b[side]] for side in Side)
-    return Counter({a + b: n for (a, b), n in nested_loop(left, right, matches).items()})
+    return Counter({a + b: n for (a, b), n in nested_loop(*everything(fed), matches).items()})
 
 
 def in_band(lower, upper):
@@ -70,26 +75,34 @@ def in_band(lower, upper):
     return matches
 
 
+streams_of_values = st.builds(
+    filled,
+    st.integers(0, 10**6),
+    st.lists(st.tuples(sizes(25), sizes(25)), min_size=1, max_size=5),
+)
 bounds = st.tuples(st.integers(-6, 6), st.sampled_from([0, 1, 2, 3, 9])).map(
     lambda ends: (ends[0], ends[0] + ends[1])
 )
 
 
+@pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
+@example(
+    fed=HOT, ends=(-1, 1), instances=3, lazy=False, resize=None, kills={(1, "joined")}, twice=True
+)
 @given(
-    seed=st.integers(0, 10**6),
+    fed=streams_of_values,
     ends=bounds,
     instances=st.sampled_from([1, 3, 7]),
     lazy=st.booleans(),
     resize=st.none() | st.integers(2, 9),
-    kills=st.sets(st.tuples(st.integers(0, 4), st.sampled_from(STEPS)), max_size=2),
+    kills=kills,
     twice=st.booleans(),
 )
 def test_bands_are_those_of_the_nested_loop(
-    layout, seed, ends, instances, lazy, resize, kills, twice
+    layout, fed, ends, instances, lazy, resize, kills, twice
 ):
-    fed = batches(seed)
     schedule = {} if resize is None else {2: [Relayout(None, enough(layout, resize))]}
     with tempfile.TemporaryDirectory() as folder:
         query = LocalQuery(

@@ -22,15 +22,14 @@ from joinengine.model.keys import U_BITS, Mode, Side
 from joinengine.model.windows import within
 from joinengine.state.run import RunStore
 from tests.harness import LocalQuery, two_way
-from tests.laws.test_engine import CHOICES, relaxed, streams, windows
+from tests.laws.cases import CHOICES, relaxed, streams, windows
 
 COUNTING = [name for name, choice in CHOICES.items() if choice.counts_keys]
 
 
 @pytest.fixture(autouse=True)
 def few_heavy_keys(monkeypatch):
-    """Planners act on small counts; a key is light below a quarter of what a side stores."""
-    monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
+    """A key is light below a quarter of what a side stores."""
     monkeypatch.setattr("joinengine.balancing.counting.HEAVY_PART", 4)
 
 

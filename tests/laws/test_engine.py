@@ -2,189 +2,42 @@
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 from collections import Counter
-from dataclasses import fields
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
-from joinengine.layouts.key_based import Planned
-from joinengine.model.keys import U_ONE, Side
-from joinengine.model.windows import INT_MAX, INT_MIN, within
+from joinengine.model.keys import Side
+from joinengine.model.windows import within
 from joinengine.reference.nested_loop import nested_loop
-from joinengine.reference.protocol import Disk, Engine, Layout, Manifest, Row
-from tests.harness import InlineJobs, Killed, LocalQuery, two_way
-
-#: The planners at their most nervous: they re-plan for the smallest imbalance and gain.
-NERVOUS = {"imbalance": 0.0, "threshold": 0.0, "min_gain": 0.0, "intervals": 1}
-CHOICES = {
-    name: choice(**{f.name: NERVOUS[f.name] for f in fields(choice) if f.name in NERVOUS})
-    for name, choice in LAYOUTS.items()
-}
-SPLITTING = {"qmmp", "mnrt"}
-PLANNED = {name for name, choice in LAYOUTS.items() if issubclass(choice, Planned)}
-
-
-def enough(layout, instances):
-    """At least as many instances as the layout needs."""
-    return max(instances, 2) if layout.startswith("bi") else instances
-
-
-STEPS = ("routed", "joined", "committed", "delivered")
-
-#: How many cases a law tries for each layout; `make test-all` tries more.
-EXAMPLES = int(os.environ.get("JOINENGINE_EXAMPLES", "8"))
-relaxed = settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.laws.cases import (
+    CHOICES,
+    HOT,
+    PLANNED,
+    SHAPED,
+    SPLITTING,
+    enough,
+    everything,
+    feed,
+    filters,
+    kills,
+    let_in,
+    matched,
+    model,
+    relaxed,
+    streams,
+    usable,
+    values,
+    windows,
 )
-
-
-@pytest.fixture(autouse=True)
-def no_noise_allowance(monkeypatch):
-    """Small counts are all noise: without the allowance planners act on them."""
-    monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
-
-
-#: Where the first and the last moments of event time are within the reach of streams.
-ENDS = INT_MIN + 150, INT_MAX - 760
-#: As long as bounds may be.
-LONGEST = f"{INT_MAX} us"
-
-
-@st.composite
-def streams(draw, *, max_rows=30):
-    """Batches of (left, right) tuples; one hot key, NULL keys, NULL times, some disorder.
-
-    Event time may lie at either end of what 64 bits hold.
-    """
-    rng = random.Random(draw(st.integers(0, 10**9)))
-    n_batches = draw(st.integers(1, 7))
-    hot = draw(st.sampled_from([0.0, 0.5, 1.0]))
-    n_keys = draw(st.sampled_from([1, 4, 20]))
-    start = draw(st.sampled_from([0, 0, *ENDS]))
-    nulls = draw(st.sampled_from([0.03, 0.6]))
-    batches, serial = [], 0
-    for batch in range(n_batches):
-        sides = []
-        for _ in Side:
-            tuples = []
-            for _ in range(rng.choice([0, 1, rng.randint(0, max_rows)])):
-                serial += 1
-                key = 0 if rng.random() < hot else rng.randrange(n_keys)
-                time = start + 100 * batch + rng.randint(-150, 150)
-                tuples.append(
-                    (
-                        None if rng.random() < nulls else key,
-                        serial,
-                        None if rng.random() < 0.03 else time,
-                    )
-                )
-            sides.append(tuples)
-        batches.append(tuple(sides))
-    return batches
-
-
-bounds = st.tuples(st.sampled_from([-200, -50, 0, 70]), st.sampled_from([0, 60, 300])).map(
-    lambda ends: (f"{ends[0]} us", f"{ends[0] + ends[1]} us")
-) | st.sampled_from([("0 us", LONGEST), (f"-{LONGEST}", LONGEST), (f"-{LONGEST}", "-50 us")])
-windows = st.none() | st.builds(
-    lambda ends, delay: within("lt", "rt", lower=ends[0], upper=ends[1], delay=delay),
-    bounds,
-    st.sampled_from(["0 us", "100 us", "400 us", "106751991 days"]),
-)
-
-
-def matched(left, right, window):
-    def pairs(a, b):
-        if a[0] != b[0]:
-            return False
-        return window is None or window.lower_us <= b[2] - a[2] <= window.upper_us
-
-    return Counter({a + b: n for (a, b), n in nested_loop(left, right, pairs).items()})
-
-
-#: Filters of the two sides, and what they let in.
-FILTERS = {
-    (None, None): lambda side, row: True,
-    ("lv % 3 > 0", None): lambda side, row: side is Side.RIGHT or row[1] % 3 > 0,
-    ("lk = 0", "rv % 2 = 0 or rk is null"): lambda side, row: (
-        row[0] == 0 if side is Side.LEFT else row[1] % 2 == 0 or row[0] is None
-    ),
-}
-filters = st.sampled_from(list(FILTERS))
-
-
-def let_in(batches, asked):
-    """The tuples that the filters let in."""
-    return [
-        tuple([row for row in batch[side] if FILTERS[asked](side, row)] for side in Side)
-        for batch in batches
-    ]
-
-
-def usable(batches, window):
-    """Per side the tuples with a key (and a time, under a window), in order of batches."""
-    needed = (0,) if window is None else (0, 2)
-    return [
-        [
-            [row for row in batch[side] if all(row[i] is not None for i in needed)]
-            for batch in batches
-        ]
-        for side in Side
-    ]
-
-
-def model(batches, window, asked=(None, None)):
-    """What the protocol model delivers of the same batches, and its last manifest."""
-    disk = Disk([Manifest(-1, (), (Layout(0, 1),))])
-    for number, sides in enumerate(batches):
-        rows = [
-            Row(
-                side,
-                row[0] if FILTERS[asked](side, row) else None,
-                row[1] % U_ONE,
-                0 if window is None else row[2],
-                row[1],
-            )
-            for side in Side
-            for row in sides[side]
-            if window is None or row[2] is not None
-        ]
-        Engine(disk, window).run_batch(number, rows)
-    pairs = Counter((a.ident, b.ident) for found in disk.delivered.values() for a, b in found)
-    return pairs, disk.manifests[-1]
-
-
-def feed(query, batches, kills=()):
-    """Feed the batches as Spark does: what was killed comes again, after a restart."""
-    killed = set()
-    for number, (left, right) in enumerate(batches):
-
-        def step(name, number=number):
-            if (number, name) in kills and (number, name) not in killed:
-                killed.add((number, name))
-                raise Killed
-
-        for _ in range(len(STEPS) + 1):
-            query.jobs.step = step
-            try:
-                query.restart() if killed else None
-                query.run_tuples(number, left, right)
-                break
-            except Killed:
-                continue
-
-
-def values(output):
-    """(left value, right value) of each result."""
-    return Counter({(row[1], row[4]): n for row, n in output.items()})
 
 
 def check_refused(query, batches, window, late, output):
@@ -204,14 +57,16 @@ def check_refused(query, batches, window, late, output):
     assert output == matched(*sides, window)
 
 
+@pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
+@example(batches=HOT, window=None, instances=3, kills={(1, "joined")}, twice=True)
 @given(
     batches=streams(),
     window=windows,
     instances=st.sampled_from([1, 3, 7]),
     asked=filters,
-    kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
+    kills=kills,
     twice=st.booleans(),
 )
 def test_engine_delivers_what_the_model_delivers(
@@ -235,8 +90,7 @@ def test_engine_delivers_what_the_model_delivers(
         wanted = let_in(batches, asked)
         check_refused(query, wanted, window, last.late, output)
         if last.late == 0:
-            left, right = ([r for b in side for r in b] for side in usable(wanted, window))
-            assert output == matched(left, right, window)
+            assert output == matched(*usable(wanted, window), window)
 
 
 def test_an_idle_side_brings_no_event_time(tmp_path):
@@ -245,22 +99,25 @@ def test_an_idle_side_brings_no_event_time(tmp_path):
     plan = two_way(window, 2, how="full", filters=("lv > 0", None))
     query = LocalQuery(tmp_path, plan, "hash")
     query.run_tuples(0, [(1, 1, 0)], [(1, 2, 0)])
-    first = query.state.idle_since
+    first = [side.idle_since for side in query.state.clock.sides]
     query.run_tuples(1, [(1, 0, 5)], [(None, 3, None)])
-    second = query.state.idle_since
+    second = [side.idle_since for side in query.state.clock.sides]
     assert second[Side.LEFT] > first[Side.LEFT]
     assert second[Side.RIGHT] == first[Side.RIGHT]
     query.run_tuples(2, [], [(None, 4, 5)])
-    assert query.state.idle_since[Side.LEFT] == second[Side.LEFT]
-    assert query.state.idle_since[Side.RIGHT] > second[Side.RIGHT]
+    third = [side.idle_since for side in query.state.clock.sides]
+    assert third[Side.LEFT] == second[Side.LEFT]
+    assert third[Side.RIGHT] > second[Side.RIGHT]
 
 
+@pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
+@example(batches=HOT, instances=2, seed=1)
 @given(batches=streams(), instances=st.sampled_from([2, 5]), seed=st.integers(0, 99))
 def test_batching_and_order_change_nothing(layout, batches, instances, seed):
     """The same tuples in one batch, in many, and shuffled inside batches: the same multiset."""
-    left, right = ([row for b in batches for row in b[side]] for side in Side)
+    left, right = everything(batches)
     shuffled = [tuple(random.Random(seed).sample(side, len(side)) for side in b) for b in batches]
     outputs = []
     for feeding in ([(left, right)], batches, shuffled):
@@ -288,14 +145,19 @@ def test_hot_keys_move_split_and_come_back(layout, tmp_path):
         batches.append((left, right))
     query = LocalQuery(tmp_path, two_way(None, 5), layout, choice=CHOICES[layout])
     feed(query, batches)
-    left, right = ([row for b in batches for row in b[side]] for side in Side)
-    expected = matched(left, right, None)
+    expected = matched(*everything(batches), None)
     assert expected
     assert query.output() == expected
-    moved = sum(record.joins[0].moved_rows for record in query.records)
-    split = max(record.joins[0].split_keys for record in query.records)
-    if layout in PLANNED | {"hash"}:
-        assert (moved > 0, split > 0) == (layout in PLANNED, layout in SPLITTING)
+    records = [record.joins[0] for record in query.records]
+    moved = sum(record.moved_rows for record in records)
+    split = max(record.split_keys for record in records)
+    assert (moved > 0, split > 0) == (layout in PLANNED | SHAPED, layout in SPLITTING)
+    assert any(record.replanned for record in records) == (layout in PLANNED | SHAPED)
+    if layout in ("d-choices", "w-choices"):
+        hot = {1, 2, 3}
+        assert len(query.layout.degrees) >= len(hot), "each has been hot, and stays in the head"
+    if layout == "pkg":
+        assert len(set(query.layout.loads)) > 1, "the next tuples go by what has been stored"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -323,6 +185,22 @@ def test_the_comparison_can_fail(tmp_path):
     (file,) = (tmp_path / "out").glob("*.parquet")
     (tmp_path / "out" / "again.parquet").write_bytes(file.read_bytes())
     assert query.output() != matched([(1, 1, 0)], [(1, 2, 0)], None)
+
+
+def test_a_tuple_in_the_wrong_place_is_seen(tmp_path):
+    """Canary: a run that another instance claims, and a run that two claim."""
+    query = LocalQuery(tmp_path, two_way(None, 3), "hash")
+    query.run_tuples(0, [(1, 1, 0)], [])
+    assert query.held == [1]
+    whole = query.runner.manifest
+    ((ident, run),) = query.state.shelves.state.items()
+    elsewhere = replace(run, instance=(run.instance + 1) % 3)
+    for runs in ({ident: elsewhere}, {ident: run, "again": elsewhere}):
+        joins = (replace(query.state, runs=runs),)
+        query.runner.manifest = replace(whole, joins=joins)
+        with pytest.raises(AssertionError, match="its homes are"):
+            query.check_state()
+        query.runner.manifest = whole
 
 
 def test_little_memory_spills_and_changes_nothing(tmp_path):

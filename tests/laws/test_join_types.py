@@ -7,28 +7,30 @@ import tempfile
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.api.columns import JOIN_TYPES
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.model.conditions import band, equi
-from joinengine.model.keys import Side
-from joinengine.model.windows import INT_MAX, INT_MIN, sliding, tumbling, within
+from joinengine.model.windows import INT_MAX, Sliding, Within, sliding, tumbling, within
 from tests.harness import InlineJobs, LocalQuery, two_way
-from tests.laws.test_engine import (
+from tests.laws.cases import (
     CHOICES,
-    STEPS,
+    HOT,
     bounds,
     enough,
+    everything,
     feed,
     filters,
+    kills,
     let_in,
     relaxed,
+    schedules,
     streams,
+    windows_of,
 )
-from tests.laws.test_relayout import schedules
 
 NOTHING = (None, None, None)
 #: Later than any disorder of the streams: no row is late.
@@ -46,50 +48,48 @@ tumblings = st.builds(
 )
 
 
-def windows_of(window, time):
-    """(start, end) of each window that holds a time; there are none beyond 64-bit times."""
-    if time is None:
-        return []
-    size, slide = window.size_us, window.slide_us
-    starts = (k * slide for k in range((time - size) // slide, time // slide + 2))
-    edges = ((start, start + size) for start in starts if start <= time < start + size)
-    return [(start, end) for start, end in edges if INT_MIN <= start and end < INT_MAX]
-
-
 def entries(window, rows):
-    """(row, window) for each window that holds a row; (row, ()) where windows have no edges."""
-    if not hasattr(window, "size_us"):
-        return [(row, ()) for row in rows]
-    return [(row, edges) for row in rows for edges in windows_of(window, row[2])]
+    """(row, window) for each window that holds a row; (row, ()) if windows have no edges."""
+    if isinstance(window, Sliding):
+        return [(row, edges) for row in rows for edges in windows_of(window, row[2])]
+    return [(row, ()) for row in rows]
+
+
+def near(window, a, b):
+    """Whether two rows are as far apart in time as an interval asks."""
+    if not isinstance(window, Within):
+        return True
+    return None not in (a[2], b[2]) and window.lower_us <= b[2] - a[2] <= window.upper_us
 
 
 def expected(left, right, window, how, matches=lambda a, b: a[0] == b[0]):
     """SQL's join of two lists of rows, by definition."""
-    interval = not hasattr(window, "size_us")
-
-    def pairs(a, b):
-        (x, mine), (y, theirs) = a, b
-        if mine != theirs or None in (x[0], y[0]) or not matches(x, y):
-            return False
-        if not interval or window is None:
-            return True
-        if None in (x[2], y[2]):
-            return False
-        return window.lower_us <= y[2] - x[2] <= window.upper_us
-
     lefts, rights = entries(window, left), entries(window, right)
-    found = [(a, b) for a in lefts for b in rights if pairs(a, b)]
+    found = [
+        (a, b)
+        for a in lefts
+        for b in rights
+        if a[1] == b[1]
+        and None not in (a[0][0], b[0][0])
+        and matches(a[0], b[0])
+        and near(window, a[0], b[0])
+    ]
     met_left, met_right = {a for a, _ in found}, {b for _, b in found}
-    if how == "left_semi":
-        return Counter(a[0] + a[1] for a in lefts if a in met_left)
-    if how == "left_anti":
-        return Counter(a[0] + a[1] for a in lefts if a not in met_left)
-    rows = Counter(a[0] + b[0] + a[1] for a, b in found)
-    if how in ("left", "full"):
-        rows.update(a[0] + NOTHING + a[1] for a in lefts if a not in met_left)
-    if how in ("right", "full"):
-        rows.update(NOTHING + b[0] + b[1] for b in rights if b not in met_right)
-    return rows
+    alone_left = [a for a in lefts if a not in met_left]
+    alone_right = [b for b in rights if b not in met_right]
+    both = [a[0] + b[0] + a[1] for a, b in found]
+    left_padded = [a[0] + NOTHING + a[1] for a in alone_left]
+    right_padded = [NOTHING + b[0] + b[1] for b in alone_right]
+    return Counter(
+        {
+            "inner": both,
+            "left": both + left_padded,
+            "right": both + right_padded,
+            "full": both + left_padded + right_padded,
+            "left_semi": [a[0] + a[1] for a in lefts if a in met_left],
+            "left_anti": [a[0] + a[1] for a in alone_left],
+        }[how]
+    )
 
 
 def watermark_of(batches, window):
@@ -99,12 +99,19 @@ def watermark_of(batches, window):
     return min(newest) - window.delays_us[0]
 
 
-def everything(batches):
-    return [[row for batch in batches for row in batch[side]] for side in Side]
-
-
+@pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
+@example(
+    batches=HOT,
+    window=within("lt", "rt", lower="-200 us", upper="200 us", delay=DELAY),
+    how="full",
+    asked=(None, None),
+    lazy=False,
+    schedule={},
+    kills={(1, "joined")},
+    twice=True,
+)
 @given(
     batches=streams(),
     window=intervals | slidings | tumblings,
@@ -112,7 +119,7 @@ def everything(batches):
     asked=filters,
     lazy=st.booleans(),
     schedule=st.just({}) | schedules,
-    kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
+    kills=kills,
     twice=st.booleans(),
 )
 def test_every_join_type(layout, batches, window, how, asked, lazy, schedule, kills, twice):
@@ -145,8 +152,8 @@ def test_every_join_type(layout, batches, window, how, asked, lazy, schedule, ki
 )
 def test_every_join_type_of_a_band_with_a_predicate(batches, window, how, layout, on, where):
     def matches(a, b):
-        near = a[0] == b[0] if on == equi("lk", "rk") else -1 <= b[0] - a[0] <= 2
-        return near and (where is None or (a[1] + b[1]) % 3 > 0)
+        alike = a[0] == b[0] if on == equi("lk", "rk") else -1 <= b[0] - a[0] <= 2
+        return alike and (where is None or (a[1] + b[1]) % 3 > 0)
 
     with tempfile.TemporaryDirectory() as folder:
         plan = two_way(window, enough(layout, 4), on=on, where=where, how=how)

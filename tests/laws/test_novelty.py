@@ -9,7 +9,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.driver.relayout import Relayout
@@ -19,7 +19,7 @@ from joinengine.layouts import LAYOUTS
 from joinengine.queries.first_story.novelty import StreamNovelty
 from joinengine.spark.inputs import Stream
 from tests.harness import TIME, InlineJobs, LocalQuery
-from tests.laws.test_engine import CHOICES, STEPS, feed, relaxed
+from tests.laws.cases import CHOICES, feed, kills, relaxed, sizes
 
 WHOLE = [name for name, choice in LAYOUTS.items() if choice.keeps_keys_whole]
 TEXTS = pa.schema(
@@ -31,18 +31,34 @@ SOURCE = Stream(None, {"kind": "recorded", "path": "texts"}, Reading(TEXTS))
 @st.composite
 def texts(draw):
     """Batches of (text, key, terms, time); no two of one time, some disorder."""
-    rng = random.Random(draw(st.integers(0, 10**9)))
+    counts = draw(st.lists(sizes(40), min_size=1, max_size=6))
+    seed = draw(st.integers(0, 10**9))
     n_keys = draw(st.sampled_from([1, 3, 12]))
-    batches, serial = [], 0
-    for batch in range(draw(st.integers(1, 6))):
-        found = []
-        for _ in range(rng.choice([0, 1, rng.randint(0, 40)])):
-            serial += 1
-            terms = rng.sample(range(12), rng.randint(0, 4))
-            time = 1000 * (100 * batch + rng.randint(-150, 150)) + serial
-            found.append((serial, rng.randrange(n_keys), terms, time))
-        batches.append((found, []))
-    return batches
+    return [(_texts(seed, batch, count, n_keys), []) for batch, count in enumerate(counts)]
+
+
+def _texts(seed, batch, count, n_keys):
+    rng = random.Random(f"{seed} {batch}")
+    found = []
+    for number in range(count):
+        text = 100 * batch + number
+        terms = rng.sample(range(12), rng.randint(0, 4))
+        time = 1000 * (100 * batch + rng.randint(-150, 150)) + text
+        found.append((text, rng.randrange(n_keys), terms, time))
+    return found
+
+
+#: Three batches in which every second text has key 0.
+HOT_TEXTS = [
+    (
+        [
+            (100 * b + i, 0 if i % 2 else i, [i % 5, i % 7], 1000 * (100 * b + i) + i)
+            for i in range(24)
+        ],
+        [],
+    )
+    for b in range(3)
+]
 
 
 class Texts(LocalQuery):
@@ -89,8 +105,10 @@ def novelty(layout, history, delay_us=300_000):
     )
 
 
+@pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("layout", WHOLE)
 @relaxed
+@example(batches=HOT_TEXTS, history=3, schedule={}, lazy=False, kills={(1, "joined")}, twice=True)
 @given(
     batches=texts(),
     history=st.sampled_from([1, 3, 500]),
@@ -106,7 +124,7 @@ def novelty(layout, history, delay_us=300_000):
         max_size=2,
     ),
     lazy=st.booleans(),
-    kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
+    kills=kills,
     twice=st.booleans(),
 )
 def test_every_tuple_is_judged_as_in_one_process(

@@ -27,7 +27,7 @@ from joinengine.operators import OPERATORS
 from joinengine.queries.first_story.novelty import StreamNovelty
 from joinengine.spark.inputs import Stream
 from tests.harness import LEFT, RIGHT, TIME, InlineJobs, LocalQuery
-from tests.laws.test_engine import CHOICES, STEPS, feed, relaxed
+from tests.laws.cases import CHOICES, feed, kills, relaxed
 
 TEXTS = pa.schema(
     [("v", pa.int64()), ("k", pa.int32()), ("terms", pa.list_(pa.int64())), ("ts", TIME)]
@@ -161,7 +161,7 @@ schedules = st.dictionaries(
     batches=st.lists(st.tuples(rows, rows), min_size=1, max_size=5),
     schedule=schedules,
     lazy=st.booleans(),
-    kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
+    kills=kills,
     twice=st.booleans(),
 )
 def test_the_same_results_whatever_happens(name, layout, batches, schedule, lazy, kills, twice):

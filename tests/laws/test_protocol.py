@@ -23,33 +23,14 @@ from joinengine.reference.protocol import (
     relayout,
     stores,
 )
+from tests.laws.cases import INSTANCES, placements
 
-INSTANCES = 4
 KEYS = 3
 STEPS = ("routed", "joined an instance", "results staged", "planned", "committed", "delivered")
 
 
 class Killed(Exception):
     """The process died between two steps."""
-
-
-@st.composite
-def placements(draw: st.DrawFn) -> Placement:
-    mode = draw(st.sampled_from(Mode))
-    order = draw(st.permutations(range(INSTANCES)))
-    if mode is Mode.WHOLE:
-        return Placement.whole(order[0])
-    if mode is Mode.GRID:
-        rows, columns = draw(st.sampled_from([(1, 2), (2, 1), (2, 2), (1, 3), (3, 1), (1, 4)]))
-        cells = rows * columns
-        edges = [U_ONE * i // cells for i in range(cells + 1)]
-    else:
-        cuts = draw(st.sets(st.integers(1, U_ONE - 1), max_size=INSTANCES - 1))
-        edges, columns = [0, *sorted(cuts), U_ONE], 1
-    fragments = tuple(
-        Fragment(order[i % INSTANCES], edges[i], edges[i + 1]) for i in range(len(edges) - 1)
-    )
-    return Placement(mode, fragments, draw(st.sampled_from(Side)), columns)
 
 
 tables = st.dictionaries(st.integers(0, KEYS - 1), placements(), max_size=KEYS)

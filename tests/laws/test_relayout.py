@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tempfile
 from dataclasses import replace
 
@@ -19,28 +18,20 @@ from joinengine.model.keys import U_ONE, Side
 from joinengine.model.windows import within
 from joinengine.routing.base import BASES
 from joinengine.routing.routes import PROBE, STORE
-from joinengine.state.run import RunStore
 from tests.harness import InlineJobs, LocalQuery, two_way
-from tests.laws.test_engine import (
+from tests.laws.cases import (
     CHOICES,
-    STEPS,
+    check_results,
     feed,
+    kills,
     matched,
     model,
     relaxed,
+    schedules,
+    skewed_batches,
     streams,
-    usable,
     values,
     windows,
-)
-
-wishes = st.builds(
-    Relayout,
-    st.none() | st.sampled_from(list(LAYOUTS)).map(CHOICES.get),
-    st.none() | st.integers(4, 11),
-)
-schedules = st.dictionaries(
-    st.integers(1, 6), st.lists(wishes, min_size=1, max_size=2), min_size=1, max_size=4
 )
 
 
@@ -51,7 +42,7 @@ schedules = st.dictionaries(
     layout=st.sampled_from(list(LAYOUTS)),
     schedule=schedules,
     lazy=st.booleans(),
-    kills=st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3),
+    kills=kills,
     twice=st.booleans(),
 )
 def test_switches_and_resizes_change_no_result(
@@ -72,36 +63,6 @@ def test_switches_and_resizes_change_no_result(
         assert query.state.late_rows == last.late
 
 
-def skewed_batches(n=6, seed=3):
-    rng = random.Random(seed)
-    serial = iter(range(10**6))
-
-    def side(size):
-        keys = (0 if rng.random() < 0.4 else rng.randrange(40) for _ in range(size))
-        return [(key, next(serial), 0) for key in keys]
-
-    return [(side(120), side(60)) for _ in range(n)]
-
-
-def check_places(query):
-    """Every live tuple stands at the homes that its layout names, once each."""
-    layout = query.state.layouts.newest.layout
-    store = RunStore(query.checkpoint.runs)
-    copies = {}
-    for run in query.state.shelves.state.values():
-        opened = store.open(run, query.state.shelves.files[run.file])
-        for row, word in enumerate(opened.words.tolist()):
-            if not any(low <= word < high for low, high in run.exclusions):
-                ident = run.side, opened.columns.column(1)[row].as_py()
-                copies.setdefault((ident, word), []).append(run.instance)
-    for (ident, word), holders in copies.items():
-        words = np.array([word], np.uint64)
-        homes = layout.router().homes(ident[0], words, np.array(holders[:1], np.uint16)).instances
-        homes = homes.tolist()
-        assert sorted(holders) == sorted(homes), (ident, holders, homes)
-    return copies
-
-
 @pytest.mark.parametrize("first", LAYOUTS)
 @pytest.mark.parametrize("second", ["mnrt", "dynamic", "bi", "bi-k", "pkg", "shuffle"])
 def test_state_follows_a_switch(first, second, tmp_path):
@@ -116,13 +77,8 @@ def test_state_follows_a_switch(first, second, tmp_path):
     )
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
-        if query.state.layouts.pending is None:
-            copies = check_places(query)
-            assert len(copies) == sum(len(a) + len(b) for a, b in batches[: number + 1])
-    left, right = usable(batches, None)
-    expected = matched([r for b in left for r in b], [r for b in right for r in b], None)
-    assert query.output() == expected
-    assert expected
+        assert query.held == [sum(len(a) + len(b) for a, b in batches[: number + 1])]
+    check_results(query, batches)
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -141,11 +97,7 @@ def test_state_follows_a_base_function(base, lazy, tmp_path):
     )
     for number, (left, right) in enumerate(batches):
         query.run_tuples(number, left, right)
-        if query.state.layouts.pending is None and not lazy:
-            check_places(query)
-    left, right = usable(batches, None)
-    expected = matched([r for b in left for r in b], [r for b in right for r in b], None)
-    assert query.output() == expected
+    check_results(query, batches)
     assert query.runner.choices == [choice]
     assert (sum(r.joins[0].moved_rows for r in query.records) > 0) is not lazy
 
@@ -170,9 +122,7 @@ def test_an_instance_that_is_full_makes_the_layout_grow(layout, tmp_path):
         assert used[-1] in (16, 64), "four for each"
     else:
         assert used[-1] == used[0] + len(set(used)) - 1, "one at a time"
-    left, right = usable(batches, None)
-    expected = matched([r for b in left for r in b], [r for b in right for r in b], None)
-    assert query.output() == expected
+    check_results(query, batches)
 
 
 @pytest.mark.parametrize("choice", [Bi(tolerance=99), BiK(2, tolerance=99)], ids=lambda c: c.label)
@@ -200,13 +150,10 @@ def test_a_restart_with_another_layout_is_a_switch(layout, tmp_path):
         query.run_tuples(number, left, right)
         if number == 2:
             query.restart()  # the same wish again changes nothing more
-    found, wanted = query.state.layouts.newest.layout, query.state.layouts.newest.wanted
-    assert wanted == 9
+    assert query.chosen.wanted == 9
     assert query.runner.choices[0].name == layout
-    assert found.instances == (8 if layout == "dynamic" else 9)
-    left, right = usable(batches, None)
-    expected = matched([r for b in left for r in b], [r for b in right for r in b], None)
-    assert query.output() == expected
+    assert query.layout.instances == (8 if layout == "dynamic" else 9)
+    check_results(query, batches)
 
 
 def test_the_planner_of_a_checkpoint_may_get_other_settings(tmp_path):
@@ -260,8 +207,7 @@ def test_a_restart_that_asks_for_the_same_keeps_what_has_become_of_it(tmp_path):
     for number, (left, right) in enumerate(skewed_batches(2)):
         query.run_tuples(number, left, right)
     query.restart()
-    chosen = query.state.layouts.newest
-    assert (chosen.choice.name, chosen.wanted) == ("dynamic", 8)
+    assert (query.chosen.choice.name, query.chosen.wanted) == ("dynamic", 8)
     assert query.state.layouts.pending is None
 
 

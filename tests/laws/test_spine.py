@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.layouts import Qmmp
+from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.operators.join import task as join_module
+from joinengine.state.run import Run
 from joinengine.state.spine import FAN_IN, WINDOW_PART, count_groups, cut_word, plan_merges
 from tests.harness import LocalQuery, two_way
-from tests.laws.test_engine import matched
+from tests.laws.cases import matched
 
 
 def spines(state):
@@ -52,7 +54,6 @@ def test_merges_lose_nothing_while_keys_move(tmp_path, monkeypatch):
     """Partial merges, exclusions of moved keys and restarts, all at once."""
     monkeypatch.setattr(join_module, "MERGE_ROWS", 7)
     monkeypatch.setattr(join_module, "MERGE_PER_ROW", 1)
-    monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
     choice = Qmmp(imbalance=0.0, intervals=1)
     query = LocalQuery(tmp_path, two_way(None, 4), "qmmp", choice=choice)
     rng = random.Random(2)
@@ -110,5 +111,14 @@ def test_cut_word_takes_what_fits_and_always_something(lists, max_rows):
         assert more > max_rows
 
 
-def test_nothing_to_merge_in_an_empty_spine():
-    assert plan_merges([], 100, None) == []
+def sealed(group, rows):
+    return Run(f"run-{group}", 0, Side.LEFT, 0, 1, rows, 8 * rows, group)
+
+
+@pytest.mark.parametrize("rows", [1, 50])
+def test_as_many_runs_of_like_size_as_make_a_merge_are_merged(rows):
+    spine = [sealed(group, rows) for group in range(FAN_IN)]
+    (step,) = plan_merges(spine, 100, None)
+    assert sorted(run.group for run in step.inputs) == list(range(FAN_IN))
+    assert plan_merges(spine[1:], 100, None) == []
+    assert plan_merges([*spine[1:], sealed(9, 100 * rows)], 100, None) == []

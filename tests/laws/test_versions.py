@@ -16,8 +16,7 @@ from joinengine.model.keys import U_ONE, Side
 from joinengine.model.windows import within
 from joinengine.routing.routes import PROBE, STORE, probe_flag
 from tests.harness import LocalQuery, two_way
-from tests.laws.test_engine import CHOICES, matched, relaxed, usable
-from tests.laws.test_relayout import check_places, skewed_batches
+from tests.laws.cases import CHOICES, check_results, relaxed, skewed_batches
 
 
 def lazily(folder, layout, schedule, window=None, instances=6):
@@ -28,13 +27,6 @@ def lazily(folder, layout, schedule, window=None, instances=6):
         choice=CHOICES[layout],
         settings=Settings(schedule=schedule, lazy=True),
     )
-
-
-def check_results(query, batches, window=None):
-    left, right = usable(batches, window)
-    expected = matched([r for b in left for r in b], [r for b in right for r in b], window)
-    assert query.output() == expected
-    assert expected
 
 
 def live_versions(query):
@@ -139,8 +131,6 @@ def test_eager_again_gathers_what_the_versions_hold(layout, tmp_path):
     assert query.state.layouts.older == {}
     assert sum(record.joins[0].moved_rows for record in query.records) > 0
     check_results(query, batches)
-    if query.state.layouts.pending is None:
-        check_places(query)
 
 
 def test_too_many_versions_are_gathered_into_one(tmp_path):

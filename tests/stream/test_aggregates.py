@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 
 from joinengine import (
@@ -9,16 +11,14 @@ from joinengine import (
     StreamAggregate,
     StreamJoin,
     equi,
-    parquet_stream,
     sliding,
     top,
     windows,
     within,
 )
 from joinengine.layouts import LAYOUTS
+from tests.stream.cases import file_stream, run, streams, tables, windowed_sql
 from tests.stream.conftest import FAMILIES, ended, found_in, oracle, same
-from tests.stream.test_join_types import tables, windowed_sql
-from tests.stream.test_joins import file_stream, run, streams
 
 pytestmark = pytest.mark.spark
 
@@ -156,26 +156,39 @@ def test_heavy_hitters_by_sketches(spark, folders, tmp_path, layout):
     assert counted.schema.names[:4] == ["order_id", "n", "n_low", "n_high"]
     run(counted, tmp_path)
     sql = grouped_sql(tables(folders)[1], ["order_id"], 20_000_000, 10_000_000, {"n": "count(*)"})
-    exact = {(key, end): n for key, n, _, end in oracle(sql)}
-    found = {(row[0], row[5]): row[1:4] for row in found_in(tmp_path / "out")}
-    assert {end for _, end in found} == {end for _, end in exact}
-    for (key, end), (n, low, high) in found.items():
-        total = sum(count for (_, other), count in exact.items() if other == end)
-        assert low <= exact[key, end] <= high
-        assert low <= n <= high
-        assert high - low <= error * total
-    for (key, end), n in exact.items():
-        total = sum(count for (_, other), count in exact.items() if other == end)
-        heavier = sum(m > n - error * total for (_, other), m in exact.items() if other == end)
-        if n > error * total and heavier <= 3:
-            assert (key, end) in found
+    exact = by_window((key, end, n) for key, n, _, end in oracle(sql))
+    found = by_window((row[0], row[5], row[1:4]) for row in found_in(tmp_path / "out"))
+    assert found.keys() == exact.keys()
+    for end, counts in exact.items():
+        check_hitters(found[end], counts, error * sum(counts.values()), best=3)
     # The hot key is, in every full window.
-    assert sum(key == 0 for key, _ in found) >= len({end for _, end in found}) - 2
-    assert any(low < high for _, low, high in found.values())
+    assert sum(0 in hitters for hitters in found.values()) >= len(exact) - 2
+    assert any(low < high for hitters in found.values() for _, low, high in hitters.values())
 
 
-def test_aggregates_of_a_join(spark, folders, tmp_path):
-    """By the windows of the join, and by windows over the time of its rows; behind a table too."""
+def by_window(rows):
+    """(key, window, value) rows as window -> key -> value."""
+    found = defaultdict(dict)
+    for key, end, value in rows:
+        found[end][key] = value
+    return found
+
+
+def check_hitters(hitters, counts, error, best):
+    """Each (estimate, low, high) holds its count, and no key is missing that must be there."""
+    for key, (n, low, high) in hitters.items():
+        assert low <= counts[key] <= high
+        assert low <= n <= high
+        assert high - low <= error
+    for key, n in counts.items():
+        heavier = sum(m > n - error for m in counts.values())
+        assert key in hitters or n <= error or heavier > best
+
+
+TOTALS = {"n": "count(*)", "paid": "sum(price + amount)"}
+
+
+def test_aggregates_by_the_windows_of_a_join_behind_a_table(spark, folders, tmp_path):
     joined = StreamJoin(
         *ended(spark, folders),
         on=equi("id", "order_id"),
@@ -186,8 +199,7 @@ def test_aggregates_of_a_join(spark, folders, tmp_path):
         "date_add(date'2024-01-01', int(id)) as d", "int(id % 2) as parity"
     )
     dated = StreamJoin(joined, days, on=equi("day", "d"), instances=2)
-    totals = {"n": "count(*)", "paid": "sum(price + amount)"}
-    run(StreamAggregate(dated, by="parity", aggregates=totals, instances=3), tmp_path)
+    run(StreamAggregate(dated, by="parity", aggregates=TOTALS, instances=3), tmp_path)
     inner = windowed_sql(folders, "inner", 4_000_000, 2_000_000)
     parity = "(datediff('day', date '2024-01-01', day) % 2)::int as parity"
     same(
@@ -195,22 +207,25 @@ def test_aggregates_of_a_join(spark, folders, tmp_path):
         f"select {parity}, count(*) as n, sum(price + amount) as paid, window_start, window_end "
         f"from ({inner}) group by all",
     )
+
+
+def test_aggregates_over_the_time_of_joined_rows(spark, folders, tmp_path):
     near = within("o_ts", "i_ts", lower="-1 s", upper="1 s", delay="10 s")
     left, right = ended(spark, folders)
     joined = StreamJoin(left, right, on=equi("id", "order_id"), within=near, instances=3)
     counted = StreamAggregate(
         joined,
         by=["day"],
-        aggregates=totals,
+        aggregates=TOTALS,
         window=windows(["o_ts", "i_ts"], "3 seconds"),
         instances=3,
     )
-    query = run(counted, tmp_path, "near")
+    query = run(counted, tmp_path)
     orders, items = tables(folders)
     near_sql = "abs(epoch_us(i_ts) - epoch_us(o_ts)) <= 1e6"
     both = f"{orders} join {items} on id = order_id and {near_sql}"
     source = f"(select *, greatest(o_ts, i_ts) as ts from {both})"
-    same(tmp_path / "near", grouped_sql(source, ["day"], 3_000_000, 3_000_000, totals, "ts"))
+    same(tmp_path / "out", grouped_sql(source, ["day"], 3_000_000, 3_000_000, TOTALS, "ts"))
     assert sum(query.metrics().column("late_rows").to_pylist()) == 0
 
 
@@ -242,46 +257,57 @@ def test_a_restart_continues(spark, folders, tmp_path):
     assert (latest - gone).total_seconds() <= 16
 
 
-def test_refusals(spark, folders):
-    (_, items) = streams(spark, folders)
-    settings = {
-        "by": "buyer",
-        "aggregates": {"n": "count(*)"},
-        "window": windows("i_ts", "1 s", delay="0 s"),
-        "instances": 2,
-    }
-    refused = {
-        "column 'nobody' is not there": {"by": "nobody"},
-        "layout dynamic keeps sides apart or copies tuples": {"layout": "dynamic"},
-        "'median.amount.' is not count, sum": {"aggregates": {"m": "median(amount)"}},
-        "adds up values of type VARCHAR": {"aggregates": {"m": "sum(buyer)"}},
-        "sinh in .* is not served": {"aggregates": {"m": "sum(sinh(amount))"}},
-        "none is given": {"aggregates": {}},
-        "how late may i_ts be": {"window": windows("i_ts", "1 s")},
-        "window: say windows": {"window": None},
-        "sold is date32": {"window": windows("sold", "1 s", delay="0 s")},
-        "aggregators: 0": {"aggregators": 0},
-        "'x' is no aggregate; there are n": {"top": top(3, by="x")},
-        "which count tuples by one column": {
-            "top": top(3, by="m", error=0.1),
-            "aggregates": {"m": "sum(amount)"},
-        },
-        "amount is decimal": {"by": "amount", "top": top(3, by="n", error=0.1)},
-        "ambiguous column names": {"aggregates": {"buyer": "count(*)"}},
-    }
-    for message, changes in refused.items():
-        with pytest.raises(InvalidRequest, match=message):
-            StreamAggregate(items, **settings | changes)
+@pytest.fixture
+def items(spark, folders):
+    return streams(spark, folders)[1]
+
+
+SETTINGS = {
+    "by": "buyer",
+    "aggregates": {"n": "count(*)"},
+    "window": windows("i_ts", "1 s", delay="0 s"),
+    "instances": 2,
+}
+REFUSED = {
+    "column 'nobody' is not there": {"by": "nobody"},
+    "layout dynamic keeps sides apart or copies tuples": {"layout": "dynamic"},
+    "'median.amount.' is not count, sum": {"aggregates": {"m": "median(amount)"}},
+    "adds up values of type VARCHAR": {"aggregates": {"m": "sum(buyer)"}},
+    "sinh in .* is not served": {"aggregates": {"m": "sum(sinh(amount))"}},
+    "none is given": {"aggregates": {}},
+    "how late may i_ts be": {"window": windows("i_ts", "1 s")},
+    "window: say windows": {"window": None},
+    "sold is date32": {"window": windows("sold", "1 s", delay="0 s")},
+    "aggregators: 0": {"aggregators": 0},
+    "'x' is no aggregate; there are n": {"top": top(3, by="x")},
+    "which count tuples by one column": {
+        "top": top(3, by="m", error=0.1),
+        "aggregates": {"m": "sum(amount)"},
+    },
+    "amount is decimal": {"by": "amount", "top": top(3, by="n", error=0.1)},
+    "ambiguous column names": {"aggregates": {"buyer": "count(*)"}},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_refused(items, message):
+    with pytest.raises(InvalidRequest, match=message):
+        StreamAggregate(items, **SETTINGS | REFUSED[message])
+
+
+def test_impossible_tops_are_refused():
     with pytest.raises(InvalidRequest, match="top: 0 must be"):
         top(0, by="n")
     with pytest.raises(InvalidRequest, match="top: error 2 must be a part"):
         top(3, by="n", error=2)
-    (left, right) = streams(spark, folders)
-    endless = StreamJoin(left, right, on=equi("id", "order_id"), instances=2)
+
+
+def test_a_full_history_join_is_no_input(spark, folders):
+    endless = StreamJoin(*streams(spark, folders), on=equi("id", "order_id"), instances=2)
     with pytest.raises(InvalidRequest, match="comes from a full-history join"):
-        StreamAggregate(endless, **settings)
-    assert (
-        "partial results by buyer in windows of 1 s every 1 s"
-        in StreamAggregate(items, **settings).explain()
-    )
-    assert parquet_stream(spark, folders.items).schema.names == items.schema.names
+        StreamAggregate(endless, **SETTINGS)
+
+
+def test_the_plan_says_what_is_added_up(items):
+    plan = StreamAggregate(items, **SETTINGS).explain()
+    assert "partial results by buyer in windows of 1 s every 1 s" in plan

@@ -1,15 +1,20 @@
-"""The command line as a user types it, in processes of its own."""
+"""The command line: as a user types it, and, to save the start of Spark, in this process."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager, redirect_stderr
+from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
+from joinengine import cli as command_line
 from joinengine.cli import cli
 from joinengine.layouts import LAYOUTS
 
@@ -24,10 +29,16 @@ state_rows state_bytes moved_rows moved_bytes routing_entries split_keys probe_c
 late_rows latency_s""".split()
 
 
-def joinengine(tmp_path, *arguments, code=0):
+class Done(NamedTuple):
+    stdout: str
+    stderr: str
+
+
+def typed(home, *arguments, code=0):
+    """`python -m joinengine` in a process of its own, Spark included."""
     done = subprocess.run(
         [sys.executable, "-m", "joinengine", *map(str, arguments)],
-        env=os.environ | {"JOINENGINE_HOME": str(tmp_path.parent / "home")},
+        env=os.environ | {"JOINENGINE_HOME": str(home)},
         capture_output=True,
         text=True,
         timeout=240,
@@ -37,18 +48,70 @@ def joinengine(tmp_path, *arguments, code=0):
     return done
 
 
+def called(home, session, *arguments, code=0):
+    """The same in this process; `session(master)` gives the session that the command runs in."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JOINENGINE_HOME", str(home))
+        patch.setattr(command_line, "out", Console(file=out, soft_wrap=True, width=500))
+        patch.setattr(command_line, "err", Console(file=err, soft_wrap=True, width=500))
+        patch.setattr(command_line, "_session", session)
+        patch.setattr(sys, "argv", ["joinengine", *map(str, arguments)])
+        # Click writes its own errors to wherever Python's are going.
+        with redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            command_line.main()
+    assert (ended.value.code or 0) == code, out.getvalue() + err.getvalue()
+    return Done(out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def no_session(master):
+    pytest.fail("the command starts Spark")
+    yield
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory):
+    return tmp_path_factory.getbasetemp() / "home"
+
+
 @pytest.fixture(scope="module")
-def windowed(tmp_path_factory):
+def joinengine(spark, home):
+    """The command line in the session of all tests."""
+
+    @contextmanager
+    def shared(master):
+        yield spark
+
+    return lambda *arguments, code=0: called(home, shared, *arguments, code=code)
+
+
+@pytest.fixture(scope="module")
+def windowed(joinengine, tmp_path_factory):
     """One windowed, disordered run that everything below looks at."""
     folder = tmp_path_factory.mktemp("run")
     done = joinengine(
-        folder,
         *("run", "eq5", "--layout", "mnrt", "--scale", 0.01, "--zipf", 1.2, "--instances", 8),
         *("--window", "180s", "--disorder", "2s", "--seed", 3, "--validate"),
         *("--json", folder / "report.json", "--out", folder / "out"),
         *("--checkpoint", folder / "checkpoint"),
     )
     return folder, json.loads((folder / "report.json").read_text()), done
+
+
+def test_a_run_as_a_user_types_it(home, tmp_path):
+    done = typed(
+        home,
+        *("run", "eq5", "--scale", 0.001, "--instances", 3, "--validate"),
+        *("--json", tmp_path / "report.json"),
+    )
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["valid"] is True
+    assert report["output_rows"] > 0
+    assert report["made_by"]["command"].startswith("__main__.py run eq5")
+    assert "valid" in done.stdout
+    assert "comparing with DuckDB" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_report_has_the_public_keys(windowed):
@@ -59,7 +122,6 @@ def test_the_report_has_the_public_keys(windowed):
     assert all(set(skew) == {"run", "last_half"} for skew in report["load_skew"].values())
     assert len(report["joins"]) == 3
     assert "valid" in done.stdout
-    assert report["made_by"]["command"].startswith("__main__.py run eq5")
 
 
 def test_the_figures_agree_with_each_other(windowed):
@@ -83,27 +145,26 @@ def test_the_figures_agree_with_each_other(windowed):
     assert list((folder / "out").glob("*.parquet"))
 
 
-def test_state_shows_the_checkpoint_and_a_key(windowed):
+def test_state_shows_the_checkpoint_and_a_key(joinengine, windowed):
     folder, report, _ = windowed
-    done = joinengine(folder, "state", folder / "checkpoint", "--json", folder / "state.json")
+    done = joinengine("state", folder / "checkpoint", "--json", folder / "state.json")
     shown = json.loads((folder / "state.json").read_text())
     assert shown["batch"] == report["batches"][-1]["batch"]
     assert [join["layout"] for join in shown["joins"]] == ["mnrt"] * 3
     assert "s_suppkey = l_suppkey" in done.stdout
     hash_ = shown["joins"][2]["routing_table"][0][0]
     assert hash_ > 0
-    joinengine(folder, "state", folder / "checkpoint", "--key", "7", "--json", folder / "k.json")
+    joinengine("state", folder / "checkpoint", "--key", "7", "--json", folder / "k.json")
     key = json.loads((folder / "k.json").read_text())["key"]
     assert key["join"] == 2
     assert sum(high - low for _, low, high in key["homes"]) == pytest.approx(1)
-    joinengine(folder, "state", folder / "checkpoint", "--key", "seven", code=2)
-    joinengine(folder, "state", folder / "nowhere", code=2)
+    joinengine("state", folder / "checkpoint", "--key", "seven", code=2)
+    joinengine("state", folder / "nowhere", code=2)
 
 
-def test_nothing_is_left_to_do(windowed):
+def test_nothing_is_left_to_do(joinengine, windowed):
     folder, _, _ = windowed
     joinengine(
-        folder,
         *("run", "eq5", "--layout", "mnrt", "--scale", 0.01, "--zipf", 1.2, "--instances", 8),
         *("--window", "180s", "--disorder", "2s", "--seed", 3, "--validate"),
         *("--json", folder / "again.json", "--out", folder / "out"),
@@ -114,18 +175,17 @@ def test_nothing_is_left_to_do(windowed):
     assert again["valid"] is True
 
 
-def test_out_must_be_fresh_and_a_checkpoint_the_same(windowed):
+def test_out_must_be_fresh_and_a_checkpoint_the_same(joinengine, windowed):
     folder, _, _ = windowed
     small = ("run", "eq5", "--scale", 0.001, "--zipf", 1.2)
-    done = joinengine(folder, *small, "--out", folder / "out", code=2)
+    done = joinengine(*small, "--out", folder / "out", code=2)
     assert "holds Parquet files already" in done.stderr
-    done = joinengine(folder, *small, "--checkpoint", folder / "checkpoint", code=2)
+    done = joinengine(*small, "--checkpoint", folder / "checkpoint", code=2)
     assert "of another query" in done.stderr
 
 
-def test_a_band_self_join(tmp_path):
+def test_a_band_self_join(joinengine, tmp_path):
     joinengine(
-        tmp_path,
         *("run", "bnci", "--layout", "mnrt", "--scale", 0.01, "--zipf", 0.6, "--instances", 5),
         *("--window", "300s", "--disorder", "2s", "--validate", "--json", tmp_path / "bnci.json"),
     )
@@ -135,9 +195,8 @@ def test_a_band_self_join(tmp_path):
     assert report["input_rows"] == 60_175
 
 
-def test_lazy_moves_move_nothing(tmp_path):
+def test_lazy_moves_move_nothing(joinengine, tmp_path):
     joinengine(
-        tmp_path,
         *("run", "eq5", "--layout", "hash", "--scale", 0.01, "--instances", 6, "--validate"),
         *("--window", "200s", "--moves", "lazy", "--switch", "3:dynamic", "--switch", "6:mnrt"),
         *("--resize", "5:9", "--json", tmp_path / "lazy.json", "--checkpoint", tmp_path / "kept"),
@@ -148,13 +207,12 @@ def test_lazy_moves_move_nothing(tmp_path):
     assert report["output_rows"] > 0
     assert report["moved_rows"] == 0
     assert max(versions) > 1 == versions[-1]
-    assert "layout mnrt" in joinengine(tmp_path, "state", tmp_path / "kept").stdout
+    assert "layout mnrt" in joinengine("state", tmp_path / "kept").stdout
 
 
 @pytest.mark.slow
-def test_switches_resizes_and_capacity(tmp_path):
+def test_switches_resizes_and_capacity(joinengine, tmp_path):
     done = joinengine(
-        tmp_path,
         *("run", "eq5", "--layout", "hash", "--zipf", 1.0, "--scale", 0.005, "--instances", 8),
         *("--switch", "3:dynamic", "--switch", "6:bi", "--switch", "9:mnrt", "--resize", "4:13"),
         *("--resize", "8:5", "--validate", "--json", tmp_path / "report.json"),
@@ -165,7 +223,6 @@ def test_switches_resizes_and_capacity(tmp_path):
     assert report["moved_rows"] > 0
     assert "mnrt" not in done.stderr
     grown = joinengine(
-        tmp_path,
         *("run", "eq5", "--layout", "bi", "--scale", 0.005, "--instances", 2, "--validate"),
         *("--capacity", 2000, "--json", tmp_path / "grown.json"),
     )
@@ -174,14 +231,13 @@ def test_switches_resizes_and_capacity(tmp_path):
     assert report["instances_used"] > 2
     assert grown.stdout
     for bad in (("--switch", "dynamic"), ("--resize", "3:x"), ("--switch", "0:hash")):
-        joinengine(tmp_path, "run", "eq5", *bad, "--scale", 0.001, code=2)
+        joinengine("run", "eq5", *bad, "--scale", 0.001, code=2)
     for layout, n in (("bi", 1), ("bi-6", 11), ("none", 8)):
-        joinengine(tmp_path, "run", "eq5", "--layout", layout, "--instances", n, code=2)
+        joinengine("run", "eq5", "--layout", layout, "--instances", n, code=2)
 
 
-def test_compare_draws_and_agrees(tmp_path):
+def test_compare_draws_and_agrees(joinengine, tmp_path):
     done = joinengine(
-        tmp_path,
         *("compare", "eq5", "--layouts", "hash,qmmp,mnrt", "--zipf", "0,1.5", "--scale", 0.001),
         *("--instances", 3, "--order", "last", "--json", tmp_path / "compare.json"),
     )
@@ -196,8 +252,8 @@ def test_compare_draws_and_agrees(tmp_path):
     assert "picture:" in done.stdout
 
 
-def test_lists_and_explain(tmp_path, monkeypatch):
-    monkeypatch.setenv("JOINENGINE_HOME", str(tmp_path.parent / "home"))
+def test_lists_and_explain(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("JOINENGINE_HOME", str(home))
     invoke = CliRunner().invoke
     assert all(name in invoke(cli, ["layouts"]).output for name in LAYOUTS)
     assert "eq5" in invoke(cli, ["queries"]).output
@@ -224,7 +280,12 @@ def test_lists_and_explain(tmp_path, monkeypatch):
         (["compare", "eq5", "--zipf", "much"], "is no list of numbers"),
     ],
 )
-def test_usage_errors_exit_with_2_before_spark(tmp_path, arguments, message):
-    done = joinengine(tmp_path, *arguments, code=2)
+def test_usage_errors_exit_with_2_before_spark(home, arguments, message):
+    done = called(home, no_session, *arguments, code=2)
     assert message in done.stderr
-    assert "Traceback" not in done.stderr
+
+
+def test_a_usage_error_is_one_line(home):
+    done = typed(home, "run", "eq5", "--instances", "0", code=2)
+    assert done.stderr.startswith("joinengine: instances: layout mnrt cannot have 0")
+    assert done.stderr.count("\n") == 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from joinengine import InvalidRequest, StreamJoin, band, equi, parquet_stream, theta, within
+from tests.stream.cases import file_stream, pairs, run, streams
 from tests.stream.conftest import EACH_LAYOUT, ITEMS, found_in, oracle, same
-from tests.stream.test_joins import file_stream, pairs, run, streams
 
 pytestmark = pytest.mark.spark
 

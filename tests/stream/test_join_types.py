@@ -19,17 +19,13 @@ from joinengine import (
     within,
 )
 from joinengine.layouts import Mnrt
+from tests.stream.cases import pairs, run, streams, tables, windowed_sql
 from tests.stream.conftest import EACH_LAYOUT, EPOCH, ORDERS, ended, found_in, oracle, same
-from tests.stream.test_joins import pairs, run, streams
 
 pytestmark = pytest.mark.spark
 
 WINDOW = within("o_ts", "i_ts", lower="-1 s", upper="300 ms", delay="10 s")
 LEAD = "epoch_us(i_ts) - epoch_us(o_ts) between -1000000 and 300000"
-
-
-def tables(folders):
-    return f"'{folders.orders}/*.parquet'", f"'{folders.items}/*.parquet'"
 
 
 def joined_sql(folders, how, on):
@@ -189,23 +185,6 @@ def test_outer_joins_in_a_chain(spark, folders, tmp_path):
     rows = found_in(tmp_path / "out")
     assert any(row[5] is None and row[-1] is not None for row in rows)
     assert any(row[5] is not None and row[-1] is None for row in rows)
-
-
-def windowed_sql(folders, how, size_us, slide_us):
-    """Each row once for each window that holds it; rows of one window meet."""
-    sides = [
-        f"(select *, unnest(generate_series((epoch_us({time}) - {size_us}) // {slide_us} + 1, "
-        f"epoch_us({time}) // {slide_us})) as k from {table})"
-        for time, table in zip(("o_ts", "i_ts"), tables(folders), strict=True)
-    ]
-    columns = "l.* exclude k" + ("" if "semi" in how or "anti" in how else ", r.* exclude k")
-    k = "l.k" if "semi" in how or "anti" in how else "coalesce(l.k, r.k)"
-    kind = how.removeprefix("left_") if how.startswith("left_") else how
-    return (
-        f"select {columns}, make_timestamptz({k} * {slide_us}) as window_start, "
-        f"make_timestamptz({k} * {slide_us} + {size_us}) as window_end "
-        f"from {sides[0]} l {kind} join {sides[1]} r on id = order_id and l.k = r.k"
-    )
 
 
 @pytest.mark.parametrize("how", ["inner", "full", "left_anti"])

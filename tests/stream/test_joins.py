@@ -8,38 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream, within
-from joinengine.layouts import LAYOUTS, Mnrt
+from joinengine.layouts import Mnrt
 from joinengine.model.errors import DamagedState, InvalidRequest
+from tests.stream.cases import file_stream, pairs, run, streams
 from tests.stream.conftest import EACH_LAYOUT, ORDERS, found_in, oracle, same
 
 pytestmark = pytest.mark.spark
 
 
-def streams(spark, folders, rows=(40, 120)):
-    return (
-        parquet_stream(spark, folders.orders, rows_per_interval=rows[0]),
-        parquet_stream(spark, folders.items, rows_per_interval=rows[1]),
-    )
-
-
-def run(joined, tmp_path, name="out"):
-    query = (
-        joined.writeStream.format("parquet")
-        .option("path", tmp_path / name)
-        .option("checkpointLocation", tmp_path / f"{name}-checkpoint")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return query
-
-
-def pairs(folders, condition):
-    orders, items = f"'{folders.orders}/*.parquet'", f"'{folders.items}/*.parquet'"
-    return f"select * from {orders} join {items} on {condition}"
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_LAYOUT)
 def test_full_history(spark, folders, tmp_path, layout):
     left, right = streams(spark, folders)
     joined = StreamJoin(left, right, on=equi("id", "order_id"), layout=layout, instances=5)
@@ -88,11 +65,6 @@ def test_key_types(spark, folders, tmp_path, kind):
     assert bool(expected) == (kind != "timestamp")
 
 
-def file_stream(spark, folder, limit=1):
-    reader = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
-    return reader.option("maxFilesPerTrigger", limit).parquet(str(folder))
-
-
 def test_other_streaming_sources(spark, folders, tmp_path):
     """A plain file source on one side, our own on the other; watermarks from Spark."""
     left = file_stream(spark, folders.orders).withWatermark("o_ts", "10 seconds")
@@ -131,34 +103,35 @@ def test_rate_source(spark, tmp_path):
     assert found.total() == len(expected)
 
 
+def noting(frame, folder, name):
+    """The stream, and in `folder` a file for each batch of it that a task reads."""
+    kept = str(folder)
+
+    def note(batches):
+        import uuid  # noqa: PLC0415
+        from pathlib import Path  # noqa: PLC0415
+
+        for batch in batches:
+            (Path(kept) / f"{name}-{batch.num_rows}-{uuid.uuid4().hex}").touch()
+            yield batch
+
+    return frame.mapInArrow(note, frame.schema)
+
+
 def test_each_source_row_is_read_once_a_batch(spark, folders, tmp_path):
-    """Three joins in a chain: one pass over every input."""
+    """Three streams in a chain of joins: one pass over every input."""
     seen = tmp_path / "seen"
     seen.mkdir()
-
-    def counted(frame, name):
-        folder = str(seen)
-
-        def note(batches):
-            import uuid  # noqa: PLC0415
-            from pathlib import Path  # noqa: PLC0415
-
-            for batch in batches:
-                (Path(folder) / f"{name}-{batch.num_rows}-{uuid.uuid4().hex}").touch()
-                yield batch
-
-        return frame.mapInArrow(note, frame.schema)
-
-    orders = counted(file_stream(spark, folders.orders), "orders")
-    items = counted(file_stream(spark, folders.items), "items")
-    more = counted(
-        file_stream(spark, folders.items).selectExpr("order_id as id2", "amount as amount2"),
-        "more",
+    orders, items = (file_stream(spark, folder) for folder in (folders.orders, folders.items))
+    other = items.selectExpr("order_id as id2", "amount as amount2")
+    orders, items, more = (
+        noting(frame, seen, name)
+        for frame, name in ((orders, "orders"), (items, "items"), (other, "more"))
     )
     first = StreamJoin(orders, items, on=equi("id", "order_id"), instances=3)
     second = StreamJoin(first, more, on=equi(["id", "price"], ["id2", "amount2"]), instances=2)
     run(second, tmp_path)
-    rows = {"orders": 0, "items": 0, "more": 0}
+    rows = Counter()
     for path in seen.iterdir():
         name, n, _ = path.name.split("-")
         rows[name] += int(n)

@@ -17,7 +17,7 @@ from joinengine import (
     within,
 )
 from joinengine.layouts import Mnrt, Qmmp
-from tests.stream.test_joins import run
+from tests.stream.cases import run
 
 pytestmark = pytest.mark.spark
 

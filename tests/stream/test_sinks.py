@@ -13,8 +13,8 @@ from joinengine import StreamJoin, TakenOver, equi, parquet_stream, within
 from joinengine.spark.sinks import TransformedParquetSink
 from joinengine.state import fence
 from joinengine.state.storage import Checkpoint, seal
+from tests.stream.cases import pairs
 from tests.stream.conftest import ended, found_in, oracle, same
-from tests.stream.test_joins import pairs
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from joinengine.balancing import mixed
 from joinengine.balancing.compact import discretise, neighbours, records
 from joinengine.layouts import Mixed
 from joinengine.model.errors import InvalidRequest
-from tests.unit.test_whole_keys import after, level, loads_of, moved, table_size, zipf_loads
+from tests.unit.cases import after, level, loads_of, moved, table_size, zipf_loads
 
 
 def scanned(values, degree):

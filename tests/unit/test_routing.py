@@ -18,7 +18,7 @@ from joinengine.routing.base import Modulo
 from joinengine.routing.moves import plan_moves
 from joinengine.routing.routes import PROBE, STORE
 from joinengine.routing.table import RoutingTable
-from tests.laws.test_protocol import INSTANCES, placements
+from tests.laws.cases import INSTANCES, placements
 
 BASE = Modulo(INSTANCES)
 

@@ -1,0 +1,71 @@
+"""What must hold of a query's state after every batch, whatever the test is about."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+
+
+def check_places(state, store, *, expires):
+    """Every live tuple stands at the homes that its layout version names, once each; their number.
+
+    `expires`: some copies of a tuple may have left already, with the runs that they were in.
+    `state` of an operator, `store` that opens its runs. The newest version's state stands by the
+    layout before, if a change has been planned and not yet been made.
+    """
+    layouts = state.layouts
+    newest = layouts.newest if layouts.pending is None else layouts.pending.before
+    routers = {version: older.router for version, older in layouts.older.items()}
+    routers[layouts.version] = newest.router
+    held = defaultdict(list)
+    for run in state.shelves.state.values():
+        opened = store.open(run, state.shelves.files[run.file])
+        if run.live:
+            held[run.version, run.side].append((run.instance, opened, opened.live_rows()))
+    tuples = 0
+    for (version, side), parts in held.items():
+        words = np.concatenate([opened.words[rows] for _, opened, rows in parts])
+        holders = np.concatenate(
+            [np.full(len(rows), instance, np.uint16) for instance, _, rows in parts]
+        )
+        if _stand_at_homes(routers[version], side, words, holders):
+            tuples += len(np.unique(words))
+        else:
+            contents = [
+                tuple(column[row].as_py() for column in opened.columns.columns)
+                for _, opened, rows in parts
+                for row in rows.tolist()
+            ]
+            tuples += _check_each(
+                routers[version], side, words.tolist(), holders.tolist(), contents, expires
+            )
+    return tuples
+
+
+def _stand_at_homes(router, side, words, holders):
+    """Whether (n,) copies stand where they should, if each tuple has a word of its own."""
+    order = np.lexsort((holders, words))
+    words, holders = words[order], holders[order]
+    first = np.flatnonzero(np.concatenate([np.ones(1, bool), words[1:] != words[:-1]]))
+    homes = router.homes(side, words[first], holders[first])
+    wanted = np.lexsort((homes.instances, homes.rows))
+    return np.array_equal(words[first][homes.rows[wanted]], words) and np.array_equal(
+        homes.instances[wanted], holders
+    )
+
+
+def _check_each(router, side, words, holders, contents, expires):
+    """As above, tuple by tuple, with the columns to tell tuples of one word apart; their number."""
+    copies = defaultdict(list)
+    for word, holder, content in zip(words, holders, contents, strict=True):
+        copies[word, repr(content)].append(holder)
+    for (word, content), found in copies.items():
+        one = np.array([word], np.uint64), np.array(found[:1], np.uint16)
+        homes = router.homes(side, *one).instances.tolist()
+        there = Counter(found) <= Counter(homes) if expires else sorted(found) == sorted(homes)
+        assert there, (
+            f"{side.name} tuple {content} of word {word} is held by {sorted(found)}, "
+            f"its homes are {sorted(homes)}"
+        )
+    return len(copies)

@@ -1,0 +1,274 @@
+"""What laws are tried on: streams, windows, layouts at their most nervous, kills, and oracles."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from dataclasses import fields
+from typing import NamedTuple
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from joinengine.driver.relayout import Relayout
+from joinengine.layouts import LAYOUTS
+from joinengine.layouts.key_based import Planned
+from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
+from joinengine.model.windows import INT_MAX, INT_MIN, within
+from joinengine.reference.nested_loop import nested_loop
+from joinengine.reference.protocol import Disk, Engine, Layout, Manifest, Row
+from tests.harness import Killed
+
+#: The planners at their most nervous: they re-plan for the smallest imbalance and gain.
+NERVOUS = {"imbalance": 0.0, "threshold": 0.0, "min_gain": 0.0, "intervals": 1}
+CHOICES = {
+    name: choice(**{f.name: NERVOUS[f.name] for f in fields(choice) if f.name in NERVOUS})
+    for name, choice in LAYOUTS.items()
+}
+PLANNED = {name for name, choice in LAYOUTS.items() if issubclass(choice, Planned)}
+SPLITTING = {"qmmp", "mnrt"}
+#: Layouts that fit their shape to the sizes of the streams.
+SHAPED = {"dynamic", "bi", "bi-k"}
+#: Layouts that never change of themselves.
+STEADY = {"hash", "shuffle"}
+
+STEPS = ("routed", "joined", "committed", "delivered")
+
+#: How many cases a law tries for each layout; `make test-all` tries more.
+EXAMPLES = int(os.environ.get("JOINENGINE_EXAMPLES", "8"))
+relaxed = settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+)
+
+
+def enough(layout, instances):
+    """At least as many instances as the layout needs."""
+    return max(instances, 2) if layout.startswith("bi") else instances
+
+
+def sizes(most):
+    """How many tuples a side has in a batch: none, one, or some."""
+    return st.just(0) | st.just(1) | st.integers(0, most)
+
+
+#: Where the first and the last moments of event time are within the reach of streams.
+ENDS = INT_MIN + 150, INT_MAX - 760
+#: As long as bounds may be.
+LONGEST = f"{INT_MAX} us"
+
+
+@st.composite
+def streams(draw, *, max_rows=30):
+    """Batches of (left, right) tuples; one hot key, NULL keys, NULL times, some disorder.
+
+    How many batches and tuples there are is drawn, so that a failing case shrinks to few; what is
+    in them follows from a seed and their number, which costs less than to draw each value. Event
+    time may lie at either end of what 64 bits hold, and most keys may be NULL.
+    """
+    counts = draw(st.lists(st.tuples(sizes(max_rows), sizes(max_rows)), min_size=1, max_size=7))
+    seed = draw(st.integers(0, 10**9))
+    drawn = Content(
+        hot=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        n_keys=draw(st.sampled_from([1, 4, 20])),
+        start=draw(st.sampled_from([0, 0, *ENDS])),
+        nulls=draw(st.sampled_from([0.03, 0.6])),
+    )
+    return [
+        tuple(_tuples(drawn, seed, batch, side, counts[batch][side]) for side in Side)
+        for batch in range(len(counts))
+    ]
+
+
+class Content(NamedTuple):
+    """What is in the tuples of a stream: part with key 0, keys, first time, part without a key."""
+
+    hot: float
+    n_keys: int
+    start: int
+    nulls: float
+
+
+def _tuples(content, seed, batch, side, count):
+    rng = random.Random(f"{seed} {batch} {side}")
+    found = []
+    for number in range(count):
+        key = 0 if rng.random() < content.hot else rng.randrange(content.n_keys)
+        time = content.start + 100 * batch + rng.randint(-150, 150)
+        nothing = rng.random(), rng.random()
+        found.append(
+            (
+                None if nothing[0] < content.nulls else key,
+                1000 * (2 * batch + side) + number,
+                None if nothing[1] < 0.03 else time,
+            )
+        )
+    return found
+
+
+def _hot():
+    """A key that half of the left tuples have, beside few right ones: every planner has a wish."""
+    left = [[(0 if i % 2 else i, 100 * b + i, 100 * b + i) for i in range(24)] for b in range(3)]
+    right = [[(3 * i, 500 + 10 * b + i, 100 * b + i) for i in range(4)] for b in range(3)]
+    return list(zip(left, right, strict=True))
+
+
+HOT = _hot()
+
+bounds = st.tuples(st.sampled_from([-200, -50, 0, 70]), st.sampled_from([0, 60, 300])).map(
+    lambda ends: (f"{ends[0]} us", f"{ends[0] + ends[1]} us")
+) | st.sampled_from([("0 us", LONGEST), (f"-{LONGEST}", LONGEST), (f"-{LONGEST}", "-50 us")])
+windows = st.none() | st.builds(
+    lambda ends, delay: within("lt", "rt", lower=ends[0], upper=ends[1], delay=delay),
+    bounds,
+    st.sampled_from(["0 us", "100 us", "400 us", "106751991 days"]),
+)
+#: Filters of the two sides, and what they let in.
+FILTERS = {
+    (None, None): lambda side, row: True,
+    ("lv % 3 > 0", None): lambda side, row: side is Side.RIGHT or row[1] % 3 > 0,
+    ("lk = 0", "rv % 2 = 0 or rk is null"): lambda side, row: (
+        row[0] == 0 if side is Side.LEFT else row[1] % 2 == 0 or row[0] is None
+    ),
+}
+filters = st.sampled_from(list(FILTERS))
+kills = st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3)
+wishes = st.builds(
+    Relayout,
+    st.none() | st.sampled_from(list(LAYOUTS)).map(CHOICES.get),
+    st.none() | st.integers(4, 11),
+)
+schedules = st.dictionaries(
+    st.integers(1, 6), st.lists(wishes, min_size=1, max_size=2), min_size=1, max_size=4
+)
+
+
+def skewed_batches(n=6, seed=3):
+    """Full batches of both sides, 120 and 60 tuples, of which two in five have key 0."""
+    rng = random.Random(seed)
+    serial = iter(range(10**6))
+
+    def side(size):
+        keys = (0 if rng.random() < 0.4 else rng.randrange(40) for _ in range(size))
+        return [(key, next(serial), 0) for key in keys]
+
+    return [(side(120), side(60)) for _ in range(n)]
+
+
+def feed(query, batches, kills=()):
+    """Feed the batches as Spark does: what was killed comes again, after a restart."""
+    killed = set()
+    for number, (left, right) in enumerate(batches):
+
+        def step(name, number=number):
+            if (number, name) in kills and (number, name) not in killed:
+                killed.add((number, name))
+                raise Killed
+
+        for _ in range(len(STEPS) + 1):
+            query.jobs.step = step
+            try:
+                query.restart() if killed else None
+                query.run_tuples(number, left, right)
+                break
+            except Killed:
+                continue
+
+
+def everything(batches):
+    """All tuples of each side."""
+    return [[row for batch in batches for row in batch[side]] for side in Side]
+
+
+def usable(batches, window):
+    """Per side all tuples with a key (and a time, under a window)."""
+    needed = (0,) if window is None else (0, 2)
+    return [
+        [row for row in side if all(row[i] is not None for i in needed)]
+        for side in everything(batches)
+    ]
+
+
+def matched(left, right, window):
+    """The pairs of equal keys, within the window if there is one."""
+
+    def pairs(a, b):
+        if a[0] != b[0]:
+            return False
+        return window is None or window.lower_us <= b[2] - a[2] <= window.upper_us
+
+    return Counter({a + b: n for (a, b), n in nested_loop(left, right, pairs).items()})
+
+
+def check_results(query, batches, window=None):
+    """The results are those of the nested loop, and there are some."""
+    expected = matched(*usable(batches, window), window)
+    assert query.output() == expected
+    assert expected
+
+
+def let_in(batches, asked):
+    """The tuples that the filters let in."""
+    return [
+        tuple([row for row in batch[side] if FILTERS[asked](side, row)] for side in Side)
+        for batch in batches
+    ]
+
+
+def model(batches, window, asked=(None, None)):
+    """What the protocol model delivers of the same batches, and its last manifest."""
+    disk = Disk([Manifest(-1, (), (Layout(0, 1),))])
+    for number, sides in enumerate(batches):
+        rows = [
+            Row(
+                side,
+                row[0] if FILTERS[asked](side, row) else None,
+                row[1] % U_ONE,
+                0 if window is None else row[2],
+                row[1],
+            )
+            for side in Side
+            for row in sides[side]
+            if window is None or row[2] is not None
+        ]
+        Engine(disk, window).run_batch(number, rows)
+    pairs = Counter((a.ident, b.ident) for found in disk.delivered.values() for a, b in found)
+    return pairs, disk.manifests[-1]
+
+
+def values(output):
+    """(left value, right value) of each result."""
+    return Counter({(row[1], row[4]): n for row, n in output.items()})
+
+
+def windows_of(window, time):
+    """(start, end) of each window that holds a time; there are none beyond 64-bit times."""
+    if time is None:
+        return []
+    size, slide = window.size_us, window.slide_us
+    starts = (k * slide for k in range((time - size) // slide, time // slide + 2))
+    edges = ((start, start + size) for start in starts if start <= time < start + size)
+    return [(start, end) for start, end in edges if INT_MIN <= start and end < INT_MAX]
+
+
+#: How many instances drawn placements use.
+INSTANCES = 4
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> Placement:
+    mode = draw(st.sampled_from(Mode))
+    order = draw(st.permutations(range(INSTANCES)))
+    if mode is Mode.WHOLE:
+        return Placement.whole(order[0])
+    if mode is Mode.GRID:
+        rows, columns = draw(st.sampled_from([(1, 2), (2, 1), (2, 2), (1, 3), (3, 1), (1, 4)]))
+        cells = rows * columns
+        edges = [U_ONE * i // cells for i in range(cells + 1)]
+    else:
+        cuts = draw(st.sets(st.integers(1, U_ONE - 1), max_size=INSTANCES - 1))
+        edges, columns = [0, *sorted(cuts), U_ONE], 1
+    fragments = tuple(
+        Fragment(order[i % INSTANCES], edges[i], edges[i + 1]) for i in range(len(edges) - 1)
+    )
+    return Placement(mode, fragments, draw(st.sampled_from(Side)), columns)

@@ -1,0 +1,91 @@
+"""How long functions and files may be, and what tests may import: the house style, counted."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(
+    path for room in ("joinengine", "tests", "benchmarks") for path in (ROOT / room).rglob("*.py")
+)
+LONGEST_FUNCTION, LONGEST_FILE = 60, 400
+#: A comment that begins like this, in a file or a function, says why it is longer.
+EXCUSE = "# long: "
+
+
+def excuses(text):
+    """The lines that hold an excuse with a reason."""
+    comments = (
+        token
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    )
+    return {
+        one.start[0]
+        for one in comments
+        if len(one.string.removeprefix(EXCUSE)) >= 10 and one.string.startswith(EXCUSE)
+    }
+
+
+def lines_of(function):
+    """The lines of a function that are not its docstring."""
+    first = function.body[0]
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    told = first.end_lineno - first.lineno + 1 if documented else 0
+    return function.end_lineno - function.lineno + 1 - told
+
+
+def too_long(text):
+    """(what, lines) of the file and of the functions that are too long and have no excuse."""
+    tree, excused = ast.parse(text), excuses(text)
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    inside = {line for one in functions for line in excused if one.lineno <= line <= one.end_lineno}
+    found = [
+        (one.name, lines_of(one))
+        for one in functions
+        if lines_of(one) > LONGEST_FUNCTION
+        and not any(one.lineno <= line <= one.end_lineno for line in excused)
+    ]
+    whole = len(text.splitlines())
+    if whole > LONGEST_FILE and not excused - inside:
+        found.append(("the file", whole))
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_lengths(path):
+    assert too_long(path.read_text()) == []
+
+
+def test_the_count_sees_what_is_long():
+    body = "\n".join(["    x = 1"] * LONGEST_FUNCTION)
+    assert too_long(f"def f():\n{body}\n") == [("f", LONGEST_FUNCTION + 1)]
+    assert too_long(f"def f():\n    # long: a table of cases\n{body}\n") == []
+    assert too_long("x = 1\n" * 401) == [("the file", 401)]
+    assert too_long("# long: one table of many rows\n" + "x = 1\n" * 401) == []
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_no_module_of_tests_is_a_library():
+    """What several need lies in `cases`, `conftest` or the harness."""
+    found = {
+        (str(path.relative_to(ROOT)), name)
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in imported(path)
+        if name.startswith("tests.") and ".test_" in name
+    }
+    assert found == set()

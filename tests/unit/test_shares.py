@@ -1,0 +1,18 @@
+"""Which tests share a process."""
+
+from __future__ import annotations
+
+from tests.conftest import share_of
+
+
+def test_stream_tests_share_one_session():
+    one, other = (f"tests/stream/{name}::test_x[1]" for name in ("test_joins.py", "test_cli.py"))
+    assert share_of(one) == share_of(other) == "one session"
+
+
+def test_all_others_go_where_there_is_time():
+    alone = ["tests/unit/test_feeds.py::test_x[a]", "tests/unit/test_feeds.py::test_x[b]"]
+    wheel = [f"tests/stream/test_wheel.py::test_{name}" for name in "ab"]
+    assert len({share_of(one) for one in alone}) == 2
+    assert len({share_of(one) for one in wheel}) == 1
+    assert share_of(wheel[0]) != "one session"
