@@ -60,7 +60,9 @@ def check_refused(query, batches, window, late, output):
 @pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
-@example(batches=HOT, window=None, instances=3, kills={(1, "joined")}, twice=True)
+@example(
+    batches=HOT, window=None, instances=3, asked=(None, None), kills={(1, "joined")}, twice=True
+)
 @given(
     batches=streams(),
     window=windows,
