@@ -7,6 +7,7 @@ imported for type checkers alone (`if TYPE_CHECKING`) does not count.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -43,6 +44,10 @@ ROOMS = (
 FIRST_WITH_SPARK = ROOMS.index("spark")
 #: Part of all lines that one room may hold.
 LARGEST_ROOM = 1 / 8
+
+
+#: Where the paths of the documentation begin.
+TOPS = (ROOT, ROOT.parent)
 
 
 def name_of(path):
@@ -153,6 +158,18 @@ def test_public_names_are_served():
 
 def test_no_room_hides_a_public_name():
     assert set(ROOMS).isdisjoint(joinengine.__all__)
+
+
+def test_the_documented_house_is_this_one():
+    """The order of rooms and every file that docs/architecture.md names are those of the tree."""
+    text = (ROOT.parent / "docs" / "architecture.md").read_text()
+    order = text.split("```")[3].split()
+    assert tuple(word for word in order if word != "<") == tuple(
+        room for room in ROOMS if room not in ("reference", "__main__")
+    )
+    named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", text))
+    assert len(named) > 20
+    assert {path for path in named if not any((top / path).exists() for top in TOPS)} == set()
 
 
 def test_no_room_is_too_large():
