@@ -17,6 +17,7 @@ from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.reference.nested_loop import nested_loop
+from joinengine.state.operator_state import STATE
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
@@ -198,8 +199,9 @@ def test_a_tuple_in_the_wrong_place_is_seen(tmp_path):
     ((ident, run),) = query.state.shelves.state.items()
     elsewhere = replace(run, instance=(run.instance + 1) % 3)
     for runs in ({ident: elsewhere}, {ident: run, "again": elsewhere}):
-        joins = (replace(query.state, runs=runs),)
-        query.runner.manifest = replace(whole, joins=joins)
+        shelves = replace(query.state.shelves, runs={STATE: runs})
+        wrong = (replace(query.state, shelves=shelves),)
+        query.runner.manifest = replace(whole, operators=wrong)
         with pytest.raises(AssertionError, match="its homes are"):
             query.check_state()
         query.runner.manifest = whole

@@ -144,7 +144,7 @@ def test_a_restart_with_another_layout_is_a_switch(layout, tmp_path):
         query.run_tuples(number, left, right)
     query.choice = CHOICES[layout]
     (spec,) = query.query.operators
-    query.query = replace(query.query, joins=(replace(spec, instances=9),))
+    query.query = replace(query.query, operators=(replace(spec, instances=9),))
     query.restart()
     for number, (left, right) in enumerate(batches[2:], start=2):
         query.run_tuples(number, left, right)
