@@ -1,1 +1,1 @@
-"""What the driver decides and does in a batch: the same whoever runs the tasks. No Spark."""
+"""What the driver decides and does in a batch, whatever runs the tasks. No Spark."""

@@ -1,4 +1,4 @@
-"""What a checkpoint is a checkpoint of, and whether a query may continue it."""
+"""Which query a checkpoint belongs to, and whether a query may continue it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from joinengine.state.storage import Checkpoint, put
 def claim(checkpoint: Checkpoint, wanted: dict[str, Any], *, fsync: bool) -> str:
     """The id of the query that owns the checkpoint: this one, or one with the same account.
 
-    Raises CheckpointMismatch where the checkpoint is another query's, or has another format.
+    Raises CheckpointMismatch if the checkpoint is another query's, or has another format.
     """
     if checkpoint.query.exists():
         found = json.loads(checkpoint.query.read_text())
@@ -33,7 +33,7 @@ def claim(checkpoint: Checkpoint, wanted: dict[str, Any], *, fsync: bool) -> str
         return str(found["id"])
     if any((checkpoint.root.parent / name).exists() for name in ("offsets", "commits")):
         raise CheckpointMismatch(
-            f"{checkpoint.root.parent} is the checkpoint of a query that is not a joinengine join; "
+            f"{checkpoint.root.parent} is the checkpoint of a query that joinengine did not start; "
             f"use another checkpointLocation"
         )
     checkpoint.create()
@@ -46,18 +46,18 @@ def claim(checkpoint: Checkpoint, wanted: dict[str, Any], *, fsync: bool) -> str
 def _differences(
     found: dict[str, Any], wanted: dict[str, Any]
 ) -> Iterator[tuple[str, object, object]]:
-    """(name, found, wanted) of what differs between two accounts of a query."""
+    """(name, found, wanted) of each value that differs between two accounts of a query."""
     if len(found["joins"]) != len(wanted["joins"]):
-        yield "number of joins", len(found["joins"]), len(wanted["joins"])
+        yield "number of operators", len(found["joins"]), len(wanted["joins"])
     for number, (was, asked) in enumerate(zip(found["joins"], wanted["joins"], strict=False)):
         for key, value in asked.items():
             if was.get(key) != value:
-                yield f"{key} of join {number}", was.get(key), value
+                yield f"{key} of operator {number}", was.get(key), value
     if found["sources"] != wanted["sources"]:
         yield "sources", found["sources"], wanted["sources"]
 
 
 def account_of(query: QuerySpec) -> dict[str, Any]:
-    """What must be the same for a checkpoint to be continued, as plain values."""
+    """The account of a query: plain values that must agree if a checkpoint is to be continued."""
     operators = [dict(one.account()) for one in query.operators]
     return {"joins": operators, "sources": list(query.sources)}

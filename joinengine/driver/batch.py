@@ -1,10 +1,10 @@
 """The driver's part of a batch: it interprets what `joinengine.driver.step` decides.
 
-`Jobs` runs the tasks, a `Sink` delivers; here is only the order in which things happen.
+`Jobs` runs the tasks and a `Sink` delivers; this module holds only the order of the steps.
 
-Why the order: until the manifest is there nothing has happened; from then on everything has.
-Results are delivered after it, and delivering is repeatable, so a kill at any point is made good
-by running the same batch again (docs/decisions/0001).
+Why this order: until the manifest of a batch is written, the batch has not happened; from then on
+all of it has. Results are delivered after the manifest, and delivery can be repeated. So if the
+driver is killed at any point, running the same batch again repairs it (docs/decisions/0001).
 
 Law: a batch that the manifest knows is never computed again; one that does not follow it is
 refused. A driver removes nothing before a manifest of its own is committed, and then nothing that a
@@ -104,7 +104,7 @@ class BatchRunner:
         return [state.layouts.newest.choice for state in self.manifest.operators]
 
     def relayout(self, wish: Relayout) -> None:
-        """Change all layouts after the running batch. Raises InvalidRequest where one cannot."""
+        """Change all layouts after the running batch; InvalidRequest if one of them cannot."""
         self._check(wish)
         self._wishes.put(wish)
 
@@ -115,22 +115,23 @@ class BatchRunner:
     def recover(self) -> None:
         """Take the checkpoint over, and finish what a kill has interrupted: deliver the last batch.
 
-        Whoever ran on it before stops at its next step, also where it commits one batch more.
+        An older driver on the checkpoint stops at its next step, perhaps after one more commit.
         """
         self.generation = fence.claim(self._checkpoint)
         if self._aside is not None:
             self._aside.prepare()
         self._take_up_newest()
-        # Who slept since may hold a newer driver's manifest, to which its files would be remains.
+        # If this driver slept since `claim`, a newer one may have committed what was just read, and
+        # would remove the files of this one.
         self._check_alone()
         if self.manifest.batch >= 0:
             self._deliver()
 
     def __call__(self, frame: Any, batch: int) -> None:
-        """One micro-batch. Raises CheckpointMismatch where it does not follow the manifest.
+        """Run one micro-batch. Raises CheckpointMismatch if it does not follow the manifest.
 
-        Raises TakenOver where another driver was started on the checkpoint, whatever else fails
-        because of that.
+        Raises TakenOver if another driver was started on the checkpoint, also in place of any
+        error that follows from that.
         """
         self._check_alone()
         with self.fenced():
@@ -138,7 +139,7 @@ class BatchRunner:
 
     @contextmanager
     def fenced(self) -> Iterator[None]:
-        """Whatever fails inside is TakenOver where another driver has been started."""
+        """An error inside becomes TakenOver if another driver has been started."""
         try:
             yield
         except Exception as error:
@@ -227,10 +228,10 @@ class BatchRunner:
         return self._sink.target(self.generation)
 
     def _commit(self, after: step.Next) -> bool:
-        """Make `after` true; False where an older driver was first with the batch: it counts then.
+        """Commit `after`; False if an older driver has committed the batch, which is then adopted.
 
-        The offsets of a batch are in Spark's log before it is computed, so that both have joined
-        the same tuples.
+        Spark logs the offsets of a batch before the batch is computed, so both drivers have
+        processed the same tuples.
         """
         for name, content in after.sealed.items():
             write_sealed(self._checkpoint.runs / name, content, fsync=self._settings.fsync)
@@ -254,10 +255,10 @@ class BatchRunner:
             self._wishes.put(wish)
         return False
 
-    # Around them
+    # Around the steps
 
     def _take_up_newest(self) -> None:
-        """Go on from the newest manifest, of which there may be a newer one any moment."""
+        """Go on from the newest manifest; an older driver may commit a newer one at any moment."""
         folder = self._checkpoint.manifests
         while True:
             found = manifests.newest(folder)
@@ -269,7 +270,7 @@ class BatchRunner:
                     raise
 
     def _take_up(self, found: Manifest | None) -> None:
-        """Go on from `found`; None: from nothing."""
+        """Go on from the manifest `found`; None: begin."""
         if found is not None and found.query != self._query_id:
             raise CheckpointMismatch(
                 f"{self._checkpoint.root} holds the state of query {found.query}, not "
@@ -284,7 +285,7 @@ class BatchRunner:
         fence.check_generation(self._checkpoint.generations, self.generation)
 
     def _wishes_before(self, batch: int) -> list[Relayout]:
-        """What is to change before a batch: what was planned for it, and what was asked since."""
+        """The wishes to grant before a batch: the scheduled ones, then those of users since."""
         wishes = list(self._settings.schedule.get(batch, ()))
         while not self._wishes.empty():
             wishes.append(self._wishes.get())
@@ -295,16 +296,16 @@ class BatchRunner:
             relayout.check(operator, state.layouts, wish)
 
     def _deliver(self) -> None:
-        """Make what the manifest names visible."""
+        """Make the results and the refused tuples that the manifest names visible."""
         self._sink.deliver(self.manifest.batch, self.manifest.results, self.generation)
         if self._aside is not None:
             self._aside.deliver(self.manifest.batch, self.manifest.refused)
 
     def _remove_unnamed(self) -> None:
-        """Remove what the newest manifest does not name and drivers up to this one have made.
+        """Remove files of drivers up to this one that the newest manifest does not name.
 
-        Only where the newest manifest is this driver's own: then no older driver can commit any
-        more what it has made, and a newer one names nothing of it but what is named here.
+        Nothing is removed unless the newest manifest is this driver's own. Then no older driver can
+        commit its files any more, and of these files a newer driver can name only those named here.
         """
         if not self._committed:
             return
@@ -318,7 +319,7 @@ class BatchRunner:
         remove_unnamed(checkpoint.ticks, [checkpoint.ticks_of(own).name], own)
 
     def _request_tick(self, batch: int, *, quiet: bool) -> None:
-        """Ask for a batch without data where state is due to leave and no data may come."""
+        """Ask for a batch without data if some state is due to leave."""
         due = clock.tick_due(self.query, self.manifest, quiet, time.time())
         if due is not None:
             request_tick(self._checkpoint.ticks_of(self.generation), batch + 1, due)

@@ -26,8 +26,8 @@ def advance(
     """The states with the clock of the next batch; `before` are those that the batch began with.
 
     An operator's watermark is the least limit over its sides. A side that has brought no tuple
-    with an event time for `idle_after` is left out, unless all are idle. Where results of an
-    earlier operator may come a batch after their cause, the limit of a batch ago counts.
+    with an event time for `idle_after` is left out, unless all are idle. If results of an earlier
+    operator may come a batch after their cause, the limit of the batch before is used.
     """
     advanced = list[OperatorState]()
     for operator, state in zip(query.operators, states, strict=True):
@@ -87,7 +87,7 @@ def _is_idle(operator: Operator, silent_s: float) -> bool:
 
 
 def progress_of(reports: Iterable[RouteReport]) -> dict[int, float]:
-    """What the sources promise about later tuples."""
+    """Source -> no tuple with an earlier event time will follow, as the sources promise."""
     promised = dict[int, float]()
     for report in reports:
         for source, time_us in report.progress.items():
@@ -96,11 +96,11 @@ def progress_of(reports: Iterable[RouteReport]) -> dict[int, float]:
 
 
 def tick_due(query: QuerySpec, manifest: Manifest, quiet: bool, now_s: float) -> float | None:
-    """When a batch without data is due (seconds since the epoch), None: not before data comes.
+    """When a batch without data is due (seconds since the epoch); None: not before data comes.
 
-    Due at once: all sides have ended and state is left, an operator has something to let go, or a
-    quiet batch moved the watermark past some state. Due later: a side that is waited for may become
-    idle.
+    It is due at once if the watermark is held back, if all sides have ended and state is left, if
+    an operator is due, or if a quiet batch moved the watermark past some state. It is due later if
+    a side that holds the watermark up may become idle.
     """
     due = list[float]()
     for operator, state in zip(query.operators, manifest.operators, strict=True):

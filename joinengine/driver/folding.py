@@ -1,7 +1,7 @@
 """From the reports of a batch to the state after it. Pure: no Spark, no files.
 
-Why: what a driver knows must be the same when the batch is tried again. It is a function of the
-last manifest and of the reports of the task attempts that won.
+Why: if a batch is tried again, the driver must come to the same state. The state is therefore a
+function of the last manifest and of the reports of the task attempts that won.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from joinengine.state.run import Run
 
 
 def fold(state: OperatorState, reports: Sequence[OperatorReport]) -> OperatorState:
-    """The state after the reported changes; what was pending is done.
+    """The state after the reported changes; its pending moves are done.
 
-    After a re-homing all runs are new, or reported as still there. A version without runs dies.
+    After a re-homing every run is new, or reported as unmoved. A layout version without runs dies.
     """
     layouts, before = state.layouts, state.shelves
     shelves = dict(before.runs)
@@ -54,10 +54,10 @@ def _changed(runs: Runs, changes: Iterable[Changes]) -> dict[tuple[str, int], Ru
 
 
 def interval_of(reports: Sequence[OperatorReport], state: OperatorState, tasks: int) -> Interval:
-    """What an operator counted in this batch, for its planner; `state` is that after it.
+    """What an operator counted in this batch, for its planner; `state`: after the batch.
 
-    `tasks`: how many routed to it. What lies under older layout versions is not the planner's to
-    move.
+    `tasks`: how many tasks routed tuples to the operator. Runs of older layout versions are left
+    out: no plan moves them.
     """
     layout = state.layouts.newest.layout
     stored, held = np.zeros((2, 2, layout.instances), np.int64)

@@ -1,7 +1,7 @@
-"""How the tasks of a batch are run, as the driver sees it.
+"""`Jobs`: what the driver needs of whatever runs the tasks of a batch.
 
-Why a protocol: the driver's part of a batch is the same whoever runs the tasks, so it can be tried
-against kills, repeated tasks and odd inputs without a cluster.
+Why a protocol: the driver's part of a batch does not depend on what runs the tasks, so tests can
+try it with kills, repeated tasks and odd inputs without a cluster.
 """
 
 from __future__ import annotations

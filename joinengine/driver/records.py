@@ -1,4 +1,4 @@
-"""What is known of a batch when it is over: what metrics and reports are made of."""
+"""The records of batches that are over; metrics and reports are made of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OperatorRecord:
     """One operator in one batch; lists are per instance."""
 
     instances: int
-    #: how many layouts the batch was routed by: the newest, and older ones whose state lives
+    #: how many layouts routed the batch: the newest, and older ones under which state lives
     layout_versions: int = 1
     received: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class OperatorRecord:
 
     @classmethod
     def of(cls, state: OperatorState, *, expired_rows: int) -> OperatorRecord:
-        """What is known when a batch begins; `state` is the one that it begins with."""
+        """The record of an operator at the begin of a batch; `state`: before the batch."""
         layouts = state.layouts
         table = layouts.newest.layout.table
         return cls(
@@ -93,7 +93,7 @@ class BatchRecord:
         done: Done,
         after: Next,
     ) -> None:
-        """Add up what the tasks reported, and take what has come of it."""
+        """Add up the reports of the tasks, and take over the facts of the next manifest."""
         self.input_rows = sum(task.source_rows for task in routed)
         for task in routed:
             self._add_work(task.seconds)
@@ -111,7 +111,7 @@ class BatchRecord:
         self.left_at = [(at - self.started, rows) for report in last for at, rows in report.left_at]
 
     def latency_s(self, quantile: float) -> float | None:
-        """Seconds from the start of the batch until that part of its results had left the tasks."""
+        """Seconds from the start of the batch until `quantile` of its results left the tasks."""
         if not self.left_at:
             return None
         ordered = sorted(self.left_at)
@@ -160,10 +160,10 @@ class BatchRecord:
 
 
 def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], float]:
-    """(operator, side) -> copies that a second of event time has brought, where that is known.
+    """(operator, side) -> copies stored for each second of event time; unknown ones are left out.
 
-    Measured from the first batch of a side to its last: what came with the first is left out, since
-    nobody knows over how long it was gathered.
+    The rate is measured from a side's first batch to its last. The tuples of the first batch do not
+    count: it is unknown over how much event time they were gathered.
     """
     rates = dict[tuple[int, Side], float]()
     for number in range(len(records[0].joins)) if records else ():

@@ -1,8 +1,8 @@
-"""What an operator's layout will be in the next batch: as asked, as it must, or as it pays.
+"""Decides which layout an operator has in the next batch.
 
-Why: three may want another layout after a batch: the user (a switch, a resize, a restart with other
-settings), an instance that is full, and the planner. They are asked in this order, and the first
-has its way; what then happens to the state is the same for all.
+Why: a batch may end with three reasons for another layout: a wish of the user (a switch, a resize,
+a restart with other settings), an instance that is full, and a plan that pays. They are tried in
+this order, and the first that applies wins; the state is then treated the same way for all three.
 
 Law: functions of the state, of the counts and of the wishes. No Spark, no files.
 """
@@ -52,11 +52,11 @@ def after_batch(
     capacity: int | None,
     lazy: bool,
 ) -> tuple[OperatorState, bool]:
-    """The state with the layout of the next batch, and whether it was changed for balance.
+    """The state with the layout of the next batch, and whether the layout was changed for balance.
 
-    `history`: the counts that the planner may see, the last batch's at the end; empty where that
-    batch brought nothing. `capacity`: tuples that an instance may hold. `lazy`: state does not
-    follow a new layout, it is found by the rules that it was stored by.
+    `history`: the counts that the planner may see, the last batch's at the end; empty if that batch
+    brought nothing. `capacity`: tuples that an instance may hold; None: any number. `lazy`: state
+    does not follow a new layout; tuples find it by the layout under which it was stored.
     """
     if not operator.policy.changes:
         return state, False
@@ -76,9 +76,9 @@ def after_batch(
 def as_asked(
     operator: Operator, state: OperatorState, choice: LayoutChoice, *, lazy: bool
 ) -> OperatorState:
-    """The state of a checkpoint as this start of the query wants it.
+    """The state of a checkpoint, with the layout that this start of the query asks for.
 
-    Whoever asks for what was asked for at the last start gets what has become of it since.
+    If the last start asked for the same, the layout stays as batches have changed it since.
     """
     layouts, instances = state.layouts, operator.instances
     asked = Chosen.start(choice, instances)
@@ -87,7 +87,7 @@ def as_asked(
         if choice.name == newest.choice.name:  # perhaps with other settings for its planner
             newest = replace(newest, choice=choice)
         return replace(state, layouts=replace(layouts, newest=newest, asked=asked))
-    # Moves that were planned and not yet made are forgotten: the state stands where it stood.
+    # Moves that were planned and not yet made are dropped: the state still lies where it was.
     if layouts.pending is not None:
         newest = layouts.pending.before
     plan = change(newest.choice, newest.layout, newest.wanted, choice, instances)
@@ -97,7 +97,7 @@ def as_asked(
 
 
 def _wished(newest: Chosen, wishes: Sequence[Relayout]) -> tuple[Chosen, Plan]:
-    """The last wish of each kind."""
+    """The layout that the last wish of each kind asks for, and the way there."""
     choices = [wish.choice for wish in wishes if wish.choice is not None]
     sizes = [wish.instances for wish in wishes if wish.instances is not None]
     choice = choices[-1] if choices else newest.choice
@@ -109,7 +109,7 @@ def _wished(newest: Chosen, wishes: Sequence[Relayout]) -> tuple[Chosen, Plan]:
 def _grown(
     operator: Operator, state: OperatorState, capacity: int | None
 ) -> tuple[Chosen, Plan] | None:
-    """More instances, where one holds more than its capacity."""
+    """The layout with more instances; None if no instance holds more than `capacity`."""
     if capacity is None or not operator.policy.grows:
         return None
     held = state.held_per_instance()
@@ -125,7 +125,7 @@ def _grown(
 def _take(
     operator: Operator, state: OperatorState, chosen: Chosen, plan: Plan, *, lazy: bool
 ) -> OperatorState:
-    """The state with `chosen` for the next batch, and what must move before it."""
+    """The state with `chosen` for the next batch, and the moves that must come before it."""
     layouts, before = state.layouts, state.layouts.newest
     resized = chosen.layout.instances != before.layout.instances
     history = layouts.history
@@ -146,7 +146,7 @@ def _take(
 def _left_behind(
     layouts: Layouts, before: Chosen, state: OperatorState, *, resized: bool
 ) -> Layouts:
-    """The layouts where state stays under the version that it was stored by."""
+    """The layouts if state stays under the version under which it was stored."""
     older, version = dict(layouts.older), layouts.version
     if any(run.version == version for run in state.shelves.state.values()):
         older[version] = before

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from joinengine.driver.relayout import Relayout
 
-#: Bytes of arrived tuples that a join task may hold before it spills.
+#: Bytes of arrived tuples that an operator task may hold at a time.
 MEMORY_PER_TASK = 512 << 20
 
 
@@ -20,9 +20,9 @@ class Settings:
     checksum: bool = False
     #: tuples that an instance may hold before its layout grows; None: never
     capacity: int | None = None
-    #: state does not follow a new layout: it stays, and is found by the rules it was stored by
+    #: state does not follow a new layout: tuples find it by the layout under which it was stored
     lazy: bool = False
-    #: emulated work for each tuple that an instance receives
+    #: seconds of emulated work for each tuple that an instance receives
     work_s: float = 0.0
-    #: batch -> what is to change before it
+    #: batch -> wishes to grant before it
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)

@@ -1,11 +1,12 @@
 """Sinks: how the results of a committed batch become visible.
 
 Tasks stage result files; the manifest names those that count; a sink then delivers them.
-Delivering a batch again changes nothing: our Parquet sink renames, the others are handed the batch
-number (joinengine.spark.sinks).
+Delivering a batch again changes nothing: the Parquet sink renames files, the other sinks are given
+the batch number (joinengine.spark.sinks).
 
-Law: before the manifest nothing is visible, after it everything becomes so, also over a kill. A
-driver that delivers a batch which another one has delivered since changes nothing.
+Law: before the manifest is written no result is visible; after it all results become visible, even
+if the driver is killed in between. If a driver delivers a batch that another driver has delivered
+since, nothing changes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from joinengine.exchange.results import Discard, Target, ToParquet
 from joinengine.model.errors import DamagedState
 from joinengine.state.storage import Checkpoint, StoredFile, remove_unnamed, sync_folder
 
-#: Below an output folder of ours; readers skip names that begin with an underscore.
+#: The staging folder in an output folder; readers skip names that begin with an underscore.
 STAGING = "_joinengine"
 
 
@@ -28,13 +29,13 @@ class Sink(Protocol):
     """Where results go; `generation` is always that of the driver that calls."""
 
     def target(self, generation: int) -> Target:
-        """What join tasks do with results."""
+        """Where tasks of the last operator put results."""
 
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
-        """Make the staged results of a committed batch visible; again and again if need be."""
+        """Make the staged results of a committed batch visible; repeating it changes nothing."""
 
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
-        """Remove what drivers up to `generation` have staged and is not among `files`."""
+        """Remove staged files of drivers up to `generation`, except `files`."""
 
 
 class DiscardSink:
@@ -51,7 +52,7 @@ class DiscardSink:
         """Nothing is staged."""
 
 
-#: Makes the sink of a query, of which it gets the checkpoint and the id.
+#: (checkpoint, id of the query) -> the sink of the query.
 SinkFactory = Callable[[Checkpoint, str], Sink]
 
 
@@ -68,7 +69,7 @@ class ParquetSink:
 
     @property
     def staging(self) -> Path:
-        """Where join tasks write."""
+        """Where tasks of the last operator write results."""
         return self.folder / STAGING / self.query
 
     def target(self, generation: int) -> Target:
@@ -77,22 +78,22 @@ class ParquetSink:
         return ToParquet(str(self.staging), generation, self.fsync)
 
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
-        """Rename; what was renamed already must be there."""
+        """Rename the staged files; a file without a staged copy must be visible already."""
         for stored in files:
             show(self.staging / stored.name, self.folder / f"part-{batch:08d}-{stored.name}", batch)
         if self.fsync and files:
             sync_folder(self.folder)
 
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
-        """Remove what attempts left that were killed or lost."""
+        """Remove staged files of attempts that were killed or lost."""
         remove_unnamed(self.staging, [stored.name for stored in files], generation)
 
 
 @dataclass
 class SideOutput:
-    """Tuples that joins refuse, as Parquet below `folder`, one folder for each side of a join.
+    """Refused tuples as Parquet below `folder`, in one folder for each side of an operator.
 
-    Exactly once, as results in a `ParquetSink`.
+    Each is there exactly once, as results of a `ParquetSink` are.
     """
 
     folder: Path
@@ -100,11 +101,11 @@ class SideOutput:
 
     @property
     def staging(self) -> Path:
-        """Where route and join tasks write."""
+        """Where route tasks and operator tasks write refused tuples."""
         return self.folder / STAGING / self.query
 
     def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
-        """Rename; what was renamed already must be there."""
+        """Rename the staged files; a file without a staged copy must be visible already."""
         for stored in files:
             tag, _, rest = stored.name.partition("-")
             label, _, name = rest.rpartition("-")
@@ -117,12 +118,12 @@ class SideOutput:
         self.staging.mkdir(parents=True, exist_ok=True)
 
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
-        """Remove what attempts left that were killed or lost."""
+        """Remove staged files of attempts that were killed or lost."""
         remove_unnamed(self.staging, [stored.name for stored in files], generation)
 
 
 def show(staged: Path, visible: Path, batch: int) -> None:
-    """Rename a staged file, unless that is done."""
+    """Rename a staged file, unless an earlier delivery has renamed it."""
     try:
         os.replace(staged, visible)
     except FileNotFoundError:

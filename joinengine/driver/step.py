@@ -1,7 +1,7 @@
 """One batch as pure functions: from the last manifest to instructions, from reports to the next.
 
-Why: what a driver decides can be read, tried again and tested as values: no file, no clock, no
-Spark. `joinengine.driver.batch` interprets: it routes, runs, seals, commits, delivers.
+Why: the decisions of the driver can be read, repeated and tested as values: no file, no clock, no
+Spark. `joinengine.driver.batch` carries them out: it routes, runs, seals, commits and delivers.
 
 Law: equal arguments give equal instructions and equal manifests.
 """
@@ -35,7 +35,7 @@ from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import Layouts, OperatorState
 from joinengine.state.storage import StoredFile, tagged
 
-#: By the names of their files: the counts that planners see.
+#: Name of a statistics file -> the counts in it, which planners see.
 Counts = Mapping[str, Interval]
 
 
@@ -43,7 +43,7 @@ Counts = Mapping[str, Interval]
 class Program:
     """What is the same for all batches of a run: the query, how it runs, and where its runs lie.
 
-    `driver` names this start of the driver: workers verify files anew for each.
+    `driver` names this start of the driver: workers verify files anew for each start.
     """
 
     query: QuerySpec
@@ -57,7 +57,7 @@ class Program:
 class Batch:
     """A batch: its number, its exchange folder, and the generation of the driver that runs it.
 
-    `aside`: where refused tuples are staged, None: they are only counted.
+    `aside`: the folder where refused tuples are staged; None: they are only counted.
     """
 
     number: int
@@ -68,21 +68,21 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What is on its way to the operators of a batch, and what is known of it."""
+    """The blocks on their way to the operators of a batch, and the reports of what they hold."""
 
     blocks: tuple[Block, ...] = ()
     inputs: tuple[InputReport, ...] = ()
 
     @classmethod
     def routed(cls, reports: Sequence[RouteReport]) -> Arrived:
-        """What route tasks have brought."""
+        """The blocks that route tasks have written."""
         return cls(
             tuple(block for report in reports for block in report.blocks),
             tuple(one for report in reports for one in report.inputs),
         )
 
     def and_results(self, reports: Sequence[OperatorReport]) -> Arrived:
-        """With what an operator's tasks have made for later ones."""
+        """These, and the blocks that an operator's tasks have written for later operators."""
         blocks = (report.next_block for report in reports)
         inputs = (report.next_input for report in reports)
         return Arrived(
@@ -100,9 +100,9 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a batch has done: per operator the state after its tasks, and their reports.
+    """A batch whose tasks are done: per operator the state after its tasks, and their reports.
 
-    `arrived` is all that was on its way, `progress` what the sources promise: source -> no earlier
+    `arrived` are all blocks of the batch; `progress` is the sources' promise: source -> no earlier
     event time follows.
     """
 
@@ -114,7 +114,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a decision may not find out by itself: the time, and a part of names not used before."""
+    """What a pure step must be given: the time, and a string that no name has had before."""
 
     now_s: float
     nonce: str
@@ -122,10 +122,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What a batch comes to.
+    """The outcome of a batch.
 
-    `manifest` makes it true once `sealed`, content by file name, is written. `counts` are what
-    planners see from then on. `replanned`: per operator whether its layout changed for balance.
+    `manifest` is to be committed once the files of `sealed` (name -> content) are written. Planners
+    see `counts` from then on. `replanned`: per operator whether its layout changed for balance.
     """
 
     manifest: Manifest
@@ -135,7 +135,7 @@ class Next:
 
 
 def begin(query: QuerySpec, choices: Sequence[LayoutChoice], query_id: str) -> Manifest:
-    """What is true before the first batch."""
+    """The manifest before the first batch."""
     states = list[OperatorState]()
     for operator, choice in zip(query.operators, choices, strict=True):
         chosen = Chosen.start(choice, operator.instances)
@@ -187,9 +187,9 @@ def order(
     counts: Counts,
     sink_target: Callable[[], Target],
 ) -> Sequence[OperatorTask]:
-    """The instructions of an operator's tasks, none where nothing arrives and nothing is due.
+    """The tasks of an operator; none if nothing arrives and nothing is due.
 
-    `state` is that of the operator without what has expired, `counts` those that the manifest
+    `state` is the operator's state without expired runs, `counts` are those that the manifest
     names; `sink_target`: where the last operator's results go.
     """
     query, settings = program.query, program.settings
@@ -228,10 +228,11 @@ def order(
 
 
 def _asked(chosen: Chosen, history: Sequence[Interval]) -> list[Asked] | None:
-    """The keys that each instance counts in any case; None: the planner needs none.
+    """The keys that each instance counts in any case; None: the planner needs no counts.
 
-    Those that the layout lists, and those whose loads the planner will see beside the next batch's.
-    A key is counted wherever the layout stores any of it: those are where it is probed for.
+    These are the keys in the routing table, and those whose loads of earlier batches the planner
+    will see beside the next batch. A key is counted at every instance where the layout probes for
+    it, since these are the instances that store it.
     """
     choice, router = chosen.choice, chosen.router
     if not choice.counts_keys:
@@ -244,7 +245,7 @@ def _asked(chosen: Chosen, history: Sequence[Interval]) -> list[Asked] | None:
 
 
 def _by_instance(router: Router, hashes: Words) -> list[Words]:
-    """The keys of each instance, each once."""
+    """Per instance the keys that are stored or probed there, each once."""
     reached = [router.route(side, first_word(hashes)) for side in Side]
     rows = np.concatenate([one.rows for one in reached])
     places = np.concatenate([one.instances for one in reached]).astype(np.int64)
@@ -254,7 +255,7 @@ def _by_instance(router: Router, hashes: Words) -> list[Words]:
 
 
 def _asked_of(asked: Sequence[Asked] | None, hosted: Sequence[int]) -> dict[int, Asked] | None:
-    """What a task is asked for; nothing of an instance that only older layouts or watchers have."""
+    """The keys that a task counts; none at instances that only older layouts or watchers have."""
     if asked is None:
         return None
     return {i: asked[i] if i < len(asked) else NO_KEYS for i in hosted}
@@ -320,7 +321,7 @@ def _counted(
 
 
 def _role(manifest: Manifest, operator: Operator, side: Side, batch: Batch) -> Role:
-    """A side of an operator, as the tuples of this batch need to know it."""
+    """The role that tuples of this batch have on a side of an operator."""
     return Role.of(
         operator.index,
         side,

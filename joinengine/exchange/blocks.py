@@ -1,11 +1,11 @@
 """Blocks: routed tuples on their way to the instances.
 
 Why files and not a Spark shuffle: a block is named by the report of the task attempt that won, so
-every reader sees the same attempt even where a source is not repeatable; a chain of joins needs no
+every reader sees the same attempt even if a source is not repeatable; a chain of operators needs no
 second pass over the sources; and no tuple crosses into the JVM and back (docs/decisions/0002).
 
-Law: each tuple that is admitted is delivered once to every instance that its router names; the
-others are counted by reason.
+Law: each admitted tuple is delivered once to every instance that its router names; refused tuples
+are counted by reason.
 Cost per delivery: hash and u 10 ns, route 5 to 30 ns, one gather and one write per column.
 """
 
@@ -47,7 +47,7 @@ REASON = "reason"
 
 
 class Origin(NamedTuple):
-    """Who brings tuples to a role: a task of a batch."""
+    """The task of a batch that brings tuples to a role."""
 
     batch: int
     task: int
@@ -60,12 +60,12 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What an operator asks of the tuples of a side, whatever the batch.
+    """Which tuples enter a side of an operator, and with what; the same in every batch.
 
-    `keying`: what they are found by. `times`: the event-time columns, none where it does not
-    matter. `schema`: the columns with which they travel. `windows_each`: in how many windows one
-    may be. `stays_put`: they go where they are stored and nowhere else, since none looks for
-    others.
+    `keying`: the hashes under which a tuple is stored and probes. `times`: the event-time columns;
+    none if the operator ignores event time. `schema`: the columns with which a tuple travels.
+    `windows_each`: the greatest number of windows that hold one tuple. `stays_put`: a tuple is
+    delivered only to the instance that stores it, since no tuple probes.
     """
 
     keying: Keying
@@ -78,12 +78,11 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One side of one operator, as the tuples that enter it need to know it.
+    """One side of one operator in one batch: what admitting and routing its tuples needs.
 
-    `schema`: the columns with which they travel. `watchers`: how many there are, 0 where the side
-    is not watched; then a tuple that cannot match travels too, to its watcher alone. `aside`: the
-    folder for tuples that are refused, None: they are only counted; `generation`: whose files they
-    are. `stays_put`: tuples go where they are stored and nowhere else, since none looks for others.
+    `watchers`: how many there are; 0: the side is not watched. If it is, a tuple that cannot match
+    travels too, to its watcher alone. `aside`: the folder for refused tuples; None: they are only
+    counted. `generation`: that of the driver, in the names of files. Others: as in `Admission`.
     """
 
     operator: int
@@ -112,7 +111,7 @@ class Role:
         aside: str | None,
         generation: int,
     ) -> Role:
-        """A side in the next batch, `state` being that before it."""
+        """The role in the next batch; `state`: that of the operator before it."""
         return cls(
             operator=operator,
             side=side,
@@ -131,12 +130,12 @@ class Role:
 
     @property
     def instances(self) -> int:
-        """To how many instances and watchers tuples may go."""
+        """How many numbers instances and watchers have together; they share them."""
         return max(self.router.instances, self.watchers)
 
     @property
     def watch_flag(self) -> int:
-        """The flag of being watched: the one above all probes."""
+        """The flag of a delivery to a watcher: the one above the flags of all probes."""
         return watch_flag(len(self.router.routers), self.keying.probes)
 
 
@@ -213,7 +212,7 @@ class BlockWriter:
         return role.router.route_apart(role.side, words, probed)
 
     def close(self) -> Block | None:
-        """The block, or None where nothing was admitted."""
+        """The block; None if no tuple was admitted."""
         self.report.refused = self._refused.close()
         if self._writer is None:
             return None
@@ -222,10 +221,11 @@ class BlockWriter:
         return Block(self._role.operator, self._role.side, self._path.name, tuple(self._bounds))
 
     def _admit(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bools | None]:
-        """The tuples that the join wants, less and counted what is late; (n,) which match nothing.
+        """The admitted tuples, and (n,) which of them match nothing; None: each may match.
 
-        Those are counted: NULL keys and times, and NaN in a band. They go on only where the side is
-        watched; None: there are none.
+        Dropped are tuples that fail the filter and, counted, late ones. A tuple matches nothing if
+        its key or time is NULL or its value in a band NaN. Such tuples are counted; they are
+        admitted if the side is watched, and dropped if not.
         """
         role, report = self._role, self.report
         report.rows += batch.num_rows
@@ -248,8 +248,8 @@ class BlockWriter:
     def _seen(self, batch: pa.RecordBatch) -> Ints | None:
         """(n,) event times; None: there are none.
 
-        All of them move the watermark, those too of tuples that the join refuses: event time goes
-        on by what a side brings, not by what can match.
+        All of them move the watermark, also those of tuples that are then refused: event time
+        follows the tuples that a side brings, not those that can match.
         """
         names = self._role.times
         if not names or not batch.num_rows:
@@ -261,7 +261,7 @@ class BlockWriter:
         return times
 
     def _matchless(self, batch: pa.RecordBatch) -> Bools | None:
-        """(n,) the tuples that match nothing, because a value is missing; None: there are none."""
+        """(n,) which tuples match nothing, because a value is missing; None: there are none."""
         unkeyed = self._role.keying.unusable(self._role.side, batch)
         untimed = no_time(batch, self._role.times)
         nulls = untimed if unkeyed is None else unkeyed if untimed is None else untimed | unkeyed
@@ -272,7 +272,7 @@ class BlockWriter:
     ) -> tuple[pa.RecordBatch, Bools | None]:
         """The tuples that are not late, and which of them match nothing.
 
-        A tuple without a time is not late.
+        A tuple without an event time is not late.
         """
         late = times < self._role.watermark
         if nulls is not None:
@@ -294,7 +294,7 @@ class BlockWriter:
 
 
 def homes_alone(router: VersionedRouter, words: Words) -> Deliveries:
-    """(n,) words -> one delivery each, to where the newest layout stores it."""
+    """(n,) words -> one delivery each, to the instance where the newest layout stores it."""
     stored = storing(router.routers[0].route(Side.LEFT, words))
     _, first = np.unique(stored.rows, return_index=True)
     rows, instances, _ = stored
@@ -302,7 +302,7 @@ def homes_alone(router: VersionedRouter, words: Words) -> Deliveries:
 
 
 class RefusedWriter:
-    """Writes the tuples of one role that a join refuses, with the reason, to a staged file."""
+    """Writes the refused tuples of one role, with the reason, to a staged file."""
 
     def __init__(self, role: Role) -> None:
         self._folder = role.aside
@@ -311,7 +311,7 @@ class RefusedWriter:
         self._writer: Any = None
 
     def add(self, batch: pa.RecordBatch, which: Bools, reason: str) -> None:
-        """Take the rows of `batch` where `which` (n,) says so."""
+        """Take the rows of `batch` for which `which` (n,) is true."""
         if self._folder is None:
             return
         rows = batch.filter(pa.array(which))
@@ -321,7 +321,7 @@ class RefusedWriter:
         self._writer.write_batch(rows)
 
     def close(self) -> StoredFile | None:
-        """The file, None where nothing was refused."""
+        """The file; None if no tuple was refused."""
         if self._writer is None:
             return None
         self._writer.close()
@@ -330,7 +330,7 @@ class RefusedWriter:
 
 
 def refused_label(join: int, side: Side) -> str:
-    """The part of a side output that belongs to one side of one join.
+    """The folder of one side of one operator in a side output.
 
     >>> refused_label(0, Side.LEFT)
     'join0-left'
@@ -347,7 +347,7 @@ class Tuples(NamedTuple):
 
     @classmethod
     def of(cls, pieces: Sequence[pa.RecordBatch]) -> Tuples:
-        """Slices of blocks, in the order in which they stand there."""
+        """The tuples of slices of blocks, in the order of the slices."""
         whole = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
         words, flags = (whole.column(i).to_numpy(zero_copy_only=True) for i in range(2))
         return cls(words, flags, whole.select(whole.schema.names[2:]))
@@ -362,11 +362,11 @@ class BlockReader:
         self._open: dict[str, list[pa.RecordBatch]] = {}
 
     def slices(self, instance: int) -> list[pa.RecordBatch]:
-        """The record batches' rows for `instance`, in memory map, without empty ones."""
+        """The rows for `instance` of each record batch, memory-mapped, without empty slices."""
         found = list[pa.RecordBatch]()
         for block in self._blocks:
             for chunk, bounds in enumerate(block.bounds):
-                if instance + 1 >= len(bounds):  # one that is no longer sent anything
+                if instance + 1 >= len(bounds):  # an instance to which no tuple is routed any more
                     continue
                 start, stop = int(bounds[instance]), int(bounds[instance + 1])
                 if stop > start:

@@ -3,17 +3,17 @@
 Why: a source that hands out *which row groups to read* lets the route task open them with Arrow
 itself; no tuple is converted in the JVM. A position in a feed is a count, so an offset is a number.
 
-Two kinds. A *folder* feed watches a folder of the user's and logs each file that it finds, with
-its row groups, before it hands out a position beyond it; on restart the log, not the folder, says
-what a position means. The log is a row of segments, each created once, under the number of files
-that the log had before it: of two drivers that look at once only one can write what comes next, the
-other reads it and looks again (joinengine.exchange.sourcelog).
+There are two kinds. A *folder* feed watches a folder of the user and logs each file that it finds,
+with its row groups, before it hands out a position after the file; on restart the log, not the
+folder, says what a position means. The log is a sequence of segments, each created once, under the
+number of files that the log had before it: if two drivers look at the same time, only one can write
+the next segment; the other reads it and looks again (joinengine.exchange.sourcelog).
 
 A *recorded* feed is a finite stream that was cut into intervals when it was written; it also knows
-how far event time has come at the end of each.
+how far event time has come at the end of each interval.
 
 Law: the same positions give the same row groups, for ever, to every driver; a file is in the log at
-most once. A logged file that is no longer what was logged is refused by name.
+most once. If a logged file has changed since, it is refused by name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _READ_ROWS = 1 << 17
 
 
 class RowGroup(NamedTuple):
-    """One row group of one file; `size` and `modified_ns` are the file's when it was logged."""
+    """A row group of a file; `size`, `modified_ns`: the file when it was logged, -1: unlogged."""
 
     file: str
     group: int
@@ -56,16 +56,16 @@ class Feed(Protocol):
     """A stream of row groups; positions count from 0."""
 
     def discover(self) -> None:
-        """Look for what is new."""
+        """Look for new row groups."""
 
     def end(self) -> int:
-        """The position after all that is known."""
+        """The position after all known row groups."""
 
     def advance(self, position: int) -> int:
-        """The end of the interval that begins at `position`; `position` where there is nothing."""
+        """The end of the interval that begins at `position`; `position` if nothing follows it."""
 
     def row_groups(self, start: int, end: int) -> list[RowGroup]:
-        """What lies between two positions."""
+        """The row groups between two positions."""
 
     def progress(self, position: int) -> float | None:
         """Event time (microseconds) below which nothing follows `position`; None: unknown."""
@@ -87,16 +87,16 @@ class FolderFeed:
         self._read_on()
 
     def discover(self) -> None:
-        """Log the files that have appeared since; hidden ones (`.`, `_`) are not looked at."""
+        """Log the files that have appeared since; hidden ones (`.`, `_`) are left out."""
         while entries := self._new_entries():
             if self._log is None or self._log.append(entries):
                 for entry in entries:
                     self._take(entry)
                 return
-            self._read_on()  # another driver was faster; perhaps it has found the same
+            self._read_on()  # another driver was faster; it may have logged the same files
 
     def _read_on(self) -> None:
-        """Take what drivers have logged."""
+        """Take up the entries that other drivers have logged."""
         for entry in () if self._log is None else self._log.read_on():
             self._take(entry)
 
@@ -114,11 +114,11 @@ class FolderFeed:
         return entries
 
     def end(self) -> int:
-        """All row groups that are logged."""
+        """The number of logged row groups."""
         return len(self._groups)
 
     def advance(self, position: int) -> int:
-        """Row groups until the interval is full."""
+        """The position at which the interval that begins at `position` is full."""
         rows = 0
         for number in range(position, len(self._groups)):
             rows += self._groups[number].rows
@@ -127,7 +127,7 @@ class FolderFeed:
         return len(self._groups)
 
     def row_groups(self, start: int, end: int) -> list[RowGroup]:
-        """A slice of the log."""
+        """The row groups between two positions; DamagedState if the log is shorter."""
         if end > len(self._groups):
             raise DamagedState(
                 f"source log {self._log and self._log.folder} knows {len(self._groups)} row "
@@ -137,7 +137,7 @@ class FolderFeed:
         return self._groups[start:end]
 
     def progress(self, position: int) -> float | None:
-        """Files say nothing about what follows."""
+        """Unknown: files do not say which event times follow."""
         return None
 
     def _take(self, entry: Entry) -> None:
@@ -179,7 +179,7 @@ class RecordedFeed:
         return [RowGroup(str(self._folder / file), group, n) for file, group, n in rows]
 
     def progress(self, position: int) -> float | None:
-        """The end is known, and so is the time at each cut."""
+        """The event time recorded at the cut; at the end, that the stream has ended."""
         if position >= len(self._intervals):
             return ENDED
         return None if position == 0 else self._progress[position - 1]
@@ -222,7 +222,7 @@ def parquet_files(folder: Path) -> list[Path]:
 
 
 def read_footer(path: Path) -> Any:
-    """The Parquet metadata of a file. Raises InvalidRequest, naming it, where it has none."""
+    """The Parquet metadata of a file. Raises InvalidRequest, with its path, if it has none."""
     try:
         return pq.read_metadata(str(path))
     except (pa.ArrowInvalid, OSError) as error:
@@ -234,9 +234,9 @@ def read_footer(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the tuples of a feed are read: as which columns, and which of them.
+    """How the tuples of a feed are read: the columns to deliver, and the filters.
 
-    `whole`: the columns of the files, of which `filters` may speak; None: those of `schema`.
+    `whole`: the columns of the files, which `filters` may name; None: those of `schema`.
     """
 
     schema: pa.Schema
@@ -245,7 +245,7 @@ class Reading:
 
     @property
     def columns(self) -> pa.Schema:
-        """All columns that are there."""
+        """The columns that filters may name."""
         return self.schema if self.whole is None else self.whole
 
     @property
@@ -278,7 +278,7 @@ class Reading:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of `schema` in its order and types; no copy where they are so already."""
+    """The columns of `schema` in its order and types; a column of that type is not copied."""
     columns = []
     for field in schema:
         column = batch.column(field.name)

@@ -1,7 +1,8 @@
 """Under which hash a tuple is stored, and which hashes it probes.
 
-For an equality both are the hash of the key columns. For a band a tuple is stored under one cell
-and probes a few; for any other predicate all tuples share a key, and every stored one is looked at.
+Under an equality a tuple is stored under, and probes, the hash of the key columns. Under a band it
+is stored under the hash of one cell and probes those of a few. Under any other predicate all tuples
+share one hash, so every stored tuple at an instance is a candidate.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from joinengine.model.keys import Side
 
 
 class Probed(NamedTuple):
-    """One of the hashes that tuples probe: (n,) hashes, their cells, and who has such a hash.
+    """One hash that each of n tuples probes: (n,) hashes, their cells, and which tuples have one.
 
-    Two cells may share a hash, so what is found is compared with the cell. None: no cells; all.
+    Two cells may share a hash, so `cells` is compared with the cells of the tuples found; None: no
+    band. `some`: None: all tuples have such a hash.
     """
 
     hashes: Words
@@ -40,9 +42,9 @@ class Probed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Keying:
-    """The key columns of both sides, and the distance where the join is a band.
+    """The key columns of both sides, and, for a band, its distance.
 
-    `groups`: keys name groups, of which NULL is one.
+    `groups`: keys name aggregation groups, and NULL is a group.
     """
 
     keys: tuple[tuple[str, ...], tuple[str, ...]]
@@ -51,7 +53,7 @@ class Keying:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a tuple probes what it is stored under."""
+        """Whether a tuple probes the hash that it is stored under."""
         return self.distance is None or not self.distance.is_bounded
 
     @property
@@ -65,7 +67,7 @@ class Keying:
         return (*self.keys[side], *band)
 
     def unusable(self, side: Side, batch: pa.RecordBatch) -> Bools | None:
-        """(n,) the tuples that match nothing: NULL or NaN where a value is needed; None: none."""
+        """(n,) which tuples match nothing, because a needed value is NULL or NaN; None: none."""
         if self.groups:
             return None
         missing = any_null([batch.column(name) for name in self.needed(side)])

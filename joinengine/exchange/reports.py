@@ -1,4 +1,4 @@
-"""What tasks and batches report: numbers and names, never tuples."""
+"""The reports of tasks: numbers and names, never tuples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Block:
 
 @dataclass(slots=True)
 class InputReport:
-    """What one task saw of one side of an operator (of a source, or of earlier results)."""
+    """One side of an operator as one task saw it (a route task, or one of an earlier operator)."""
 
     operator: int
     side: Side
@@ -38,7 +38,7 @@ class InputReport:
     late_rows: int = 0
     newest_time: int | None = None
     deliveries: int = 0
-    #: late and NULL-key tuples, where the user wants them
+    #: the file of late and NULL-key tuples; None: there are none, or the user does not keep them
     refused: StoredFile | None = None
 
     def see_time(self, time_us: int) -> None:
@@ -48,7 +48,7 @@ class InputReport:
 
 @dataclass(slots=True)
 class RouteReport:
-    """One map task: what it read, what it refused, where the rest is."""
+    """One route task: what it read and refused, and its blocks."""
 
     partition: int
     source_rows: int = 0
@@ -72,9 +72,9 @@ class InstanceReport:
 
 @dataclass(slots=True)
 class OperatorReport:
-    """One task of an operator: what it did to its instances, and the files that it leaves.
+    """One task of an operator: its work at each instance, and the files that it has written.
 
-    `changes`: per shelf what became of its runs.
+    `changes`: per shelf the changes of its runs.
     """
 
     task: int
@@ -84,7 +84,7 @@ class OperatorReport:
     result_files: list[StoredFile] = field(default_factory=list)
     result_rows: int = 0
     result_checksum: int = 0
-    #: (seconds since the epoch, rows): when results left
+    #: (seconds since the epoch, rows) for each batch of results that left the task
     left_at: list[tuple[float, int]] = field(default_factory=list)
     next_input: InputReport | None = None
     next_block: Block | None = None

@@ -1,8 +1,7 @@
 """Where the results of one task go: nowhere, into files for a sink, or into the next operator.
 
-Why: results come in many small pieces (a piece per instance, side and run). They are gathered
-into batches of useful size before anything is done with them, and never more than one such batch
-is held.
+Why: results come in many small pieces (one for each instance, side and run). They are gathered
+into batches of useful size before they are written or routed; at most one such batch is in memory.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class _Writer(Protocol):
         """Take over a batch."""
 
     def close(self, report: OperatorReport) -> None:
-        """Finish, and say in `report` what there is."""
+        """Finish, and enter the files or the block into `report`."""
 
 
 class Results:
@@ -82,7 +81,7 @@ class Results:
             self._flush()
 
     def close(self, report: OperatorReport) -> None:
-        """Hand over what is left; `report` learns what there is."""
+        """Hand over the last results, and enter files and counts into `report`."""
         self._flush()
         self._writer.close(report)
         report.result_rows = self.rows
@@ -128,7 +127,7 @@ class _Parquet:
     def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Results are wide joins of repeating values: a light codec halves the bytes for little.
+            # Results of joins are wide and repeat values: a light codec halves the bytes cheaply.
             # Decimals as integers, as Spark writes them, cost a third to read.
             self._writer = pq.ParquetWriter(
                 str(self._path), self._schema, compression="snappy", store_decimal_as_integer=True

@@ -1,9 +1,9 @@
 """The route task: one pass over the tuples of a batch, from the sources to the blocks.
 
-A task gets descriptors (which row groups of which files to read; our own source) or rows (any other
-streaming DataFrame), routes them, and yields one row: its report.
+A task gets descriptors (which row groups of which files to read; from joinengine's own source) or
+rows (from any other streaming DataFrame), routes the tuples, and yields one row: its report.
 
-Law: each source tuple is read once a batch, whatever the number of joins that want it.
+Law: each source tuple is read once in a batch, however many operators read the source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import pyarrow as pa
 from joinengine.exchange.blocks import BlockWriter, Origin, Role
 from joinengine.exchange.reports import RouteReport
 
-#: Rows that are routed together. More: fewer, longer slices per instance; less: less memory.
+#: Rows that are routed together. With more rows, instances get fewer and longer slices; with fewer
+#: rows a task needs less memory.
 ROUTE_ROWS = 1 << 18
 
 REPORT_SCHEMA = pa.schema([pa.field("report", pa.binary())])
@@ -27,7 +28,7 @@ REPORT_SCHEMA = pa.schema([pa.field("report", pa.binary())])
 
 @dataclass(frozen=True, slots=True)
 class RoutePlan:
-    """What all route tasks of a batch need: per source, the sides that its tuples enter."""
+    """The instructions of all route tasks of a batch: per source, the roles of its tuples."""
 
     batch: int
     roles: Mapping[int, tuple[Role, ...]]
@@ -35,7 +36,7 @@ class RoutePlan:
 
 
 class RouteTask:
-    """Routes what one task reads."""
+    """Routes the tuples that one task reads."""
 
     def __init__(self, plan: RoutePlan, partition: int) -> None:
         self._plan = plan
@@ -60,12 +61,12 @@ class RouteTask:
                 self._route(source)
 
     def see_progress(self, source: int, time_us: float) -> None:
-        """No tuple of `source` with an earlier event time will follow."""
+        """Note that no tuple of `source` with an earlier event time will follow."""
         known = self.report.progress.get(source, time_us)
         self.report.progress[source] = max(known, time_us)
 
     def close(self) -> RouteReport:
-        """Write what is left."""
+        """Route the last tuples, close the blocks, and report."""
         for source in self._waiting:
             self._route(source)
         for writers in self._writers.values():

@@ -1,15 +1,15 @@
 """The source log: which files of a folder were found, in which order, for ever.
 
-Why: an offset counts row groups of the log, so the log must say the same to every driver that ever
-reads it, also where two look for new files at once and one has slept since its last look.
+Why: an offset counts row groups of the log, so every driver that ever reads the log must find the
+same in it, even if two drivers look for new files at once, or one has slept since its last look.
 
-What is on disk: segments, one for each look that found something, with one entry a file. The name
-of a segment is the number of files in the log before it. It is created whole and exclusively: two
-drivers that have read the same log want the same name, and who loses reads what the other one
-wrote. A generation in the name would let both win. Row groups would not do as a count: a file may
-have none, and two segments would want one name.
+On disk the log is a folder of segments, one for each look that found files, with one entry for each
+file. The name of a segment is the number of files in the log before it. A segment is created whole
+and exclusively: two drivers that have read the same log want the same name, and the one that loses
+reads the segment of the other. If the name held a generation, both would win. The number of row
+groups cannot be the name: a file may have none, and two segments would want one name.
 
-Law: what was logged stays where it is; a segment that is missing or damaged is refused by name.
+Law: an entry never changes its place; a segment that is missing or damaged is refused by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from joinengine.model.errors import DamagedState
 from joinengine.state.storage import create, names_in
 
-#: Of one file: `file`, `size`, `modified_ns`, and `rows` of each row group.
+#: One file: `file`, `size`, `modified_ns`, and `rows`, the rows of each row group.
 Entry = dict[str, Any]
 
 _HEADER = re.compile(rb"joinengine source log 1 crc32=([0-9a-f]{8}) bytes=(\d+)\n")
@@ -33,14 +33,14 @@ _HEADER = re.compile(rb"joinengine source log 1 crc32=([0-9a-f]{8}) bytes=(\d+)\
 
 @dataclass
 class SourceLog:
-    """The log of one source, read up to some file; `generation` is the driver's that appends."""
+    """The log of one source; `files`: read so far; `generation`: of the driver that appends."""
 
     folder: Path
     generation: int
     files: int = 0
 
     def read_on(self) -> list[Entry]:
-        """The entries that follow what was read. Raises DamagedState where one is missing."""
+        """The entries that were not read yet. Raises DamagedState if a segment is missing."""
         numbers = sorted(int(name) for name in names_in(self.folder) if name.isdigit())
         entries = list[Entry]()
         for number in numbers:
@@ -57,7 +57,7 @@ class SourceLog:
         return entries
 
     def append(self, entries: Sequence[Entry]) -> bool:
-        """Log `entries` next; False, and nothing was done, where others were logged since."""
+        """Log `entries` next; False, and nothing is logged, if another driver was faster."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = {"generation": self.generation, "files": list(entries)}
         body = json.dumps(content, separators=(",", ":")).encode()

@@ -1,6 +1,6 @@
-"""Ticks: batches that the driver asks for although no data may come.
+"""Ticks: batches that are due although there is no data.
 
-The driver writes when the next one is due; the source reads it whenever Spark asks for new data.
+The driver writes when the next tick is due; the source reads that whenever Spark asks for new data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def request_tick(path: Path, tick: int, due_s: float) -> None:
 
 
 def due_tick(path: str | None) -> int:
-    """The number of the last tick that is due; 0 where none was ever asked for."""
+    """The number of the last tick that is due; 0 if none is."""
     if path is None:
         return 0
     try:

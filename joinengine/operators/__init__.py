@@ -1,6 +1,6 @@
-"""All operators that the package brings, in one table; what tasks do with tuples. No Spark.
+"""The operators of the package in one table, and what their tasks do with tuples. No Spark.
 
-A query may bring operators of its own: its plan carries them (docs/operators.md).
+A query may define operators of its own; it carries them with it (docs/operators.md).
 """
 
 from __future__ import annotations

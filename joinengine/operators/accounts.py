@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def common_account(operator: Operator, keys: Sequence[str]) -> dict[str, Any]:
-    """The key columns with their types, for whoever looks a key up later; inputs and output."""
+    """The left schema, the inputs, the output, and the key columns, which `state --key` needs."""
     fields = [operator.schemas[0].field(name) for name in keys]
     return {
         "key_schema": base64.b64encode(pa.schema(fields).serialize().to_pybytes()).decode(),

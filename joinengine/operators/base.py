@@ -1,12 +1,13 @@
 """What an operator is: a step of a query, as the driver sees it, and its tasks.
 
 Why: routing, blocks, runs, plans, watermarks, results and the commit are the same for every
-operator. What differs is asked here, so that a new operator is a folder of its own: a frozen value
-that answers as `Operator`, and the instructions of its tasks, which are `OperatorTask`s.
+operator. The driver asks an operator about everything else, so that a new operator is a folder of
+its own: a frozen value that answers as `Operator`, and the instructions of its tasks, which are
+`OperatorTask`s.
 
-Law: every answer is a function of its arguments; a batch that is tried again gets the same tasks.
-Whatever arrives, is repeated, re-laid out or cut into other batches, the results are the same
-multiset.
+Law: every answer is a function of its arguments, so a batch that is tried again gets the same
+tasks. If tasks are repeated, the layout changes, or the input is cut into other batches, the
+results stay the same multiset.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from joinengine.state.run import RunStore
 class LayoutPolicy:
     """What a change of the layout means for an operator.
 
-    `changes`: whether users and planners may change it at all. `follows`: whether state goes where
-    the new layout wants it. `may_lag`: whether state may also stay under its old version (lazy
-    moves), because tuples look for it there. `copies`: whether a tuple may be stored more than
-    once. `grows`: whether an instance may be too full.
+    `changes`: whether users and planners may change the layout at all. `follows`: whether state
+    moves to the homes of the new layout. `may_lag`: whether state may also stay under its old
+    version (lazy moves), because tuples probe it there. `copies`: whether a layout may store a
+    tuple more than once. `grows`: whether the layout grows if an instance is too full.
     """
 
     changes: bool = True
@@ -74,7 +75,7 @@ def carry_out(task: OperatorTask, store: RunStore) -> OperatorReport:
 class Order:
     """One operator in one batch: its state before it, and what is on its way, per side.
 
-    `target`: where the results of a task go. `header` makes the part that all tasks have.
+    `header`: (task, hosted instances) -> the part of the instructions that all operators have.
     """
 
     state: OperatorState
@@ -86,16 +87,16 @@ class Order:
 
     @property
     def brings(self) -> bool:
-        """Whether anything arrives."""
+        """Whether any tuple arrives."""
         return any(self.blocks.values())
 
 
 class Operator(Protocol):
-    """A step of a query as the driver sees it; inputs and schemas are per side."""
+    """A step of a query as the driver sees it; `inputs` and `schemas` are per side."""
 
     @property
     def index(self) -> int:
-        """Its number in the query."""
+        """The number of the operator in the query."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -103,93 +104,93 @@ class Operator(Protocol):
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """Their columns."""
+        """The columns of the inputs."""
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The columns of its results."""
+        """The columns of the results."""
 
     @property
     def instances(self) -> int:
-        """How many instances it starts with."""
+        """How many instances the operator starts with."""
 
     @property
     def condition(self) -> Condition:
-        """What layouts must bring together."""
+        """Which tuples a layout must bring together."""
 
     @property
     def policy(self) -> LayoutPolicy:
-        """What a change of the layout means for it."""
+        """What a change of the layout means for the operator."""
 
     @property
     def window(self) -> Timed | None:
-        """Where event time is; None: it does not matter."""
+        """Which columns hold event time; None: the operator ignores event time."""
 
     @property
     def watched(self) -> tuple[Side, ...]:
         """The sides of which each tuple also goes to a watcher; see operators.join.watching."""
 
     def admission(self, side: Side) -> Admission:
-        """What tuples must be to enter a side, and how they are found there."""
+        """Which tuples enter a side, and under which hashes they are stored and probed."""
 
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
-        """The state without the runs that nothing on time can need, and how many rows went."""
+        """The state without the runs that no tuple on time can need, and how many rows left."""
 
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
-        """Whether a batch is due although no data comes; `quiet`: the last brought none either."""
+        """Whether a batch is due without data; `quiet`: the last batch brought none either."""
 
     def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
-        """How far event time has come on a side of which `newest` is the greatest time seen."""
+        """How far event time has come on a side; `newest`: the greatest time seen there."""
 
     def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
-        """The side whose event time output `columns` hand on as it is, and the columns there."""
+        """The side whose event time the output `columns` hand on, and its columns; None: none."""
 
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
-        """How far the latest of output `columns` may lag behind the watermark; None: any far."""
+        """How far the latest of output `columns` may lag behind the watermark; None: no bound."""
 
     def tasks(self, order: Order) -> Sequence[OperatorTask]:
-        """The tasks of a batch; none where nothing arrives and nothing is due."""
+        """The tasks of a batch; none if nothing arrives and nothing is due."""
 
     def account(self) -> Mapping[str, Any]:
-        """What must agree for a checkpoint to be continued, as plain values."""
+        """Plain values that must agree if a checkpoint is to be continued."""
 
     def lines(
         self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
     ) -> list[str]:
-        """The operator in words; `inputs`: the names of its inputs.
+        """The lines of the operator in `explain`; `inputs`: the names of its inputs.
 
-        `rates`: copies stored for each second of event time, where that has been observed.
+        `rates`: copies stored for each second of event time, for sides where that was measured.
         """
 
 
 class OneInput:
-    """What most operators with one input answer: nothing is watched, expires or is due by itself.
+    """The common answers of operators with one input: no watchers, no expiry, no batch due.
 
-    For an operator whose results leave the query, and whose state follows its layout at once.
+    They suit an operator whose results leave the query, and whose state follows its layout at once.
     """
 
     __slots__ = ()
 
     @property
     def policy(self) -> LayoutPolicy:
-        """Any layout that stores a tuple once; state follows it."""
+        """Any layout that stores a tuple once; state follows the layout."""
         return LayoutPolicy()
 
     @property
     def watched(self) -> tuple[Side, ...]:
-        """No tuple's fate is a result by itself."""
+        """No side is watched."""
         return ()
 
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
-        """Nothing leaves unless a task forgets it."""
+        """No run expires; tasks forget runs."""
         return state, 0
 
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
-        """Nothing is to be done before tuples come."""
+        """No batch is due before tuples come."""
         return False
 
     def limit(self: Operator, side: Side, newest: float, upstream: Upstream) -> Limit:
-        """As the source, or the operator before it, has it."""
+        """The limit of the source or of the operator before."""
         return limit_of_side(self, side, newest, upstream)
 
     def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
@@ -197,7 +198,7 @@ class OneInput:
         return None
 
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
-        """Nobody inside the query waits for results by their time."""
+        """No operator reads the results, so no bound is needed."""
         return None
 
 
@@ -205,7 +206,7 @@ class OneInput:
 class QuerySpec:
     """All operators of one streaming query; the last one's results are the query's.
 
-    `tables`: the sources that are bounded, and read whole before the first batch.
+    `tables`: the bounded sources, which are read whole before the first batch.
     """
 
     operators: tuple[Operator, ...]
@@ -213,7 +214,7 @@ class QuerySpec:
     tables: frozenset[int] = frozenset()
 
     def readers_of(self, source: Input) -> list[tuple[Operator, Side]]:
-        """Which sides of which operators read `source`."""
+        """(operator, side) of each input that reads `source`."""
         return [
             (one, Side(side))
             for one in self.operators

@@ -1,7 +1,7 @@
 """The desk: what a task of any operator works with at its instances.
 
-It reads what has arrived, keeps runs on shelves, takes results, counts keys and time, and makes the
-report of it all. So an operator's task says only what is its own.
+The desk reads the tuples that have arrived, keeps runs on shelves, takes results, counts keys and
+time, and makes the report. An operator's task then holds only what differs between operators.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from joinengine.state.storage import StoredFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHeader:
-    """What the tasks of every operator are told: task `task` of a batch, for instances `hosted`.
+    """The instructions that tasks of all operators have: task `task` of a batch hosts `hosted`.
 
-    `generation` is the driver's, and in the name of every file that the task writes. The watermark
-    is event time in microseconds; `counted` are the keys that each hosted instance
-    counts in any case, None: no counts. `driver` names the start of the driver that sends the task.
-    `work_s`: emulated work for each tuple that an instance receives.
+    `generation` is the driver's; the name of every file that the task writes holds it. `watermark`
+    is event time in microseconds. `counted` are the keys that each hosted instance counts in any
+    case; None: the task counts no keys. `driver` names the start of the driver that sends the task.
+    `work_s`: seconds of emulated work for each tuple that an instance receives.
     """
 
     operator: int
@@ -54,7 +54,7 @@ class TaskHeader:
 
 
 class Desk:
-    """What one task works with; `close` gives its report."""
+    """The desk of one task; `close` gives the report of the task."""
 
     def __init__(self, header: TaskHeader, result_schema: pa.Schema, store: RunStore) -> None:
         store.retain(header.files)
@@ -66,7 +66,7 @@ class Desk:
         self._seconds: dict[str, float] = defaultdict(float)
 
     def reader(self, blocks: Sequence[Block]) -> BlockReader:
-        """Reads what is on its way to the hosted instances."""
+        """The reader of `blocks`: it gives the tuples that arrived at an instance."""
         return BlockReader(Path(self.header.exchange_folder), list(blocks))
 
     def keeper(
@@ -80,8 +80,8 @@ class Desk:
     ) -> Keeper:
         """The keeper of the runs on the shelf named `on`; the desk closes it.
 
-        `merge_rows`: how much it may merge. `watermark`: below which a merge drops tuples that are
-        needed no more; None: the batch's.
+        `merge_rows`: how many rows the keeper may merge. `watermark`: a merge drops tuples that
+        were last needed below it; None: the watermark of the batch.
         """
         header = self.header
         upkeep = Upkeep(
@@ -100,7 +100,7 @@ class Desk:
 
     @contextmanager
     def at(self, instance: int) -> Iterator[InstanceReport]:
-        """Work at one instance: its results and its time are counted, emulated work is done."""
+        """Work at one instance: measures its results and its time, and emulates work."""
         start, before = time.perf_counter(), self.results.rows
         here = self.report.instances[instance] = InstanceReport()
         yield here
@@ -121,9 +121,10 @@ class Desk:
     def count_keys(
         self, instance: int, stored: Sequence[Words], spines: Sequence[Iterable[OpenRun]]
     ) -> None:
-        """Tell the planner of the keys that it may want to move, where it counts keys.
+        """Report the keys that the planner may want to move, if the task counts keys.
 
-        Per side: the sorted words that came to be stored, and the runs that are held after it.
+        Per side: `stored` are the sorted words that arrived to be stored, `spines` the runs that
+        are held after the batch.
         """
         if self.header.counted is None:
             return

@@ -1,13 +1,13 @@
-"""Re-homing: all state of a join goes where another layout wants it.
+"""Re-homing: all state of an operator goes to the homes that another layout names.
 
-Why: a plan of a few keys says which word ranges move. Another layout, another base function or
+Why: a plan for a few keys says which word ranges move. Another layout, another base function or
 another number of instances concerns every tuple: each task reads the words of all runs, and takes
-what its instances are to hold. Runs of which nothing leaves stay as they are.
+the tuples that its instances are to hold. A run that no tuple leaves stays as it is.
 
-Law: after it each tuple stands at exactly the homes that the new layout names. A home that held the
-tuple keeps its own copy; the others copy it from the first of its old homes.
-Cost: 8 bytes a tuple are read by every task, whole tuples by those that take them; memory is
-bounded by `memory_bytes`.
+Law: after a re-homing each tuple lies at exactly the homes that the new layout names. A home that
+held the tuple keeps its own copy; the other homes copy it from the first of its old homes.
+Cost: every task reads 8 bytes of each tuple, and whole tuples if it takes them; memory is bounded
+by `memory_bytes`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import Layouts, Rehome
 from joinengine.state.run import OpenRun, Run
 
-#: A run may span this part of the window, so that it can leave whole.
+#: A run may span an eighth of the window, so that it leaves whole and not long after its tuples.
 SPAN_PART = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Rehoming:
-    """From the homes of the live versions to those of another layout, the only one from now on."""
+    """From the homes of the live versions to those of `new`, the only layout from now on."""
 
     old: Mapping[int, Router]
     new: Router
@@ -42,7 +42,7 @@ class Rehoming:
 
     @classmethod
     def of(cls, layouts: Layouts) -> Rehoming | None:
-        """What the next batch owes the state; None: no tuple has to be looked at."""
+        """The re-homing that the next batch must do; None: none is pending."""
         if not isinstance(layouts.pending, Rehome):
             return None
         older = {version: one.router for version, one in layouts.older.items()}
@@ -50,13 +50,13 @@ class Rehoming:
         return cls(old, layouts.newest.router, layouts.version)
 
     def taken(self, run: Run, words: Words, hosted: Collection[int]) -> tuple[Ints, Ints]:
-        """(n,) words of `run` -> rows, and which of `hosted` takes each from it."""
+        """(n,) words of `run` -> the rows that `hosted` instances take, and the taker of each."""
         side, holder, old = run.side, run.instance, self.old[run.version]
         present = old.homes(side, words, np.full(len(words), holder, np.uint16))
         first = np.ones(len(present.rows), bool)
         first[1:] = present.rows[1:] != present.rows[:-1]
         firsts = present.instances[first]
-        # All holders of a tuple must want the same of it.
+        # All tasks must name the same new homes, whichever holder's run they read.
         wanted = self.new.homes(side, words, firsts)
         rows, targets = wanted.rows, wanted.instances.astype(np.int64)
         n = max(old.instances, self.new.instances)
@@ -74,7 +74,7 @@ class _Piece(NamedTuple):
 
 @dataclass
 class _Gathered:
-    """What the hosted instances have taken and not yet sealed."""
+    """Tuples that the hosted instances have taken and not yet sealed."""
 
     pieces: dict[int, list[_Piece]] = field(default_factory=lambda: defaultdict(list))
     size: int = 0
@@ -124,7 +124,7 @@ def _take(
     gathered: _Gathered,
     spines: dict[tuple[int, Side], list[OpenRun]],
 ) -> None:
-    """What the hosted instances take of one run; the run itself where all of it stays."""
+    """Gather the tuples of one run that the hosted instances take; keep a run that stays whole."""
     (opened,) = keeper.open([run])
     live = opened.live_rows()
     words = opened.words[live]
@@ -148,7 +148,7 @@ def _seal(
     keeper: Keeper,
     spines: dict[tuple[int, Side], list[OpenRun]],
 ) -> None:
-    """One run for each instance that took something."""
+    """Seal one run for each instance that took tuples."""
     for target, pieces in sorted(gathered.pieces.items()):
         words = np.concatenate([piece.words for piece in pieces])
         order = np.argsort(words, kind="stable")

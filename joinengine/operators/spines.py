@@ -1,7 +1,7 @@
-"""The state of a task's instances, once what the last plan wants elsewhere has moved.
+"""The state of a task's instances, after the moves of the last plan.
 
-Law: a spine is there once: what another instance takes is taken from it, what it takes is sealed as
-its own.
+Law: a tuple that moves lies at one instance only: the old home excludes it from its runs, the new
+home seals it in a run of its own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Place = tuple[int, Side]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where the state is, and what is to happen to it before the batch.
+    """Where the state lies, and how it must move before the batch.
 
-    `runs` holds the spines of the hosted instances and of those that they pull from, all of them
-    where there is a `rehoming`. `versions` are the live layout versions, newest first.
+    `runs` holds the spines of the hosted instances and of those that they pull from; if there is a
+    `rehoming`, all spines. `versions` are the live layout versions, newest first.
     """
 
     runs: Mapping[Place, tuple[Run, ...]]
@@ -35,7 +35,7 @@ class Stored:
 
     @classmethod
     def by_task(cls, state: OperatorState, hosted_by_task: Sequence[Sequence[int]]) -> list[Stored]:
-        """What each task needs: its own instances' runs, and those that they pull from."""
+        """Per task: the runs of its instances, and those that they pull from."""
         layouts = state.layouts
         spines, moves = by_place(state.shelves.state.values()), layouts.moves
         rehoming = Rehoming.of(layouts)
@@ -56,7 +56,7 @@ def by_place(runs: Iterable[Run]) -> dict[Place, tuple[Run, ...]]:
 
 
 class Spines:
-    """The spines of the hosted instances; at most `memory_bytes` are gathered to re-home."""
+    """The spines of the hosted instances; a re-homing gathers at most `memory_bytes`."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Spines:
             self._rehomed = rehome(stored.rehoming, runs, keeper, hosted, memory_bytes, span_us)
 
     def at(self, instance: int, side: Side) -> list[OpenRun]:
-        """The spine of one side, less what moved away, and with what moved in."""
+        """The spine of one side, without the tuples that moved away and with those that came."""
         if self._rehomed is not None:
             return self._rehomed.get((instance, side), [])
         runs, moves = self._stored.runs, self._stored.moves

@@ -1,4 +1,4 @@
-"""How far event time has come on a side of an operator: as its source or what precedes it says."""
+"""How far event time has come on a side of an operator, by its source or the operator before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Limit(NamedTuple):
-    """How far event time has come on a side; `lags`: its tuples may come a batch later."""
+    """How far event time has come on a side; `lags`: its tuples may come a batch late."""
 
     time: float
     lags: bool = False
@@ -24,10 +24,11 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True)
 class Upstream:
-    """What a side's limit may follow from.
+    """What the limit of a side is computed from.
 
-    `operators`: those of the query, and `states` those of them that come before, after this batch;
-    `before`: all states as they were in it. `progress`: source -> no earlier event time follows.
+    `operators`: all of the query. `states`: after this batch, of the operators that come before.
+    `before`: all states as they were in this batch. `progress`: source -> no earlier event time
+    follows.
     """
 
     operators: Sequence[Operator]
@@ -39,8 +40,9 @@ class Upstream:
 def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstream) -> Limit:
     """The limit of a side that reads tuples with event time.
 
-    That of a source is the greatest time seen less the delay, or the progress that the source
-    promises; that of earlier results follows from their operator's watermark.
+    If the side reads a source, the limit is the greatest time seen less the delay, or the progress
+    that the source promises. If it reads results, the limit follows from the watermark of the
+    operator that makes them.
     """
     window = operator.window
     assert window is not None
@@ -57,10 +59,10 @@ def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstr
 def followed(
     operators: Sequence[Operator], source: Input, columns: Sequence[str]
 ) -> tuple[Input, Sequence[str], bool]:
-    """Where event time comes from: through operators that hand it on, to a source or another one.
+    """Where event time comes from: the source, or the operator that does not just hand it on.
 
-    With it the columns as they are called there, and whether any operator on the way, that one
-    included, lets tuples go a batch after their cause.
+    Returns that input, the names of the time columns there, and whether an operator on the way
+    (that one included) shows results a batch after their cause.
     """
     lags = False
     while isinstance(source, FromOperator):

@@ -17,8 +17,8 @@ def explain(
 ) -> str:
     """A few lines for each operator.
 
-    `rates`: (operator, side) -> copies stored per second of event time, where that has been
-    observed; with it goes a forecast of how many the state will hold.
+    `rates`: (operator, side) -> copies stored per second of event time, for sides where that was
+    measured. Their lines forecast how many rows the state will hold.
     """
     lines, seen = list[str](), rates or {}
     for operator, choice in zip(query.operators, choices, strict=True):
@@ -30,5 +30,5 @@ def explain(
 
 def _name(query: QuerySpec, source: Input) -> str:
     if isinstance(source, FromOperator):
-        return f"join {source.operator}"
+        return f"operator {source.operator}"
     return query.sources[source.source]

@@ -81,7 +81,7 @@ def state_lines(report: dict[str, Any]) -> list[str]:
         f"batch {report['batch']} by driver generation {report['generation']}"
     ]
     for join in report["joins"]:
-        lines.append(f"join {join['join']}: {join['on']}")
+        lines.append(f"operator {join['join']}: {join['on']}")
         lines.append(
             f"  layout {join['layout']} on {join['instances']} instances, "
             f"{join['routing_entries']} keys in the routing table, {join['split_keys']} split"
@@ -98,7 +98,7 @@ def state_lines(report: dict[str, Any]) -> list[str]:
         key = report["key"]
         shares = [f"{i} [{low:.4f}, {high:.4f})" for i, low, high in key["homes"]]
         homes = ", ".join(shares) or "instances that its layout does not choose by key"
-        lines.append(f"key {key['key']} of join {key['join']}: {key['mode']} at {homes}")
+        lines.append(f"key {key['key']} of operator {key['join']}: {key['mode']} at {homes}")
         for side in ("left", "right"):
             held = ", ".join(f"{n} at {i}" for i, n in sorted(key["rows"][side].items()))
             lines.append(f"  {side} rows: {held or 'none'}")

@@ -165,7 +165,7 @@ def test_another_querys_checkpoint(spark, sides, folders, tmp_path):
     checkpoint = tmp_path / "out-checkpoint"
     other = StreamJoin(*sides, on=equi("customer", "buyer"), instances=2)
     with pytest.raises(
-        CheckpointMismatch, match="another query: its on of join 0 is id = order_id"
+        CheckpointMismatch, match="another query: its on of operator 0 is id = order_id"
     ):
         run(other, tmp_path)
     about = checkpoint / "joinengine" / "query.json"
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_is_not_ours(spark, sides, folders, tmp_path):
     query.processAllAvailable()
     query.stop()
     writer = StreamJoin(*sides, on=equi("id", "order_id")).writeStream.format("noop")
-    with pytest.raises(CheckpointMismatch, match="not a joinengine join"):
+    with pytest.raises(CheckpointMismatch, match="that joinengine did not start"):
         writer.option("checkpointLocation", tmp_path / "c").start()
 
 

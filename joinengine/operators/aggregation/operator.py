@@ -32,14 +32,15 @@ class Aggregation(AggregateSpec, OneInput):
 
     @property
     def policy(self) -> LayoutPolicy:
-        """The layout says who adds tuples up; a partial result is valid at any instance.
+        """Only PARTIAL can change its layout, and a new layout moves no state.
 
-        So a new layout moves no state. MERGE and TOP go by the hash of the group, for good.
+        The layout says which instance adds a tuple up; a partial result is valid at any instance.
+        MERGE and TOP always route by the hash of the group.
         """
         return LayoutPolicy(changes=self.stage is Stage.PARTIAL, follows=False, grows=False)
 
     def admission(self, side: Side) -> Admission:
-        """Tuples by their group, of which NULL is one."""
+        """All tuples, routed by their group; NULL is a group."""
         return Admission(
             keying=Keying((self.keys(side), self.keys(side)), groups=True),
             times=self.times(side),
@@ -48,17 +49,17 @@ class Aggregation(AggregateSpec, OneInput):
         )
 
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
-        """Whether there is something to pass on, or windows that are over."""
+        """Whether partial results are to be passed on, or a window is over."""
         runs = state.shelves.state
         if self.stage is Stage.PARTIAL:
             return bool(runs) and (quiet or state.clock.watermark == math.inf)
         return next_end(self, runs.values(), state.clock.closed) <= state.clock.watermark
 
     def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
-        """A stage that gets partial results waits for all of them.
+        """The limit of a stage; MERGE and TOP wait for all partial results of a window.
 
-        MERGE has those of all tuples below the watermark of the stage before, if nothing waits
-        there. TOP has, of the batch that is over, those of the windows that were over in it.
+        If PARTIAL keeps none, MERGE has the partial results of all tuples below the watermark of
+        PARTIAL. TOP has the results of the windows that were over in the batch before.
         """
         (source,) = self.inputs
         if self.stage is Stage.PARTIAL:
@@ -70,14 +71,14 @@ class Aggregation(AggregateSpec, OneInput):
         return Limit(-math.inf if before.shelves.state else before.clock.watermark)
 
     def tasks(self, order: Order) -> Sequence[AggregateTask]:
-        """Tasks where tuples or parts arrive, or something is to be passed on or closed."""
+        """The tasks of a batch; none unless tuples or partial results arrive or a batch is due."""
         state, blocks = order.state, order.blocks[Side.LEFT]
         if not (blocks or self.is_due(state, order.batch, quiet=True)):
             return []
         ended = state.clock.watermark == math.inf
         passes_on = not blocks or (order.batch + 1) % self.merge_every == 0 or ended
         spines = by_place(state.shelves.state.values())
-        # Parts stay where they were added up, also where that is no instance any more.
+        # Partial results stay at the instance that made them, even if it is none any more.
         most = max([state.layouts.router.instances, *(i + 1 for i, _ in spines)])
         tasks = list[AggregateTask]()
         for number, hosted in enumerate(hosts(most, order.parallelism)):
@@ -116,15 +117,15 @@ class Aggregation(AggregateSpec, OneInput):
             time = " or ".join(self.times(Side.LEFT))
             often = f"every {self.merge_every} batches" if self.merge_every > 1 else "every batch"
             return [
-                f"join {self.index}: partial results by {self._grouping_text()}",
+                f"operator {self.index}: partial results by {self._grouping_text()}",
                 f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
                 f"  {name}: added up by {time}, passed on {often}; late when "
                 f"{describe(self.window.delays_us[0] or 0)} behind the newest",
             ]
         what = "merges" if self.stage is Stage.MERGE else f"takes the top of {name}"
         return [
-            f"join {self.index}: {what} on {self.instances} aggregators",
-            "  a part leaves when the last window that holds it has ended",
+            f"operator {self.index}: {what} on {self.instances} aggregators",
+            "  a partial result leaves when the last window that holds it has ended",
         ]
 
     def _grouping_text(self) -> str:

@@ -16,8 +16,8 @@ from joinengine.model.query import WINDOW_END, Input
 class AggregateSpec:
     """One stage of an aggregation, with all names resolved.
 
-    `schemas` has the schema of the input, `output_schema` is what the stage passes on.
-    `merge_every`: after so many batches partial results are passed on.
+    `schemas`: the schema of the input. `output_schema`: the columns of what the stage passes on.
+    `merge_every`: partial results are passed on every so many batches.
     """
 
     index: int
@@ -32,7 +32,7 @@ class AggregateSpec:
 
     @property
     def condition(self) -> Equi:
-        """What layouts route by."""
+        """Layouts bring tuples with equal keys together."""
         keys = self.keys(Side.LEFT)
         return Equi(keys, keys)
 
@@ -42,7 +42,7 @@ class AggregateSpec:
         return self.grouping.top is not None and self.grouping.top.error is not None
 
     def keys(self, side: Side) -> tuple[str, ...]:
-        """By which columns tuples are routed."""
+        """The columns by which tuples are routed."""
         if self.stage is Stage.MERGE and self.is_sketched:
             return ()
         return (WINDOW_END,) if self.stage is Stage.TOP else self.grouping.groups

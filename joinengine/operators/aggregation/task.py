@@ -1,13 +1,14 @@
 """The aggregation task: one stage of a windowed aggregate at a set of instances, in one batch.
 
 PARTIAL adds up the tuples that arrived, per group and pane, and passes partial results on, at once
-or every so many batches. MERGE keeps partial results, sorted by pane, until a window is over, and
-adds up its panes. TOP keeps the greatest of each aggregator and takes the greatest of them.
+or every so many batches. MERGE keeps partial results, sorted by pane, until a window is over; then
+it adds up the panes of the window. TOP keeps the greatest groups of each aggregator and, when a
+window is over, takes the greatest of all.
 
-Law: a window's results leave once, in the first batch whose watermark has passed its end; by then
-every tuple of it has been passed on, since the watermark of a stage waits for the one before
-(joinengine.operators.aggregation.operator). Which instance added a tuple up does not matter, so
-nothing moves when the layout changes.
+Law: a window's results leave once, in the first batch whose watermark has passed its end. By then
+every tuple of the window has been passed on, since the watermark of a stage waits for the stage
+before (joinengine.operators.aggregation.operator). Any instance may add any tuple up, so a change
+of the layout moves no state.
 Cost: per tuple one hash aggregation; per partial result one sort and one more aggregation for each
 window that holds it.
 """
@@ -74,27 +75,27 @@ class PartsShelf:
 
     @property
     def label(self) -> str:
-        """By the number of the stage."""
+        """The beginning of the names of its runs."""
         return f"parts-{self.spec.index}"
 
     @property
     def span_us(self) -> int:
-        """Parts live as long as a window."""
+        """Partial results live as long as a window."""
         return self.spec.grouping.panes.size_us
 
     def schema(self, side: Side) -> pa.Schema:
-        """What MERGE gets; TOP gets results."""
+        """The columns of partial results; at TOP those of results."""
         if self.spec.stage is Stage.PARTIAL:
             return self.spec.output_schema
         return self.spec.schemas[0]
 
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
-        """The end of the pane, or of the window."""
+        """(n,) the pane of each partial result; at TOP the end of its window."""
         name = WINDOW_END if self.spec.stage is Stage.TOP else PANE
         return fixed_width(columns.column(name), np.dtype(np.int64))
 
     def last_needed(self, side: Side, times: Ints) -> Ints:
-        """What is spent has been excluded: the rest is needed."""
+        """(n,) for ever: partial results that no window needs are excluded from their runs."""
         return np.full(len(times), np.iinfo(np.int64).max)
 
 
@@ -107,7 +108,7 @@ class _Worker:
         self._keeper = desk.keeper(self._shelf, merge_rows=task.merge_rows)
 
     def aggregate(self, instance: int) -> None:
-        """What the stage does at one instance."""
+        """Do the work of the stage at one instance."""
         with self._desk.at(instance) as here:
             spine = self._keeper.open(self._task.runs.get(instance, ()))
             arrived = [Tuples.of([one]) for one in self._reader.slices(instance)]
@@ -121,7 +122,7 @@ class _Worker:
                 self._keeper.merge(spine)
 
     def _added(self, instance: int, arrived: Sequence[Tuples]) -> list[pa.Table]:
-        """Partial results of what arrived; the keys are counted on the way."""
+        """The partial results of the tuples that arrived; counts their keys too."""
         spec, added = self._task.spec, list[pa.Table]()
         schema = partial_schema(spec.grouping, spec.schemas[0])
         times = spec.window.times[0]
@@ -131,12 +132,12 @@ class _Worker:
             added.append(sketch_counts(spec.grouping, counts) if spec.is_sketched else counts)
         if arrived and self._desk.header.counted is not None:
             words = np.sort(np.concatenate([one.words for one in arrived]))
-            # A partial result is valid where it is, so no key holds what could move.
+            # A partial result is valid at any instance, so no key has state that could move.
             self._desk.count_keys(instance, [words], [[]])
         return added
 
     def _pass_on(self, instance: int, spine: Sequence[OpenRun], added: list[pa.Table]) -> None:
-        """Partial results go to the aggregators, or wait here."""
+        """Send the partial results to the aggregators, or keep them until `passes_on`."""
         if not self._task.passes_on:
             self._store(instance, [one for part in added for one in part.to_batches()])
             return
@@ -156,7 +157,7 @@ class _Worker:
         self._emit(whole)
 
     def _store(self, instance: int, parts: Iterable[pa.RecordBatch]) -> None:
-        """Keep parts, sorted by pane."""
+        """Seal partial results, sorted by pane."""
         found = [one for one in parts if one.num_rows]
         if not found:
             return
@@ -166,7 +167,7 @@ class _Worker:
         self._keeper.seal(instance, Side.LEFT, words[order], batch.take(pa.array(order)))
 
     def _close_windows(self, spine: Sequence[OpenRun]) -> list[OpenRun]:
-        """Results of the windows that are over; the runs, less what no later window holds."""
+        """Show the windows that are over; the runs without the panes that no later window holds."""
         grouping, task = self._task.spec.grouping, self._task
         watermark = task.header.watermark
         panes = [self._shelf.times(Side.LEFT, one.columns)[one.live_rows()] for one in spine]
@@ -184,7 +185,7 @@ class _Worker:
         return [one for one in (self._less(one, spent) for one in spine) if one.run.live]
 
     def _less(self, one: OpenRun, spent: int) -> OpenRun:
-        """A run without the panes below a word."""
+        """A run without the panes whose words are below `spent`."""
         if not spent or int(one.words[0]) >= spent:
             return one
         return self._keeper.cut(one, [(0, spent)], self._first_pane)
@@ -206,9 +207,9 @@ def _between(one: OpenRun, lower: int, upper: int) -> pa.RecordBatch:
 
 
 def next_end(spec: AggregateSpec, runs: Iterable[Run], closed: float) -> float:
-    """The end of the next window, after `closed`, that may hold any of the parts; inf: none.
+    """The end of the next window after `closed` that may hold any partial result; inf: none.
 
-    What is known of a run is its range of panes, so there may turn out to be none in a window.
+    Only the range of panes of a run is known, so the window may turn out to hold none.
     """
     panes, ends = spec.grouping.panes, [math.inf]
     if closed == math.inf:

@@ -1,9 +1,9 @@
 """From candidate pairs to results.
 
-What shares a key hash is compared by value, band, time and predicate; what is left becomes rows,
-and marks for tuples that are watched.
+The two tuples of a candidate pair share a key hash. They are compared by value, band, time and
+predicate. The pairs that match become rows, and marks for watched tuples.
 
-Cost: per candidate one comparison a key column; per pair one gather a column.
+Cost: per candidate pair one comparison for each key column; per match one gather for each column.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from joinengine.predicates.theta import holds
 from joinengine.routing.routes import Flags
 from joinengine.state.run import OpenRun
 
-#: Candidate pairs that are looked at together.
+#: Candidate pairs that are compared together.
 PAIRS = 1 << 18
 
 Bools = NDArray[np.bool_]
@@ -49,7 +49,7 @@ class Arrived(NamedTuple):
 
 
 class Matcher:
-    """Decides on candidate pairs of one join task, and hands over what they make."""
+    """Compares the candidate pairs of one join task, and hands over their results and marks."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class Matcher:
         their_rows: Ints,
         cells: Ints | None,
     ) -> None:
-        """(n,) candidates: row i of `arrived`, of `side`, and of the stored run `opened`.
+        """Compare (n,) pairs: `rows` of `arrived`, of `side`, with `their_rows` of `opened`.
 
-        `cells`: per arrived row the cell that was sought; None: no band.
+        `cells`: per arrived row the cell that it probed; None: no band.
         """
         other = side.other
         columns = {side: arrived.columns, other: opened.columns}
@@ -116,7 +116,7 @@ class Matcher:
                     self._results.add(self._columns(columns, here, windows))
 
     def _windows(self, times: Rows | None, n: int) -> Iterator[tuple[Ints | None, Ints | None]]:
-        """(pairs, the number of a window that holds each), some at a time; None: all, and none."""
+        """Yields (pairs, the number of a window that holds each); None: all pairs, no window."""
         window = self._spec.window
         if not isinstance(window, Sliding):
             yield None, None
@@ -179,9 +179,9 @@ def _in_band(
     stored: Side,
     cells: Ints | None,
 ) -> Bools:
-    """(n,) which pairs are close enough, and were found in the cell (n,) that was probed.
+    """(n,) which pairs are within the band, and have the stored tuple in the probed cell.
 
-    Two cells may have one hash, and each probes what is stored under it.
+    Two cells may share a hash; a tuple that probes both would otherwise find a pair twice.
     """
     numbers = {
         side: numbers_of(distance, columns[side].column(distance.column(side)).take(pa.array(at)))

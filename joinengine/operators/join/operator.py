@@ -34,11 +34,11 @@ class Join(JoinSpec):
 
     @property
     def policy(self) -> LayoutPolicy:
-        """Any layout; state follows it, or stays and is looked for where it is."""
+        """Any layout; state follows the layout, or stays and is probed where it lies."""
         return LayoutPolicy(may_lag=True, copies=True)
 
     def admission(self, side: Side) -> Admission:
-        """Tuples that pass the filter, by key, cell or neither."""
+        """The tuples that pass the filter."""
         return Admission(
             keying=self.keying,
             times=self.times(side),
@@ -48,7 +48,7 @@ class Join(JoinSpec):
         )
 
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
-        """Without the runs whose last partner would be late."""
+        """The state without the runs whose last partner would be late."""
         if self.window is None:
             return state, 0
         kept, gone = dict[tuple[str, int], Run](), 0
@@ -67,7 +67,7 @@ class Join(JoinSpec):
         return replace(state, shelves=shelves), gone
 
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
-        """Whether watchers can let something go in `batch` even if no tuple comes."""
+        """Whether watchers can judge an entry in `batch` although no tuple comes."""
         if self.how is JoinType.LEFT_SEMI:
             return bool(state.shelves.on(UNREAD))
         limit = self._closing(state, batch)
@@ -75,11 +75,11 @@ class Join(JoinSpec):
         return any(run.min_time is not None and run.min_time < limit for run in pending)
 
     def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
-        """As the side's source or the operator before it has it."""
+        """The limit of the side's source or of the operator before it."""
         return limit_of_side(self, side, newest, upstream)
 
     def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
-        """Beside a table the stream's event time is handed on."""
+        """A join with a table hands on the event time of the stream."""
         if self.table is None:
             return None
         stream = self.table.other
@@ -87,7 +87,7 @@ class Join(JoinSpec):
         return stream, [named[name] for name in columns if name in named]
 
     def tasks(self, order: Order) -> Sequence[JoinTask]:
-        """Tasks where tuples arrive, state has to move, or watchers have something to do."""
+        """The tasks of a batch; none if no tuple arrives, no state moves and no watcher works."""
         state = order.state
         pending = state.layouts.pending is not None
         if not (order.brings or pending or self._watchers_work(state, order.batch)):
@@ -127,7 +127,7 @@ class Join(JoinSpec):
         where = "" if self.predicate is None else f", where {self.predicate.text}"
         on = condition_text(self.condition)
         return [
-            f"join {self.index}: {self.how.value}, on {on}{where}",
+            f"operator {self.index}: join, {self.how.value}, on {on}{where}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
             *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in Side),
         ]
@@ -135,14 +135,15 @@ class Join(JoinSpec):
     # Watchers
 
     def _closing(self, state: OperatorState, batch: int) -> float:
-        """Watched entries that close below this are judged in `batch`.
+        """Watched entries that close below this limit are judged in `batch`.
 
-        Beside a table a tuple has met all partners in its own batch.
+        If one side is a table, a tuple of the stream meets all its partners in its own batch, and
+        closing times are numbers of batches.
         """
         return batch if self.table is not None else state.clock.watermark
 
     def _watchers_work(self, state: OperatorState, batch: int) -> bool:
-        """Whether watchers have marks to read, or something to let go or to forget."""
+        """Whether watchers have marks to read, entries to judge or runs to forget."""
         limit = self._closing(state, batch)
         held = (
             run for shelf in (PENDING, UNREAD, SEEN) for run in state.shelves.on(shelf).values()
@@ -153,7 +154,7 @@ class Join(JoinSpec):
     def _watches(
         self, state: OperatorState, batch: int, hosted_by_task: Sequence[Sequence[int]]
     ) -> list[Watch | None]:
-        """What the watchers of each task do."""
+        """Per task the instructions of its watchers; None: no side is watched."""
         if not self.watched:
             return [None] * len(hosted_by_task)
         spines = [by_place(state.shelves.on(one).values()) for one in (PENDING, UNREAD, SEEN)]
@@ -185,7 +186,7 @@ class Join(JoinSpec):
         if self.table is side:
             return f"{name}: read whole before the first batch, and kept"
         if self.table is not None:
-            return f"{name}: looks into the table, and is not kept"
+            return f"{name}: probes the table, and is not kept"
         if window is None:
             return f"{name}: kept for ever (full history)"
         time = " or ".join(window.times[side])
@@ -210,7 +211,7 @@ class Join(JoinSpec):
             kept = window.size_us
         else:
             kept = max(window.last_partners(side, 0), 0)
-        # The watermark is a delay behind the newest tuple, and a tuple leaves when it has passed.
+        # The watermark is one delay behind the newest tuple; a tuple leaves when it has passed.
         rows = rate * (kept + (window.delays_us[side] or 0)) / 1e6
         return f"; some {rows:,.0f} rows in the state, at {rate:,.1f} a second of event time"
 

@@ -1,4 +1,4 @@
-"""What the runs of a join's state hold, and how long each tuple is needed."""
+"""The columns of the runs of a join's state, and how long each tuple is needed."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class StateShelf:
 
     @property
     def label(self) -> str:
-        """By the number of the join."""
+        """The beginning of the names of its runs."""
         return f"run-{self.spec.index}"
 
     @property
     def span_us(self) -> int | None:
-        """What the window spans."""
+        """The span of the window; None: the full history."""
         return None if self.spec.window is None else self.spec.window.span_us
 
     def schema(self, side: Side) -> pa.Schema:
-        """As the join says."""
+        """The columns with which a tuple of `side` waits for partners."""
         return self.spec.stored_schema(side)
 
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
-        """Event time."""
+        """(n,) the event time of each row; None: there is none."""
         names = self.spec.times(side)
         return latest_time(columns, names) if names else None
 
     def last_needed(self, side: Side, times: Ints) -> Ints:
-        """As long as a partner may come."""
+        """(n,) the last time at which a partner may come."""
         assert self.spec.window is not None
         return self.spec.window.last_partners(side, times)

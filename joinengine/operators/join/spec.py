@@ -25,9 +25,9 @@ from joinengine.model.windows import Sliding, Window
 class JoinSpec:
     """One join, with all names resolved.
 
-    `distance` is what a band means for its columns; `predicate` what else a pair must fulfil;
-    `filters` what a tuple of each side must, to enter the join at all; `table` the side that is
-    bounded and read whole before the first batch.
+    `distance`: the band in the units of its columns. `predicate`: what else a pair must fulfil.
+    `filters`: per side, what a tuple must fulfil to enter the join. `table`: the bounded side,
+    which is read whole before the first batch.
     """
 
     index: int
@@ -58,12 +58,12 @@ class JoinSpec:
         return () if self.window is None else self.window.times[side]
 
     def passes_by(self, side: Side) -> bool:
-        """Whether tuples of `side` are not stored: no later one of the other side will come."""
+        """Whether tuples of `side` are not stored, because the other side is a table."""
         return self.table is not None and side is not self.table
 
     @property
     def watched(self) -> tuple[Side, ...]:
-        """The sides of which a tuple's fate, matched or not, is a result by itself."""
+        """The sides for which it is a result by itself whether a tuple has matched."""
         return self.how.watched
 
     @property
@@ -73,7 +73,7 @@ class JoinSpec:
 
     @property
     def windows_each(self) -> int:
-        """How many windows hold a tuple at most."""
+        """The greatest number of windows that hold one tuple."""
         return self.window.most_windows if isinstance(self.window, Sliding) else 1
 
     def carried_schema(self, side: Side) -> pa.Schema:
@@ -108,7 +108,7 @@ class JoinSpec:
         return output_schema(self.schemas, self.output, self.window)
 
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
-        """How far the latest of output `columns` may lag behind the watermark; None: any far."""
+        """How far the latest of output `columns` may lag behind the watermark; None: no bound."""
         if self.window is None:
             return None
         return output_lag_us(self.output, self.window, self.watched, columns)

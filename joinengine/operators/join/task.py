@@ -1,9 +1,10 @@
 """The join task: everything that happens to a set of instances in one batch.
 
-Per instance, in this order (the pairing rule, docs/decisions/0001): state that moved in is placed;
-left tuples probe right state of earlier batches; left is stored; right tuples probe left state,
-this batch's included; right is stored. Runs are merged after, since nobody reads them then. Where
-one side is a table it goes first, and the stream is not stored: no later tuple could look for it.
+An instance works in this order (the pairing rule, docs/decisions/0001): it places state that moved
+in; left tuples probe right state of earlier batches; left tuples are stored; right tuples probe
+left state, this batch's included; right tuples are stored. Runs are merged last, when no tuple
+probes them any more. If one side is a table, the table goes first and the stream is not stored,
+since no later tuple could match it.
 
 Law: any matching pair is produced exactly once, by the later tuple at the single home of the
 earlier. Cost: per tuple one sort and one gather; per distinct key one binary search per run; per
@@ -35,7 +36,7 @@ from joinengine.operators.spines import Spines, Stored
 from joinengine.routing.routes import STORE, probe_flag, watch_flag
 from joinengine.state.run import OpenRun, Run
 
-#: A task may merge so many rows a batch in any case, and so many per row that arrives.
+#: Rows that a task may merge in any batch; if more, this many for each row that arrives.
 MERGE_ROWS = 1 << 18
 MERGE_PER_ROW = 8
 
@@ -44,9 +45,9 @@ MERGE_PER_ROW = 8
 class JoinTask(OperatorTask):
     """The instructions of one join task in one batch.
 
-    Tuples are stored under the newest of the live layout versions (`stored`), and the i-th is
-    probed by whoever has its flag. `watch`: what the hosted instances do as watchers, None where
-    no side is watched.
+    Tuples are stored under the newest of the live layout versions of `stored`; a tuple probes the
+    i-th version if it has the flag of that version. `watch`: the instructions of the hosted
+    watchers; None: no side is watched.
     """
 
     spec: JoinSpec
@@ -133,11 +134,11 @@ class _Worker:
             here.probe_copies = sum(here.received) - sum(here.stored)
 
     def _arrivals(self, instance: int, side: Side) -> Iterator[tuple[Arrived, bool]]:
-        """The tuples of one side that arrived, sorted, in pieces that fit; which is the last."""
+        """Arrived tuples of a side, sorted, in pieces that fit, and whether each is the last."""
         slices = self._readers[side].slices(instance)
         rows = sum(piece.num_rows for piece in slices)
         size = sum(piece.nbytes for piece in slices)
-        # A piece, its sorted copy and what is found for it are in memory at the same time.
+        # A piece, its sorted copy and its matches are in memory at the same time.
         limit = rows * self._task.memory_bytes // max(4 * size, 1)
         packs = list(_packed(slices, max(limit, 1)))
         for number, pieces in enumerate(packs, start=1):
@@ -147,7 +148,7 @@ class _Worker:
                 yield arrived, number == len(packs)
 
     def _sorted(self, instance: int, side: Side, pieces: Sequence[pa.RecordBatch]) -> Arrived:
-        """The tuples that come to join, sorted; those that come to be watched are handed over."""
+        """The tuples that are to be joined, sorted; a watcher gets those that are watched."""
         with self._timed("exchange"):
             tuples = Tuples.of(pieces)
         if self._watchers is not None and side in self._task.spec.watched:
@@ -159,7 +160,7 @@ class _Worker:
         return Arrived(tuples.words[order], tuples.flags[order], columns, times)
 
     def _joining(self, instance: int, side: Side, tuples: Tuples) -> Tuples:
-        """The tuples of a watched side that do not only come to be watched."""
+        """The tuples of a watched side without those that arrived for the watcher alone."""
         assert self._watchers is not None
         flag = watch_flag(len(self._task.stored.versions), self._keying.probes)
         words, flags, columns = tuples
@@ -211,7 +212,7 @@ class _Worker:
     def _store(
         self, instance: int, side: Side, arrived: Arrived, homed: list[Words], *, aside: bool
     ) -> list[OpenRun]:
-        """Seal the tuples that live here; `homed` learns their words."""
+        """Seal the tuples that are stored here, and append their words to `homed`."""
         stored = (arrived.flags & STORE) > 0
         words, columns = arrived.words, arrived.columns
         if not stored.all():
@@ -230,7 +231,7 @@ class _Worker:
     ) -> None:
         """Exact counts of the keys that a planner may want to move.
 
-        What lies under older layout versions is not the planner's to move.
+        Runs of older layout versions are left out: no plan moves them.
         """
         if self._desk.header.counted is None:
             return
@@ -240,7 +241,7 @@ class _Worker:
         self._desk.count_keys(instance, stored, held)
 
     def close(self) -> None:
-        """Leave the marks of this batch to the watchers."""
+        """Seal the marks of this batch for the watchers."""
         if self._watchers is not None:
             with self._timed("watch"):
                 self._watchers.close()
@@ -254,7 +255,7 @@ def _joined_words(parts: Sequence[Words]) -> Words:
 
 
 def _packed(slices: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
-    """Slices in groups of at most `limit` rows, larger ones cut."""
+    """Slices in packs of at most `limit` rows; larger slices are cut."""
     pack, rows = list[pa.RecordBatch](), 0
     for piece in slices:
         start = 0

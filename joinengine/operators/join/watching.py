@@ -1,17 +1,17 @@
-"""Watching: tuples whose fate is a result by itself (outer, semi and anti joins).
+"""Watching: following tuples until it is known whether they match (outer, semi and anti joins).
 
-Why: where keys are split a tuple meets its partners at several instances, and none of them knows
-whether it has met any. So each tuple of a watched side also goes to a *watcher*, which keeps it
-until no partner can come any more. An instance that finds a pair leaves a *mark*, the number of the
-tuple; the watchers read the marks of a batch in the next one.
+Why: if a key is split, a tuple meets its partners at several instances, and none of them knows
+whether another one has found a partner. So each tuple of a watched side also goes to a *watcher*,
+which keeps it until no partner can come any more. An instance that finds a pair leaves a *mark*,
+the number of the watched tuple; the watchers read the marks of a batch in the next batch.
 
-How: a watcher is chosen by the tuple's number alone, so tuples are watched evenly whatever their
-keys, and no change of the layout concerns them. Under sliding windows a tuple has an *entry*, with
-a number of its own, for each window that holds it; else it has one.
+How: the number of a tuple alone chooses its watcher, so watchers are loaded evenly whatever the
+keys are, and no change of the layout concerns them. A tuple has one *entry*; under sliding windows
+it has an entry for each window that holds it, and each entry has a number of its own.
 
-Law: an entry is judged once, after every mark that can concern it. Entries are judged in batch b
-when no partner at or above the watermark w_b can match; tuples of batch b are, so the last mark was
-made in batch b - 1 at the latest, and has been read.
+Law: an entry is judged once, after every mark that can concern it. An entry is judged in batch b if
+no partner at or above the watermark w_b can match it. All tuples of batch b are at or above w_b, so
+the last mark was made in batch b - 1 at the latest, and has been read.
 Cost: one more copy of a watched tuple; per batch and instance one mark for each watched tuple that
 met a partner; judging looks at the entries that are due, which are the head of each run.
 """
@@ -41,11 +41,11 @@ from joinengine.state.operator_state import PENDING
 from joinengine.state.run import OpenRun, Run
 
 ENTRY, CLOSES = "__entry", "__closes"
-#: Entries that are judged, and marks that are gathered, together.
+#: Entries that are judged together, and marks that are gathered before they are united.
 ENTRIES = 1 << 18
 MARKS = 1 << 20
 _NEVER = np.iinfo(np.int64).max
-#: Beside PENDING the shelves of watchers: marks of the last batch, and marks that they have read.
+#: Shelves of watchers beside PENDING: the marks of the last batch, and the marks read before.
 UNREAD, SEEN = "unread", "seen"
 
 
@@ -53,8 +53,8 @@ UNREAD, SEEN = "unread", "seen"
 class Watch:
     """The instructions of the watchers that one join task hosts.
 
-    Entries whose last partner would have come below `closing` are judged. Runs are those of the
-    hosted watchers.
+    An entry is judged if its last partner would have come below `closing`. All runs are those of
+    the hosted watchers.
     """
 
     watchers: int
@@ -66,7 +66,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class WatchShelf:
-    """What watchers keep: marks, or entries with their tuples where `tuples`."""
+    """What watchers keep: marks, or, if `tuples`, entries with their tuples."""
 
     spec: JoinSpec
     label: str
@@ -78,7 +78,7 @@ class WatchShelf:
         return None if self.spec.window is None else self.spec.window.span_us
 
     def schema(self, side: Side) -> pa.Schema:
-        """When an entry closes; its number and the tuple."""
+        """When an entry closes; if `tuples`, also its number and the columns of the tuple."""
         closes = pa.field(CLOSES, pa.int64())
         if not self.tuples:
             return pa.schema([closes])
@@ -90,7 +90,7 @@ class WatchShelf:
         return fixed_width(columns.column(CLOSES), np.dtype(np.int64))
 
     def last_needed(self, side: Side, times: Ints) -> Ints:
-        """Until it closes."""
+        """An entry is needed until it closes."""
         return times
 
 
@@ -99,8 +99,8 @@ def closing_times(
 ) -> Ints | int:
     """(n,) entries -> the last time at which a partner of each may come.
 
-    `times` are those of the tuples, `windows` the numbers of the windows. In a join with a table,
-    and no time, entries close with their batch.
+    `times` are those of the tuples, `windows` the numbers of the windows. In a join with a table
+    entries close with their batch: the result is a number of a batch, not a time.
     """
     window = spec.window
     if spec.table is not None:
@@ -124,7 +124,7 @@ class Marker:
         self._waiting = 0
 
     def add(self, side: Side, ids: Words, times: Ints | None, windows: Ints | None) -> None:
-        """(n,) tuples of `side` have partners, in these windows; repeats do no harm."""
+        """Mark (n,) tuples of `side` as matched, in these windows; a mark may be repeated."""
         closes = closing_times(self._spec, side, times, windows, self._batch)
         if windows is not None:
             window = self._spec.window
@@ -141,7 +141,7 @@ class Marker:
             self._waiting = 0
 
     def seal(self, keeper: Keeper) -> None:
-        """One run for each watcher and side."""
+        """Seal one run for each watcher and side."""
         for side, marks in self._marks.items():
             if not marks:
                 continue
@@ -173,7 +173,7 @@ class Watchers:
         self.marker = Marker(spec, watch.watchers, self._batch)
 
     def judge(self, watcher: int, results: Results) -> None:
-        """Read the marks of the last batch; let go what is decided."""
+        """Read the marks of the last batch, and judge the entries that are due."""
         for side in self._spec.watched:
             place = watcher, side
             pending = self._pending.open(self._watch.pending.get(place, ()))
@@ -202,7 +202,7 @@ class Watchers:
         self._pending.seal(watcher, side, words[order], columns)
 
     def close(self) -> None:
-        """Leave the marks of this batch to be read in the next one."""
+        """Seal the marks of this batch; the next batch reads them."""
         self.marker.seal(self._unread)
 
     def _entries(self, side: Side, tuples: pa.RecordBatch) -> tuple[Ints, Words, Ints]:
@@ -230,7 +230,7 @@ class Watchers:
         return rows, ids, closes
 
     def _read_marks(self, watcher: int, side: Side, seen: list[OpenRun]) -> Words:
-        """The marks of the last batch that are new, now among `seen`."""
+        """The new ones of the last batch's marks; they are added to `seen`."""
         unread = self._unread.open(self._watch.unread.get((watcher, side), ()))
         if not unread:
             return np.empty(0, np.uint64)
@@ -245,7 +245,7 @@ class Watchers:
         return numbers
 
     def _let_go_matched(self, numbers: Words, pending: Sequence[OpenRun], results: Results) -> None:
-        """Tuples that have found their first partner (semi joins)."""
+        """Show the tuples whose first partner was found (semi joins)."""
         for one in pending if len(numbers) else ():
             found = rows_between(one.words, numbers, numbers + np.uint64(1), one.gone)
             for start in range(0, len(found), ENTRIES):
@@ -255,7 +255,7 @@ class Watchers:
     def _let_go_due(
         self, side: Side, pending: Sequence[OpenRun], seen: Sequence[OpenRun], results: Results
     ) -> list[OpenRun]:
-        """Tuples that no partner can join any more, where none has; the runs that are left."""
+        """Show the entries that are due and have no mark; the runs without the due entries."""
         limit = word_of_time(self._watch.closing)
         if not limit:
             return list(pending)
@@ -277,7 +277,7 @@ class Watchers:
         return [one for one in left if one.run.live]
 
     def _forget(self, keeper: Keeper, spine: Sequence[OpenRun]) -> list[OpenRun]:
-        """Runs of entries that are all closed go; the others."""
+        """Forget the runs whose entries are all closed; the other runs."""
         kept = list[OpenRun]()
         for one in spine:
             last = one.run.max_time
@@ -288,7 +288,7 @@ class Watchers:
         return kept
 
     def _emit(self, side: Side, entries: pa.RecordBatch, results: Results) -> None:
-        """Tuples of `side` as results, without a partner's columns."""
+        """Show tuples of `side` as results; the columns of the other side are NULL."""
         schema, n = self._spec.output_schema, entries.num_rows
         columns = list[pa.Array]()
         for field, column in zip(schema, self._spec.output, strict=True):
@@ -313,7 +313,7 @@ class Watchers:
 
 
 def _united(marks: Sequence[tuple[Words, Ints]]) -> tuple[Words, Ints]:
-    """Marks in any order -> each once, in order."""
+    """Marks in any order -> each mark once, in order."""
     numbers = np.concatenate([numbers for numbers, _ in marks])
     closes = np.concatenate([closes for _, closes in marks])
     numbers, first = np.unique(numbers, return_index=True)
@@ -321,7 +321,7 @@ def _united(marks: Sequence[tuple[Words, Ints]]) -> tuple[Words, Ints]:
 
 
 def _among(numbers: Words, runs: Iterable[OpenRun]) -> NDArray[np.bool_]:
-    """(n,) whether any of the runs holds a number."""
+    """(n,) whether any of the runs holds each number."""
     found = np.zeros(len(numbers), bool)
     for one in runs:
         at = np.minimum(np.searchsorted(one.words, numbers), len(one.words) - 1)

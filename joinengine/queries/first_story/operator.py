@@ -72,7 +72,7 @@ class Novelty(NoveltySpec, OneInput):
     ) -> list[str]:
         """What is compared, where, and when."""
         return [
-            f"join {self.index}: novelty: {self._rule} before, by {self.key}",
+            f"operator {self.index}: novelty: {self._rule} before, by {self.key}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
             f"  {inputs[0]}: judged when the watermark has passed",
         ]
