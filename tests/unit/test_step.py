@@ -316,7 +316,7 @@ def test_a_join_gets_tasks_only_where_something_arrives_or_is_due():
     query = two_way(window(), instances=4)
     manifest = manifest_of(query)
     (operator,), (state,) = query.operators, manifest.operators
-    batch = Batch(0, "exchange")
+    batch = Batch(0, "exchange", 1)
     none = step.order(program(query), manifest, batch, operator, state, Arrived(), {}, Discard)
     assert none == []
     arrived = Arrived((block(0, LEFT, 4),))
@@ -330,7 +330,7 @@ def test_results_of_an_earlier_join_go_into_the_next_one():
     manifest = manifest_of(query)
     first = query.operators[0]
     arrived = Arrived((block(0, LEFT, 3),))
-    batch = Batch(4, "exchange")
+    batch = Batch(4, "exchange", 1)
     tasks = step.order(
         program(query), manifest, batch, first, manifest.operators[0], arrived, {}, Discard
     )
@@ -359,7 +359,7 @@ def hot(instances=4, tuples=1000):
 def closed(query, manifest, reports, **settings):
     states = [fold(state, reports) for state in manifest.operators]
     done = Done(states, [reports], Arrived(inputs=(seen(LEFT, 5), seen(RIGHT, 5))), {})
-    batch = Batch(manifest.batch + 1, "exchange")
+    batch = Batch(manifest.batch + 1, "exchange", 1)
     return step.close(
         program(query, **settings), manifest, batch, done, {}, [], Moment(1.0, "nonce")
     )
@@ -373,7 +373,7 @@ def test_a_hot_key_is_planned_for_with_its_counts_sealed():
     assert isinstance(layouts.pending, Move)
     assert layouts.newest.layout.table.split_keys == 1
     (name,) = after.sealed
-    assert name == "counts-00000000-0-nonce.npz"
+    assert name == "g1-counts-00000000-0-nonce.npz"
     assert [stored.name for stored in layouts.history] == [name]
     assert set(after.counts) == {name}
     assert after.manifest.batch == 0

@@ -1,0 +1,70 @@
+"""Text constants and names of sides: from how Spark writes them to how DuckDB's parser reads them.
+
+Why: a backslash begins an escape in Spark's constants and is a letter in DuckDB's, and the words
+left and right are functions of DuckDB.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Text constants as Spark writes them: `r'..'` has no escapes, and neighbours are one constant.
+_TEXT = r"""(?:\b[rR]'[^']*'|'(?:[^'\\]|\\.|'')*')"""
+_TOKENS = re.compile(
+    rf"""(?P<dialect>\b[eE]')|(?P<text>{_TEXT}(?:\s*{_TEXT})*)|(?P<open>')|"(?:[^"]|"")*\""""
+    r"""|\b(?P<side>left|right)\s*\.|(?P<same><=>)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_ESCAPES = re.compile(
+    r"''|\\(?:u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})|(?P<octal>[01][0-7]{2})|(?P<one>.))",
+    re.DOTALL,
+)
+_LETTERS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+
+
+def in_duckdb(text: str) -> str:
+    """The same predicate for DuckDB's parser. Raises ValueError for constants that Spark lacks."""
+    return _TOKENS.sub(_plain, text)
+
+
+def _plain(match: re.Match[str]) -> str:
+    """A piece of text as DuckDB's parser wants it. Raises ValueError where Spark has no such."""
+    if match["dialect"]:
+        raise ValueError(f"Spark has no {match[0]}..'; write '..', in which \\n is a new line")
+    if match["open"]:
+        raise ValueError("unterminated text constant; in it \\' is a quote, and \\\\ a backslash")
+    if match["text"]:
+        whole = "".join(_meaning(one) for one in re.findall(_TEXT, match["text"], re.DOTALL))
+        return "'" + whole.replace("'", "''") + "'"
+    if match["same"]:
+        return " is not distinct from "
+    return f'"{match["side"].lower()}".' if match["side"] else match[0]
+
+
+def _meaning(constant: str) -> str:
+    r"""What Spark reads in one text constant, quotes included.
+
+    >>> _meaning(r"'it\'s\u0020\%'"), _meaning(r"r'\n'") == _meaning(r"'\\n'")
+    ("it's \\%", True)
+    """
+    if constant[0] in "rR":
+        return constant[2:-1]
+    try:
+        found = _ESCAPES.sub(_unescaped, constant[1:-1])
+        # Two halves of a surrogate pair are one character.
+        found = found.encode("utf-16", "surrogatepass").decode("utf-16")
+    except (ValueError, OverflowError):
+        raise ValueError(f"an escape in {constant} is no character") from None
+    if "\0" in found:
+        raise ValueError("a text constant with the character 0 is not served")
+    return found
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if match[0] == "''":
+        return "'"
+    digits = match["short"] or match["long"]
+    if digits or match["octal"]:
+        return chr(int(digits, 16) if digits else int(match["octal"], 8))
+    one = match["one"]
+    return match[0] if one in "%_" else _LETTERS.get(one, one)
