@@ -26,7 +26,7 @@ Changes = dict[int, dict[int, float]]
 
 
 def score(level: Floats) -> float:
-    """100 * standard deviation / mean; 0 where there is no load.
+    """100 * standard deviation / mean; 0 if there is no load.
 
     >>> score(np.array([1.0, 3.0]))
     50.0

@@ -106,7 +106,7 @@ def _best_exchange(
     if gap <= 0 or not len(at[source]):
         return nothing
     ours = at[source]
-    # Partners are in order of load, and of state where loads are equal; "no partner" is a load of
+    # Partners are in order of load, and of state if loads are equal; "no partner" is a load of
     # 0 before them.
     partners = np.concatenate([[-1], at[target]])
     weights = np.concatenate([[0.0], cost[at[target]]])

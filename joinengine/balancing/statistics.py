@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-#: A key is reported where it holds more than this part of an instance's tuples of one side.
+#: A key is reported if it has more than one part in this many of an instance's tuples of a side.
 HEAVY_PART = 4096
 #: The smaller side is copied if the larger one is at least this many times as large. Over
 #: the life of the state, copying costs X + D*Y messages and (D - 1)*Y copies, probing all homes
@@ -140,7 +140,7 @@ class Loads:
 
 
 def skew(loads: Floats | Ints) -> float:
-    """Largest over mean; 1.0 where there is no load.
+    """Largest over mean; 1.0 if there is no load.
 
     >>> skew(np.array([2.0, 4.0]))
     1.3333333333333333
@@ -208,7 +208,7 @@ def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -
 
 
 def _holders(counts: KeyCounts, hashes: Words, instances: int) -> Ints:
-    """(2, P) which key is held where, on any side, each pair once."""
+    """(2, P) keys and the instances that hold them, on any side, each pair once."""
     some = counts.held > 0
     keys = np.searchsorted(hashes, counts.hashes[some])
     pairs = np.unique(keys * instances + counts.instances[some])

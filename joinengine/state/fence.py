@@ -10,7 +10,7 @@ greatest counts. No marker is overwritten, so no driver can take back the marker
 markers may be removed. This needs no compare-and-swap.
 
 Law: no two drivers have the same generation; the boundary never falls; a manifest at or below the
-boundary is not committed, whoever created it.
+boundary is not committed, even if it was created.
 Cost: a listing is 10 us, a marker 0.1 ms on a local disk.
 """
 
