@@ -137,7 +137,7 @@ def explain(
     master: str,
     **settings: Any,
 ) -> None:
-    """Show QUERY's joins, their layouts, and when a tuple leaves the state. Runs nothing."""
+    """Show QUERY's operators, their layouts, and when a tuple leaves the state. Runs nothing."""
     found = _find(query)
     options = options_of(settings, layout=layout or found.layout, zipf=zipf)
     found.stream(options)
@@ -152,7 +152,7 @@ def explain(
 @cli.command()
 @click.argument("checkpoint", type=PATH)
 @click.option("--key", help="Where one key lives and how much of it there is; a,b for several.")
-@click.option("--join", "join_number", type=int, default=None, help="Which join --key is of.")
+@click.option("--join", "join_number", type=int, default=None, help="Which operator --key is of.")
 @click.option("--json", "json_path", type=PATH, help="Write the report there.")
 def state(
     checkpoint: Path, key: str | None, join_number: int | None, json_path: Path | None
@@ -253,7 +253,7 @@ def _session(master: str) -> Iterator[Any]:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Errors of what is started inside go to `path`: the JVM and its workers chat a lot."""
+    """Send stderr to `path` inside, for the JVM and its workers, which write a lot."""
     sys.stderr.flush()
     kept = os.dup(2)
     with path.open("wb") as file:

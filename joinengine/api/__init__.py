@@ -1,1 +1,1 @@
-"""The Python face: it checks what can be known before a job starts, at the line that says it."""
+"""The Python interface. A call checks its arguments itself, before any Spark job starts."""

@@ -40,17 +40,17 @@ from joinengine.spark.inputs import Source
 class StreamAggregate(StreamQuery):
     """Groups of a stream, or of a `StreamJoin`, added up window by window.
 
-    `by`: the columns that name a group (NULL is a group); none: all tuples together.
+    `by`: the columns that name a group (NULL is a group); none: all tuples are one group.
     `aggregates`: output column -> `count(*)`, or `count`, `sum`, `min`, `max` or `avg` of an SQL
     expression. `window`: `windows(...)`; None: the windows of the join that is the source, which is
     then a tumbling or sliding one. `top`: only the groups with the greatest values, per window.
     Results also have window_start and window_end, and leave when the window has ended.
-    `layout`: who adds tuples up; partial results are merged downstream by `aggregators` (None: as
-    many as `instances`), after every `merge_every` batches: the more seldom, the fewer partial
-    results, and the later results.
+    `layout`: says which instance adds a tuple up. `aggregators` instances (None: as many as
+    `instances`) merge the partial results, after every `merge_every` batches. If `merge_every` is
+    greater, there are fewer partial results, and results come later.
 
-    Sums of integers are 64 bits and an error beyond, of decimals 38 digits; averages are doubles.
-    Raises InvalidRequest, before anything runs, for whatever cannot be served.
+    Sums of integers have 64 bits (an error beyond), sums of decimals 38 digits; averages are
+    doubles. Raises InvalidRequest, before anything runs, for arguments that cannot be served.
     Source: partial results and their merging, Nasir et al., ICDE 2015, section 3.
     """
 
@@ -117,7 +117,7 @@ class StreamAggregate(StreamQuery):
         if not plain or len(groups) != 1:
             raise InvalidRequest(
                 "top: with error= heavy groups are found by sketches, which count tuples by one "
-                "column: say by='column' and aggregates={'n': 'count(*)'} alone"
+                "column: give by='column' and aggregates={'n': 'count(*)'} alone"
             )
         kind = groups[0].type
         if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind)):
@@ -127,12 +127,12 @@ class StreamAggregate(StreamQuery):
             )
 
     def _settled(self, window: Windows | None) -> tuple[EventTime, Panes]:
-        """Where event time is, and the windows over it."""
+        """The columns of event time, and the windows over it."""
         if window is None:
             found = _window_of(self._source)
             if found is None:
                 raise InvalidRequest(
-                    "window: say windows(time, size=...); only tumbling and sliding joins bring "
+                    "window: give windows(time, size=...); only tumbling and sliding joins have "
                     "windows of their own"
                 )
             columns: tuple[str, ...] = (WINDOW_END,)
@@ -174,7 +174,7 @@ class _StageNode:
     def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> Aggregation:
         whole, source = self.whole, self.whole._source
         grouping = whole._grouping
-        if self.stage is Stage.TOP:  # what comes is whole windows
+        if self.stage is Stage.TOP:  # its input is whole windows
             grouping = replace(grouping, panes=replace(grouping.panes, given=True))
         parts = sketch_schema() if whole._is_sketched else partial_schema(grouping, whole._schema)
         first = FromOperator(index[id(source)]) if isinstance(source, StreamJoin) else FromSource(0)
@@ -193,7 +193,7 @@ class _StageNode:
 
 
 def _window_of(source: Source | StreamJoin) -> Sliding | None:
-    """The window whose edges the rows carry, through joins with tables."""
+    """The window whose edges are columns of the rows, also behind joins with tables."""
     while isinstance(source, StreamJoin) and source._table is not None:
         source = source._sides[source._table.other]
     found = source._window if isinstance(source, StreamJoin) else None

@@ -22,7 +22,7 @@ Timed = tuple[Source, str]
 
 
 def check_source(side: Any) -> None:
-    """Refuse what is no stream."""
+    """Raise InvalidRequest unless `side` is a stream."""
     if isinstance(side, (Stream, Table)):
         return
     if type(side).__module__.startswith("pyspark.sql.connect"):
@@ -40,7 +40,7 @@ def is_table(side: Any) -> bool:
 
 
 def table_side(left: Any, right: Any) -> Side | None:
-    """The side that is a bounded DataFrame, None: both are streams. Refuses two of them."""
+    """The side that is a bounded DataFrame; None: both are streams. Refuses two tables."""
     bounded = [side for side, one in zip(Side, (left, right), strict=True) if is_table(one)]
     if len(bounded) == len(Side):
         raise InvalidRequest("both sides are bounded DataFrames: join them with Spark's own join")
@@ -54,10 +54,10 @@ def check_window(
 ) -> Window:
     """The window with the delays of its sources settled.
 
-    `sources` are the streams that event time comes from, with its column there; None: a join.
+    `sources`: per side the stream that event time comes from, with its column there; None: event
+    time comes from an operator.
 
-    Refuses columns that are no event time, two kinds of event time, and a source of which nobody
-    says how late it may be.
+    Refuses columns that are not event time, two types of event time, and a source without a delay.
     """
     fields = [field for side in Side for field in _time_fields(schemas[side], window.times[side])]
     if len({field.type for field in fields}) > 1:
@@ -83,7 +83,7 @@ def _time_fields(schema: pa.Schema, columns: Sequence[str]) -> list[pa.Field]:
 
 
 def _delay(given: int | None, timed: Timed | None) -> int:
-    if timed is None:  # a windowed join: its watermark follows from its own inputs
+    if timed is None:  # an operator with windows: its watermark follows from its own inputs
         return 0
     source, column = timed
     delay = delay_of(source, column) if given is None else given

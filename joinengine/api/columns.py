@@ -43,7 +43,7 @@ def join_type(how: str) -> JoinType:
 
 
 def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Distance | None:
-    """What a band means for its columns; refuses columns that are not there or do not compare."""
+    """The band in the units of its columns, None: no band; refuses columns that do not fit."""
     equal = equality(on)
     for left, right in zip(equal.left, equal.right, strict=True):
         check_equality(
@@ -61,7 +61,7 @@ def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Dist
 def check_predicate(
     on: Condition, where: str | None, schemas: tuple[pa.Schema, pa.Schema], zone: str
 ) -> Predicate | None:
-    """What a pair must fulfil beside keys, band and window."""
+    """The predicate that a pair must fulfil beside keys, band and window."""
     if isinstance(on, Theta):
         text = on.predicate if where is None else f"({on.predicate}) and ({where})"
         return compile_predicate(text, schemas, "theta", zone)
@@ -71,7 +71,7 @@ def check_predicate(
 
 
 def check_filter(text: str | None, side: Side, schema: pa.Schema, zone: str) -> Predicate | None:
-    """What the tuples of one side must fulfil to enter the join."""
+    """The predicate that the tuples of one side must fulfil to enter the join."""
     if text is None:
         return None
     none = pa.schema([])
@@ -86,7 +86,7 @@ def check_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def check_type(how: JoinType, window: Window | None, table: Side | None) -> None:
-    """Refuse join types of which some results could never be known, or never be made."""
+    """Refuse join types with results that could never be known, or would be too many."""
     if how is JoinType.INNER:
         if isinstance(window, Sliding):
             check_slide("sliding", window.size_us, window.slide_us)
@@ -113,7 +113,7 @@ def check_type(how: JoinType, window: Window | None, table: Side | None) -> None
 
 
 def check_slide(what: str, size_us: int, slide_us: int) -> None:
-    """Refuse windows of which so many hold a tuple that making their results would not end."""
+    """Refuse windows if so many hold a tuple that making their results would not end."""
     found = -(-size_us // slide_us)
     if found > MOST_RESULTS:
         raise InvalidRequest(

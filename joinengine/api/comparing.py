@@ -1,4 +1,4 @@
-"""Which types of columns a join can compare, and what a band means for them."""
+"""Which types of columns a join can compare, and the band in their units."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def distance(on: Band, left: pa.Field, right: pa.Field) -> Distance:
     """The bounds of a band in the numbers of its columns.
 
     Raises InvalidRequest for types that cannot be subtracted from each other, and for bounds that
-    are no such difference.
+    no difference of these types can have.
     """
     kinds = [left.type, right.type]
     found = f"{left.name} is {left.type} and {right.name} is {right.type}"
@@ -93,7 +93,7 @@ def _number(bound: Bound | None, found: str) -> Decimal | None:
 
 
 def _in_last_digits(on: Band, lower: Decimal | None, upper: Decimal | None, scale: int) -> Distance:
-    """Differences are whole here, so a bound between two of them is as good as the inner one."""
+    """The bounds in last digits, rounded inwards: differences are whole numbers of them."""
     low = None if lower is None else math.ceil(lower.scaleb(scale))
     high = None if upper is None else math.floor(upper.scaleb(scale))
     if any(end is not None and abs(end) > _FARTHEST for end in (low, high)):

@@ -1,4 +1,4 @@
-"""`StreamJoin`: two inputs, what makes a pair, and which side's unmatched tuples count."""
+"""`StreamJoin`: two inputs, the condition that makes a pair, the window and the join type."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ class StreamJoin(StreamQuery):
     """A join of two streams, or of a stream and another `StreamJoin` or a table.
 
     `left`, `right`: streaming DataFrames, `Stream`s, or `StreamJoin`s; the same object twice is a
-    self-join: it is read once, and a tuple meets itself. One may be a bounded DataFrame, a *table*:
-    it is read whole before the first batch, and joined rows keep the stream's event time.
+    self-join: it is read once, and a tuple meets itself. One side may be a bounded DataFrame, a
+    *table*: it is read whole before the first batch, and joined rows keep the stream's event time.
     `on`: `equi(...)`, `band(...)`, a list of one of each, `theta(...)`, or column names that both
-    sides have (one output column each). `where`: a predicate over both sides (`left.` and `right.`
-    where both have a name) that a pair must fulfil too; `left_where`, `right_where`: what a tuple
-    must to enter the join.
-    `within`: `within(...)`, `tumbling(...)` or `sliding(...)`, None for the full history. `how`:
-    inner, left, right, full, left_semi or left_anti, by any of Spark's names; a tuple without a
-    match is a result when its window has closed. `suffixes`: for columns that clash; without them a
-    clash is refused.
+    sides have (one output column each). `where`: a predicate over both sides that a pair must also
+    fulfil (a column that both sides have is written `left.name` or `right.name`). `left_where`,
+    `right_where`: predicates that a tuple of that side must fulfil to enter the join.
+    `within`: `within(...)`, `tumbling(...)` or `sliding(...)`; None: the full history. `how`:
+    inner, left, right, full, left_semi or left_anti, or another of Spark's names for these; a tuple
+    without a match is a result when its window has closed. `suffixes`: are added to column names
+    that both sides have; None: such names are refused.
     `layout`: a name or an object of `joinengine.layouts`. `instances`: logical join workers; None:
     as many as Spark has cores.
 
-    Raises InvalidRequest, before anything runs, for whatever cannot be served.
+    Raises InvalidRequest, before anything runs, for arguments that cannot be served.
     """
 
     def __init__(  # noqa: PLR0913
@@ -165,7 +165,7 @@ class StreamJoin(StreamQuery):
 def timed_by(
     side: Source | StreamJoin, columns: tuple[str, ...]
 ) -> tuple[Source | StreamJoin, tuple[str, ...]]:
-    """Where these columns' event time comes from, through joins with tables; their names there."""
+    """Where the event time of columns comes from, through joins with tables; their names there."""
     while isinstance(side, StreamJoin) and side._table is not None:
         stream = side._table.other
         named = {c.name: c.column for c in side._output if c.side is stream}
@@ -174,7 +174,7 @@ def timed_by(
                 raise InvalidRequest(
                     f"within: {name} comes from a table side; name the event time of the stream"
                 )
-        # A column that is not there at all is refused with a list of what there is.
+        # `check_window` refuses a missing column, with a list of the columns that there are.
         side, columns = side._sides[stream], tuple(named.get(name, name) for name in columns)
     return side, columns
 

@@ -1,4 +1,4 @@
-"""`StreamOperator`: an operator of the user's own over a stream."""
+"""`StreamOperator`: a stream with an operator that the user has written."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MakeOperator = Callable[[int, FromSource, pa.Schema, int], Operator]
 class StreamOperator(StreamQuery):
     """An operator over one stream, with the writer, the layouts and the guarantees of a join.
 
-    `make(index, source, schema, instances)` gives the operator (docs/operators.md). `layout`: a
+    `make(index, source, schema, instances)` returns the operator (docs/operators.md). `layout`: a
     name or an object of `joinengine.layouts`. `instances`: None: as many as Spark has cores.
 
-    Raises InvalidRequest, before anything runs, for a source that is no stream and for a layout
+    Raises InvalidRequest, before anything runs, for a source that is not a stream and for a layout
     that cannot serve the operator.
     """
 

@@ -1,4 +1,4 @@
-"""What joins and aggregations have in common: a schema, a plan in words, and a writer."""
+"""`StreamQuery`: the schema, the plan in words and the writer that all queries have."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from joinengine.spark.sinks import Transform
 
 
 class StreamQuery:
-    """What joins and aggregations have in common: a schema, a writer, a plan."""
+    """The base of joins, aggregations and operators of users: a schema, a writer, a plan."""
 
     _transform: Transform | None = None
 
     @property
     def schema(self) -> Any:
-        """The Spark schema of the joined rows (before `transform`)."""
+        """The Spark schema of the results (before `transform`)."""
         return types.spark_schema(self._output_schema())
 
     @property
     def writeStream(self) -> JoinWriter:
-        """Where to, and how: then `.start()`."""
+        """The writer: it says where results go; then `.start()`."""
         joins, sources = self._flat()
         first = next(source for source in sources if not checks.is_table(source))
         resolved = ResolvedJoin(
@@ -52,7 +52,7 @@ class StreamQuery:
         return other
 
     def explain(self) -> str:
-        """The joins, their layouts, and when a tuple leaves the state, as text."""
+        """The operators, their layouts, and when a tuple leaves the state, as text."""
         return explain(self.query(), [join._choice for join in self._flat()[0]])
 
     def query(self) -> QuerySpec:

@@ -1,4 +1,4 @@
-"""Where to and how: the writer of a join, in the shape of Spark's `DataStreamWriter`."""
+"""The writer of a query: where its results go, in the shape of Spark's `DataStreamWriter`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OURS = {
 
 @dataclass(frozen=True)
 class ResolvedJoin:
-    """A join with all that it reads, ready to be written somewhere."""
+    """A query with its sources, layouts and transformation, ready for a sink."""
 
     spark: SparkSession
     query: QuerySpec
@@ -43,7 +43,7 @@ class ResolvedJoin:
 
 @dataclass(frozen=True)
 class JoinWriter:
-    """Say where results go, then `start`. Immutable: each call returns a new writer."""
+    """Says where results go, then `start`s. Immutable: each call returns a new writer."""
 
     join: ResolvedJoin
     sink: str | None = None
@@ -59,26 +59,27 @@ class JoinWriter:
         return replace(self, sink=source)
 
     def option(self, key: str, value: Any) -> JoinWriter:
-        """A setting of the sink, or of ours.
+        """Set an option of the sink, or one of joinengine.
 
         `checkpointLocation`; `memoryPerTask` (bytes); `fsync`; `capacity` (tuples that an instance
         may hold before its layout grows); `moves` (`eager`: state follows a new layout at once;
-        `lazy`: it stays until it expires, and is found where it is); `workPerTuple` (a duration:
-        emulates so much work for each tuple that an instance receives); `sideOutput` (a folder:
-        late and NULL-key tuples are written there as Parquet, with a column `reason`).
+        `lazy`: state stays until it expires, and tuples probe it there); `workPerTuple` (a
+        duration: work of that length is emulated for each tuple that an instance receives);
+        `sideOutput` (a folder: late and NULL-key tuples are written there as Parquet, with a column
+        `reason`).
         """
         text = str(value).lower() if isinstance(value, bool) else str(value)
         return replace(self, settings=self.settings | {key: text})
 
     def options(self, **options: Any) -> JoinWriter:
-        """Several settings at once."""
+        """Several options at once."""
         writer = self
         for key, value in options.items():
             writer = writer.option(key, value)
         return writer
 
     def checksummed(self) -> JoinWriter:
-        """Also add up the hashes of all result rows (some 10 ns a value)."""
+        """Also compute a checksum of all result rows (some 10 ns a value)."""
         return replace(self, checksum=True)
 
     def relayout(
@@ -87,7 +88,7 @@ class JoinWriter:
         layout: str | LayoutChoice | None = None,
         instances: int | None = None,
     ) -> JoinWriter:
-        """Before this batch change the layout, the number of instances, or both."""
+        """Change the layout, the number of instances, or both, before batch `batch`."""
         if batch < 1:
             raise InvalidRequest(f"batch {batch}: a change can come before batch 1 or later")
         wish = Relayout(None if layout is None else choose(layout), instances)
@@ -95,7 +96,7 @@ class JoinWriter:
         return replace(self, schedule={**self.schedule, batch: wishes})
 
     def queryName(self, queryName: str) -> JoinWriter:
-        """A name for the query; that of the table for the memory sink."""
+        """The name of the query; the memory sink names its table so."""
         return replace(self, name=queryName)
 
     def trigger(self, **trigger: Any) -> JoinWriter:
@@ -112,7 +113,7 @@ class JoinWriter:
         """Only `append`: results are never taken back."""
         if outputMode.lower() != "append":
             raise InvalidRequest(
-                f"outputMode: {outputMode!r} is not served; a join only appends: use 'append'"
+                f"outputMode: {outputMode!r} is not served; joinengine only appends: use 'append'"
             )
         return self
 
@@ -138,8 +139,8 @@ class JoinWriter:
         location = options.get("checkpointLocation")
         if not location:
             raise InvalidRequest(
-                "checkpointLocation is missing: say .option('checkpointLocation', folder); "
-                "the state of the join lives there"
+                "checkpointLocation is missing: give .option('checkpointLocation', folder); "
+                "the state of the query lies there"
             )
         settings = Settings(
             memory_per_task=_whole(options, "memoryPerTask", "bytes") or MEMORY_PER_TASK,
@@ -167,14 +168,14 @@ class JoinWriter:
         join = self.join
         kind = "foreachBatch" if self.function is not None else self.sink
         if kind is None:
-            raise InvalidRequest("no sink: say .format(...), .foreachBatch(...) or .toTable(...)")
+            raise InvalidRequest("no sink: give .format(...), .foreachBatch(...) or .toTable(...)")
         if kind == "noop" and join.transform is None:
             return lambda checkpoint, query: DiscardSink()
         if kind == "parquet":
             return self._parquet(options, settings)
         if kind == "memory":
             if self.name is None:
-                raise InvalidRequest("memory: the table needs a name: say .queryName(name)")
+                raise InvalidRequest("memory: the table needs a name: give .queryName(name)")
             return lambda checkpoint, query: self._frames(
                 checkpoint, _view_writer(join.spark, checkpoint.root / "memory", self.name or "")
             )
@@ -184,7 +185,7 @@ class JoinWriter:
     def _parquet(self, options: dict[str, str], settings: Settings) -> SinkFactory:
         join = self.join
         if "path" not in options:
-            raise InvalidRequest("parquet: path is missing: say .option('path', folder)")
+            raise InvalidRequest("parquet: path is missing: give .option('path', folder)")
         folder = local_path(options["path"], "path")
         if join.transform is None:
             return lambda checkpoint, query: ParquetSink(folder, query, settings.fsync)

@@ -1,1 +1,1 @@
-"""Planners: what was counted goes in, a better layout comes out. No clock, no Spark, no data."""
+"""Planners: counts go in, placements come out. No clock, no Spark, no tuples."""

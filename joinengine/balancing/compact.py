@@ -1,22 +1,22 @@
 """Keys for planners of whole keys: one by one, or gathered into records of keys that are alike.
 
-Why: a planner that looks at a million keys one by one is slow. Of light keys it need only know how
-many there are of each kind. A *record* counts the keys with the same present home, base home, load
-and state, where load and state are rounded to few values: (next home, home, base home, load, state,
-number) are the six dimensions of the paper, of which the next home is the planner's answer. Keys
-are chosen again when the plan is made, those of greatest priority first.
+Why: a planner that looks at a million keys one by one is slow. For light keys it is enough to know
+how many there are of each kind. A *record* counts the keys with the same present home, base home,
+load and state, where load and state are rounded to few values: (next home, home, base home, load,
+state, number) are the six dimensions of the paper, of which the next home is the planner's answer.
+Keys are chosen again when the plan is made, those of greatest priority first.
 
 How values are rounded: the *representatives* are the multiples of R = 2^degree, and below R the
-powers of two, so light keys keep their relative size and heavy ones their absolute. Each value
-becomes one of the two next to it, whichever brings the sum of all differences so far nearer to
-zero. The differences are kept per instance: kept as one sum for all, as the paper has it, they
-cancel in total and not on an instance (3.5 % off for R = 256 where ours is 0.01 %).
+powers of two, so light keys keep their size relatively and heavy keys absolutely. Each value
+becomes one of the two representatives next to it, the one that brings the sum of all differences so
+far nearer to zero. The differences are kept per instance: kept as one sum for all, as the paper has
+it, they cancel in total and not on an instance (3.5 % off for R = 256 where ours is 0.01 %).
 
 Law: an instance's rounded loads sum to its loads up to about R. Degree 0 rounds to whole numbers.
 Cost: three sorts of the keys to gather the records; planning then follows their number.
 Source: Fang et al., 2016 (arXiv 1610.05121), section 4: compact representation and HLHE. There
-tasks report records; here they report key by key, and the planner gathers the records, so that they
-save time only where one gathering serves many trials (`mixed`, `mixed-bf`).
+tasks report records; here tasks report key by key and the planner gathers the records, which saves
+time only if one gathering serves many trials (`mixed`, `mixed-bf`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Spots:
 
 
 def single_keys(loads: Loads, homes: Ints) -> Items:
-    """Every key on its own; `homes` (K,) is where each is."""
+    """Every key on its own; `homes` (K,): the home of each."""
     n = len(loads.hashes)
     every = np.arange(n)
     cost = loads.spread + loads.fixed
@@ -121,7 +121,7 @@ def distinct(values: Ints) -> Ints:
 
 
 def neighbours(values: Ints, degree: int) -> tuple[Ints, Ints]:
-    """(V,) ascending whole numbers -> the representatives next to each; twice the same: only one.
+    """(V,) ascending whole numbers -> the two representatives next to each, equal if it is one.
 
     >>> [side.tolist() for side in neighbours(np.array([0, 1, 3, 6, 8, 11]), 2)]
     [[0, 1, 2, 4, 8, 8], [0, 1, 4, 8, 8, 8]]
@@ -135,7 +135,7 @@ def neighbours(values: Ints, degree: int) -> tuple[Ints, Ints]:
 
 
 def placed_anew(items: Items, spots: Spots, whole: np.ndarray) -> dict[int, dict[int, float]]:
-    """The keys whose home is to be another, or that are not `whole` (K,) where they are."""
+    """The keys whose home changes, or that are not `whole` (K,) at their home."""
     moved = spots.instances != items.now[spots.items]
     order = np.flatnonzero(moved)[np.argsort(spots.items[moved], kind="stable")]
     kinds, counts = spots.items[order], spots.counts[order]

@@ -1,11 +1,11 @@
-"""What one instance counts of single keys in one batch: what arrived, and what is held.
+"""The counts of single keys at one instance in one batch: tuples that arrived, and tuples held.
 
-Why: a planner that moves a key moves all of its state, so it must know all of it: on both sides,
-whether or not they brought anything now. A side that is silent holds what it held.
+Why: a planner that moves a key moves all its state, so it must know all of it, on both sides. A
+side that brought no tuple in the batch still holds tuples.
 
-Law: of every key that is reported `held` is exact on both sides after the batch; every key that is
-asked for is reported wherever an instance holds any of it or stored any in the batch.
-Cost: for each key that is reported one binary search per side and run.
+Law: `held` of every reported key is exact on both sides after the batch; a key that is asked for is
+reported at every instance that holds it or stored it in the batch.
+Cost: for each reported key one binary search per side and run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from joinengine.kernels.probing import Exclusions, Needles, find, group_keys
 class Asked(NamedTuple):
     """The keys that an instance counts however light they are, as key hashes without repetition.
 
-    Of those `listed` by the layout what arrives and what is held, of the `recent` ones, whose load
-    of earlier intervals the planner still sees, only what is held: what light keys bring belongs to
-    the rest of the instance.
+    `listed`: the keys in the routing table; arrived and held tuples are counted. `recent`: keys
+    whose load of earlier intervals the planner still sees; only held tuples are counted, since the
+    arrivals of light keys belong to the rest of the instance.
     """
 
     listed: Words
@@ -34,18 +34,18 @@ class Asked(NamedTuple):
 
 NO_KEYS = Asked(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
-#: The sorted words of a run, and the rows that do not count.
+#: The sorted words of a run, and its excluded rows.
 Stretch = tuple[Words, Exclusions | None]
 
 
 def count_keys(
     instance: int, stored: Sequence[Words], state: Sequence[Iterable[Stretch]], asked: Asked
 ) -> KeyCounts:
-    """What to report of the keys at one instance.
+    """The counts of keys to report for one instance.
 
-    Per side `stored` are the words that came to be stored in the batch, sorted, and `state` what is
-    held after it. Reported are the keys that bring more than 1/HEAVY_PART of what a side stored, on
-    both sides, and those `asked` for.
+    Per side `stored` are the sorted words that were stored in the batch, and `state` the runs held
+    after it. A key is reported, on both sides, if it has more than 1/HEAVY_PART of the tuples that
+    a side stored, or if it is `asked` for.
     """
     arrived = [group_keys(words) for words in stored]
     heavy = [
@@ -66,7 +66,7 @@ def count_keys(
 
 
 def _arrivals(arrived: Needles, hashes: Words) -> Ints:
-    """(K,) how many tuples each key has brought."""
+    """(K,) how many tuples of each key arrived."""
     counts = np.zeros(len(hashes), np.int64)
     if len(arrived.hashes):
         at = np.minimum(np.searchsorted(arrived.hashes, hashes), len(arrived.hashes) - 1)

@@ -4,7 +4,7 @@ How: the score is 100 * standard deviation / mean of the loads. *DLB* moves one 
 the most loaded instance to the least loaded one, if that lowers the score, else tries the next
 most loaded; DLB-H takes the heaviest key that lowers it, DLB-L the lightest. *LPTF* forgets where
 keys are: heaviest first, each to the least loaded instance; keys without load stay where they are.
-Law: each move of DLB lowers the score, so it ends. Cost: DLB sorts the keys once and then takes
+Law: each move of DLB lowers the score, so DLB ends. Cost: DLB sorts the keys once and then takes
 some microseconds a move; LPTF O(K log N).
 Source: Zacheilas et al., DAIS 2016, algorithm 1 and sections 3.2 and 5: "the heaviest key" is the
 heaviest that lowers the score, as section 3.2 has it. Ours: the trial loads are set back after a
@@ -26,7 +26,7 @@ Changes = dict[int, dict[int, float]]
 
 
 def score(level: Floats) -> float:
-    """100 * standard deviation / mean; 0 where there is no load.
+    """100 * standard deviation / mean; 0 if there is no load.
 
     >>> score(np.array([1.0, 3.0]))
     50.0
@@ -46,7 +46,7 @@ def plan_dlb_light(loads: Loads, threshold: float) -> Changes:
 
 
 def plan_lptf(loads: Loads, threshold: float) -> Changes:
-    """Longest processing time first, from nothing, where the score is above `threshold`."""
+    """If the score is above `threshold`, place all keys anew, longest processing time first."""
     cost = loads.spread + loads.fixed
     if score(loads.per_instance()) <= threshold:
         return {}
@@ -54,7 +54,7 @@ def plan_lptf(loads: Loads, threshold: float) -> Changes:
     heap = [(float(rest), instance) for instance, rest in enumerate(loads.rest)]
     heapq.heapify(heap)
     order = np.lexsort((loads.hashes, -cost))
-    for key in order[cost[order] > 0].tolist():  # what brings nothing would move for nothing
+    for key in order[cost[order] > 0].tolist():  # a key without load would move for nothing
         level, instance = heap[0]
         homes[key] = instance
         heapq.heapreplace(heap, (level + float(cost[key]), instance))
@@ -85,7 +85,7 @@ def _plan(loads: Loads, threshold: float, *, lightest: bool) -> Changes:
 
 
 class _Shelves:
-    """Per instance its keys by ascending load; sorted when an instance is first asked."""
+    """Per instance its keys by ascending load; sorted when they are first needed."""
 
     def __init__(self, loads: Loads, cost: Floats, homes: Ints) -> None:
         order = np.lexsort((loads.hashes, cost))
@@ -97,7 +97,7 @@ class _Shelves:
         self._open: dict[int, list[tuple[float, int]]] = {}
 
     def at(self, instance: int) -> list[tuple[float, int]]:
-        """(load, key) of an instance's keys, lightest first; what is removed is gone."""
+        """(load, key) of an instance's keys, lightest first; removed keys are not in it."""
         if instance not in self._open:
             keys = self._keys[self._bounds[instance] : self._bounds[instance + 1]]
             pairs = zip(self._cost[keys].tolist(), keys.tolist(), strict=True)
@@ -105,19 +105,19 @@ class _Shelves:
         return self._open[instance]
 
     def put(self, instance: int, weight: float, key: int) -> None:
-        """A key comes to an instance."""
+        """Add a key to an instance."""
         insort(self.at(instance), (weight, key))
 
 
 def _next_move(
     shelves: _Shelves, level: Floats, *, lightest: bool
 ) -> tuple[int, float, int, int] | None:
-    """(key, load, from, to) of a move that lowers the score, from the most loaded that has one."""
+    """(key, load, from, to) of a move that lowers the score; the most loaded instances first."""
     target = int(np.argmin(level))
     for source in _by_load(level):
         if source == target:
             return None
-        # The sum of squares falls where a key weighs less than the gap.
+        # The sum of squares falls if the key weighs less than the gap.
         gap = float(level[source] - level[target]) * (1 - ROUNDING)
         keys = shelves.at(source)
         number = 0 if lightest else bisect_left(keys, (gap, -1)) - 1
@@ -128,6 +128,6 @@ def _next_move(
 
 
 def _by_load(level: Floats) -> Iterator[int]:
-    """Instances, most loaded first; the first one without sorting, since it is mostly enough."""
+    """Instances, most loaded first; the first without sorting, since the first is mostly enough."""
     yield int(np.argmax(level))
     yield from np.argsort(-level, kind="stable").tolist()[1:]

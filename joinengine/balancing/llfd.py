@@ -1,19 +1,19 @@
 """LLFD: place keys heaviest first on the least loaded instance, exchanging lighter ones.
 
-Why: whole keys are an assignment problem; a key that does not fit anywhere may still fit where a
-few lighter ones make room, which are then placed in turn.
+Why: placing whole keys is an assignment problem. A key that fits nowhere may still fit if a few
+lighter keys of an instance make room; these are then placed in turn.
 How: a pool of keys without a home. The heaviest goes to the least loaded instance that takes it
 under UL = (1 + imbalance) * mean, if need be after *Adjust* has put lighter keys of that instance
 into the pool, those of greatest priority first. Keys of one kind (`compact.Items`) go together, as
-many as the instance is below the mean, at least one; where keys are on their own that is LLFD key
-by key.
+many as the instance is below the mean, at least one. If each key is a kind of its own, this is LLFD
+key by key.
 Law: it ends, since each exchange replaces a key of the pool by lighter ones.
 Cost: O(|pool| log |pool|) without exchanges; one costs a pass over an instance's kinds of keys.
-Source: Fang et al., 2016 (arXiv 1610.05121), algorithm 1. Ours: a key that fits nowhere goes where
-the lighter keys, which all leave, leave least load behind, and back to where it came from unless
-that is better by more than the tolerance (the paper leaves it open; a key above UL would move, and
-others for it, for nothing). Keys that were placed a moment ago may be exchanged too, where the
-paper names only those that were at the instance before.
+Source: Fang et al., 2016 (arXiv 1610.05121), algorithm 1. Ours: a key that fits nowhere goes to the
+instance with the least load once all lighter keys have left it; it goes back to its old home unless
+that instance is better by more than the tolerance (the paper leaves it open; a key above UL would
+move, and others for it, for nothing). Keys that were placed a moment ago may be exchanged too; the
+paper names only the keys that were at the instance before.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ GUEST = -1
 
 
 def as_changes(loads: Loads, homes: Ints) -> dict[int, dict[int, float]]:
-    """The keys that must be placed anew so that each has all of itself at `homes[key]`."""
+    """The keys that must be placed anew so that each is whole at `homes[key]`."""
     before, whole = whole_homes(loads)
     moved = np.flatnonzero((before != homes) | ~whole)
     return {key: {int(homes[key]): 1.0} for key in moved.tolist()}
 
 
 def whole_homes(loads: Loads) -> tuple[Ints, np.ndarray]:
-    """(K,) the instance that has most of each key, and (K,) whether it has all of it."""
+    """(K,) the instance with the greatest share of each key, and (K,) whether it has all of it."""
     order = np.argsort(loads.shares, kind="stable")  # the greatest share is written last
     homes = np.empty(len(loads.hashes), np.int64)
     homes[loads.keys[order]] = loads.instances[order]
@@ -57,7 +57,7 @@ class Some(NamedTuple):
 
 
 class Assignment:
-    """Items and where they are, under change; `level` (N,) is the load of each instance.
+    """A working copy of items and their instances; `level` (N,): the load of each instance.
 
     Keys at one instance are taken by `priority` (I,), greatest first.
     """
@@ -116,7 +116,7 @@ class Assignment:
         self.level[instance] += count * self.cost[item]
 
     def unload(self) -> Counter[int]:
-        """From each instance above the limit take keys until it is not; how many of each kind."""
+        """Take keys from each instance above the limit until it is not; how many of each kind."""
         pool = Counter[int]()
         for instance in np.flatnonzero(self.level > self.limit).tolist():
             some = self._weighing(self.on(instance), self.level[instance] - self.limit)
@@ -145,7 +145,7 @@ class Assignment:
         return origin if floors[origin] <= floors[best] + self.limit - self.mean else best
 
     def spots(self) -> Spots:
-        """Where all keys are that have a home."""
+        """The instances of all keys that have a home."""
         here = self._left > 0
         guests = [(k, i, n) for i, held in enumerate(self._guests) for k, n in held.items()]
         columns = np.array(guests, np.int64).reshape(-1, 3).T
@@ -153,7 +153,7 @@ class Assignment:
         return Spots(*(np.concatenate(pair) for pair in zip(natives, columns, strict=True)))
 
     def _weighing(self, some: Some, needed: float) -> Some:
-        """The first of the keys that have a load, as many as weigh `needed` together."""
+        """The first keys with a load, as many as weigh `needed` together."""
         some = Some(*(column[self.cost[some.items] > 0] for column in some))
         sums = np.cumsum(self.cost[some.items] * some.counts)
         last = int(np.searchsorted(sums, needed))
@@ -197,7 +197,7 @@ def _add(pool: Counter[int], some: Some) -> list[int]:
 
 
 def _exchange(assignment: Assignment, item: int) -> tuple[int, Some]:
-    """Where one of `item` goes, and the keys that leave for it."""
+    """The instance for one key of `item`, and the keys that leave it to make room."""
     order = np.argsort(assignment.level, kind="stable").tolist()
     for instance in order:
         exchanged, fits = assignment.room_for(item, instance)

@@ -2,17 +2,17 @@
 
 How: (1) *clean*: some keys of the table go back to their base homes; (2) *unload*: instances above
 UL give keys to a pool; (3) *place*: LLFD. MinTable cleans all and unloads the heaviest keys;
-MinMig cleans none and unloads by gamma = load^beta / state; Mixed cleans as few as keep the table
-within `table_limit`, those of least state first; Mixed_BF tries every number of them.
+MinMig cleans none and unloads by gamma = load^beta / state; Mixed cleans the fewest keys that keep
+the table within `table_limit`, those of least state first; Mixed_BF tries every number of them.
 
-All of them place single keys, or records of keys that are alike where a `degree` is given
+All of them place single keys, or, if `degree` is given, records of keys that are alike
 (`compact`).
 
 Law: the plan is a function of its arguments. Cost: O(K log K) a trial; Mixed makes a few, Mixed_BF
 as many as the table has entries.
 Source: Fang et al., 2016 (arXiv 1610.05121), algorithms 2 to 4 and section 3. Ours: Mixed adds the
 entries in excess to the number cleaned in the last trial (the paper says no more than "by the
-amount"); where no trial keeps the limit, MinTable's plan is taken, as the paper's prose has it.
+amount"); if no trial keeps the limit, MinTable's plan is taken, as the paper's prose has it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def gamma(cost: Floats, state: Floats, beta: float) -> Floats:
 
 @dataclass(frozen=True)
 class Task:
-    """One planning: what is placed, and by which priority keys leave an instance."""
+    """One planning: the items to place, and the priority by which keys leave an instance."""
 
     items: Items
     priority: Floats
@@ -126,7 +126,7 @@ class Task:
         return int(self.items.counts[self.listed].sum())
 
     def cleaned(self, n: int) -> Spots:
-        """The items where they are, but the `n` table keys of least state at their base homes."""
+        """The items at their homes, but the `n` table keys of least state at their base homes."""
         items = self.items
         counts = items.counts[self.listed]
         back = np.clip(n - (np.cumsum(counts) - counts), 0, counts)
@@ -140,7 +140,7 @@ class Task:
         )
 
     def balanced(self, spots: Spots) -> Spots:
-        """Phases 2 and 3."""
+        """Unload and place: phases 2 and 3."""
         assignment = Assignment(self.items, spots, self.rest, self.priority, self.imbalance)
         place(assignment, assignment.unload())
         return assignment.spots()
@@ -151,11 +151,11 @@ class Task:
         return heaviest.balanced(self.cleaned(self.entries))
 
     def table_size(self, spots: Spots) -> int:
-        """Keys away from their base home."""
+        """How many keys are away from their base home."""
         return int(spots.counts[spots.instances != self.items.base[spots.items]].sum())
 
     def moved_state(self, spots: Spots) -> float:
-        """Tuples of state that change their home."""
+        """How many tuples of state change their home."""
         moved = spots.instances != self.items.now[spots.items]
         return float((self.items.state[spots.items] * spots.counts)[moved].sum())
 

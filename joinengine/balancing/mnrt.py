@@ -4,11 +4,11 @@ How (UL = (1 + imbalance) * mean of the load of the last intervals):
 1. *Unload.* Instances above UL give fragments to a pool. 2. *Load.* Instances below the mean take
    from it. Both choose greedily by what a move would do: merge a split key before moving a whole
    one, go back to the base home before going elsewhere, cut last. All of a piece goes to one
-   instance, which is unloaded again where that was too much.
+   instance, which is unloaded again if that was too much.
 3. *Gather.* Split keys that fit on one instance are put together there.
 
-Law: where loads can be divided no instance ends above UL, unless its immovable rest does. Then an
-instance is unloaded again at most once, since it ends from the mean to UL. Cost: sorting the keys
+Law: if loads can be divided, no instance ends above UL, unless its immovable rest is. An instance
+is then unloaded again at most once, since it ends between the mean and UL. Cost: sorting the keys
 of overloaded instances, and a heap over the pool. Source: Fang et al., JOS 2017, algorithm 4 and
 table 2. Ours: the low set of the unload phase is that of algorithm 3; of the keys that are not
 merged or sent home the one that costs fewest tuples, moved now or copied later, where the
@@ -49,7 +49,7 @@ class Effect(IntEnum):
 
 
 def plan_mnrt(loads: Loads, imbalance: float) -> dict[int, dict[int, float]]:
-    """The keys to place anew: key number -> instance -> share. Empty where all is within UL."""
+    """The keys to place anew: key number -> instance -> share. Empty if all loads are within UL."""
     work = Workspace(loads)
     mean = work.mean()
     limit = (1 + imbalance) * mean
@@ -65,12 +65,12 @@ def plan_mnrt(loads: Loads, imbalance: float) -> dict[int, dict[int, float]]:
 
 
 def _low(work: Workspace, mean: float) -> Bools:
-    """(N,) True below the mean: at it, a tolerance of 0 would take back what was just cut off."""
+    """(N,) True below the mean; at the mean, a tolerance of 0 would take back what was cut off."""
     return np.asarray(work.level < mean * (1 - DUST))
 
 
 def _unload(work: Workspace, instance: int, mean: float, limit: float, low: Bools) -> list[Piece]:
-    """Bring `instance` down to `limit`: what merges or goes home first, then what costs least."""
+    """Bring `instance` down to `limit`: first keys that merge or go home, then the cheapest."""
     keys, shares = work.on(instance)
     loads = work.loads
     effects = _effects_of_leaving(work, keys, instance, low)
@@ -87,13 +87,13 @@ def _unload_cheapest(
 ) -> list[Piece]:
     """Take from the key that costs least of those that can bring the instance to the limit.
 
-    A whole key must leave the instance at the mean or above, or it would be filled again. While no
-    key can the heaviest lighter one goes.
+    After a whole key has left, the instance must be at the mean or above, or it would be filled
+    again. While no key can bring it to the limit, the heaviest of the lighter keys goes.
     """
     offers = _Offers.of(work.loads, keys, shares)
     taken, lowest = list[Piece](), float(work.level.min())
-    # In order of load, so that what goes first is always at the end of what has been passed over:
-    # a key that is heavier than the excess stays heavier, since the excess only falls.
+    # Keys are passed in order of load, so the next to go is always the last that was passed: a key
+    # that is heavier than the excess stays heavier, since the excess only falls.
     order = np.argsort(-offers.load, kind="stable")
     load, divided = offers.load[order], offers.divided[order]
     most_after = np.append(np.maximum.accumulate(divided[::-1])[::-1], -1.0)
@@ -121,9 +121,9 @@ def _unload_cheapest(
 class _Offers(NamedTuple):
     """Keys that may leave an instance, (k,) each: their load there, and the part that divides.
 
-    `moved` is the state that leaves with all of it. A cut costs the part of `divisible` that goes
-    with what is cut off, and `extra`: what the key costs at one home more. Its tuples are probed
-    there too, or, where the other side is copied, the copies are stored there now and from then on.
+    `moved`: the state that leaves with the whole key. A cut costs the part of `divisible` that
+    leaves with the piece, and `extra`, the cost of one home more: its tuples are probed there too,
+    or, if the other side is copied, copies are stored there now and from then on.
     """
 
     keys: Ints
@@ -145,7 +145,7 @@ class _Offers(NamedTuple):
     def finish(
         self, work: Workspace, instance: int, limit: float, rows: Ints, excess: float, room: float
     ) -> list[Piece]:
-        """Of the `rows` that bring the instance to the limit take the one that costs least."""
+        """Of the `rows` that bring the instance to the limit, take the cheapest."""
         load, divided = self.load[rows], self.divided[rows]
         whole = np.where((load >= excess) & (load <= room), self.moved[rows], np.inf)
         part = excess / np.maximum(divided, DUST)
@@ -190,7 +190,7 @@ def _load(work: Workspace, pool: list[Piece], mean: float, limit: float) -> None
             work.put(piece.key, int(np.argmin(work.level)), piece.share)
             continue
         work.put(piece.key, instance, piece.share)
-        # N times are enough without fixed loads; with them the bound is what ends the loop.
+        # Without fixed loads N rounds are enough; with fixed loads this bound ends the loop.
         if work.level[instance] > limit and unloaded < work.loads.n_instances:
             unloaded += 1
             for cut in _unload(work, instance, mean, limit, _low(work, mean)):
@@ -221,7 +221,7 @@ def _best_target(work: Workspace, piece: Piece, mean: float) -> tuple[int, float
 
 
 def _gather(work: Workspace, limit: float) -> None:
-    """Put split keys together where one instance has room for all of one, lightest keys first."""
+    """Gather split keys, lightest first, if one instance has room for all of a key."""
     split = np.flatnonzero(work.n_homes > 1)
     spread = work.loads.spread
     for key in split[np.argsort(spread[split], kind="stable")].tolist():

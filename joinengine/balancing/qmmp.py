@@ -2,12 +2,12 @@
 
 How: every instance above UL = (1 + imbalance) * mean gives its excess to a pool, key after key, the
 last one cut; the pool then fills the instances below the mean up to the mean, cutting again.
-Law: where loads can be divided (`fixed` = 0) no instance ends above UL, whatever the tolerance,
-unless its immovable rest does.
+Law: if loads can be divided (`fixed` = 0), no instance ends above UL, at any tolerance, unless its
+immovable rest is.
 Cost: O(K) after sorting.
-Source: Fang et al., JOS 2017, algorithm 3. Its outcome depends on the order in which keys come, of
-which the paper says nothing: here it is the order of key hashes. Ours: `fixed` loads (copies of the
-smaller side); where they use up the room below the mean, the pool goes on to UL, then to the least
+Source: Fang et al., JOS 2017, algorithm 3. The outcome depends on the order of the keys, which the
+paper leaves open: here it is the order of key hashes. Ours: `fixed` loads (copies of the smaller
+side); if they use up the room below the mean, the pool fills instances up to UL, then the least
 loaded instance.
 """
 
@@ -20,7 +20,7 @@ from joinengine.balancing.workspace import Piece, Workspace
 
 
 def plan_qmmp(loads: Loads, imbalance: float) -> dict[int, dict[int, float]]:
-    """The keys to place anew: key number -> instance -> share. Empty where all is within UL."""
+    """The keys to place anew: key number -> instance -> share. Empty if all loads are within UL."""
     work = Workspace(loads)
     mean = work.mean()
     limit = (1 + imbalance) * mean
@@ -38,7 +38,7 @@ def plan_qmmp(loads: Loads, imbalance: float) -> dict[int, dict[int, float]]:
 
 
 def _fill(work: Workspace, pool: list[Piece], target: float) -> list[Piece]:
-    """Fill instances up to `target`, in order, cutting each one's last piece; what is left."""
+    """Fill instances up to `target`, in order, cutting the last piece of each; the pieces left."""
     waiting = pool[::-1]
     for instance in range(work.loads.n_instances):
         while waiting and work.level[instance] < target:

@@ -2,9 +2,9 @@
 
 How: keys below sigma * mean go back to their base homes; among the others, the one exchange of a
 key for a lighter key or for nothing is made that lowers the greater of two instances' loads most,
-until all are within UL = (1 + imbalance) * mean, or at the heaviest key where that is more, or
-nothing helps. Without a sigma, the largest of 0.1, 0.01, .. 1e-5 that gets there is taken, else the
-one that ends lowest.
+until all loads are within UL = (1 + imbalance) * mean (or the heaviest key, if that is more), or
+no exchange helps. Without a sigma, the largest of 0.1, 0.01, .. 1e-5 that reaches this is taken; if
+none does, the one that ends lowest.
 Law: each exchange lowers the load of the more loaded of two instances; no key moves more than 5
 times, so it ends.
 Cost: one exchange is O(candidates * log candidates) for each pair of instances looked at.
@@ -74,7 +74,7 @@ Exchange = tuple[tuple[float, float], int, int, int]
 
 
 def _goal(loads: Loads, imbalance: float) -> float:
-    """UL, or the heaviest key where that is more: no plan of whole keys goes below it."""
+    """UL, or the heaviest key if that is more: no plan of whole keys goes below it."""
     cost = loads.spread + loads.fixed
     mean = (loads.rest.sum() + cost.sum()) / loads.n_instances
     return max((1 + imbalance) * float(mean), float(cost.max(initial=0.0))) * (1 + ROUNDING)
@@ -83,8 +83,8 @@ def _goal(loads: Loads, imbalance: float) -> float:
 def _best_of_all(cost: Floats, held: Floats, at: list[Ints], level: Floats) -> Exchange:
     """The best exchange between any two instances.
 
-    None gains more than half of the gap between the two, so pairs are looked at by falling gap
-    until that is less than what has been found.
+    No exchange gains more than half of the gap between two instances, so pairs are tried by falling
+    gap until half of it is less than the best gain so far.
     """
     best: Exchange = (0.0, -np.inf), -1, -1, -1
     gaps = level[:, None] - level[None, :]
@@ -106,12 +106,12 @@ def _best_exchange(
     if gap <= 0 or not len(at[source]):
         return nothing
     ours = at[source]
-    # Partners are in order of load, and of state where loads are equal; "no partner" is a load of
+    # Partners are in order of load, and of state if loads are equal; "no partner" is a load of
     # 0 before them.
     partners = np.concatenate([[-1], at[target]])
     weights = np.concatenate([[0.0], cost[at[target]]])
     states = np.concatenate([[0.0], held[at[target]]])
-    # The exchange is best where it shifts half the gap: a little more or a little less.
+    # The best exchange shifts half the gap, or the next possible load above or below that.
     above = np.searchsorted(weights, cost[ours] - gap / 2)
     found = []
     for choice in (above - 1, above):

@@ -1,19 +1,19 @@
-"""What the tasks count, and what the planners make of it.
+"""The counts that tasks report, and the loads that planners get.
 
 Why: a planner sees numbers, never tuples. Per instance, side and interval a task reports exact
-counts for the keys that could unbalance it, and everything else as one sum.
+counts for the keys that could unbalance it, and one sum for all other keys.
 
 Which keys: those with more than 1/H of the tuples that an instance stored from either side (so at
 most 2 H = 8192 of them), and those in the routing table. Keys lighter than that cannot unbalance an
 instance: were all its keys so light, hashing would leave it within 1/sqrt(H) = 1.6 % of the mean.
-Keys that earlier intervals of the history reported are counted too, as to what is held of them, so
-that the newest interval knows the state of every key that a planner may move (`counting`).
+For keys that earlier intervals of the history reported, the held tuples are counted too, so that
+the newest interval knows the state of every key that a planner may move (`counting`).
 
 Load: the tuples of the last `intervals` intervals that a key causes to be *stored*, copies
 included. A key's load has a part that can be divided among homes (`spread`) and a part that every
 home pays (`fixed`): under COPIED the split side is divided and the other side is stored at each
-home; under SPLIT all of it is divided. Fang et al. (JOS 2017) balance the tuples held; we take
-those of the last intervals, so that a planner follows a shift although all history is held.
+home; under SPLIT all of it is divided. Fang et al. (JOS 2017) balance the tuples held. Here loads
+are those of the last intervals, so that a planner follows a shift although all history is held.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-#: A key is reported where it holds more than this part of an instance's tuples of one side.
+#: A key is reported if it has more than one part in this many of an instance's tuples of a side.
 HEAVY_PART = 4096
-#: Copying the smaller side is chosen where the larger one is at least so many times as large. Over
+#: The smaller side is copied if the larger one is at least this many times as large. Over
 #: the life of the state, copying costs X + D*Y messages and (D - 1)*Y copies, probing all homes
 #: D*(X + Y) messages: equal at X = Y. The margin keeps a key from flapping between the two.
 COPY_MARGIN = 2.0
@@ -67,7 +67,7 @@ class KeyCounts(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """What one join counted in one interval.
+    """The counts of one operator in one interval.
 
     (K,) keys; (2, K) their arrivals and (2, K) their tuples in the state after it, per side and
     each tuple once; (N,) the rest that each instance stored. Copies count in (2, N) `stored` in the
@@ -86,7 +86,7 @@ class Interval(NamedTuple):
 
     @property
     def loaded(self) -> Words:
-        """The keys that brought anything; the others were reported for their state alone."""
+        """The keys with arrivals; the other keys were reported for their state alone."""
         return self.hashes[self.arrived.any(axis=0)]
 
     def to_bytes(self) -> bytes:
@@ -129,7 +129,7 @@ class Loads:
 
     @property
     def n_instances(self) -> int:
-        """N."""
+        """N, the number of instances."""
         return len(self.rest)
 
     def per_instance(self) -> Floats:
@@ -140,7 +140,7 @@ class Loads:
 
 
 def skew(loads: Floats | Ints) -> float:
-    """Largest over mean; 1.0 where there is no load.
+    """Largest over mean; 1.0 if there is no load.
 
     >>> skew(np.array([2.0, 4.0]))
     1.3333333333333333
@@ -154,7 +154,7 @@ def summarise(
 ) -> Interval:
     """The reports of one interval, made under `table`; `stored`, `state` (2, N) as in `Interval`.
 
-    The result does not depend on who held a key: intervals under different tables add up.
+    The result does not depend on the homes of a key, so intervals under different tables add up.
     """
     hashes = np.unique(counts.hashes)
     reported = np.zeros(stored.shape)
@@ -174,8 +174,8 @@ def summarise(
 def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -> Loads:
     """The loads of the intervals in `history`, newest last, as they would be under `table`.
 
-    A planner may move the keys of `table` and those that brought anything. State is that after the
-    newest interval: what it does not report has none.
+    A planner may move the keys of `table` and those with arrivals. State is that after the newest
+    interval; a key that it does not report has no state.
     """
     listed = np.array(sorted(table.placements), np.uint64)
     hashes = np.unique(np.concatenate([listed, *(interval.loaded for interval in history)]))
@@ -208,7 +208,7 @@ def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -
 
 
 def _holders(counts: KeyCounts, hashes: Words, instances: int) -> Ints:
-    """(2, P) which key is held where, on any side, each pair once."""
+    """(2, P) keys and the instances that hold them, on any side, each pair once."""
     some = counts.held > 0
     keys = np.searchsorted(hashes, counts.hashes[some])
     pairs = np.unique(keys * instances + counts.instances[some])

@@ -1,8 +1,8 @@
 """The planners' working copy of the fragments: take a share from an instance, put it on another.
 
-Why: a plan touches few of a million keys. The fragments stay in the arrays they came in; only keys
-that a planner has touched get a dictionary of their own.
-Cost: sorting the fragments by instance once; then what is touched.
+Why: a plan changes few of a million keys. The fragments stay in their arrays; only a key that a
+planner changes gets a dictionary of its own.
+Cost: sorting the fragments by instance once; after that it follows the keys that are changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DUST = 1e-9
 
 
 class Piece(NamedTuple):
-    """A share of a key on its way: where it came from, and whether it was cut off there."""
+    """A share of a key in the pool: the instance it came from, and whether it was cut off."""
 
     key: int
     share: float
@@ -59,7 +59,7 @@ class Workspace:
         return keys, np.concatenate([self.loads.shares[ours], np.array(shares)])
 
     def shares(self, key: int) -> dict[int, float]:
-        """The homes of `key` and their shares, less what is on its way."""
+        """The homes of `key` and their shares, without pieces in the pool."""
         if key not in self.changed:
             ours = self._by_key[self._key_bounds[key] : self._key_bounds[key + 1]]
             homes = self.loads.instances[ours].tolist()
@@ -70,7 +70,7 @@ class Workspace:
         return self.changed[key]
 
     def take(self, key: int, instance: int, share: float) -> Piece:
-        """Remove a share of `key` from `instance`; all of it where no more than dust would stay."""
+        """Remove a share of `key` from `instance`; all of it if only dust would stay."""
         shares = self.shares(key)
         cut = share < shares[instance] - DUST
         if cut:

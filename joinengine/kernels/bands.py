@@ -1,16 +1,16 @@
 """Bands: lower <= right - left <= upper, found through cells.
 
 How: the number line is cut into cells. A tuple is stored under the cell of its own value, as if
-that were its key, and probes the few cells in which a partner can be. So everything that moves,
-splits and finds keys serves bands too; only the tuple that probes has several keys.
+that were its key, and probes the few cells in which a partner can be. So the code that moves,
+splits and finds keys serves bands too; the one difference is that a tuple probes several keys.
 
 Numbers: integers, dates (days), timestamps (microseconds) and decimals (in units of the last digit)
-are 64-bit integers here; where a side is a float both are doubles, differences computed as SQL
-does, and the interval to be probed rounded outwards.
+are 64-bit integers here. If a side is a float, both sides are doubles, differences are computed as
+SQL does, and the interval to be probed is rounded outwards.
 
 Law: a tuple probes every cell that holds a partner. At most `most_cells` are probed.
-Cost: about 20 ns a tuple and cell. Candidates are at most about three times the matches where
-values are spread evenly over a cell.
+Cost: about 20 ns a tuple and cell. If values are spread evenly over a cell, there are at most about
+three candidate pairs for each match.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from joinengine.model.windows import INT_MAX, plus_held
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-#: Up to so many whole numbers in a band each is a cell of its own, and no candidate is in vain.
+#: If a band holds at most this many whole numbers, each is a cell of its own, and every candidate
+#: pair is within the band.
 SINGLE_VALUES = 3
 #: Cells whose hashes share their leading bits.
 STRIPE_BITS = 4
 _PLACES = np.uint64((1 << STRIPE_BITS) - 1)
 #: Floats beyond this share the outermost cells: there neighbouring doubles would be cells apart.
 FARTHEST_CELL = float(1 << 48)
-#: The greatest double, and what lies between it and the next one below.
+#: The greatest double, and the gap to the next one below.
 GREATEST = float(np.finfo(np.float64).max)
 _GREATEST_STEP = 2.0**971
 
@@ -51,7 +52,7 @@ def width_of(distance: Distance) -> float:
     if distance.floating:
         farthest = max(abs(distance.lower), abs(distance.upper))
         step = _GREATEST_STEP if farthest == GREATEST else float(np.spacing(farthest))
-        rounded = 4 * step  # so that three cells hold what rounding adds
+        rounded = 4 * step  # so that three cells cover what rounding adds
         # A band wider than the type has three cells: below, from zero on, and the greatest double.
         return max(span if span > 0 else 1.0, rounded) if np.isfinite(span + rounded) else GREATEST
     return 1 if span < SINGLE_VALUES else span + 1
@@ -82,7 +83,7 @@ def own_cells(distance: Distance, values: Numbers) -> Ints:
 def probed_cells(
     distance: Distance, side: Side, values: Numbers
 ) -> list[tuple[Ints, Bools | None]]:
-    """Cells that a tuple of `side` probes: (n,) the i-th of each, (n,) where there is one."""
+    """Cells that a tuple of `side` probes: (n,) the i-th of each, (n,) whether it has one."""
     assert distance.lower is not None
     assert distance.upper is not None
     low, high = distance.lower, distance.upper
@@ -134,7 +135,7 @@ def within_distance(distance: Distance, left: Numbers, right: Numbers) -> Bools:
 
 
 def _plus(values: Numbers, k: int) -> tuple[Ints, Bools]:
-    """(n,) values + k, held at the ends of the type, and (n,) where it was held."""
+    """(n,) values + k, held at the ends of the type, and (n,) whether each was held."""
     return plus_held(values.astype(np.int64, copy=False), k)
 
 

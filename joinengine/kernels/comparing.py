@@ -33,14 +33,14 @@ def equal_at(
 def latest_time(batch: pa.RecordBatch, columns: Sequence[str]) -> Ints:
     """(n,) the latest of the timestamp columns of each row, microseconds.
 
-    NULL counts as earliest: a row that an outer join made has the time of the side that is there.
+    NULL counts as earliest: an unmatched row of an outer join has the time of its one side.
     """
     times = [_microseconds(batch.column(name)) for name in columns]
     return times[0] if len(times) == 1 else np.maximum.reduce(times)
 
 
 def no_time(batch: pa.RecordBatch, columns: Sequence[str]) -> NDArray[np.bool_] | None:
-    """(n,) whether all of the timestamp columns are NULL; None: nowhere."""
+    """(n,) whether all of the timestamp columns are NULL; None: in no row."""
     found = [batch.column(name) for name in columns]
     if not all(column.null_count for column in found):
         return None

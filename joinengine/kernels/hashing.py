@@ -1,8 +1,8 @@
 """Key hashes, u, and words.
 
-Why: joins, layouts and state work on one 64-bit word per tuple; the columns themselves are touched
-only where two words meet and where a result leaves. The hash is written here and not taken from a
-library because it is stored: state must be found again by every later version.
+Why: operators, layouts and state work on one 64-bit word per tuple; the columns themselves are read
+only to compare a candidate pair and to make a result. The hash is written here and not taken from a
+library because it is stored: every later version must find the state again.
 
 Law: equal values of equal type hash alike, whatever array, slice or batch they come in.
 Cost: 2 to 5 ns a row for a fixed-width column, some 10 ns per 8 bytes of a string.
@@ -65,7 +65,7 @@ def hash_columns(columns: Sequence[pa.Array]) -> Words:
 
 
 def any_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:
-    """(n,) True where a column is NULL; None where no column has a NULL."""
+    """(n,) whether any column is NULL in a row; None: no column has a NULL."""
     nulls = [
         column.is_null().to_numpy(zero_copy_only=False) for column in columns if column.null_count
     ]

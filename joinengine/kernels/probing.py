@@ -6,7 +6,7 @@ for keys that are there.
 
 Law: for each needle, exactly the live rows of its key hash, as one range of *live ranks*: row
 numbers that skip the excluded rows.
-Cost: about 20 ns a distinct key and run, 5 ns more where the key is present.
+Cost: about 20 ns a distinct key and run, 5 ns more if the key is present.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Hits(NamedTuple):
 
 
 class Exclusions(NamedTuple):
-    """Rows of a run that are gone, as disjoint ranges in order, and how to number the others.
+    """The excluded rows of a run, as disjoint ranges in order, and the numbering of the live rows.
 
     The live rows fall into stretches: stretch j begins at live rank ranks[j] and at row
     ranks[j] + shifts[j].
@@ -83,7 +83,7 @@ def group_keys(sorted_words: Words) -> Needles:
 def exclude(run_words: Words, lower: Words, upper: Words) -> Exclusions | None:
     """Disjoint word ranges [lower, upper) in order -> the rows of the run that fall into them.
 
-    2^64 as an upper end is written as 0. None where no row falls into any range.
+    2^64 as an upper end is written as 0. None: no row lies in any range.
     """
     starts, stops = _row_ranges(run_words, lower, upper)
     some = stops > starts
@@ -115,7 +115,7 @@ def find(run_words: Words, needles: Needles, exclusions: Exclusions | None = Non
     if not len(run_words) or not len(needles.hashes):
         return Hits(*(np.empty(0, np.int64) for _ in range(3)))
     ends = key_hash(run_words[[0, -1]])
-    # Only needles inside the run's range of hashes; a run may cover a small part of them.
+    # Search only needles inside the run's range of hashes; a run may cover a small part of them.
     first = int(np.searchsorted(needles.hashes, ends[0]))
     last = int(np.searchsorted(needles.hashes, ends[1], side="right"))
     hashes = needles.hashes[first:last]
@@ -123,7 +123,7 @@ def find(run_words: Words, needles: Needles, exclusions: Exclusions | None = Non
     present = np.flatnonzero(key_hash(run_words[lower]) == hashes)
     lower, hashes = lower[present], hashes[present]
     upper = np.searchsorted(run_words, first_word(hashes + np.uint64(1)))
-    # Each is there, so an empty range can only mean that the next hash wrapped to word 0.
+    # Each key is present, so an empty range can only mean that the next hash wrapped to word 0.
     upper[upper <= lower] = len(run_words)
     if exclusions is not None:
         lower, upper = live_rank(exclusions, lower), live_rank(exclusions, upper)

@@ -1,4 +1,4 @@
-"""Numbers for watched tuples: who they are, who watches them, and when they are judged.
+"""Numbers of watched tuples and of their watchers, and words by the time of judging.
 
 Law: no two tuples of one side of one join that live at the same time have the same number.
 """
@@ -22,8 +22,8 @@ _SIGN = np.uint64(1 << 63)
 def number_tuples(n: int, before: int, windows_each: int, batch: int, task: int) -> Words:
     """(n,) numbers for tuples that `task` brings in `batch`, after `before` others.
 
-    Each is followed by windows_each - 1 free numbers, for the tuple's further windows. Raises
-    InvalidRequest where a task brings more than there are numbers for.
+    After each number windows_each - 1 numbers are free, for the tuple's further windows. Raises
+    InvalidRequest if a task brings more tuples than there are numbers.
 
     >>> (number_tuples(3, 1, 2, batch=0, task=0)).tolist()
     [2, 4, 6]
@@ -41,7 +41,7 @@ def number_tuples(n: int, before: int, windows_each: int, batch: int, task: int)
 
 
 def watcher_of(numbers: Words, windows_each: int, watchers: int) -> NDArray[np.uint16]:
-    """(n,) numbers of tuples, or of their further windows -> who watches each: in turn."""
+    """(n,) numbers of tuples, or of their further windows -> the watcher of each, in turn."""
     rows = (numbers & np.uint64((1 << ROW_BITS) - 1)) // np.uint64(windows_each)
     return (rows % np.uint64(watchers)).astype(np.uint16)
 

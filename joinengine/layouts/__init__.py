@@ -83,7 +83,7 @@ __all__ = [
 
 
 def choose(layout: str | LayoutChoice) -> LayoutChoice:
-    """A layout by its name or as it is; a number in a name is its parameter.
+    """A layout from its name, or the layout itself; a number in a name is its parameter.
 
     Raises InvalidRequest for an unknown name.
 
@@ -102,7 +102,7 @@ def choose(layout: str | LayoutChoice) -> LayoutChoice:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A layout, who made it, and for how many instances; it may use fewer."""
+    """A layout, the choice that made it, and for how many instances; it may use fewer."""
 
     choice: LayoutChoice
     layout: Layout
@@ -115,11 +115,11 @@ class Chosen:
 
     @cached_property
     def router(self) -> Router:
-        """What tasks need to route; made once, since it costs a loop over the routing table."""
+        """The router of the layout; made once, since it costs a loop over the routing table."""
         return self.layout.router()
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, as the manifest keeps it."""
+        """The plain values that the manifest keeps."""
         settings = {f.name: getattr(self.choice, f.name) for f in fields(self.choice)}  # type: ignore[arg-type]
         return {
             "name": self.choice.name,
@@ -129,7 +129,7 @@ class Chosen:
         }
 
     def starts_like(self, other: Chosen) -> bool:
-        """Whether both began in the same way, whatever their planners do."""
+        """Whether both begin with the same layout, whatever their planners do later."""
         return (self.choice.name, self.wanted) == (other.choice.name, other.wanted) and (
             self.choice.start(self.wanted).to_json() == other.choice.start(self.wanted).to_json()
         )

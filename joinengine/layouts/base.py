@@ -1,10 +1,10 @@
-"""What a layout is: how it starts, how it routes, what it asks to change after an interval.
+"""What a layout is: how it starts, how it routes, and how it changes after an interval.
 
 A layout comes as a triple. The *choice* is what the user writes (`Mnrt(imbalance=0.05)`); the
 *layout* is its state at one batch, kept in the manifest; the *router* is what tasks use.
 
 Law (meet once): for each pair of equal keys there is exactly one instance where the earlier tuple
-is stored and the later one probes, whatever the layout did between them.
+is stored and the later one probes, even if the layout changed between them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from joinengine.routing.table import RoutingTable
 
 
 class Router(Protocol):
-    """Carried to the tasks; says where tuples go."""
+    """The part of a layout that is carried to tasks: it says where tuples go."""
 
     @property
     def instances(self) -> int:
@@ -38,10 +38,10 @@ class Router(Protocol):
         """(n,) words of one side -> deliveries; a function of its arguments alone."""
 
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
-        """(n,) words of tuples that `holders` (n,) store -> where this layout wants them stored.
+        """(n,) words of tuples that `holders` (n,) store -> their homes under this layout.
 
-        Whoever probes for a tuple reaches one of its homes. A layout that stores each tuple once,
-        at any of several instances, leaves it where it is if it can.
+        A tuple that probes for a stored tuple reaches one of these homes. If a layout stores each
+        tuple once, at any of several instances, the tuple stays where it is if it can.
         """
 
 
@@ -54,13 +54,13 @@ class Layout(Protocol):
 
     @property
     def table(self) -> RoutingTable:
-        """The keys that do not live at their base home; empty where keys do not decide."""
+        """The keys that are not whole at their base home; empty if the layout ignores keys."""
 
     def router(self) -> Router:
-        """What tasks need to route."""
+        """The router that tasks use."""
 
     def place(self, hash_: int) -> Placement | None:
-        """Where the tuples of one key hash live; None where that is not a matter of keys."""
+        """The placement of one key hash; None: the layout does not place by key."""
 
     def to_json(self) -> dict[str, Any]:
         """The state as plain values; `LayoutChoice.restore` reads it."""
@@ -70,8 +70,8 @@ class Layout(Protocol):
 class Plan:
     """The layout of the next batch, and what must happen to the state before it.
 
-    `moves` where a few keys move; `rehome` where every tuple is looked at. `is_replan` False: the
-    layout has learnt something, and nothing moves.
+    `moves`: the word ranges of a few keys. `rehome`: every tuple must be looked at. `is_replan`:
+    False: the layout has learnt new loads, and nothing moves.
     """
 
     layout: Layout
@@ -95,12 +95,12 @@ class LayoutChoice(Protocol):
 
     @property
     def label(self) -> str:
-        """The name, with a number where that is a parameter."""
+        """The name, with the number that is its parameter, if it has one."""
         return self.name
 
     @classmethod
     def serves(cls) -> str:
-        """Which joins, in words."""
+        """Which joins the layout serves, in words."""
         joins = "equi, band and theta" if cls.serves_theta else "equi and band"
         return f"{joins}; aggregates" if cls.serves_aggregates else joins
 
@@ -111,11 +111,11 @@ class LayoutChoice(Protocol):
 
     @property
     def history_intervals(self) -> int:
-        """How many intervals `plan` wants to see; 0: it is not asked."""
+        """How many intervals `plan` needs; 0: `plan` is never called."""
         return 0
 
     def least_instances(self, instances: int) -> int:
-        """How many instances are the fewest, where so many are asked for."""
+        """The least number of instances that the layout can have, if `instances` are asked for."""
         return 1
 
     def check(self, condition: Condition, instances: int) -> None:
@@ -130,24 +130,24 @@ class LayoutChoice(Protocol):
         """A layout from the manifest."""
 
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
-        """What to change after an interval; `history` ends with it. None: nothing."""
+        """The plan after the last interval of `history`; None: the layout stays."""
         return None
 
     def resize(self, layout: Layout, instances: int) -> Layout:
-        """The same layout on so many instances, by the layout's own rule."""
+        """The layout on `instances` instances, by its own rule."""
 
     def grow(self, layout: Layout, held: Sequence[int]) -> Layout:
-        """The layout with the fewest instances more that its rule allows.
+        """The layout with as few more instances as its rule allows.
 
-        `held` (N,): how much each instance holds; there is to be room where that is most.
+        `held` (N,): how much each instance holds; the fullest instance is to be relieved.
         """
 
 
 def check_serves(name: str, condition: Condition, *, theta: bool) -> None:
     """Raise InvalidRequest, naming the layout, for a condition that it does not serve.
 
-    `theta`: whether it serves any predicate. (Join types are no matter of layouts, since what has
-    matched is known to watchers: joinengine.operators.join.watching.)
+    `theta`: whether the layout serves any predicate. (Every layout serves all join types, since
+    watchers know which tuples have matched: joinengine.operators.join.watching.)
     """
     kind = None
     if isinstance(condition, Theta):
@@ -162,7 +162,7 @@ def check_serves(name: str, condition: Condition, *, theta: bool) -> None:
 
 
 def check_aggregates(choice: LayoutChoice) -> None:
-    """Raise InvalidRequest, naming the layout, where it cannot serve an aggregation."""
+    """Raise InvalidRequest, with the name of the layout, if it cannot serve an aggregation."""
     if not choice.serves_aggregates:
         raise InvalidRequest(
             f"layout {choice.name} keeps sides apart or copies tuples and serves no aggregates: "
@@ -171,7 +171,7 @@ def check_aggregates(choice: LayoutChoice) -> None:
 
 
 def check_instances(name: str, instances: int, least: int = 1) -> None:
-    """Raise InvalidRequest where a layout cannot have so many instances."""
+    """Raise InvalidRequest if a layout cannot have this number of instances."""
     if not least <= instances <= MAX_INSTANCES:
         raise InvalidRequest(
             f"instances: layout {name} cannot have {instances}; "

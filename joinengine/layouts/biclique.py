@@ -8,8 +8,8 @@ subgroup of the other side is probed.
 Law: a stored tuple never has a copy; growing moves nothing, since new instances are probed from
 then on and old ones still are. Cost: 1 + n_other / k messages a tuple.
 Source: Lin et al., SIGMOD 2015 (BiStream, ContRand); Bi and Bi_6 in Fang et al., JOS 2017. Ours:
-sides are sized by the state of the streams, and sized again where one side stores 1.25 times what
-it would; after growth the emptier instances get the larger shares of new tuples.
+sides are sized by the state of the streams, and sized again if one side stores 1.25 times what it
+would at the best size; after growth the emptier instances get the larger shares of new tuples.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BicliqueRouter:
     listed: Words = field(default_factory=lambda: np.empty(0, np.uint64))
 
     def route(self, side: Side, words: Words) -> Deliveries:
-        """To one instance of the own side, and to the whole subgroup of the other."""
+        """A tuple goes to one instance of its side, and to the whole subgroup of the other side."""
         groups = self._groups(words)
         bounds, members = self.bounds[side.other], self.members[side.other]
         probed = bounds[groups + 1] - bounds[groups]
@@ -66,7 +66,7 @@ class BicliqueRouter:
         return Deliveries(rows, instances, flags)
 
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
-        """Where tuples are stored: they stay where their subgroup is."""
+        """A tuple at an instance of its subgroup stays; any other goes where its u says."""
         groups = self._groups(words)
         theirs = np.full(MAX_INSTANCES, -1)
         sizes = np.diff(self.bounds[side])
@@ -127,7 +127,7 @@ class Biclique:
 
 
 def even(instances: Sequence[int], shares: Sequence[float] | None = None) -> tuple[Member, ...]:
-    """Members with so large shares of u, equal ones without.
+    """Members with these shares of u; None: equal shares.
 
     >>> even([3, 5])
     ((3, 0), (5, 8388608))
@@ -138,12 +138,12 @@ def even(instances: Sequence[int], shares: Sequence[float] | None = None) -> tup
 
 
 class _Biclique(LayoutChoice):
-    """What both have in common."""
+    """The base of `bi` and `bi-k`."""
 
     tolerance: float
 
     def subgroups(self, instances: int) -> int:
-        """K for so many instances."""
+        """The number of subgroups a side for `instances` instances."""
         raise NotImplementedError
 
     def least_instances(self, instances: int) -> int:
@@ -167,10 +167,10 @@ class _Biclique(LayoutChoice):
         return 1
 
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
-        """Other sizes of the sides, where one side's instances store too much."""
+        """Other sizes of the sides, if the instances of one side store too much."""
         assert isinstance(layout, Biclique)
         state = history[-1].state.sum(axis=1)
-        least = len(layout.groups[0])  # the subgroups it began with, however it has grown
+        least = len(layout.groups[0])  # the number of subgroups stays while the layout grows
         if not state.sum():
             return None
         n = layout.instances
@@ -182,7 +182,7 @@ class _Biclique(LayoutChoice):
         return Plan(_sized(n, best, least), rehome=True)
 
     def resize(self, layout: Layout, instances: int) -> Biclique:
-        """One instance after another joins where most is stored; fewer start anew."""
+        """Add instances one by one to the fullest subgroup; with fewer instances it starts anew."""
         assert isinstance(layout, Biclique)
         if instances < layout.instances:
             return self.start(instances)
@@ -217,7 +217,7 @@ def _sized(instances: int, left: int, k: int) -> Biclique:
 
 
 def _greatest(state: NDArray[np.float64], left: int, instances: int) -> float:
-    """What the instances of the fuller side store each."""
+    """How much each instance of the fuller side stores."""
     return float(max(state[0] / left, state[1] / (instances - left)))
 
 

@@ -31,7 +31,7 @@ def candidates(hashes: Words, choices: int, instances: int) -> Instances:
 
 
 def head_places(hash_: int, degree: int, instances: int) -> Instances:
-    """The places of a key with `degree` candidates: all instances where it has that many."""
+    """The places of a key with `degree` candidates; all instances if `degree` is that many."""
     if degree >= instances:
         return np.arange(instances, dtype=np.uint16)
     return each_once(drawn_for(hash_, degree, instances))
@@ -50,7 +50,7 @@ def each_once(places: Instances) -> Instances:
 
 
 def covering(hash_: int, holders: Ints, choices: int, instances: int) -> int:
-    """The least degree, at least `choices`, whose places are all that hold any of a key.
+    """The least degree, at least `choices`, whose places include all that hold any of a key.
 
     >>> covering(5, np.arange(3), 2, 3)
     3
@@ -63,9 +63,9 @@ def covering(hash_: int, holders: Ints, choices: int, instances: int) -> int:
 
 
 def least_degree(head: Sequence[float], instances: int) -> int:
-    """The least d with which no prefix of the head is more than its candidates' fair share.
+    """The least d with which no prefix of the head exceeds the fair share of its candidates.
 
-    What other keys are expected to bring to the same candidates counts too.
+    The tuples that other keys are expected to bring to the same candidates count too.
 
     >>> least_degree([0.5], 10), least_degree([0.05], 10)
     (10, 2)

@@ -1,9 +1,9 @@
 """From one layout to another while the state lives: switches, resizes, other settings.
 
-Why: whoever asks, the answer is the same: the layout of the next batch, and whether its state
-differs by a few keys, by all, or not at all.
+Why: the user, a full instance and a restart ask for the same: the layout of the next batch, and
+whether the state of a few keys moves, all state, or none.
 
-Law: a function of its arguments. A change that leaves the layout as it is moves nothing.
+Law: a function of its arguments. If the layout stays as it is, nothing moves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def change(
     before: LayoutChoice, layout: Layout, wanted: int, choice: LayoutChoice, instances: int
 ) -> Plan:
     """From `layout`, which `before` made for `wanted` instances, to `choice` on `instances`."""
-    # Settings that only planners read change nothing by themselves.
+    # If only settings of the planner differ, the layout stays.
     if before.name == choice.name and _starts_alike(before, choice, wanted):
         after = layout if wanted == instances else choice.resize(layout, instances)
     else:
@@ -26,7 +26,7 @@ def change(
 
 
 def plan_between(layout: Layout, after: Layout) -> Plan:
-    """What happens to state that is stored under `layout` when `after` is to be next."""
+    """The plan that takes state from `layout` to `after`."""
     if isinstance(layout, KeyBased) and isinstance(after, KeyBased) and layout.base == after.base:
         return Plan(after, plan_moves(layout.table, after.table, layout.base))
     unchanged = type(layout) is type(after) and layout.to_json() == after.to_json()
@@ -34,7 +34,7 @@ def plan_between(layout: Layout, after: Layout) -> Plan:
 
 
 def _adopted(layout: Layout, choice: LayoutChoice, instances: int) -> Layout:
-    """A planner takes over the table of another one; whatever else starts anew."""
+    """The layout of `choice`: a planner takes over the table of another; others start anew."""
     fresh = choice.start(instances)
     if isinstance(choice, Planned) and isinstance(layout, KeyBased):
         assert isinstance(fresh, KeyBased)

@@ -4,17 +4,17 @@ How: candidates of a key are independent hashes of it. `pkg` gives every key `ch
 `d-choices` gives the keys of the head as many as they need, `w-choices` all instances. A tuple
 is stored at one candidate and probes all of them, so that pairs meet.
 
-Where the papers' operators count tuple by tuple, a task here fills the candidates of a key *level*:
-from the loads that the manifest holds, keys in the order of their hashes, all tuples of a key at
-once; heavy keys one by one, light ones some thousands at a time.
+The papers' operators count tuple by tuple. Here a task fills the candidates of a key *level*: it
+starts from the loads in the manifest, takes keys in the order of their hashes, and places all
+tuples of a key at once; heavy keys one by one, light keys some thousands at a time.
 
 Law: a stored tuple is at a candidate of its key, and no later layout leaves out a candidate that
-holds any of the key's state. A key that has cooled is stored at `choices` candidates again at once,
-and looked for at the others until what they hold has gone. Loads of tasks are seen at the next
-batch, not before.
+holds any of the key's state. A key that has cooled is stored at `choices` candidates again at once;
+its tuples probe the other candidates until their state has gone. A task sees the loads of other
+tasks at the next batch, not before.
 Cost: one sort of the words, and d messages a tuple.
 Source: Nasir et al., ICDE 2015 (pkg) and ICDE 2016 (d-choices, w-choices). Ours: the head comes
-from exact counts of the heaviest keys, which the tasks have anyway, instead of a SpaceSaving
+from exact counts of the heaviest keys, which the tasks make anyway, instead of a SpaceSaving
 summary; "store at one, probe all", since the papers serve aggregation.
 """
 
@@ -43,7 +43,7 @@ from joinengine.model.keys import Placement, Side
 from joinengine.routing.routes import BOTH, PROBE, STORE, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
 
-#: Keys are levelled in groups of so large a part of an instance's share; heavier keys alone.
+#: Keys are levelled in groups of at most this part of an instance's share; heavier keys alone.
 GROUP_PART = 1 / 16
 MOST_GROUPS = 1024
 #: The head: keys with more than this part of an instance's fair share of all tuples (ICDE 2016).
@@ -52,7 +52,7 @@ HEAD_PART = 0.2
 
 @dataclass(frozen=True)
 class ChoiceRouter:
-    """What a task knows: `loads` (N,) of its own so far, and the keys of the head.
+    """The state of a task: `loads` (N,), with its own tuples so far, and the keys of the head.
 
     `listed` (H,) key hashes, ascending; the places of head key h are
     head_places[head_bounds[h]:head_bounds[h + 1]], and the first head_stores[h] of them store.
@@ -67,7 +67,7 @@ class ChoiceRouter:
     head_stores: Ints
 
     def route(self, side: Side, words: Words) -> Deliveries:
-        """To one candidate to be stored, to the others to probe."""
+        """Each tuple goes to one candidate to be stored, to the others to probe."""
         order = np.argsort(words)
         needles = group_keys(words[order])
         counts = np.diff(needles.starts)
@@ -84,7 +84,7 @@ class ChoiceRouter:
         return Deliveries(rows, places[entries], flags)
 
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
-        """Where tuples are stored: they stay at a candidate, others go to their first."""
+        """A tuple at one of its candidates stays; any other goes to its first candidate."""
         hashes, keys = np.unique(key_hash(words), return_inverse=True)
         places, bounds, _ = self._places(hashes)
         # Keys and instances that belong together, as one sorted set of pairs.
@@ -172,9 +172,9 @@ def _emptiest(level: Floats, places: Instances, lower: Ints, degrees: Ints) -> I
 
 
 class Degree(NamedTuple):
-    """A key that has more candidates than others: at how many it is looked for, and stored.
+    """A key of the head: how many candidates its tuples probe, and how many may store them.
 
-    `stored` 0: it has cooled, and is stored where any other key would be.
+    `stored` 0: the key has cooled, and is stored as keys outside the head are.
     """
 
     hash_: int
@@ -214,7 +214,7 @@ class Choices:
         )
 
     def place(self, hash_: int) -> Placement | None:
-        """Loads decide among the candidates."""
+        """None: loads decide among the candidates."""
         return None
 
     def to_json(self) -> dict[str, Any]:

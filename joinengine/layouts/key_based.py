@@ -4,8 +4,8 @@
 differ in their planner, and in how they judge loads.
 
 Source: Fang et al., JOS 2017 (qmmp, mnrt); key grouping everywhere (hash).
-Ours: a re-plan is due only where loads are out of tolerance by more than counting noise, and taken
-only where it pays, so that a balanced stream does not flap.
+Ours: a re-plan is due only if loads are out of tolerance by more than counting noise, and taken
+only if it pays, so that a balanced stream does not re-plan back and forth.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class KeyBased:
 
 @dataclass(frozen=True)
 class _KeyBasedChoice(LayoutChoice):
-    """What all key-based layouts have in common; `base`: `modulo`, `ring` or `cells`."""
+    """The base of all key-based layouts; `base`: `modulo`, `ring` or `cells`."""
 
     base: str = "modulo"
 
@@ -94,9 +94,9 @@ class _KeyBasedChoice(LayoutChoice):
         return KeyBased(base, routing_table.from_json(state["table"]))
 
     def resize(self, layout: Layout, instances: int) -> KeyBased:
-        """Keys of the table stay, unless one of their homes goes; the others follow the base.
+        """Keys of the table stay, unless one of their homes goes; other keys follow the base.
 
-        What is now whole at its base home needs no entry.
+        A key that is now whole at its base home leaves the table.
         """
         assert isinstance(layout, KeyBased)
         base = BASES[self.base](instances)
@@ -160,7 +160,7 @@ class Planned(_KeyBasedChoice):
         """Whether a plan that turns loads (N,) `before` into `after` is worth its moves."""
 
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
-        """A new table and its moves, where one is due and pays."""
+        """A new table and its moves, if a plan is due and pays; else None."""
         assert isinstance(layout, KeyBased)
         loads = gather_loads(history, layout.table, layout.base)
         level = loads.per_instance()
@@ -175,9 +175,9 @@ class Planned(_KeyBasedChoice):
 
 @dataclass(frozen=True)
 class WithinLimit(Planned):
-    """Loads are judged by what stands above UL = (1 + `imbalance`) * mean.
+    """Loads are judged by the overload, their part above UL = (1 + `imbalance`) * mean.
 
-    A plan pays where it takes `min_gain` means of that away, and more than counting noise.
+    A plan pays if it removes overload of `min_gain` means, and more than counting noise.
     """
 
     imbalance: float = 0.05
@@ -198,7 +198,7 @@ class WithinLimit(Planned):
         return bool(level.max() > limit + NOISE_SIGMAS * math.sqrt(limit))
 
     def pays(self, before: Floats, after: Floats) -> bool:
-        """Whether enough of the overload goes."""
+        """Whether the plan removes enough overload."""
         limit = self._limit(before)
         gain = np.maximum(before - limit, 0).sum() - np.maximum(after - limit, 0).sum()
         noise = NOISE_SIGMAS * math.sqrt(limit)

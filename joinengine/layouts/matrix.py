@@ -7,7 +7,7 @@ with the least |left| / rows + |right| / columns, what each instance stores.
 
 Law: load does not depend on keys. Cost: `columns` copies of a left tuple, `rows` of a right one.
 Source: Elseidy et al., PVLDB 2014 (Dynamic); as compared with in Fang et al., JOS 2017. Ours: a
-shape is left only where it stores 1.25 times what the best one would, which is the bound that the
+shape is left only if it stores 1.25 times what the best shape would, which is the bound that the
 paper's own rule (after a stream has doubled) keeps; shapes change between batches, so its epochs
 are not needed.
 """
@@ -52,7 +52,7 @@ class GridRouter:
         return Deliveries(rows, targets.ravel(), np.full(len(rows), BOTH))
 
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
-        """Where tuples are stored; who has them says nothing here."""
+        """Where tuples are stored; their present holders do not matter."""
         return storing(self.route(side, words))
 
 
@@ -119,7 +119,7 @@ class Dynamic(LayoutChoice):
         return 1
 
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
-        """Another shape, where the present one stores too much."""
+        """Another shape, if the present one stores too much."""
         assert isinstance(layout, Grid)
         sizes = stream_sizes(layout, history[-1])
         best = best_shape(layout.instances, *sizes, now=layout.shape)
@@ -128,7 +128,7 @@ class Dynamic(LayoutChoice):
         return Plan(Grid(reshaped(layout.cells, best[0])), rehome=True)
 
     def resize(self, layout: Layout, instances: int) -> Grid:
-        """Every cell into two or four while there is room; a smaller grid starts anew."""
+        """Split every cell into two or four while there is room; a smaller grid starts anew."""
         assert isinstance(layout, Grid)
         cells = layout.cells
         if instances < cells.size:
@@ -139,7 +139,7 @@ class Dynamic(LayoutChoice):
         return Grid(cells)
 
     def grow(self, layout: Layout, held: Sequence[int]) -> Grid:
-        """Every instance into four: a matrix cannot split one of them alone."""
+        """Every instance is split into four: a matrix cannot split one of them alone."""
         assert isinstance(layout, Grid)
         return Grid(halved(halved(layout.cells, 0), 1))
 
@@ -157,7 +157,7 @@ def stored_each(shape: tuple[int, int], left: float, right: float) -> float:
 
 
 def best_shape(instances: int, left: float, right: float, now: tuple[int, int]) -> tuple[int, int]:
-    """The powers of two with the least load; `now` where it is as good.
+    """The shape in powers of two with the least load; `now` if it is as good.
 
     >>> best_shape(16, 400.0, 100.0, (4, 4))
     (8, 2)
@@ -180,7 +180,7 @@ def reshaped(cells: Cells, rows: int) -> Cells:
 
 
 def halved(cells: Cells, axis: int) -> Cells:
-    """Every cell into two along `axis`; the instance keeps the first, new ones take the second."""
+    """Split cells in two along `axis`; the instance keeps the first half, a new one the other."""
     new = (cells.size + np.arange(cells.size, dtype=np.uint16)).reshape(cells.shape)
     both = np.stack([cells, new.astype(np.uint16)], axis=axis + 1)
     shape = list(cells.shape)

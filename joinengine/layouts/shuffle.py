@@ -26,7 +26,7 @@ class ShuffleRouter:
     listed: Words = field(default_factory=lambda: np.empty(0, np.uint64))
 
     def route(self, side: Side, words: Words) -> Deliveries:
-        """To all instances, at one of them to be stored."""
+        """Each tuple goes to all instances, and is stored at one of them."""
         n = self.instances
         rows = np.repeat(np.arange(len(words)), n)
         targets = np.tile(np.arange(n, dtype=np.uint16), len(words))
@@ -34,7 +34,7 @@ class ShuffleRouter:
         return Deliveries(rows, targets, np.where(targets == own, BOTH, PROBE))
 
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
-        """Where tuples are stored: they stay where their instance still is."""
+        """A tuple stays where it is, unless its instance is gone."""
         rows = np.arange(len(words))
         homes = np.where(holders < self.instances, holders, self._home(words))
         return Deliveries(rows, homes, np.full(len(rows), STORE))
@@ -65,7 +65,7 @@ class Shuffled:
 
 @dataclass(frozen=True)
 class Shuffle(LayoutChoice):
-    """Level whatever comes, for a message to every instance."""
+    """Level under any input, at the price of a message to every instance."""
 
     name: ClassVar[str] = "shuffle"
     source: ClassVar[str] = "shuffle grouping"

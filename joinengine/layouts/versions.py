@@ -1,11 +1,11 @@
-"""Several layouts at once: tuples are stored by the newest, and find the state of all.
+"""Several layouts at once: the newest stores tuples, and each tuple probes under all of them.
 
-Why: state need not follow a new layout. It may stay where it is and expire, if every tuple goes by
-the older layouts' rules too, to look for what was stored under them (lazy moves). Each layout that
-still has state is a *version*; a tuple probes, at an instance, only the runs of the versions that
-sent it there. Probing all homes of all versions alike would find copied tuples twice.
+Why: state need not follow a new layout. It may stay where it is and expire, if every tuple is also
+routed by the older layouts, to probe the state that was stored under them (lazy moves). Each layout
+that still has state is a *version*. At an instance, a tuple probes only the runs of the versions
+that sent it there; if it probed the runs of all versions, it would find copied tuples twice.
 
-Law: under each version alone, earlier and later tuple meet once; a tuple is stored under one.
+Law: under each version alone, an earlier and a later tuple meet once; a tuple is stored under one.
 Cost: per tuple and version one route; a tuple reaches an instance once, however many sent it.
 Source: keeping the history of homes is the idea of NM-Join (J. Supercomputing 2022).
 """
@@ -43,11 +43,11 @@ class VersionedRouter:
 
     @property
     def listed(self) -> Words:
-        """What the newest wants counted."""
+        """The keys that the newest version wants counted."""
         return self.routers[0].listed
 
     def route(self, side: Side, words: Words) -> Deliveries:
-        """Where tuples go that probe what they are stored under; rows may stand apart."""
+        """Deliveries of tuples that probe their own word; those of a row may stand apart."""
         newest, *older = (router.route(side, words) for router in self.routers)
         if not older:
             return newest
@@ -57,7 +57,7 @@ class VersionedRouter:
     def route_apart(
         self, side: Side, stored: Words, probed: Sequence[tuple[Words, Ints | None]]
     ) -> Deliveries:
-        """Where tuples go that are stored under one word and probe others.
+        """Deliveries of tuples that are stored under one word and probe others.
 
         `probed`: (k,) words, and which (k,) rows have them; None: all. The flag of word i and
         version v is `probe_flag(v * len(probed) + i)`.
@@ -73,7 +73,7 @@ class VersionedRouter:
         return united(parts, len(stored), self.instances)
 
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
-        """Where the newest stores."""
+        """The homes under the newest version."""
         return self.routers[0].homes(side, words, holders)
 
 

@@ -1,7 +1,7 @@
-"""Key-based layouts that move whole keys: what one instance cannot hold of a key, none can.
+"""Key-based layouts that move whole keys.
 
-They differ in what they weigh: the table's size, the state that moves, or the time to plan. Where
-one key is heavier than UL their balance ends, and only splitting helps.
+They differ in what they minimise: the size of the table, the state that moves, or the time to plan.
+If one key is heavier than UL, no plan of whole keys brings balance, and only splitting helps.
 
 Source: Fang et al., 2016 (arXiv 1610.05121); Gedik, VLDBJ 2014 (readj); Zacheilas et al., DAIS 2016
 (dlb-l, dlb-h, lptf).
@@ -37,17 +37,17 @@ class Readj(WithinLimit):
             raise InvalidRequest(f"readj: sigma {self.sigma} must be above 0, or None to search")
 
     def changes(self, loads: Loads) -> Changes:
-        """The best exchange, again and again."""
+        """Makes the best exchange until none helps."""
         return plan_readj(loads, self.imbalance, self.sigma)
 
 
-#: R = 2^16 rounds to more than any tolerance allows.
+#: With R = 2^16 rounding would exceed any tolerance.
 MOST_DEGREE = 16
 
 
 @dataclass(frozen=True)
 class _ByRecords(WithinLimit):
-    """Keys that are alike are placed together, rounded by R = 2^`degree`; None: one by one."""
+    """Keys are placed as records, rounded by R = 2^`degree`; None: key by key."""
 
     degree: int | None = None
 
@@ -69,7 +69,7 @@ class Llfd(_ByRecords):
     summary: ClassVar[str] = "heaviest key to the least loaded instance, exchanging lighter ones"
 
     def changes(self, loads: Loads) -> Changes:
-        """Algorithm 1 on what stands above the limit."""
+        """Algorithm 1 on the load above the limit."""
         return mixed.plan_llfd(loads, self.imbalance, degree=self.degree)
 
 
@@ -113,7 +113,7 @@ class MinMig(_ByPriority):
 
 @dataclass(frozen=True)
 class _Limited(_ByPriority):
-    """The table keeps within `table_limit` entries where that can be."""
+    """The table stays within `table_limit` entries if it can."""
 
     table_limit: int = 3000
 
@@ -155,9 +155,9 @@ class MixedBf(_Limited):
 
 @dataclass(frozen=True)
 class _ByDeviation(Planned):
-    """Loads are judged by 100 * standard deviation / mean, which shall be `threshold` or less.
+    """Loads are judged by their deviation: 100 * standard deviation / mean.
 
-    A plan pays where it lowers that by `min_gain`.
+    A plan is due if it is above `threshold`, and pays if it lowers the deviation by `min_gain`.
     """
 
     threshold: float = 15.0

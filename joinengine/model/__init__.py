@@ -1,1 +1,1 @@
-"""Nouns: frozen facts about joins, windows, keys and reports. No I/O and no Spark."""
+"""The nouns: frozen facts about keys, windows, conditions and queries. No I/O, no Spark."""

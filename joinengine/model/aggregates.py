@@ -1,8 +1,8 @@
-"""Windowed aggregates: what is grouped, how it adds up, and when a window is over.
+"""Windowed aggregates: groups, functions, panes, and when a window is over.
 
 Event time is cut into *panes*, the longest stretches such that every window is made of whole panes.
-Tuples are added up per pane and group, panes to windows: a tuple counts once, in however many
-windows it is. Times are microseconds; a pane is named by its end.
+Tuples are added up per pane and group, and panes are added up to windows: a tuple is added up once,
+however many windows hold it. Times are microseconds; a pane is named by its end.
 Source of panes: Li et al., SIGMOD Record 2005.
 """
 
@@ -38,8 +38,8 @@ PANE = "__pane"
 class Aggregate:
     """One output column: `function` (count, sum, mean, min, max) of an expression.
 
-    `sql` is the expression over columns c0, c1, .. of `Grouping.columns`, None: of the rows
-    themselves. `kind` is the type of the result, `sums` that of sums on the way.
+    `sql`: the expression over columns c0, c1, .. of `Grouping.columns`; None: rows are counted.
+    `kind`: the type of the result. `sums`: the type of sums in partial results.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Aggregate:
 class Top:
     """Per window the `k` groups with the greatest values of the aggregate `by`.
 
-    `error`: counts may err by this part of the window's tuples, and come with bounds; None: exact.
+    `error`: counts may err by this part of the window's tuples, and have bounds; None: exact.
     """
 
     k: int
@@ -65,7 +65,7 @@ class Top:
 class Panes:
     """Windows of `size`, one ending every `slide`, and the panes that they are made of.
 
-    With `given`, rows say the end of their window; it is then a pane of its own.
+    `given`: the rows hold the end of their window; each window is then one pane.
     """
 
     size_us: int
@@ -82,7 +82,7 @@ class Panes:
         if self.given:
             return times
         numbers, last = times // self.pane_us, INT_MAX // self.pane_us - 1
-        # What ends beyond 64-bit times is in no window, and INT_MAX is the end of none.
+        # A pane that ends beyond 64-bit times is in no window, and INT_MAX is the end of no window.
         return np.where(numbers > last, INT_MAX, (np.minimum(numbers, last) + 1) * self.pane_us)
 
     def ends(self, panes: Times, closed: float, watermark: float) -> NDArray[np.int64]:
@@ -142,7 +142,7 @@ def windows(
 ) -> Windows:
     """Windows of `size` over the event time `time`, one starting every `slide` (None: `size`).
 
-    `time`: a column, or several where the source is a join (then the latest). `delay`,
+    `time`: a column; if the source is a join, it may be several, and the latest counts. `delay`,
     `idle_after` and errors as in `within`.
 
     >>> windows("ts", "1 minute").slide_us
@@ -160,9 +160,9 @@ def top(k: int, *, by: str, error: float | None = None) -> Top:
     """Per window, the `k` groups with the greatest values of the aggregate `by`.
 
     Of equal values the least group comes first. `error`: find them by sketches, for `count(*)` by
-    one column; a count errs by at most this part of the window's tuples, and `<by>_low` and
-    `<by>_high` say between what it lies. Raises InvalidRequest for k below 1, or an error that is
-    no part.
+    one column; a count errs by at most this part of the window's tuples, and the columns
+    `<by>_low` and `<by>_high` are its bounds. Raises InvalidRequest for k below 1, or an error
+    that is not a part of 1.
     """
     if k < 1:
         raise InvalidRequest(f"top: {k} must be at least 1")
@@ -172,11 +172,11 @@ def top(k: int, *, by: str, error: float | None = None) -> Top:
 
 
 class Stage(Enum):
-    """An aggregation is three operators, of which the last is there where only the top is wanted.
+    """The stages of an aggregation, each an operator; TOP exists only if `top` is given.
 
-    PARTIAL  the layout's instances add up what they get, and pass it on now and then.
-    MERGE    aggregators, chosen by the hash of the group, add the parts up, window by window.
-    TOP      one instance a window takes the greatest of what the aggregators found greatest.
+    PARTIAL  the instances of the layout add tuples up, and pass partial results on now and then.
+    MERGE    aggregators, chosen by the hash of the group, add these up, window by window.
+    TOP      one instance for each window takes the greatest groups of all aggregators.
     """
 
     PARTIAL = "partial"
@@ -186,7 +186,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What an aggregation computes. `columns`: those of the input that expressions speak of.
+    """The groups and aggregates of an aggregation. `columns`: those that expressions name.
 
     `zone`: the time zone in which instants have dates and hours.
     """
@@ -201,7 +201,7 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """Where the event time of one input is, as windows of joins have it for two."""
+    """The event time of one input: the columns, the delay and when the input is idle."""
 
     times: tuple[tuple[str, ...], tuple[str, ...]]
     delays_us: Delays = (None, None)
@@ -209,7 +209,7 @@ class EventTime:
 
 
 def partial_fields(aggregates: Sequence[Aggregate]) -> list[tuple[str, str]]:
-    """(name, how parts of it add up) of the columns in which partial results travel.
+    """(name, the function that merges it) of each column of partial results.
 
     >>> partial_fields([Aggregate("m", "mean", "c0", pa.float64(), "DOUBLE")])
     [('p0', 'sum'), ('n0', 'sum')]

@@ -8,7 +8,7 @@ from joinengine.model.errors import InvalidRequest
 
 
 def require_column(schema: pa.Schema, name: str, what: str) -> pa.Field:
-    """The field of a column. Raises InvalidRequest, listing what there is."""
+    """The field of a column. Raises InvalidRequest, with the columns that there are."""
     if name not in schema.names:
         raise InvalidRequest(
             f"{what}: column {name!r} is not there; the columns are {', '.join(schema.names)}"
@@ -17,7 +17,7 @@ def require_column(schema: pa.Schema, name: str, what: str) -> pa.Field:
 
 
 def refuse_doubles(names: list[str], what: str) -> None:
-    """Raise InvalidRequest where two of `what`'s columns have one name, but for case."""
+    """Raise InvalidRequest if two columns of `what` have one name, ignoring case."""
     lower = [name.lower() for name in names]
     doubles = sorted({name for name in lower if lower.count(name) > 1})
     if doubles:

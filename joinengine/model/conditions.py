@@ -1,7 +1,7 @@
-"""Join conditions: what makes two tuples a pair, apart from time.
+"""Join conditions: which two tuples are a pair, apart from time.
 
-What a user writes (`Equi`, `Band`, `Theta`), and what it means for the columns that are there
-(`Distance`, `Predicate`).
+`Equi`, `Band` and `Theta` are what a user writes; `Distance` and `Predicate` are the same in terms
+of the columns of the inputs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Condition = Equi | Band | Theta
 def equi(left: Columns, right: Columns) -> Equi:
     """Equal values in `left` and `right`; lists make a composite key.
 
-    Raises InvalidRequest where the lists are empty or of different length.
+    Raises InvalidRequest if the lists are empty or differ in length.
 
     >>> equi("o_orderkey", "l_orderkey").left
     ('o_orderkey',)
@@ -120,7 +120,7 @@ def theta(predicate: str) -> Theta:
 
 
 def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:
-    """What the user wrote as `on`, as a condition; names alone mean USING.
+    """The condition that the argument `on` means; names alone mean USING.
 
     A list of an `equi` and a `band` is a band with equality columns. Raises InvalidRequest for
     other lists.
@@ -160,7 +160,7 @@ def equality(on: Condition) -> Equi:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The bounds of right - left as numbers, for the columns that are there; None: open.
+    """The bounds of right - left in the units of the columns; None: open.
 
     `scale`: digits behind the point that decimals are counted in; `floating`: doubles, else 64-bit
     integers (days of dates, microseconds of timestamps).
@@ -175,7 +175,7 @@ class Distance:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether partners lie in an interval; else everything is looked at."""
+        """Whether both bounds are given; if not, every tuple of the key is a candidate."""
         return self.lower is not None and self.upper is not None
 
     def column(self, side: Side) -> str:

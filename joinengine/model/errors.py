@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class JoinEngineError(Exception):
-    """Whatever joinengine refuses or cannot go on with."""
+    """The base of all errors that joinengine raises on purpose."""
 
 
 class InvalidRequest(JoinEngineError):
@@ -20,7 +20,7 @@ class CheckpointMismatch(InvalidRequest):
 
 
 class TakenOver(CheckpointMismatch):
-    """Another driver goes on with this checkpoint; this one has stopped and did no harm."""
+    """Another driver has taken the checkpoint over; this one has stopped and changed nothing."""
 
 
 class DamagedState(JoinEngineError):

@@ -1,7 +1,7 @@
-"""Sides, key hashes, u, and where a key lives.
+"""Sides, key hashes, u, and placements.
 
-Why: every later part speaks of a tuple through two numbers. Its *key hash* says which tuples it can
-meet; its *u* says which share of a split key it belongs to, which row or column of a grid. Both fit
+Why: routing and state know a tuple by two numbers. Its *key hash* says which tuples it can meet;
+its *u* says to which share of a split key it belongs, or to which row or column of a grid. Both fit
 into one 64-bit *word*, hash above u, so that one comparison orders tuples by key and then by share,
 and "the slice [u_lower, u_upper) of key k" is one contiguous range of sorted words.
 
@@ -63,13 +63,13 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one key lives: its mode and its homes.
+    """The mode and the fragments of one key.
 
     The fragments partition [0, U_ONE), in order. WHOLE has one. GRID lists its cells row by row
     (their ranges cut [0, U_ONE) evenly and serve only as numbers of cells) and `columns` says how
     many cells a row has.
 
-    Raises InvalidRequest where the fragments leave a gap, overlap, or do not fit the mode.
+    Raises InvalidRequest if the fragments leave a gap, overlap, or do not fit the mode.
 
     >>> Placement.whole(3).homes
     (3,)

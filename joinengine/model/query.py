@@ -1,6 +1,6 @@
-"""Where the tuples of an operator come from, and which columns its results have.
+"""The inputs of an operator, the columns of its results, and the join types.
 
-Operators are numbered in the order in which they run; one may read sources and earlier operators.
+Operators are numbered in the order in which they run; each reads sources or earlier operators.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from joinengine.model.keys import Side
 from joinengine.model.windows import Delays, Window
 
-#: A number of its own for each watched tuple, beside the user's columns.
+#: The column with the number of each watched tuple, beside the user's columns.
 ID = "__id"
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
@@ -38,24 +38,24 @@ Input = FromSource | FromOperator
 
 
 class Timed(Protocol):
-    """Where event time is, per side, and how late it may be."""
+    """Per side, the columns of event time and how late a tuple may be."""
 
     @property
     def times(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The columns."""
+        """Per side, the event-time columns."""
 
     @property
     def delays_us(self) -> Delays:
-        """How far a tuple may lag behind the newest one."""
+        """Per side, how far a tuple may lag behind the newest one."""
 
     @property
     def idle_after_us(self) -> int | None:
-        """After so long a silent side is left out."""
+        """After how long a silent side no longer holds the watermark up; None: never."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """Output column `name` is column `column` of `side`; of the window where `side` is None.
+    """Output column `name` is column `column` of `side`; `side` None: of the window.
 
     `instead`: under USING in a right or full join the equal column of the other side, which is
     taken if `side` has no tuple.
@@ -81,7 +81,7 @@ class JoinType(Enum):
     def watched(self) -> tuple[Side, ...]:
         """The sides whose tuples are followed until it is known whether they match.
 
-        Outer and anti joins show those that never do, semi joins those that do.
+        Outer and anti joins show the tuples that never match, semi joins those that do.
         """
         match self:
             case JoinType.INNER:
@@ -132,9 +132,10 @@ def output_lag_us(
 ) -> int | None:
     """How far the time that is the latest of output `columns` may lag behind the watermark.
 
-    None where it does not hold the whole event time of a side. One tuple of a pair arrived in this
-    batch, at or above the watermark; the other is at most a bound away: a time that covers both
-    sides is never below the watermark. A tuple without a partner has its own side's time alone.
+    None: the columns do not hold the whole event time of a side. One tuple of a pair arrived in
+    this batch, at or above the watermark; the other is at most a bound away: a time that covers
+    both sides is never below the watermark. A tuple without a partner has its own side's time
+    alone.
     """
     named = {(column.side, column.column) for column in output if column.name in columns}
     if (None, WINDOW_END) in named:

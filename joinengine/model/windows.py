@@ -1,10 +1,10 @@
 """Windows: which pairs are close enough in event time to match, and when a tuple may leave.
 
-An interval (`Within`) bounds right time minus left time. A sliding window (`Sliding`; tumbling
-where slide = size) makes a pair of two tuples once for each window that holds both: window k is
-[k * slide, k * slide + size). All times and lengths are microseconds, 64-bit integers: a length
-that is none is refused, sums are held at the ends of the type, and there are only windows that
-begin and end within it.
+An interval (`Within`) bounds right time minus left time. A sliding window (`Sliding`; tumbling if
+slide = size) makes a pair of two tuples once for each window that holds both: window k is
+[k * slide, k * slide + size). All times and lengths are microseconds in 64-bit integers. A length
+beyond that range is refused, sums are held at its ends, and a window that would begin or end beyond
+it does not exist.
 Source of the leaving rule: docs/decisions/0001 (a tuple leaves when no tuple that is on time can
 still match it).
 """
@@ -32,7 +32,7 @@ INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def plus_held(values: Times, k: int) -> tuple[Times, Bools]:
-    """(n,) values + k, held at the ends of the type, and (n,) where it was held.
+    """(n,) values + k, held at the ends of the type, and (n,) whether each was held.
 
     >>> plus_held(np.array([5, INT_MAX - 1]), 3)[0].tolist() == [8, INT_MAX]
     True
@@ -57,11 +57,11 @@ def window_numbers(size_us: int, slide_us: int) -> tuple[int, int]:
 class Within:
     """Pairs with lower <= right time - left time <= upper.
 
-    `times` holds, per side, the event-time columns; a tuple's time is the latest of them (several
-    only after a join, where a joined row carries one time per input). `delays` is how far, per
-    side, a tuple may lag behind the newest one and still be on time; None: the input's own
-    watermark. A side that brings nothing for `idle_after` of wall time is left out of the
-    watermark; None: it is waited for.
+    `times`: per side the event-time columns; a tuple's time is the latest of them. (Only rows of
+    another join have several: one for each of its inputs.) `delays`: per side, how far a tuple may
+    lag behind the newest one and still be on time; None: the input's own watermark. `idle_after`:
+    a side that brings no tuple for so long (wall time) no longer holds the watermark up; None: it
+    always does.
     """
 
     times: tuple[tuple[str, ...], tuple[str, ...]]
@@ -82,13 +82,13 @@ class Within:
 
     @property
     def span_us(self) -> int:
-        """How long, in event time, the widest pair may be apart: what the state must cover."""
+        """The greatest distance in event time of a pair: the state must cover it."""
         return max(self.upper_us, 0) + max(-self.lower_us, 0)
 
     def last_partners(self, side: Side, times: SomeTimes) -> SomeTimes:
         """Times of `side` -> the latest time at which a partner of each may come.
 
-        A left tuple leaves when time + upper < watermark, a right one when time - lower does.
+        A left tuple leaves when time + upper < watermark, a right one when time - lower is.
         """
         most = self.upper_us if side is Side.LEFT else -self.lower_us
         return plus_held(times, most)[0] if isinstance(times, np.ndarray) else times + most
@@ -142,12 +142,12 @@ class Sliding:
 
     @property
     def most_windows(self) -> int:
-        """How many windows hold a tuple at most."""
+        """The greatest number of windows that hold one tuple."""
         return -(-self.size_us // self.slide_us)
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """The first and the last window that there is."""
+        """The numbers of the first and the last window that exist."""
         return window_numbers(self.size_us, self.slide_us)
 
     def last_partners(self, side: Side, times: SomeTimes) -> SomeTimes:
@@ -190,11 +190,10 @@ def within(
 ) -> Within:
     """Match pairs with lower <= right time - left time <= upper.
 
-    `left`, `right`: the event-time column of each side, or several of them where the side is
-    itself a join (its time is then the latest). `delay`: how long a tuple may lag behind the
-    newest of its side, one value or (left, right); default: the inputs' own `withWatermark`.
-    `idle_after`: leave a side out of the watermark once it has brought nothing for so long (wall
-    time).
+    `left`, `right`: the event-time column of each side; if the side is itself a join, it may be
+    several, and the latest counts. `delay`: how long a tuple may lag behind the newest of its side,
+    one value or (left, right); default: the inputs' own `withWatermark`. `idle_after`: a side that
+    has brought no tuple for so long (wall time) no longer holds the watermark up.
 
     Raises InvalidRequest for lower above upper, a negative delay, a length beyond 64-bit integers,
     or text that is no duration.
@@ -240,8 +239,8 @@ def sliding(
 ) -> Sliding:
     """Match pairs once per window of `size`, one starting every `slide`, that holds both.
 
-    Results carry window_start and window_end. With `slide` above `size` there are gaps between
-    windows, and what falls into them matches nothing. `delay`, `idle_after` and errors as in
+    Results carry window_start and window_end. If `slide` is greater than `size`, there are gaps
+    between windows, and tuples in a gap match nothing. `delay`, `idle_after` and errors as in
     `within`.
     """
     return _sliding("sliding", (left, right), (size, slide), delay, idle_after)

@@ -1,8 +1,8 @@
-"""What a predicate or an expression may say, and what it means: Spark's SQL in DuckDB's.
+"""The dialect of predicates and expressions: Spark's SQL, translated into DuckDB's.
 
-DuckDB's parser gives a syntax tree. Columns in it are resolved, casts and functions get the form
-that means here what they mean in Spark, and whatever is not on the lists below (docs/predicates.md)
-is refused when the join is built: subqueries, aggregates, windows, other functions.
+DuckDB's parser gives a syntax tree. Its columns are resolved, and its casts and functions get the
+form that means in DuckDB what they mean in Spark. Everything that is not on the lists below
+(docs/predicates.md) is refused at once: subqueries, aggregates, windows, other functions.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def compile_predicate(
     `zone`: the time zone in which instants have dates and hours.
 
     Raises InvalidRequest, naming the argument `what`, for a text that is no predicate, columns
-    that are not there or on both sides, and whatever is not among the operators that are served.
+    that are missing or on both sides, and everything that is not served.
     """
     reading = Reading(text, schemas, what, zone)
     sql, kind = reading.select(parsed(text, what))
@@ -128,7 +128,7 @@ def parsed(text: str, what: str) -> Any:
 
 @dataclass(slots=True)
 class Reading:
-    """A text being read: `columns` learns which columns it speaks of, as c0, c1, .."""
+    """A text being read: `columns` collects the columns that it names, as c0, c1, .."""
 
     text: str
     schemas: tuple[pa.Schema, pa.Schema]
@@ -255,8 +255,8 @@ class Reading:
     def _type_of(self, sql: str) -> str:
         """DuckDB's type of a select over c0, c1, .., tried on a row of NULLs.
 
-        Raises InvalidRequest where it has none, and for a constant that cannot be read: met in a
-        batch it would stop the query.
+        Raises InvalidRequest if it has none, and for a constant that cannot be read, which would
+        stop the query in a batch.
         """
         here = engine(self.zone)
         here.register("pairs", pa.Table.from_pylist([{}], self.empty().schema))

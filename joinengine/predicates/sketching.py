@@ -1,7 +1,7 @@
 """Heavy hitters by sketches: partial results that stay small however many groups there are.
 
-A *frequent items* sketch keeps the counts of the heavy groups between two bounds; sketches merge,
-and the bounds of the whole hold. So a pane's partial result is one sketch, not one row a group.
+A *frequent items* sketch keeps two bounds of the count of each heavy group; the bounds still hold
+when sketches are merged. So a pane's partial result is one sketch, not one row for each group.
 
 Law: low <= count <= high of every group, and high - low <= error x tuples of the window. A group
 with a greater count than that is among the results if it is among the top.
@@ -22,7 +22,7 @@ from joinengine.model.aggregates import PANE, Grouping, Top
 from joinengine.model.query import WINDOW_END, WINDOW_START
 
 SKETCH = "__sketch"
-#: What stands before a group in a sketch, whose items are text: a value, or NULL.
+#: The prefix of a group in a sketch, whose items are text: it tells a value from NULL.
 _VALUE, _NULL = "=", "-"
 _LARGEST = 26
 

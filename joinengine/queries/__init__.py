@@ -1,4 +1,4 @@
-"""The queries that joinengine brings along: each with its SQL, its streams and its oracle."""
+"""The queries of the command line: each with its SQL, its streams and its oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query is: a stream to record, joins to build on it, and the same in DuckDB's SQL."""
+"""What a query is: a stream to record, operators over it, and the same in DuckDB's SQL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from joinengine.tpch.stream import SPAN_US, RecordedStream, StreamSpec
 class Options:
     """How a query is run; durations in microseconds. `window_us` None: full history.
 
-    `relayouts`: (batch, layout or None, instances or None), what changes before a batch.
+    `relayouts`: (batch, layout or None, instances or None): wishes to grant before a batch.
     `capacity`: tuples that an instance may hold before its layout grows. `moves`: `eager`
     or `lazy`. `work_per_tuple`: emulated work for each tuple that an instance receives.
     `aggregators` (None: as many as instances) merge partial results after every `merge_every`

@@ -1,4 +1,4 @@
-"""Running a query: record its stream, start its joins, watch them, compare with DuckDB."""
+"""Running a query: record its stream, start it, show its progress, compare with DuckDB."""
 
 from __future__ import annotations
 

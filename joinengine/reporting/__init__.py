@@ -1,1 +1,1 @@
-"""What a person or a script reads afterwards: JSON, tables, pictures, explanations."""
+"""Output for people and scripts: JSON, tables, pictures, explanations."""

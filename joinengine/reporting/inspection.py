@@ -1,4 +1,4 @@
-"""What a checkpoint holds, for people and scripts. Reads only; a running query is not disturbed."""
+"""The content of a checkpoint, for people and scripts. Only reads: running queries go on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from joinengine.state.storage import Checkpoint
 def inspect(location: Path) -> dict[str, Any]:
     """The newest manifest of a checkpoint in figures.
 
-    Raises CheckpointMismatch where there is none, DamagedState where it cannot be trusted.
+    Raises CheckpointMismatch if there is none, DamagedState if it cannot be trusted.
     """
     about, manifest = _open(location)
     joins = [
@@ -49,7 +49,8 @@ def inspect(location: Path) -> dict[str, Any]:
 def inspect_key(location: Path, text: str, join: int | None) -> dict[str, Any]:
     """Where the key written as `text` lives, and how many tuples of it each instance holds.
 
-    `join` None: the last join. Raises InvalidRequest where the text is no such key.
+    `join`: the number of an operator; None: the last one. Raises InvalidRequest if the text is not
+    a key of it.
     """
     about, manifest = _open(location)
     number = len(manifest.operators) - 1 if join is None else join

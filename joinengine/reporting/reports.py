@@ -1,9 +1,9 @@
 """Batch records as the JSON report: the public keys and what they mean.
 
-The per-instance figures and the load skew at the top are those of the join that received most
-tuples; `joins` has them for each. Received: tuples delivered to an instance. Stored: copies held
-after the last batch that brought tuples. Skew: greatest over mean, over the whole run and over the
-last half of the batches that brought tuples.
+The per-instance figures and the load skew at the top are those of the operator that received most
+tuples; `joins` has them for each operator. Received: tuples delivered to an instance. Stored:
+copies held after the last batch that brought tuples. Skew: greatest over mean, over the whole run
+and over the last half of the batches that brought tuples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from joinengine.balancing.statistics import skew
 from joinengine.driver.records import BatchRecord, OperatorRecord
 
 STEPS = ("route_s", "join_s", "sink_s", "commit_s", "plan_s")
-#: Fields of a `OperatorRecord` that a batch adds up over its joins.
+#: Fields of an `OperatorRecord` that a batch adds up over its operators.
 COUNTS = (
     "state_rows",
     "state_bytes",
@@ -38,7 +38,7 @@ COUNTS = (
     "null_rows",
     "pending_rows",
 )
-#: What `batch_rows` returns, as columns.
+#: The columns of `batch_rows`.
 BATCH_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("batch", "input_rows", "output_rows")]
     + [(name, pa.float64()) for name in ("elapsed_s", *STEPS)]
@@ -92,7 +92,7 @@ def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
 
 
 def received_by_batch(report: dict[str, Any]) -> NDArray[np.float64]:
-    """(batches, instances) tuples received, of the join that received most and where any came."""
+    """(batches, instances) tuples received at the busiest operator, in batches that brought any."""
     joins = sorted(report["joins"], key=lambda join: sum(join["received_per_instance"]))
     rows = joins[-1]["received_by_batch"] if joins else []
     return np.array([row for row in rows if sum(row)], float)
@@ -138,7 +138,7 @@ def _join_numbers(records: Sequence[BatchRecord]) -> range:
 
 
 def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
-    """One join over all batches."""
+    """One operator over all batches."""
     working = [b for b in batches if sum(b.received)]
     half = working[len(working) // 2 :]
     received, busy, held = (

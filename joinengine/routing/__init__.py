@@ -1,1 +1,1 @@
-"""From words to deliveries: which instances store a tuple, and which does it probe."""
+"""From words to deliveries: which instances store a tuple, and which ones it probes."""

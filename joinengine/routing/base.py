@@ -1,4 +1,4 @@
-"""Base functions: where a key lives that no routing table names.
+"""Base functions: the base home of each key, where it lives unless a routing table says otherwise.
 
 `Modulo` spreads evenly and moves almost every key when an instance joins. `Ring` is consistent
 hashing: when an instance joins keys move only to it, when one leaves only its own move. `Cells`
@@ -8,8 +8,8 @@ about half of all keys move, each to the instance next door.
 Law: a function of key hash and number of instances alone.
 Cost: 2 ns a tuple for each; the ring is laid out as a table of owners once per layout.
 Source: key grouping; Karger et al., STOC 1997, with virtual nodes. Ours: the ring's places are
-cells of the leading hash bits, so that a look-up is one gather instead of a search; where virtual
-nodes fall into the same cell the lower one has it.
+cells of the leading hash bits, so that a look-up is one gather instead of a search; if virtual
+nodes fall into the same cell, the lower one owns it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from joinengine.routing.routes import Instances
 
 #: Virtual nodes of an instance; the share of an instance then varies by 1/sqrt(128) = 9 %.
 VIRTUAL_NODES = 128
-#: As many cells for any number of instances, so that they stay where they are: enough for some
-#: thousands of instances.
+#: Cells of the ring. The number is the same for any number of instances, so that cells stay where
+#: they are; it is enough for some thousands of instances.
 CELL_BITS = 20
 
 

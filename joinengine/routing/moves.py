@@ -1,9 +1,9 @@
-"""What turns the state of one routing table into the state of the next.
+"""The moves that take state from the homes of one routing table to those of the next.
 
 Why: a plan speaks of keys and shares; state is held in word ranges. For each key that changes, the
-strips of the old and the new placement are laid over each other; where an instance is new for a
-range of u it *pulls* that range from an instance that had it, where one is no longer named it
-*drops* it. That covers moves, splits, merges and every change of mode.
+strips of the old and the new placement are laid over each other. If an instance is new for a range
+of u, it *pulls* that range from an instance that had it; if an instance is no longer named, it
+*drops* the range. That covers moves, splits, merges and every change of mode.
 
 Law: after the moves each live tuple stands at exactly the instances that its new strip stores at.
 """

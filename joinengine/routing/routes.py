@@ -1,4 +1,4 @@
-"""Deliveries: the common currency of all layouts."""
+"""Deliveries: the output of all routers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 Instances = NDArray[np.uint16]
 Flags = NDArray[np.unsignedinteger]
 
-#: What a delivered tuple does at the instance. A tuple reaches an instance at most once a batch.
-#: Where older layout versions live, each has a probe flag of its own above PROBE (`probe_flag`).
+#: The flags of a delivery: to store, to probe. A tuple reaches an instance at most once a batch.
+#: Each older layout version that lives has a probe flag of its own above PROBE (`probe_flag`).
 STORE = np.uint8(1)
 PROBE = np.uint8(2)
 BOTH = np.uint8(3)
@@ -34,7 +34,7 @@ class Deliveries(NamedTuple):
 def probe_flag(slot: int) -> int:
     """The flag of probing in slot `slot`: one for each live layout version, the newest first.
 
-    Where a tuple probes several words, one for each version and word.
+    If a tuple probes several words, there is a slot for each version and word.
 
     >>> [probe_flag(slot) for slot in range(3)]
     [2, 4, 8]
@@ -48,11 +48,11 @@ def watch_flag(versions: int, probes: int) -> int:
 
 
 def storing(deliveries: Deliveries) -> Deliveries:
-    """Only where tuples are stored."""
+    """The deliveries that store, without their probes."""
     return only(deliveries, (deliveries.flags & STORE) > 0)
 
 
 def only(deliveries: Deliveries, kept: NDArray[np.bool_]) -> Deliveries:
-    """The deliveries where `kept` says so."""
+    """The deliveries for which `kept` is true."""
     rows, instances, flags = deliveries
     return Deliveries(rows[kept], instances[kept], flags[kept])

@@ -1,12 +1,12 @@
-"""The routing table: the keys that do not live at their base home, and where they live.
+"""The routing table: the placements of the keys that are not whole at their base home.
 
-Why: all key-based layouts differ only in who fills this table. A placement says in words how the
-homes of a key share its tuples; here it becomes *strips*: for one side, a range of u and the
-instances that store or are probed. Since a word is key hash above u, the strips of all keys stand
-in one sorted array, and one binary search finds both the key and the share.
+Why: key-based layouts differ only in the planner that fills this table. A placement names the mode
+in which the homes of a key share its tuples. Here it becomes *strips*: for one side, a range of u,
+the instances that store it and those that it probes. Since a word is key hash above u, the strips
+of all keys stand in one sorted array, and one binary search finds both the key and the share.
 
 Law: the strips of a placement agree with `reference.protocol.stores` and `probes`.
-Cost: 2 ns a row to rule out most keys that are not in the table, 20 to 30 ns for the others.
+Cost: 2 ns a row to rule out most keys that are not in the table, 20 to 30 ns for other keys.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FILTER_SHIFT = np.uint64(64 - _FILTER_BITS)
 
 
 class Strip(NamedTuple):
-    """From u_lower up to the next strip: the instances that store, and those that are probed."""
+    """From u_lower up to the next strip: the instances that store, and those that it probes."""
 
     u_lower: int
     stores: tuple[int, ...]
@@ -37,7 +37,7 @@ class Strip(NamedTuple):
 
 
 def strips(placement: Placement, side: Side) -> list[Strip]:
-    """What `placement` means for the tuples of `side`, in the order of u.
+    """The strips of `placement` for the tuples of `side`, in the order of u.
 
     >>> strips(Placement.whole(2), Side.LEFT)
     [Strip(u_lower=0, stores=(2,), probes=(2,))]
@@ -74,7 +74,7 @@ class _Strips(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """What a task needs to route: the table as arrays. Small, picklable, and not to be changed."""
+    """The routing table as arrays, for tasks. Small, picklable, and not to be changed."""
 
     base: Base
     listed: Words
@@ -87,7 +87,7 @@ class Router:
         return self.base.instances
 
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
-        """Where tuples are stored; who has them says nothing here."""
+        """Where tuples are stored; their present holders do not matter."""
         return storing(self.route(side, words))
 
     def route(self, side: Side, words: Words) -> Deliveries:
@@ -120,17 +120,17 @@ class RoutingTable:
     placements: Mapping[int, Placement] = field(default_factory=dict)
 
     def place(self, hash_: int, base: Base) -> Placement:
-        """Where the keys of one hash live."""
+        """The placement of the keys of one hash."""
         found = self.placements.get(hash_)
         return found or Placement.whole(int(base.homes(np.array([hash_], np.uint64))[0]))
 
     @property
     def split_keys(self) -> int:
-        """Keys with more than one home."""
+        """How many keys have more than one home."""
         return sum(len(p.homes) > 1 for p in self.placements.values())
 
     def router(self, base: Base) -> Router:
-        """The table as the tasks use it."""
+        """The router that tasks use."""
         maybe = np.zeros(1 << _FILTER_BITS, bool)
         maybe[[hash_ >> (HASH_BITS - _FILTER_BITS) for hash_ in self.placements]] = True
         listed = np.array(sorted(self.placements), np.uint64)
@@ -143,7 +143,7 @@ def _compile(placements: Mapping[int, Placement], side: Side) -> _Strips:
     for hash_ in sorted(placements):
         for strip in strips(placements[hash_], side):
             words.append(hash_ << U_BITS | strip.u_lower)
-            targets += strip.probes  # every home that stores is probed too
+            targets += strip.probes  # each instance that stores is probed too
             flags += [int(BOTH if i in strip.stores else PROBE) for i in strip.probes]
             bounds.append(len(targets))
     return _Strips(

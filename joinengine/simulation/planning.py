@@ -1,13 +1,13 @@
-"""Planners on synthetic loads: what each of thousands of intervals would have cost.
+"""Planners on synthetic loads: balance and migration cost of thousands of intervals.
 
 The decisions are the engine's own: the same statistics, planners and tables. Only the tuples are
 missing. Balance is greatest over mean load less 1; migration cost is state that moves over all
 state, where the state is that of the last `window` intervals.
 
-What `modelled_rows_per_s` charges to whom, for planners and choices alike: each delivery to the
-instance that gets it. Under `join` a tuple goes to every instance that may hold a partner, its own
-home among them: the homes of a split key, the candidates of a key, all under shuffle. Under
-`aggregate` it goes to the one that stores it.
+`modelled_rows_per_s` charges each delivery to the instance that gets it, for planners and candidate
+layouts alike. Under `join` a tuple goes to every instance that may hold a partner, its own home
+included: the homes of a split key, the candidates of a key, all instances under shuffle. Under
+`aggregate` a tuple goes to the instance that stores it alone.
 """
 
 from __future__ import annotations

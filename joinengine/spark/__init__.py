@@ -1,4 +1,4 @@
 """Spark around the engine: sessions, sources, jobs, sinks and the running query.
 
-Everything else in the package runs without it.
+The rooms before this one run without Spark.
 """

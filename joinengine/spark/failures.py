@@ -1,8 +1,8 @@
-"""What ended a query, in the engine's own words.
+"""The error that ended a query, as an error of joinengine.
 
 Why: an error inside a batch passes through Python, py4j, the JVM and Spark's Python again, and
-comes out as a page of traces. What a user needs is one sentence, with its class. The trace goes to
-the logger `joinengine`.
+comes out as a page of traces. A user needs the class of the error and its one sentence. The trace
+goes to the logger `joinengine`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from joinengine.model.errors import CheckpointMismatch, JoinEngineError
 
 LOGGER = logging.getLogger("joinengine")
 LOGGER.addHandler(logging.NullHandler())
-#: What Spark calls it when two drivers write the same entry of its log.
+#: Spark's name of the error if two drivers write the same entry of its log.
 _CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
-#: A line that ends a Python trace: the error's class, with its module, and what it says.
+#: The line that ends a Python trace: the class of the error, with its module, and its message.
 _PYTHON_ERROR = re.compile(
     r"^(?:[\w.]+: )?((?:\w+\.)*\w*(?:Error|Exception|Invalid|Exit)): (.+)$", re.M
 )
@@ -29,12 +29,12 @@ _OURS = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")
 
 
 def plain_error(error: StreamingQueryException) -> JoinEngineError:
-    """The engine's own error where one ended the query, else what Python or Spark said last."""
+    """The JoinEngineError that ended the query; if none did, the last line of Python or Spark."""
     text = str(error)
     if _CONCURRENT in text:
         return CheckpointMismatch(
-            "a driver that this one has taken over from woke up and wrote to Spark's log at the "
-            "same moment; nothing is lost, and it stops: start this query again"
+            "the driver before this one woke up and wrote to Spark's log at the same moment; "
+            "nothing is lost, and the other driver stops: start this query again"
         )
     ours = _OURS.search(text)
     if ours is not None:
@@ -52,7 +52,7 @@ def _failed(what: str) -> JoinEngineError:
 
 @contextmanager
 def in_own_words() -> Iterator[None]:
-    """Raise what ended a query in the engine's own words; Spark's go to the log."""
+    """Raise the error that ended a query as a JoinEngineError; Spark's trace goes to the log."""
     try:
         yield
     except StreamingQueryException as error:

@@ -1,4 +1,4 @@
-"""The inputs of a query: our own streams, and any other streaming DataFrame."""
+"""The inputs of a query: `Stream`s, tables, and any other streaming DataFrame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from joinengine.spark.source import NAME, filters_to_json
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Parquet files as a stream, read by the tasks that route it: nothing passes through the JVM.
+    """Parquet files as a stream; route tasks read them, so no tuple passes through the JVM.
 
     Made by `parquet_stream`. Immutable; `where` and `select` return narrower streams.
     """
@@ -36,8 +36,8 @@ class Stream:
     def where(self, predicate: str) -> Stream:
         """Only tuples for which `predicate` is true, filtered as they are read.
 
-        It says what predicates of joins say (docs/predicates.md), of the columns of the files, in
-        the time zone of the Spark session. Raises InvalidRequest for anything else.
+        It is in the dialect of all predicates (docs/predicates.md), over the columns of the files,
+        in the time zone of the Spark session. Raises InvalidRequest for anything else.
         """
         whole = self.reading.columns
         compiled = compile_predicate(
@@ -81,7 +81,7 @@ class Stream:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A bounded Parquet file or folder, by its path: a side that is read whole before a stream."""
+    """A bounded Parquet file or folder, by its path, for the table side of a join."""
 
     spark: Any
     path: str
@@ -112,7 +112,7 @@ def parquet_stream(
 
     An interval (micro-batch) takes whole row groups until `rows_per_interval` rows are reached.
     Write files elsewhere and rename them into the folder. `schema` (a Spark StructType) is needed
-    only where the folder is still empty.
+    only if the folder is still empty.
 
     Raises InvalidRequest for a missing folder, an empty one without schema, a broken file, or
     rows_per_interval below 1.
@@ -133,7 +133,7 @@ def recorded_stream(spark: SparkSession | None, index: Path, schema: pa.Schema) 
 
 
 def recorded_table(spark: SparkSession | None, path: Path) -> Table:
-    """A table that is one Parquet file or a folder of them; `spark` None where nothing will run."""
+    """A table: one Parquet file or a folder of them; `spark`: None: the query will not run."""
     return Table(spark, str(path), types.folder_schema(path))
 
 
@@ -147,7 +147,7 @@ def schema_of(source: Source) -> pa.Schema:
 
 
 def delay_of(source: Source, column: str) -> int | None:
-    """The delay of an input's own `withWatermark` on `column`, microseconds; None: it has none."""
+    """The delay of the input's `withWatermark` on `column`, in microseconds; None: it has none."""
     if not isinstance(source, DataFrame):
         return None
     metadata: dict[str, Any] = source.schema[column].metadata or {}

@@ -1,4 +1,4 @@
-"""The tasks of a batch as Spark jobs: one for the routes, and one for each operator."""
+"""The tasks of a batch as Spark jobs: one for the route tasks, and one for each operator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from joinengine.spark.tasks import PLAN_PROPERTY, operator_partition
 class SparkJobs:
     """Spark jobs; instructions travel as files of the exchange folder.
 
-    `tables`: per source that is a table, a frame of the reports of routing it.
+    `tables`: per table, a frame whose rows are the reports of routing it.
     """
 
     def __init__(self, spark: SparkSession, tables: Sequence[DataFrame] = ()) -> None:
@@ -67,5 +67,5 @@ class SparkJobs:
 
 
 def _instructions(task: OperatorTask) -> bytes:
-    """A task as bytes; by value where its class is of a script or a notebook (cloudpickle)."""
+    """A task as bytes; cloudpickle sends a class of a script or a notebook along."""
     return bytes(cloudpickle.dumps(task))  # type: ignore[no-untyped-call]

@@ -44,7 +44,7 @@ _REPORT = "report binary"
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that a query is to be."""
+    """Everything that starting a query needs."""
 
     spark: SparkSession
     query: QuerySpec
@@ -58,7 +58,7 @@ class Request:
 
 
 class JoinQuery:
-    """A running stream join; mirrors `StreamingQuery`, which `query` is."""
+    """The handle of a running query; mirrors Spark's `StreamingQuery`, which `query` holds."""
 
     def __init__(self, query: StreamingQuery, runner: BatchRunner, watch: _TriggerTimes) -> None:
         self.query = query
@@ -77,17 +77,17 @@ class JoinQuery:
 
     @property
     def name(self) -> str | None:
-        """The name that was given to it."""
+        """The name of the query; None: it has none."""
         return self.query.name
 
     @property
     def isActive(self) -> bool:
-        """Whether it runs."""
+        """Whether the query runs."""
         return self.query.isActive
 
     @property
     def status(self) -> dict[str, Any]:
-        """What it is doing."""
+        """What the query is doing, as Spark says it."""
         return self.query.status
 
     @property
@@ -101,29 +101,29 @@ class JoinQuery:
         return self.query.recentProgress
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait until it ends. Raises what ended it: a JoinEngineError that says why.
+        """Wait until the query ends. If an error ended it, raises it as a JoinEngineError.
 
-        TakenOver where another driver goes on.
+        The error is TakenOver if another driver goes on with the checkpoint.
         """
         with in_own_words(), self._runner.fenced():
             return self.query.awaitTermination(timeout)  # type: ignore[arg-type]
 
     def processAllAvailable(self) -> None:
-        """Wait until all data that is there now has been processed; raises as awaitTermination."""
+        """Wait until all data that is there now is processed; raises as `awaitTermination`."""
         with in_own_words(), self._runner.fenced():
             self.query.processAllAvailable()
 
     def exception(self) -> JoinEngineError | None:
-        """What ended it, None where nothing did."""
+        """The error that ended the query; None: no error did."""
         found = self.query.exception()
         return None if found is None else plain_error(found)
 
     def stop(self) -> None:
-        """End it after the running batch."""
+        """End the query after the running batch."""
         self.query.stop()
 
     def batches(self) -> list[BatchRecord]:
-        """What is known of each batch that this run has computed."""
+        """The records of the batches that this run has computed."""
         return self._watch.complete(self.query)
 
     def progress(self) -> tuple[int, int]:
@@ -137,21 +137,21 @@ class JoinQuery:
     def switch_layout(self, layout: str | LayoutChoice, instances: int | None = None) -> None:
         """Run under another layout from the next batch on; results stay the same.
 
-        Raises InvalidRequest for a layout that cannot serve the joins.
+        Raises InvalidRequest for a layout that cannot serve the operators.
         """
         self._runner.relayout(Relayout(choose(layout), instances))
 
     def resize(self, instances: int) -> None:
-        """Run on so many instances from the next batch on, by the layout's own rule.
+        """Run on `instances` instances from the next batch on; the layout says how it grows.
 
         Raises InvalidRequest for a number that the layout cannot have.
         """
         self._runner.relayout(Relayout(instances=instances))
 
     def explain(self) -> None:
-        """Print the joins, their layouts, when a tuple leaves the state, and how much it will hold.
+        """Print the operators, their layouts, when a tuple leaves the state, and a forecast.
 
-        The forecast is from the rates of this run so far.
+        The forecast says how many rows the state will hold at the rates of this run so far.
         """
         rates = rates_seen(self.batches())
         print(explain(self._runner.query, self._runner.choices, rates))
@@ -160,8 +160,8 @@ class JoinQuery:
 class _TriggerTimes:
     """Collects batch records and, from Spark, how long each whole trigger took.
 
-    Asked batch by batch, since Spark keeps only the last progresses; a listener would leave its
-    errors in the log of every program that ends without stopping Spark.
+    Spark is asked after every batch, since it keeps only the last progress reports. A listener
+    would leave errors in the log of every program that ends without stopping Spark.
     """
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class _TriggerTimes:
             self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
 
     def complete(self, query: StreamingQuery) -> list[BatchRecord]:
-        """The records, with the trigger's whole time where Spark has told it by now."""
+        """The records, with the whole time of each trigger that Spark has reported by now."""
         for progress in query.recentProgress:
             if "triggerExecution" in progress["durationMs"]:
                 elapsed = progress["durationMs"]["triggerExecution"] / 1e3
@@ -244,7 +244,7 @@ def local_path(location: str, what: str) -> Path:
 
 
 def _united(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
-    """One frame of reports over all inputs; our own streams are one source, which also ticks."""
+    """One frame of reports over all inputs; all `Stream`s are one source, which also ticks."""
     spark = request.spark
     rows = [
         _routed_rows(spark, number, source)
@@ -266,7 +266,7 @@ def _tables(request: Request) -> list[DataFrame]:
 
 
 def _routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFrame:
-    """Reports instead of the tuples of a source that Spark reads."""
+    """A frame with the reports of routing a source that Spark reads."""
     route = RouteRows(number, schema_of(frame))
     return frame.coalesce(session.parallelism(spark)).mapInArrow(route, _REPORT)
 

@@ -1,4 +1,4 @@
-"""Spark sessions: what helps, and what a join cannot do without.
+"""Spark sessions: the settings that help, and those that a query cannot do without.
 
 Why the settings: over unix domain sockets a Python task costs 15 ms less than over loopback TCP; a
 checkpoint manager that goes through `FileSystem` writes Spark's own logs in 20 ms a batch less than
@@ -46,9 +46,9 @@ _UNIX_SOCKETS = "PYSPARK_UDS_MODE"
 
 
 def session(name: str = "joinengine", master: str = "local[*]", **settings: str) -> SparkSession:
-    """A SparkSession with what helps; `settings` are further Spark settings, dots as `__`.
+    """A SparkSession with settings that help; `settings`: further ones, with `__` for dots.
 
-    An existing session of this process is returned as it is, with our source registered.
+    If this process has a session, it is returned as it is, with joinengine's source registered.
     """
     if SparkSession.getActiveSession() is None:
         os.environ.setdefault(_UNIX_SOCKETS, "true")
@@ -64,7 +64,7 @@ def session(name: str = "joinengine", master: str = "local[*]", **settings: str)
 
 
 def prepare(spark: Any) -> None:
-    """Register our source in any classic session; one warning where a setting is missing.
+    """Register joinengine's source in a classic session; warns once if a setting is missing.
 
     Raises InvalidRequest for a Spark Connect session.
     """
@@ -91,7 +91,7 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def zone() -> str:
-    """The time zone of Spark's session, in which instants have dates and hours; without it UTC."""
+    """The time zone of the Spark session, for dates and hours of instants; no session: UTC."""
     try:
         return str(SparkSession.active().conf.get("spark.sql.session.timeZone"))
     except PySparkRuntimeError:

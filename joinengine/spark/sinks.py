@@ -1,4 +1,4 @@
-"""Sinks that get DataFrames: what a user's function, or a format of Spark's, is handed."""
+"""Sinks that take DataFrames: for functions of the user, and for formats of Spark."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Transform = Callable[[DataFrame], DataFrame]
 class TransformedParquetSink:
     """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery.
 
-    Each attempt to deliver a batch writes files of its own, and which attempt counts is created
-    only once: two drivers that deliver the same batch rename the same files.
+    Each attempt to deliver a batch writes files of its own. A marker, created only once, says which
+    attempt counts, so two drivers that deliver the same batch rename the same files.
     """
 
     spark: SparkSession
@@ -46,7 +46,7 @@ class TransformedParquetSink:
 
     @property
     def staging(self) -> Path:
-        """Where attempts write."""
+        """The folder where attempts write."""
         return self.folder / STAGING / self.query
 
     def target(self, generation: int) -> Target:
@@ -54,7 +54,7 @@ class TransformedParquetSink:
         return ToParquet(str(self.checkpoint.results), generation)
 
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
-        """Write the batch aside, unless an attempt counts already; then rename what counts."""
+        """Write the batch aside unless an attempt counts; rename the files of the one that does."""
         if not files:
             return
         choice = self.checkpoint.deliveries / f"{batch:08d}.json"
@@ -71,7 +71,7 @@ class TransformedParquetSink:
     def _attempt(
         self, batch: int, files: Sequence[StoredFile], generation: int
     ) -> tuple[str, list[str]]:
-        """A folder of its own with the transformed results, and the files in it."""
+        """Write the transformed results into a new folder; the folder, and the files in it."""
         name = tagged(generation, f"{batch:08d}-{uuid.uuid4().hex[:12]}")
         frame = self.transform(_frame(self.spark, self.schema, self.checkpoint.results, files))
         frame.write.parquet(str(self.staging / name))
@@ -79,7 +79,7 @@ class TransformedParquetSink:
         return name, sorted(part for part in parts if part.endswith(".parquet"))
 
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
-        """Remove the results of batches that are delivered, and what attempts left."""
+        """Remove the results of delivered batches, and the files of attempts that do not count."""
         remove_unnamed(self.checkpoint.results, [stored.name for stored in files], generation)
         remove_unnamed(self.staging, (), generation)
         closed = fence.greatest(self.checkpoint.boundary, -1)
@@ -92,7 +92,7 @@ class TransformedParquetSink:
 class FrameSink:
     """Any other sink: `write` gets each batch's results as a DataFrame; at-least-once.
 
-    It is called for every batch, also for an empty one, with the batch number.
+    `write` is called with the batch number for every batch, also for an empty one.
     """
 
     spark: SparkSession
@@ -106,7 +106,7 @@ class FrameSink:
         return ToParquet(str(self.results), generation)
 
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
-        """Hand over."""
+        """Hand the results to `write`."""
         frame = _frame(self.spark, self.schema, self.results, files)
         self.write(self.transform(frame) if self.transform else frame, batch)
 

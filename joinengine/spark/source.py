@@ -1,12 +1,12 @@
 """The `joinengine` data source: descriptors, rows, and ticks.
 
-One source serves all our own streams of a query, so that a batch costs one look for new data and
-as many read tasks as there are cores. Its rows are *descriptors*: which row groups of which file
-belong to which stream, and how far event time has come. It also *ticks*: when the driver has
-asked for it, a batch is due although there is no data (docs/decisions/0001).
+One source serves all `Stream`s of a query, so that a batch costs one look for new data and as many
+read tasks as there are cores. Its rows are *descriptors*: which row groups of which file belong to
+which stream, and how far event time has come. It also *ticks*: if the driver has asked for it, a
+batch is due although there is no data (docs/decisions/0001).
 
-Law: an offset means the same row groups at every replay; under availableNow all that was there at
-the start is read, in intervals, and then no more.
+Law: an offset means the same row groups at every replay; under availableNow the source reads, in
+intervals, the row groups that were there at the start, and no others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Offset = dict[str, int]
 
 
 class JoinEngineSource(DataSource):
-    """Spark's handle on our streams.
+    """The data source of all `Stream`s, as Spark sees it.
 
     Options: `feeds` (JSON), `ticks` (path), `partitions`; `generations` (path) and `generation` of
     the driver that runs the query, which ends when another one has taken over.
@@ -55,11 +55,11 @@ class JoinEngineSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """That of descriptors; a stream of rows brings its own."""
+        """The schema of descriptors; a stream of rows is given its own."""
         return DESCRIPTOR_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of descriptors, or of rows where a `reading` is asked for."""
+        """A reader of descriptors, or of rows if the option `rows` is given."""
         return _Reader(dict(self.options), schema)
 
 
@@ -85,13 +85,13 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _feeds(self) -> list[Feed]:
-        # Opened where they are used: a reader also travels to the tasks, which need none.
+        # Feeds are opened on first use: a reader also travels to tasks, which need none.
         if self._opened is None:
             self._opened = [open_feed(options) for options in self._options]
         return self._opened
 
     def initialOffset(self) -> Offset:
-        """Before the first row group."""
+        """The offset before the first row group."""
         return {"tick": 0} | {f"feed{number}": 0 for number in range(len(self._options))}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -99,7 +99,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """One interval further in every feed that has one, and one tick if it is due."""
+        """The next interval of every feed that has one, and the next tick if it is due."""
         if self._generations is not None:
             check_generation(Path(self._generations), self._generation)
         end = dict(start)
@@ -113,7 +113,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read what is there now, and no more; ticks are not data and stay."""
+        """Stop at the row groups that are there now; ticks are not data and go on."""
         for feed in self._feeds:
             feed.discover()
         self._target = {f"feed{number}": feed.end() for number, feed in enumerate(self._feeds)}
@@ -172,7 +172,7 @@ def described(batch: pa.RecordBatch) -> Iterator[tuple[int, list[RowGroup], floa
 
 
 def filters_to_json(reading: Reading) -> str:
-    """The filters of a stream, and the columns of which they speak, as an option of the source."""
+    """The filters of a stream, and the columns that they name, as an option of the source."""
     filters = [
         {"text": one.text, "sql": one.sql, "columns": [n for _, n in one.columns], "zone": one.zone}
         for one in reading.filters

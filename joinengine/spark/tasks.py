@@ -1,4 +1,4 @@
-"""What Spark calls in its workers: find the batch's instructions, carry them out, yield a report.
+"""The functions that Spark calls in its workers: they carry out instructions and yield a report.
 
 The instructions of a batch lie in files of the exchange folder, and a local property of the job
 names them. So the functions that Spark ships never change, and their plans can be reused batch
@@ -32,7 +32,7 @@ _RUN_STORES = RunStores()
 
 @dataclass(frozen=True)
 class RouteDescriptors:
-    """Routes the tuples of our own streams, opened here; for `mapInArrow`."""
+    """Opens the row groups of descriptors and routes their tuples; for `mapInArrow`."""
 
     readings: Mapping[int, Reading]
 
@@ -91,5 +91,5 @@ def _context() -> TaskContext:
 
 @cache
 def _freeze_imports() -> None:
-    """The worker collects garbage after each task: spare it what was imported (13 ms a task)."""
+    """Exclude imported modules from garbage collection, which runs after each task: saves 13 ms."""
     gc.freeze()

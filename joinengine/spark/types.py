@@ -1,4 +1,4 @@
-"""Column types: what Spark calls them, and what Arrow calls them."""
+"""Column types: from Spark to Arrow and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from joinengine.model.errors import InvalidRequest
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The one Arrow form of a Spark schema in which we handle tuples: microseconds, UTC."""
+    """The Arrow schema in which the engine handles tuples: instants are microseconds in UTC."""
     plain = to_arrow_schema(schema, timezone="UTC")
     return pa.schema([pa.field(field.name, field.type) for field in plain])
 
@@ -27,10 +27,10 @@ def spark_schema(schema: pa.Schema) -> StructType:
 def folder_schema(folder: Path) -> pa.Schema:
     """The schema of the first Parquet file below `folder`.
 
-    Raises InvalidRequest where there is none: a stream must know its columns before it starts.
+    Raises InvalidRequest if there is none: a stream must know its columns before it starts.
     """
     if not folder.exists():
-        raise InvalidRequest(f"parquet_stream: {folder} does not exist; create it or mend the path")
+        raise InvalidRequest(f"parquet_stream: {folder} does not exist; create it or give another")
     files = parquet_files(folder)
     if not files:
         raise InvalidRequest(
@@ -38,7 +38,7 @@ def folder_schema(folder: Path) -> pa.Schema:
         )
     footer = read_footer(files[0])
     columns = [footer.schema.column(i) for i in range(footer.num_columns)]
-    # INT96, Spark's old way to store instants, says nothing of a time zone; it always is UTC.
+    # INT96, Spark's old type of instants, has no time zone: its values are always UTC.
     instants = {column.path for column in columns if column.physical_type == "INT96"}
     found = pq.read_schema(str(files[0]))
     plain = pa.schema([_plain(field, instant=field.name in instants) for field in found])
@@ -46,7 +46,7 @@ def folder_schema(folder: Path) -> pa.Schema:
 
 
 def _plain(field: pa.Field, *, instant: bool) -> pa.Field:
-    """Dictionaries, views and finer or coarser timestamps are ways of storing, not of meaning."""
+    """A field in its plain type: dictionaries, views and units of timestamps are only storage."""
     kind = field.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type

@@ -1,8 +1,8 @@
 """The keeper: opens, moves, seals and merges the runs of one task in one batch.
 
-Why: the join speaks of state as "the runs that I can probe" and "tuples to be kept". What has moved
-away or in, where a run is written and when it is merged is decided here, and said to the driver as
-changes; nothing counts until a manifest names it.
+Why: a task asks for the runs of an instance and hands over tuples to keep. The keeper takes care of
+all else: state that moved away or in, the file of a run, and when runs are merged. It reports the
+changes to the driver; none of them counts until a manifest names it.
 
 Law: at any moment each live tuple of an instance is in exactly one of its runs, per layout version.
 """
@@ -32,7 +32,7 @@ MOVE_ROWS = 1 << 18
 
 @dataclass(slots=True)
 class Changes:
-    """What a task did to the state: runs that are new, less than before, or gone."""
+    """The changes of one task: runs that are new, have fewer live rows, or are gone."""
 
     runs: dict[tuple[str, int], Run] = field(default_factory=dict)
     gone: set[tuple[str, int]] = field(default_factory=set)
@@ -42,24 +42,24 @@ class Changes:
     moved_bytes: int = 0
 
     def change(self, run: Run) -> None:
-        """A run is new, or less of it is live."""
+        """Note a run that is new or has fewer live rows."""
         if run.live:
             self.runs[run.ident] = run
         else:
             self.remove(run)
 
     def remove(self, run: Run) -> None:
-        """A run is no more."""
+        """Note that a run is gone."""
         self.runs.pop(run.ident, None)
         self.gone.add(run.ident)
 
 
 class Shelf(Protocol):
-    """What kind of tuples a keeper keeps: their columns, and how long each is needed."""
+    """One kind of tuples that a keeper keeps: their columns, and how long each is needed."""
 
     @property
     def label(self) -> str:
-        """A part of file names."""
+        """The beginning of the names of its files."""
 
     @property
     def span_us(self) -> int | None:
@@ -72,14 +72,14 @@ class Shelf(Protocol):
         """(n,) the time of each tuple; None: they have none."""
 
     def last_needed(self, side: Side, times: Ints) -> Ints:
-        """(n,) the last watermark at which each is needed."""
+        """(n,) the last watermark at which each tuple is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What a keeper needs to know of its task.
+    """The facts of its task that a keeper needs.
 
-    `generation` is its driver's; `merge_rows` is how much it may merge.
+    `generation`: of the driver. `merge_rows`: how many rows the keeper may merge.
     """
 
     shelf: Shelf
@@ -124,7 +124,7 @@ class Keeper:
         ranges: Iterable[tuple[int, int]],
         oldest: Callable[[OpenRun], int] | None = None,
     ) -> OpenRun:
-        """A run less some word ranges; `oldest` tells the least time of what is left."""
+        """A run without some word ranges; `oldest` computes the least time of the rows left."""
         less = opened.run.without(ranges, opened.words)
         if less.excluded == opened.run.excluded:
             return opened
@@ -136,17 +136,17 @@ class Keeper:
         return rest
 
     def forget(self, run: Run) -> None:
-        """A run is needed no more."""
+        """Drop a run that is needed no more."""
         self._changes.remove(run)
 
     def relabel(self, opened: OpenRun, version: int) -> OpenRun:
-        """A run as one of another layout version; its tuples stay where they are."""
+        """Give a run another layout version; its tuples stay where they are."""
         after = replace(opened, run=replace(opened.run, version=version))
         self._changes.change(after.run)
         return after
 
     def moved(self, rows: int, size_bytes: int) -> None:
-        """Count what has left its instance."""
+        """Count rows that have left their instance."""
         self._changes.moved_rows += rows
         self._changes.moved_bytes += size_bytes
 
@@ -177,10 +177,10 @@ class Keeper:
         aside: bool = False,
         oldest_input: int | None = None,
     ) -> OpenRun:
-        """Write a run; what is returned can be probed at once.
+        """Write a run; the returned run can be probed at once.
 
-        `aside`: into a file of its own, read back as a map, so that its memory can go.
-        `oldest_input`: the settled time, where it is not the newest time of these tuples.
+        `aside`: write it to a file of its own and map that, so that the memory of the tuples can be
+        freed. `oldest_input`: the settled time of the run; None: the newest time of these tuples.
         """
         if aside:
             name, writer = self._new_file(side)
@@ -211,14 +211,14 @@ class Keeper:
         return [one for one in after.values() if one.run.live]
 
     def close(self) -> Changes:
-        """Seal the files; what has changed."""
+        """Seal the files, and return the changes."""
         for name, writer in self._writers.values():
             self._changes.files.append(writer.close(fsync=self._upkeep.fsync))
             self._store.trust(name)
         return self._changes
 
     def _merge(self, inputs: list[OpenRun], step: MergeStep) -> tuple[int, list[OpenRun]]:
-        """Copy the lowest words of `inputs` into one run; how many rows, and what there is then."""
+        """Copy the lowest words of `inputs` into one run; how many rows, and the runs after it."""
         live = [one.live_rows() for one in inputs]
         words = [one.words[rows] for one, rows in zip(inputs, live, strict=True)]
         cut = cut_word(words, step.max_rows)
@@ -232,7 +232,7 @@ class Keeper:
         group = self._next_group() if step.group is None else step.group
         found = list[OpenRun]()
         if len(merged):
-            # Sorted inputs one after another are what a merge sort is fastest at.
+            # A stable sort is a merge sort, which is fastest on concatenated sorted inputs.
             order = np.argsort(merged, kind="stable")
             columns = columns.take(pa.array(order))
             piece = self.seal(inputs[0].run.instance, side, merged[order], columns)
@@ -292,7 +292,7 @@ class Keeper:
         return self._groups
 
     def _unexpired(self, side: Side, columns: pa.RecordBatch) -> NDArray[np.bool_] | None:
-        """Which rows are still needed; None: all."""
+        """(n,) which rows are still needed; None: all."""
         times = self._upkeep.shelf.times(side, columns)
         if times is None:
             return None

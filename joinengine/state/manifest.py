@@ -1,13 +1,14 @@
 """Manifests: all that one batch leaves behind, and all that the next one starts from.
 
-Why: state lives in many files that many tasks write. A batch is done when one file says so: created
-whole and exclusively, it names the runs that exist, what is gone from them, the results that count,
-and the watermark, layout and moves of the next batch. A kill before it leaves garbage, a kill after
-it leaves a batch that is done.
+Why: state lies in many files that many tasks write. A batch is done when its manifest exists: one
+file, created whole and exclusively. It names the runs that exist, the exclusions from them, the
+results that count, and the watermark, layout and moves of the next batch. If the driver is killed
+before the manifest is created, only garbage is left; if after, the batch is done.
 
-Law: the newest manifest is the truth. If it is damaged the checkpoint is refused, never the next
-older one taken. Its format is a number; an unknown one is refused, never guessed. A manifest is
-committed if it was created while its batch was above the boundary (joinengine.state.fence).
+Law: the newest manifest is the truth. If it is damaged, the checkpoint is refused; an older
+manifest is never taken instead. A manifest of an unknown format is refused, never guessed at. A
+manifest is committed if it was created while its batch was above the boundary
+(joinengine.state.fence).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from joinengine.state.storage import Checkpoint, StoredFile, create, delete, nam
 FORMAT = 5
 _HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
 _NAME = re.compile(r"(\d{8,})\.json")
-#: How many manifests stay; only the newest is ever needed, one more helps whoever looks. The batch
-#: of each that goes is closed first.
+#: How many manifests stay. Only the newest is needed; one more serves a driver that has listed the
+#: folder before. Before a manifest is removed, its batch is closed.
 KEPT = 2
 
 
@@ -51,10 +52,10 @@ KEPT = 2
 class Manifest:
     """What is true after batch `batch`.
 
-    `results` are the staged result files of that batch, `refused` those of tuples that operators
-    refused, where somebody wants them. `generation` is the driver's that committed it, `nonce` what
-    tells its attempt from any other, `parent` nonce and CRC of the manifest that it follows.
-    `crc32` is its own, known once it is on disk.
+    `results` are the staged result files of the batch, `refused` the staged files of refused
+    tuples, if the user keeps them. `generation`: of the driver that committed it. `nonce`: tells
+    its attempt from any other. `parent`: nonce and CRC of the manifest that it follows. `crc32`:
+    its own CRC, known once it is on disk.
     """
 
     query: str
@@ -69,11 +70,11 @@ class Manifest:
 
     @property
     def link(self) -> tuple[str, int]:
-        """What the next manifest calls its parent."""
+        """The `parent` of the next manifest."""
         return self.nonce, self.crc32
 
     def named_files(self) -> set[str]:
-        """The files of the runs folder that exist."""
+        """The files in the folder of runs that the manifest names."""
         names = set[str]()
         for one in self.operators:
             names |= one.shelves.files.keys()
@@ -82,10 +83,11 @@ class Manifest:
 
 
 def commit(checkpoint: Checkpoint, manifest: Manifest, *, fsync: bool = False) -> Manifest:
-    """Make `manifest` true; what is true now, which an older driver may have been faster with.
+    """Commit `manifest`; returns the manifest of the batch that counts.
 
-    Raises TakenOver where a newer driver was faster, or goes on without this one. Until this
-    returns nothing may be delivered or removed.
+    That is another one if an older driver was faster. Raises TakenOver if a newer driver was
+    faster, or has taken the checkpoint over. Until this returns, nothing may be delivered or
+    removed.
     """
     body = json.dumps(_to_json(manifest), separators=(",", ":")).encode()
     crc = zlib.crc32(body)
@@ -96,9 +98,9 @@ def commit(checkpoint: Checkpoint, manifest: Manifest, *, fsync: bool = False) -
     except OSError:
         if not path.exists():
             raise
-        created = False  # it may be ours none the less
+        created = False  # the file may be this driver's own all the same: its nonce tells
     found = replace(manifest, crc32=crc) if created else _found(path)
-    # After the create, so that whoever has removed this name before is seen.
+    # After the create: if another driver had removed this name, its boundary or generation is seen.
     fence.check_boundary(checkpoint, manifest.batch)
     fence.check_generation(checkpoint.generations, manifest.generation)
     if found is None or found.generation > manifest.generation:
@@ -115,9 +117,9 @@ def commit(checkpoint: Checkpoint, manifest: Manifest, *, fsync: bool = False) -
 
 
 def retire(checkpoint: Checkpoint, batch: int) -> None:
-    """Remove the manifests that nobody needs once `batch` is committed.
+    """Remove the manifests that are needed no more once `batch` is committed.
 
-    Their batches are closed before, because a name that is gone protects nothing.
+    Their batches are closed before: a name that is gone cannot stop an older driver.
     """
     last = batch - KEPT
     if last < 0:
@@ -129,13 +131,13 @@ def retire(checkpoint: Checkpoint, batch: int) -> None:
 
 
 def newest(folder: Path) -> Manifest | None:
-    """The newest manifest, None in a fresh checkpoint.
+    """The newest manifest; None in a fresh checkpoint.
 
-    Raises DamagedState where it is not what was written, CheckpointMismatch for another format.
+    Raises DamagedState if it is not what was written, CheckpointMismatch if it has another format.
     """
     while batches := _batches(folder):
         found = _found(folder / f"{max(batches):08d}.json")
-        if found is not None:  # else whoever runs has gone on far since the listing
+        if found is not None:  # else a running driver has removed it since the listing
             return found
     return None
 
@@ -148,7 +150,7 @@ def _found(path: Path) -> Manifest | None:
 
 
 def read(path: Path) -> Manifest:
-    """One manifest, checked."""
+    """Read one manifest, and check it; raises as `newest`."""
     content = path.read_bytes()
     match = _HEADER.match(content)
     if not match:

@@ -1,7 +1,8 @@
-"""What an operator is between two batches, as three small values.
+"""The state of an operator between two batches, as three small values.
 
-`Layouts`: where its tuples are stored, by which rules, and what a re-layout still owes. `Clock`:
-how far event time has come. `Shelves`: the runs that exist. Frozen; the next batch makes new ones.
+`Layouts`: the layouts by which its tuples are stored, and the moves that are still to be made.
+`Clock`: how far event time has come. `Shelves`: the runs that exist. All are frozen; each batch
+makes new ones.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from joinengine.routing.moves import Moves
 from joinengine.state.run import Run
 from joinengine.state.storage import StoredFile
 
-#: The shelf of what an operator holds of its tuples; others are its own affair.
+#: The shelf of the tuples that an operator holds. Other shelves are known to the operator alone.
 STATE = "state"
-#: The shelf of tuples whose fate is still open (outer, semi and anti joins).
+#: The shelf of watched entries that are not judged yet (outer, semi and anti joins).
 PENDING = "pending"
-#: By (file, part): what stays the same while exclusions grow.
+#: By `Run.ident`.
 Runs = Mapping[tuple[str, int], Run]
 
 
@@ -46,10 +47,11 @@ class Rehome:
 class Layouts:
     """The layouts of one operator.
 
-    `newest` is that of the next batch, `version` its number, `older` those of earlier versions that
-    have runs. `asked` is what the user has last started the query with. Since version `sized_at`
-    there have been as many instances as now. `pending` is what is still to be done to the state
-    before the newest layout holds. `history` names the counts that the planner sees.
+    `newest`: the layout of the next batch. `version`: its number. `older`: the layouts of earlier
+    versions that have runs. `asked`: the layout that the last start of the query asked for.
+    `sized_at`: since this version the number of instances has not changed. `pending`: the moves
+    that the next batch must make before `newest` holds. `history`: the files of the counts that
+    the planner sees.
     """
 
     newest: Chosen
@@ -62,14 +64,14 @@ class Layouts:
 
     @property
     def live_versions(self) -> tuple[int, ...]:
-        """The versions by whose rules the next batch is routed, newest first."""
+        """The versions under which the next batch is routed, newest first."""
         if isinstance(self.pending, Rehome):
             return (self.version,)
         return (self.version, *sorted(self.older, reverse=True))
 
     @property
     def router(self) -> VersionedRouter:
-        """Where the tuples of the next batch go."""
+        """The router of the next batch: that of all live versions."""
         older = (self.older[version].router for version in self.live_versions[1:])
         return VersionedRouter((self.newest.router, *older))
 
@@ -83,9 +85,10 @@ class Layouts:
 class SideClock:
     """Event time on one side.
 
-    `newest`: the greatest event time seen (-inf: none yet, inf: the side has ended); `idle_since`:
-    when it last brought a tuple, in seconds since the epoch (inf: not yet). `ahead`: the limit of
-    the side as it would be if no earlier operator delivered results a batch after their cause.
+    `newest`: the greatest event time seen (-inf: none yet, inf: the side has ended). `idle_since`:
+    when the side last brought a tuple, in seconds since the epoch (inf: not yet). `ahead`: the
+    limit of the side as it would be if no earlier operator delivered results a batch after their
+    cause.
     """
 
     newest: float = -math.inf
@@ -97,8 +100,8 @@ class SideClock:
 class Clock:
     """How far event time has come.
 
-    `watermark` is that of the next batch, `closed` that of the batch that is over. `held_back`: a
-    side's limit lies beyond the one that was used, so a further batch is due though no data comes.
+    `watermark`: of the next batch. `closed`: the watermark of the batch that is over. `held_back`:
+    the limit of a side is beyond the one that was used, so a batch is due although no data comes.
     """
 
     sides: tuple[SideClock, SideClock] = (SideClock(), SideClock())
@@ -125,7 +128,7 @@ class Shelves:
 
     @property
     def rows(self) -> int:
-        """Copies held."""
+        """How many copies of tuples the operator holds."""
         return sum(run.live for run in self.state.values())
 
     @property
@@ -135,7 +138,7 @@ class Shelves:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is held on any shelf."""
+        """Whether no shelf holds a run."""
         return not any(self.runs.values())
 
     def live_rows(self, shelf: str) -> int:
@@ -147,7 +150,7 @@ class Shelves:
 class OperatorState:
     """One operator between two batches.
 
-    `watchers`: how many watch, 0 where no side is watched; it never changes.
+    `watchers`: how many there are; 0: no side is watched. The number never changes.
     """
 
     layouts: Layouts
@@ -157,7 +160,7 @@ class OperatorState:
     late_rows: int = 0
 
     def held_per_instance(self) -> list[int]:
-        """(N,) copies that each instance holds and that were stored since there are N of them."""
+        """(N,) copies that each instance holds, of those stored since there are N instances."""
         layouts = self.layouts
         held = [0] * layouts.newest.layout.instances
         for run in self.shelves.state.values():

@@ -1,14 +1,14 @@
 """Runs: immutable, sorted batches of one side at one instance.
 
-Why: a stored tuple is written once, found by binary search in a memory map, and forgotten by
-forgetting the run; nothing is updated in place, so a kill can only leave a file that nobody names.
+Why: a stored tuple is written once, found by binary search in a memory map, and forgotten with its
+run. Nothing is updated in place, so a kill can only leave a file that no manifest names.
 
 What is on disk: an Arrow IPC file with one record batch per run (a task writes the runs of all its
 instances into one file per batch and side). The first column, `__word`, is the sort order: key hash
 above u (joinengine.model.keys); the others are the columns of the side.
 
-Law: a run never changes. What is gone from it is said beside it, as exclusions: word ranges that
-moved to another instance, or that a merge in progress has already copied.
+Law: a run never changes. The manifest keeps beside it its exclusions: word ranges that moved to
+another instance, or that a merge in progress has already copied.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _METADATA_KEY = b"joinengine.format"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One sorted batch: where it is, and what is known of it without opening it.
+    """One sorted batch: where it lies, and the facts that are known without opening it.
 
-    `group`: pieces of one merge share it and cover disjoint word ranges; together they are one
-    sorted run. `into`: the group that a merge in progress is moving it to. Times are event time in
-    microseconds, None without a window; `settled_time` is what the newest time would be if only the
-    oldest of its inputs had been written: merging holds rows back by the difference. `exclusions`
-    are disjoint word ranges [lower, upper) in order (2^64 may end the last), `excluded` is how many
-    rows they cover.
+    `group`: the merge group; its pieces cover disjoint word ranges and together are one sorted run.
+    `into`: the group that a merge in progress copies the run into. Times are event time in
+    microseconds, None without a window. `settled_time`: the newest time of its oldest input;
+    without merging, that input would leave the state `max_time - settled_time` earlier.
+    `exclusions`: disjoint word ranges [lower, upper) in order (2^64 may end the last). `excluded`:
+    how many rows they cover.
     """
 
     file: str
@@ -61,21 +61,21 @@ class Run:
 
     @property
     def ident(self) -> tuple[str, int]:
-        """What stays the same while exclusions grow."""
+        """The name of the run: it stays the same while exclusions grow."""
         return self.file, self.part
 
     @property
     def live(self) -> int:
-        """Rows that are still there."""
+        """How many rows are not excluded."""
         return self.rows - self.excluded
 
     @property
     def live_bytes(self) -> int:
-        """Bytes on disk, in proportion to the rows that are still there."""
+        """Bytes on disk, in proportion to the rows that are not excluded."""
         return self.size_bytes * self.live // max(self.rows, 1)
 
     def without(self, ranges: Iterable[tuple[int, int]], words: Words) -> Run:
-        """The run less the word ranges `ranges`; `words` are its own."""
+        """The run without the word ranges `ranges`; `words`: those of the run."""
         united = unite([*self.exclusions, *ranges])
         gone = excluded_rows(words, united)
         return replace(self, exclusions=united, excluded=gone.rows if gone else 0)
@@ -83,7 +83,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run in memory map: its words, its columns, and the rows of it that do not count."""
+    """A memory-mapped run: its words, its columns, and its excluded rows."""
 
     run: Run
     words: Words
@@ -91,7 +91,7 @@ class OpenRun:
     gone: Exclusions | None
 
     def live_rows(self) -> Ints:
-        """The rows that count, in order."""
+        """The rows that are not excluded, in order."""
         everything = np.zeros(1, np.uint64)
         return rows_between(self.words, everything, everything, self.gone)
 
@@ -108,7 +108,7 @@ class RunWriter:
         self._parts = 0
 
     def add(self, words: Words, columns: pa.RecordBatch) -> tuple[int, int]:
-        """Append one run, sorted by `words`; its part number and its size in bytes."""
+        """Append one run, sorted by `words`; returns its part number and its size in bytes."""
         arrays = [pa.array(words), *columns.columns]
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._parts += 1
@@ -122,18 +122,18 @@ class RunWriter:
 
 
 class _MappedFile(NamedTuple):
-    """A run file in memory map, and the words and columns of the parts that were asked for."""
+    """A memory-mapped run file, and the words and columns of the parts that were opened."""
 
     reader: Any
     parts: dict[int, tuple[Words, pa.RecordBatch]]
 
 
 class RunStore:
-    """Opens the runs of one join and keeps their maps.
+    """Opens the runs of one operator and keeps their maps.
 
     A file is checked against its CRC once per store, at its first open, and a store belongs to one
-    start of a driver (`RunStores`). A map costs no memory of ours, its pages belong to the file
-    cache; but it keeps a removed file on disk, hence `retain`.
+    start of a driver (`RunStores`). A map costs the process no memory, since its pages belong to
+    the file cache; but it keeps a removed file on disk, hence `retain`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -151,7 +151,7 @@ class RunStore:
         self._verified = {name for name in self._verified if name in live}
 
     def open(self, run: Run, stored: StoredFile) -> OpenRun:
-        """Map `run`. Raises DamagedState, naming the file, where it is not what was sealed."""
+        """Map `run`. Raises DamagedState, with the path, if the file is not what was sealed."""
         mapped = self._mapped(stored)
         if run.part not in mapped.parts:
             batch = mapped.reader.get_batch(run.part)
@@ -170,16 +170,19 @@ class RunStore:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
             found = (reader.schema.metadata or {}).get(_METADATA_KEY)
             if found != RUN_FORMAT:
-                raise DamagedState(f"run file {path} has format {found!r}, not {RUN_FORMAT!r}")
+                raise DamagedState(
+                    f"run file {path} has format {found!r}, not {RUN_FORMAT!r}; restore it from a "
+                    f"copy"
+                )
             self._open[stored.name] = _MappedFile(reader, {})
         return self._open[stored.name]
 
 
 class RunStores:
-    """The run stores of one worker process: per join of a checkpoint that of its newest driver.
+    """The run stores of a worker process: per operator of a checkpoint that of the newest driver.
 
-    Law: what one driver's tasks have verified is not trusted by the next, whose files may have
-    been damaged meanwhile though the worker process stayed.
+    Law: a driver verifies files anew that tasks of the driver before have verified, because they
+    may have been damaged since, while the worker process stayed.
     """
 
     def __init__(self, most: int = 64) -> None:
@@ -187,7 +190,7 @@ class RunStores:
         self._stores: dict[tuple[str, int], tuple[str, RunStore]] = {}
 
     def store_of(self, folder: str, join: int, driver: str) -> RunStore:
-        """The store of join `join` for the start `driver` of a driver; the least used ones go."""
+        """The store of operator `join` for the start `driver` of a driver; the oldest ones go."""
         owner, store = self._stores.pop((folder, join), (None, None))
         if store is None or owner != driver:
             store = RunStore(Path(folder))
@@ -213,7 +216,7 @@ def unite(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def excluded_rows(words: Words, ranges: tuple[tuple[int, int], ...]) -> Exclusions | None:
-    """The rows of a run that fall into disjoint, ordered word ranges; None: none."""
+    """The rows of a run that lie in disjoint, ordered word ranges; None: no ranges."""
     if not ranges:
         return None
     lower = np.array([low for low, _ in ranges], np.uint64)

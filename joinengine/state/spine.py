@@ -1,16 +1,16 @@
 """Spines: the runs of one side at one instance, kept few by merging.
 
-Why: a probe searches every run of a spine. Batches seal a run each; unless runs are merged, the
-cost of a batch grows with the length of the stream. Merging is done a little at a time, because a
-merge of everything at once would stall the batch that is hit by it.
+Why: a probe searches every run of a spine. Each batch seals a run, so unless runs are merged, the
+cost of a batch grows with the length of the stream. Runs are merged a little at a time, because a
+merge of everything at once would stall one batch.
 
 How: runs of like size are merged four at a time, so that a row is copied once per power of four. A
-merge copies at most so many rows a batch, from the lowest words up: each step seals a *piece* and
-excludes the copied word range from its inputs. The pieces of one merge form one sorted run, their
-*group*.
+merge copies a limited number of rows in a batch, from the lowest words up: each step seals a
+*piece* and excludes the copied word range from its inputs. The pieces of one merge form one sorted
+run, their *group*.
 
-Law: at any moment each live row is in exactly one run. Under a window a merge delays the leaving
-of no row by more than 1/8 of the window's span. Cost: log4(state / batch) copies per row over its
+Law: at any moment each live row is in exactly one run. Under a window no row leaves later, because
+of merging, by more than 1/8 of the window's span. Cost: log4(state / batch) copies per row over its
 life; live groups at most 3 per power of four, plus the inputs of merges in progress, plus 8 spans
 of 1/8 under a window. Source: the logarithmic method (Bentley and Saxe 1980) as in LSM trees,
 size-tiered; metering a merge by the work that arrives is the idea of differential dataflow's
@@ -28,10 +28,10 @@ import numpy as np
 from joinengine.kernels.hashing import Words
 from joinengine.state.run import Run
 
-#: How many runs of like size make a merge. Four copies a row half as often as two, and leaves at
-#: most three runs a level to be searched.
+#: How many runs of like size are merged. With four, a row is copied half as often as with two, and
+#: a probe searches at most three runs for each power of four.
 FAN_IN = 4
-#: A merge may hold back the leaving of a row by this part of the window's span.
+#: A merge may hold a row back by one eighth of the window's span.
 WINDOW_PART = 8
 
 
@@ -39,7 +39,7 @@ WINDOW_PART = 8
 class MergeStep:
     """Copy at most `max_rows` live rows of `inputs`, lowest words first, into a piece of `group`.
 
-    `group` is None where the merge starts with this step.
+    `group`: None: the merge starts with this step.
     """
 
     inputs: tuple[Run, ...]
@@ -48,9 +48,9 @@ class MergeStep:
 
 
 def plan_merges(spine: Sequence[Run], max_rows: int, span_us: int | None) -> list[MergeStep]:
-    """What to merge now in one spine (one side, instance and layout version), `max_rows` in all.
+    """The merges to do now in one spine (one side, instance and version), `max_rows` in all.
 
-    `span_us` is the span of the window, None without one. Merges in progress go on before new ones
+    `span_us`: the span of the window; None: no window. Merges in progress go on before new ones
     start, small ones first.
     """
     steps = list[MergeStep]()
@@ -83,7 +83,7 @@ def cut_word(inputs: Sequence[Words], max_rows: int) -> int:
 
 
 def count_groups(spine: Iterable[Run]) -> int:
-    """How many sorted runs there are, pieces of one group counted once."""
+    """How many sorted runs there are; the pieces of one group count as one."""
     return len({run.group for run in spine})
 
 
@@ -109,7 +109,7 @@ def _candidates(spine: Sequence[Run], span_us: int | None) -> list[tuple[Run, ..
     for runs in groups.values():
         live = sum(run.live for run in runs)
         if 2 * live < sum(run.rows for run in runs):
-            levels[-1].append(runs)  # more gone than there: rewritten alone
+            levels[-1].append(runs)  # most of its rows are excluded: it is rewritten alone
         else:
             levels[max(live, 1).bit_length() // 2].append(runs)
     chosen = [tuple(runs) for runs in levels.pop(-1, [])]

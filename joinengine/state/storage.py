@@ -1,12 +1,12 @@
-"""Files of a checkpoint: where they are, and how they come into being.
+"""Files of a checkpoint: where they lie, and how they are created.
 
 Why: "the manifest is the truth" needs few verbs of the file system: a create that only one driver
 can win, a put that replaces, a list, a delete. Everything else may be torn at any moment, because a
-file that no manifest names does not exist. Whose such a file is says its name: it begins with the
-generation of the driver that had it made (joinengine.state.fence).
+file that no manifest names does not exist. The name of every file begins with the generation of the
+driver for which it was made (joinengine.state.fence).
 
-Law: a reader sees a whole file or none; a damaged one is refused by name; what a newer driver has
-made is never removed.
+Law: a reader sees a whole file or none; a damaged file is refused by name; a file of a newer driver
+is never removed.
 Scope: POSIX file systems, local or shared by all executors. `fsync` extends the guarantee from
 killed processes to power loss.
 """
@@ -36,7 +36,7 @@ class Checkpoint:
 
     @property
     def query(self) -> Path:
-        """What this checkpoint is a checkpoint of."""
+        """The account of the query that owns the checkpoint."""
         return self.root / "query.json"
 
     @property
@@ -46,22 +46,22 @@ class Checkpoint:
 
     @property
     def runs(self) -> Path:
-        """Run files and statistics of all joins."""
+        """Run files and statistics of all operators."""
         return self.root / "runs"
 
     @property
     def exchange(self) -> Path:
-        """Blocks on their way from routes to joins; empty between batches."""
+        """Blocks on their way to operators; empty between batches."""
         return self.root / "exchange"
 
     @property
     def results(self) -> Path:
-        """Results on their way to a sink that is not ours."""
+        """Results on their way to a sink that takes DataFrames."""
         return self.root / "results"
 
     @property
     def sources(self) -> Path:
-        """Which files and row groups each source offset means."""
+        """The source logs: which files and row groups each offset means."""
         return self.root / "sources"
 
     @property
@@ -76,7 +76,7 @@ class Checkpoint:
 
     @property
     def deliveries(self) -> Path:
-        """Which attempt to deliver a batch counts, where attempts differ."""
+        """Markers: which attempt to deliver a batch counts, if attempts differ in their files."""
         return self.root / "deliveries"
 
     @property
@@ -85,7 +85,7 @@ class Checkpoint:
         return self.root / "ticks"
 
     def ticks_of(self, generation: int) -> Path:
-        """Those of one driver: an older one that wakes up must not overwrite them."""
+        """The requests of one driver; an older driver that wakes up must not overwrite them."""
         return self.ticks / tagged(generation, "next.json")
 
     def create(self) -> None:
@@ -116,7 +116,7 @@ def tagged(generation: int, name: str) -> str:
 
 
 def generation_of(name: str) -> int | None:
-    """Whose file it is by its name, None for one that carries no generation.
+    """The generation in the name of a file; None: it has none.
 
     >>> generation_of("g3-run-0.arrow"), generation_of("part-0.parquet")
     (3, None)
@@ -126,10 +126,10 @@ def generation_of(name: str) -> int | None:
 
 
 def create(path: Path, content: bytes, *, fsync: bool = False) -> bool:
-    """Create `path` whole, only where it is absent; whether it was.
+    """Create `path` whole; False if it exists, which leaves it as it is.
 
-    Where an error is raised, or on a file system that repeats requests, the outcome is not known:
-    a writer that must know writes something of its own, reads, and compares.
+    If an error is raised, or the file system repeats requests, the outcome is unknown: a writer
+    that must know it writes a nonce into the file, reads the file, and compares.
     """
     draft = _draft(path, content, fsync)
     try:
@@ -144,10 +144,9 @@ def create(path: Path, content: bytes, *, fsync: bool = False) -> bool:
 
 
 def names_in(folder: Path) -> list[str]:
-    """What `folder` holds, drafts left out; nothing where it is missing.
+    """The names in `folder` without drafts; none if the folder is missing.
 
-    A folder of few entries is read in one request, so that a name which is there all the time is
-    seen.
+    A folder of few entries is read in one request, so a name that is there all the time is seen.
     """
     try:
         return [name for name in os.listdir(folder) if name[0] != "."]
@@ -156,12 +155,12 @@ def names_in(folder: Path) -> list[str]:
 
 
 def delete(path: Path) -> None:
-    """Remove a file, which may be gone already."""
+    """Remove a file; no error if it is gone already."""
     path.unlink(missing_ok=True)
 
 
 def put(path: Path, content: bytes, *, fsync: bool = False) -> None:
-    """Write `path` whole, over what may be there."""
+    """Write `path` whole, and replace the file that may be there."""
     os.replace(_draft(path, content, fsync), path)
     if fsync:
         sync_folder(path.parent)
@@ -212,7 +211,7 @@ def verify(path: Path, stored: StoredFile, what: str) -> None:
         raise DamagedState(f"{what} {path} is missing; restore it from a copy") from None
     if size != stored.size_bytes:
         raise DamagedState(
-            f"{what} {path} has {size} bytes where {stored.size_bytes} were written: it is "
+            f"{what} {path} has {size} bytes, {stored.size_bytes} were written: it is "
             f"truncated or overwritten; restore it from a copy"
         )
     if file_crc(path) != stored.crc32:
@@ -228,15 +227,15 @@ def write_sealed(path: Path, content: bytes, *, fsync: bool = False) -> StoredFi
 
 
 def read_sealed(path: Path, stored: StoredFile, what: str) -> bytes:
-    """The content of a sealed file. Raises DamagedState where it is not what was written."""
+    """The content of a sealed file. Raises DamagedState if it is not what was written."""
     verify(path, stored, what)
     return path.read_bytes()
 
 
 def remove_unnamed(folder: Path, named: Iterable[str], generation: int) -> int:
-    """Remove what drivers up to `generation` have made and nobody named; how many went.
+    """Remove files of drivers up to `generation`, except `named`; returns how many.
 
-    What a newer driver has made stays whatever `named` says: whoever asks may have slept since it
+    Files of newer drivers stay even if `named` lacks them: the caller may have slept since it
     learned the names.
     """
     kept, gone = set(named), 0

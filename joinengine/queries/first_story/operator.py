@@ -1,4 +1,4 @@
-"""Novelty as an operator: what the driver asks of it."""
+"""Novelty as an operator: its answers to the driver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Novelty(NoveltySpec, OneInput):
         )
 
     def tasks(self, order: Order) -> Sequence[NoveltyTask]:
-        """Tasks where tuples arrive, state has to move, or tuples are due."""
+        """The tasks of a batch; none if no tuple arrives, no state moves and no tuple is due."""
         state = order.state
         pending = state.layouts.pending is not None
         if not (order.brings or pending or self.is_due(state, order.batch, quiet=True)):

@@ -5,9 +5,9 @@
       WHERE cosine(a.terms, b.terms) > 0.2)
 
 The key is a locality-sensitive hash of the terms (a min-hash of a story's own words, 4,096 keys):
-texts that are alike often share it. Only layouts that keep a key whole find what one process
-finds; under `pkg` and its like each instance knows a part of a key's texts, and what it takes for
-new besides is counted.
+texts that are alike often share it. Only layouts that keep a key whole find the same texts as one
+process; under `pkg` and its like each instance knows a part of a key's texts, and false alarms are
+counted.
 Source: first story detection in Zacheilas et al., DAIS 2016, section 5 (2.95 million tweets, 4,096
 keys, the last 500, threshold 0.2; 13.4 % false alarms under PKG); the texts are generated: stories
 with Zipf's popularity, each told in a few of its own words and of everybody's.

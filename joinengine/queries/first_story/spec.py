@@ -40,7 +40,7 @@ class NoveltySpec:
 
     @property
     def condition(self) -> Equi:
-        """What layouts route by."""
+        """Layouts bring tuples with equal keys together."""
         return Equi((self.key,), (self.key,))
 
     def keys(self, side: Side) -> tuple[str, ...]:

@@ -1,13 +1,14 @@
-"""The novelty task: which of the tuples that are due resemble none before them.
+"""The novelty task: it finds the due tuples that resemble no earlier tuple of their key.
 
-State is the last tuples of each key and those that are not due yet: a tuple is judged when the
-watermark has passed it, so that all that precede it are there, however they came. Runs are sorted
-by key hash and move like those of a join.
+State is the last tuples of each key, and the tuples that are not due yet. A tuple is judged when
+the watermark has passed it: then all tuples that precede it have arrived, in whatever order. Runs
+are sorted by key hash and move like those of a join.
 
 Law: under a layout that keeps keys whole, every tuple is judged once, against the same tuples as in
-one process. Where a key's tuples are stored at several instances each sees a part of them, and
-calls novel what it has not seen itself (Zacheilas et al., DAIS 2016, table 1: 13.4 % false alarms).
-Cost: what is due, times the history; runs are rewritten when they have doubled.
+one process. If the tuples of a key are stored at several instances, each instance sees a part of
+them, and finds a tuple novel if that part holds none like it (Zacheilas et al., DAIS 2016, table 1:
+13.4 % false alarms).
+Cost: due tuples times the history; runs are rewritten when they have doubled.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class _Worker:
         self._spines = Spines(task.stored, self._keeper, task.header.hosted, memory, None)
 
     def judge(self, instance: int) -> None:
-        """Store what arrived, judge what is due, forget what no later tuple is compared with."""
+        """Store arrived tuples, judge due ones, forget those that no later tuple is compared to."""
         with self._desk.at(instance) as here:
             spine = self._spines.at(instance, Side.LEFT)
             fresh = self._arrived(instance)
@@ -166,7 +167,7 @@ class _Worker:
         self._desk.results.add([*(tuples.column(name) for name in names), pa.array(best)])
 
     def _forget(self, instance: int, spine: list[OpenRun]) -> list[OpenRun]:
-        """Rewrite the runs once they hold twice what later tuples are compared with."""
+        """Rewrite the runs if only half of their tuples are still compared with later ones."""
         if self._watermark == np.inf:
             for one in spine:
                 self._keeper.forget(one.run)
