@@ -316,7 +316,10 @@ def test_refusals(spark, folders):
     window = within("i_ts", "o_ts", lower="0 s", upper="1 s", delay="0 s")
     with pytest.raises(InvalidRequest, match="i_ts comes from a table side; name the event time"):
         StreamJoin(first, left, on="id", within=window, suffixes=("", "_3"), instances=2)
-    many = sliding("o_ts", "i_ts", "1 hour", "1 ms", delay="0 s")
-    with pytest.raises(InvalidRequest, match="here 3600000; at most 4096"):
+    many = sliding("o_ts", "i_ts", "1 hour", "100 ms", delay="0 s")
+    with pytest.raises(InvalidRequest, match="here 36000; at most 4096"):
         StreamJoin(left, right, on=on, within=many, how="left", instances=2)
     StreamJoin(left, right, on=on, within=many, instances=2)
+    too_many = sliding("o_ts", "i_ts", "1 hour", "1 ms", delay="0 s")
+    with pytest.raises(InvalidRequest, match="a tuple is in 3600000 windows"):
+        StreamJoin(left, right, on=on, within=too_many, instances=2)

@@ -199,7 +199,7 @@ def test_a_bit_that_flips_between_two_starts_in_a_session_is_seen(spark, folders
     joined = StreamJoin(left, right, on=equi("id", "order_id"), layout="hash", instances=2)
     run(joined, tmp_path)
     folders.add()
-    path = max((tmp_path / "out-checkpoint" / "joinengine" / "runs").glob("run-*"))
+    path = max((tmp_path / "out-checkpoint" / "joinengine" / "runs").glob("g*-run-*"))
     whole = path.read_bytes()
     for part in (15, 30, 45, 60, 85):
         damaged = bytearray(whole)
