@@ -276,7 +276,7 @@ REFUSED = {
     "sinh in .* is not served": {"aggregates": {"m": "sum(sinh(amount))"}},
     "none is given": {"aggregates": {}},
     "how late may i_ts be": {"window": windows("i_ts", "1 s")},
-    "window: say windows": {"window": None},
+    "window: give windows": {"window": None},
     "sold is date32": {"window": windows("sold", "1 s", delay="0 s")},
     "aggregators: 0": {"aggregators": 0},
     "'x' is no aggregate; there are n": {"top": top(3, by="x")},
