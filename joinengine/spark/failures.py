@@ -2,7 +2,7 @@
 
 Why: an error inside a batch passes through Python, py4j, the JVM and Spark's Python again, and
 comes out as a page of traces. A user needs the class of the error and its one sentence. The trace
-goes to the logger `joinengine`.
+goes to the logger `joinengine.failures`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from pyspark.errors import StreamingQueryException
 from joinengine.model import errors
 from joinengine.model.errors import CheckpointMismatch, JoinEngineError
 
-LOGGER = logging.getLogger("joinengine")
+# A logger of its own below `joinengine`: traces are for those who have set up logging. Silencing
+# them on the parent would also silence its warnings (that another driver was first, say).
+LOGGER = logging.getLogger("joinengine.failures")
 LOGGER.addHandler(logging.NullHandler())
 #: Spark's name of the error if two drivers write the same entry of its log.
 _CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"

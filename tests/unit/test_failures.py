@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -64,3 +66,15 @@ def test_the_trace_goes_to_the_log_and_not_to_the_user(caplog):
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
     assert "Streaming Query" in caplog.text
+
+
+def test_without_logging_set_up_warnings_are_seen_and_traces_are_not():
+    program = (
+        "import logging; from joinengine.spark.failures import LOGGER\n"
+        "logging.getLogger('joinengine').warning('taken over')\n"
+        "LOGGER.error('a page of traces')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "taken over"

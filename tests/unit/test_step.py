@@ -2,196 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from joinengine.balancing.statistics import KeyCounts
-from joinengine.driver import clock, relayout, step
+from joinengine.driver import relayout, step
 from joinengine.driver.folding import fold
 from joinengine.driver.relayout import Relayout
-from joinengine.driver.settings import Settings
-from joinengine.driver.step import Arrived, Batch, Done, Moment, Program
-from joinengine.exchange.reports import Block, InputReport, InstanceReport, OperatorReport
+from joinengine.driver.step import Arrived, Batch, Done, Moment
+from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
 from joinengine.exchange.results import Discard, ToOperator
 from joinengine.layouts import Bi, Hash, Mnrt, choose
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Side
-from joinengine.model.query import FromOperator, FromSource
-from joinengine.model.windows import within
 from joinengine.operators.base import QuerySpec
-from joinengine.operators.timing import limit_of_side
 from joinengine.state.keeper import Changes
-from joinengine.state.operator_state import PENDING, STATE, Move, Rehome, Shelves
-from joinengine.state.run import Run
+from joinengine.state.operator_state import STATE, Move, Rehome
 from tests.harness import two_way
-
-LEFT, RIGHT = Side.LEFT, Side.RIGHT
-SECOND = 1_000_000
-
-
-def window(lower="0 s", upper="10 s", idle_after=None):
-    return within("lt", "rt", lower=lower, upper=upper, delay="0 s", idle_after=idle_after)
-
-
-def program(query, **settings):
-    return Program(query, Settings(**settings), "runs", 2, driver="one")
-
-
-def manifest_of(query, *choices):
-    return step.begin(query, choices or [Hash()] * len(query.operators), "q")
-
-
-def seen(side, time, rows=1, operator=0):
-    return InputReport(operator, side, rows=rows, newest_time=time)
-
-
-def run_of(instance, side=LEFT, rows=10, oldest=0, newest=0, name="run", version=0):
-    return Run(
-        name, 0, side, instance, version, rows, rows * 8, 0, min_time=oldest, max_time=newest
-    )
-
-
-def holding(state, *runs, shelf=STATE):
-    held = {run.ident: run for run in runs}
-    return replace(state, shelves=Shelves({**state.shelves.runs, shelf: held}))
-
-
-def with_state(manifest, state, at=0):
-    operators = list(manifest.operators)
-    operators[at] = state
-    return replace(manifest, operators=tuple(operators))
-
-
-def advanced(query, manifest, *inputs, now_s=0.0, progress=None):
-    states = clock.advance(
-        query, manifest.operators, manifest.operators, inputs, progress or {}, now_s
-    )
-    return replace(manifest, operators=states)
-
-
-def chain(how="inner", upper="10 s"):
-    """A join whose left side is another join's result, by that one's right time."""
-    first = two_way(window(), how=how).operators[0]
-    second = replace(
-        first,
-        index=1,
-        inputs=(FromOperator(0), FromSource(2)),
-        schemas=(first.output_schema, first.schemas[1]),
-        window=replace(window(upper=upper), times=(("rt",), ("rt",)), delays_us=(0, 0)),
-    )
-    return QuerySpec((first, second), ("left", "right", "third"))
-
-
-# Watermarks
-
-
-def test_the_watermark_is_the_least_over_the_sides():
-    query = two_way(window())
-    after = advanced(query, manifest_of(query), seen(LEFT, 50), seen(RIGHT, 30), seen(LEFT, 20))
-    assert after.operators[0].clock.watermark == 30
-    assert [side.newest for side in after.operators[0].clock.sides] == [50, 30]
-
-
-def test_a_watermark_never_falls_and_keeps_the_last_as_closed():
-    query = two_way(window())
-    once = advanced(query, manifest_of(query), seen(LEFT, 50), seen(RIGHT, 30))
-    twice = advanced(query, once, seen(LEFT, 10), seen(RIGHT, 10))
-    assert (twice.operators[0].clock.watermark, twice.operators[0].clock.closed) == (30, 30)
-
-
-def test_a_side_that_has_brought_nothing_holds_the_watermark():
-    query = two_way(window())
-    after = advanced(query, manifest_of(query), seen(LEFT, 50))
-    assert after.operators[0].clock.watermark == -math.inf
-
-
-def test_an_idle_side_is_left_out_unless_both_are():
-    query = two_way(window(idle_after="5 s"))
-    start = advanced(query, manifest_of(query), seen(LEFT, 50), seen(RIGHT, 30), now_s=100.0)
-    later = advanced(query, start, seen(LEFT, 90), now_s=106.0)
-    assert later.operators[0].clock.watermark == 90
-    silent = advanced(query, start, now_s=106.0)
-    assert silent.operators[0].clock.watermark == 30
-
-
-def test_progress_of_a_source_moves_the_watermark_without_tuples():
-    query = two_way(window())
-    after = advanced(query, manifest_of(query), progress={0: math.inf, 1: 70.0})
-    clock_of = after.operators[0].clock
-    assert clock_of.watermark == 70
-    assert clock_of.sides[LEFT].newest == math.inf
-
-
-def test_a_chain_waits_for_what_the_first_join_may_still_make():
-    """An inner join's rows lag by what its window spans on the side that gives their time."""
-    query = chain()
-    inputs = [seen(LEFT, 50 * SECOND), seen(RIGHT, 50 * SECOND)]
-    after = advanced(query, manifest_of(query), *inputs, seen(RIGHT, 99 * SECOND, operator=1))
-    first, second = after.operators
-    assert first.clock.watermark == 50 * SECOND
-    lag = query.operators[0].output_lag_us(("rt",))
-    assert second.clock.watermark == 50 * SECOND - lag
-    assert not second.clock.held_back
-
-
-def test_results_that_come_a_batch_late_hold_the_next_join_back_by_a_batch():
-    query = chain(how="full")
-    inputs = [seen(LEFT, 50 * SECOND), seen(RIGHT, 50 * SECOND)]
-    after = advanced(query, manifest_of(query), *inputs, seen(RIGHT, 99 * SECOND, operator=1))
-    second = after.operators[1].clock
-    assert second.watermark == -math.inf
-    assert second.held_back
-    quiet = advanced(query, after)
-    assert quiet.operators[1].clock.watermark > -math.inf
-    assert not quiet.operators[1].clock.held_back
-
-
-def test_the_limit_of_a_side_is_that_of_its_source_less_the_delay():
-    query = two_way(replace(window(), delays_us=(7, 0)))
-    (join,) = query.operators
-    upstream = clock.Upstream(query.operators, (), (), {})
-    assert limit_of_side(join, LEFT, 100, upstream).time == 93
-    assert limit_of_side(join, RIGHT, 100, upstream).time == 100
-
-
-# Batches without data
-
-
-def test_no_batch_is_due_where_nothing_is_held():
-    query = two_way(window())
-    assert clock.tick_due(query, manifest_of(query), quiet=True, now_s=5.0) is None
-
-
-def test_a_quiet_batch_that_let_state_expire_makes_one_due():
-    query = two_way(window())
-    manifest = advanced(
-        query, manifest_of(query), seen(LEFT, 50 * SECOND), seen(RIGHT, 50 * SECOND)
-    )
-    old = holding(manifest.operators[0], run_of(0, newest=SECOND))
-    young = holding(manifest.operators[0], run_of(0, newest=45 * SECOND))
-    assert clock.tick_due(query, with_state(manifest, old), quiet=True, now_s=5.0) == 5.0
-    assert clock.tick_due(query, with_state(manifest, old), quiet=False, now_s=5.0) is None
-    assert clock.tick_due(query, with_state(manifest, young), quiet=True, now_s=5.0) is None
-
-
-def test_a_side_that_may_become_idle_makes_one_due_then():
-    query = two_way(window(idle_after="5 s"))
-    manifest = advanced(query, manifest_of(query), seen(LEFT, 50), seen(RIGHT, 30), now_s=100.0)
-    held = with_state(manifest, holding(manifest.operators[0], run_of(0, newest=50)))
-    assert clock.tick_due(query, held, quiet=False, now_s=102.0) == 105.0
-
-
-def test_entries_that_can_be_judged_make_one_due():
-    query = two_way(window(), how="left")
-    manifest = advanced(query, manifest_of(query), seen(LEFT, 50), seen(RIGHT, 50))
-    due = holding(manifest.operators[0], run_of(0, oldest=49, newest=60), shelf=PENDING)
-    open_ = holding(manifest.operators[0], run_of(0, oldest=50, newest=60), shelf=PENDING)
-    assert clock.tick_due(query, with_state(manifest, due), quiet=False, now_s=3.0) == 3.0
-    assert clock.tick_due(query, with_state(manifest, open_), quiet=False, now_s=3.0) is None
-
+from tests.unit.states import (
+    LEFT,
+    RIGHT,
+    SECOND,
+    advanced,
+    chain,
+    holding,
+    manifest_of,
+    program,
+    run_of,
+    seen,
+    window,
+    with_state,
+)
 
 # Expiry
 
@@ -339,6 +181,24 @@ def test_results_of_an_earlier_join_go_into_the_next_one():
     assert [(t.role.operator, t.role.side, t.origin) for t in targets] == [
         (1, LEFT, (4, number)) for number in range(len(tasks))
     ]
+
+
+def test_an_operator_gets_its_own_blocks_alone():
+    query = chain()
+    manifest = manifest_of(query)
+    second = query.operators[1]
+    ours, others = block(1, RIGHT, 3), block(0, LEFT, 3)
+    (task, *_) = step.order(
+        program(query),
+        manifest,
+        Batch(0, "exchange", 1),
+        second,
+        manifest.operators[1],
+        Arrived((others, ours)),
+        {},
+        Discard,
+    )
+    assert task.blocks == ((), (ours,))
 
 
 def hot(instances=4, tuples=1000):
