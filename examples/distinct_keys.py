@@ -19,15 +19,14 @@ from joinengine import parquet_stream, session
 from joinengine.api.operators import StreamOperator
 from joinengine.exchange.blocks import Admission, Tuples
 from joinengine.exchange.keying import Keying
-from joinengine.exchange.reports import Block
 from joinengine.kernels.probing import sort_order
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.conditions import Equi
 from joinengine.model.keys import Side
 from joinengine.operators.accounts import common_account
-from joinengine.operators.base import OneInput, OperatorTask, Order, hosts
+from joinengine.operators.base import OneInput, OperatorTask, Order
 from joinengine.operators.desk import Desk
-from joinengine.operators.spines import Spines, Stored
+from joinengine.operators.spines import Spines
 
 
 @dataclass(frozen=True)
@@ -48,52 +47,9 @@ class SeenShelf:
         return times
 
 
-@dataclass(frozen=True, kw_only=True)
-class DistinctTask(OperatorTask):
-    """What one task does in one batch, at the instances that its header names."""
-
-    columns: pa.Schema
-    blocks: tuple[Block, ...]
-    stored: Stored
-    memory_bytes: int
-
-    @property
-    def result_schema(self) -> pa.Schema:
-        return self.columns
-
-    def carry_out(self, desk: Desk) -> None:
-        shelf, reader = SeenShelf(self.columns), desk.reader(self.blocks)
-        keeper = desk.keeper(shelf, version=self.stored.versions[0], merge_rows=1 << 18)
-        spines = Spines(self.stored, keeper, self.header.hosted, self.memory_bytes // 4, None)
-        for instance in self.header.hosted:
-            with desk.at(instance) as here:
-                spine = spines.at(instance, Side.LEFT)
-                slices = reader.slices(instance)
-                if slices:
-                    arrived = Tuples.of(slices)
-                    here.received[Side.LEFT] = here.stored[Side.LEFT] = len(arrived.words)
-                    self._show_new(desk, keeper, instance, spine, arrived)
-                keeper.merge(spine)
-
-    def _show_new(self, desk, keeper, instance, spine, arrived) -> None:
-        """The keys that are in no run are results, and a run of their own."""
-        (name,) = self.columns.names
-        keys = arrived.columns.column(name)
-        new = np.ones(len(keys), bool)
-        for one in spine:
-            new &= ~pc.is_in(keys, one.columns.column(name)).to_numpy(zero_copy_only=False)
-        _, firsts = np.unique(pc.rank(keys, tiebreaker="dense").to_numpy(), return_index=True)
-        chosen = firsts[new[firsts]]
-        if len(chosen):
-            order = chosen[sort_order(arrived.words[chosen])]
-            columns = pa.RecordBatch.from_arrays([keys.take(pa.array(order))], names=[name])
-            keeper.seal(instance, Side.LEFT, arrived.words[order], columns)
-            desk.results.add(columns.columns)
-
-
 @dataclass(frozen=True)
 class Distinct(OneInput):
-    """What the driver asks: who brings tuples, where they go, and what tasks are to do."""
+    """The operator: the driver asks for all but `carry_out`, which workers call."""
 
     index: int
     key: str
@@ -114,22 +70,40 @@ class Distinct(OneInput):
         keys = (self.key,)
         return Admission(Keying((keys, keys)), (), self.output_schema, stays_put=True)
 
-    def tasks(self, order: Order) -> Sequence[DistinctTask]:
+    def tasks(self, order: Order) -> Sequence[OperatorTask]:
         layouts = order.state.layouts
         if not order.brings and layouts.pending is None:
             return []
-        hosted_by_task = hosts(layouts.router.instances, order.parallelism)
-        stored = Stored.by_task(order.state, hosted_by_task)
-        return [
-            DistinctTask(
-                header=order.header(number, hosted),
-                columns=self.output_schema,
-                blocks=order.blocks[Side.LEFT],
-                stored=stored[number],
-                memory_bytes=order.memory_bytes,
-            )
-            for number, hosted in enumerate(hosted_by_task)
-        ]
+        return order.tasks(layouts.router.instances)
+
+    def carry_out(self, task: OperatorTask, desk: Desk) -> None:
+        """What one task does in one batch, at the instances that its header names."""
+        shelf, reader = SeenShelf(self.output_schema), desk.reader(task.blocks[Side.LEFT])
+        keeper = desk.keeper(shelf, version=task.stored.versions[0], merge_rows=1 << 18)
+        spines = Spines(task.stored, keeper, task.header.hosted, task.memory_bytes // 4, None)
+        for instance in task.header.hosted:
+            with desk.at(instance) as here:
+                spine = spines.at(instance, Side.LEFT)
+                slices = reader.slices(instance)
+                if slices:
+                    arrived = Tuples.of(slices)
+                    here.received[Side.LEFT] = here.stored[Side.LEFT] = len(arrived.words)
+                    self._show_new(desk, keeper, instance, spine, arrived)
+                keeper.merge(spine)
+
+    def _show_new(self, desk, keeper, instance, spine, arrived) -> None:
+        """The keys that are in no run are results, and a run of their own."""
+        keys = arrived.columns.column(self.key)
+        new = np.ones(len(keys), bool)
+        for one in spine:
+            new &= ~pc.is_in(keys, one.columns.column(self.key)).to_numpy(zero_copy_only=False)
+        _, firsts = np.unique(pc.rank(keys, tiebreaker="dense").to_numpy(), return_index=True)
+        chosen = firsts[new[firsts]]
+        if len(chosen):
+            order = chosen[sort_order(arrived.words[chosen])]
+            columns = pa.RecordBatch.from_arrays([keys.take(pa.array(order))], names=[self.key])
+            keeper.seal(instance, Side.LEFT, arrived.words[order], columns)
+            desk.results.add(columns.columns)
 
     def account(self) -> Mapping[str, Any]:
         return {"on": self.key, **common_account(self, (self.key,)), "how": "distinct"}

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from joinengine.state.storage import Checkpoint
 
 from joinengine.api import columns
 from joinengine.driver import clock
@@ -27,7 +28,6 @@ from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec, carry_out
 from joinengine.state import fence
 from joinengine.state.run import RunStore, RunStores
-from joinengine.state.storage import Checkpoint
 from tests.invariants import check_places
 
 TIME = pa.timestamp("us", "UTC")

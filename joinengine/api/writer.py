@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +20,9 @@ from joinengine.operators.base import QuerySpec
 from joinengine.spark.inputs import Source
 from joinengine.spark.query import JoinQuery, Request, local_path, start
 from joinengine.spark.sinks import FrameSink, Transform, TransformedParquetSink
-from joinengine.state.storage import Checkpoint
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.storage import Storage
+from joinengine.world.world import MACHINE
 
 _OURS = {
     *("checkpointLocation", "memoryPerTask", "fsync", "capacity", "moves", "workPerTuple"),
@@ -177,7 +178,8 @@ class JoinWriter:
             if self.name is None:
                 raise InvalidRequest("memory: the table needs a name: give .queryName(name)")
             return lambda checkpoint, query: self._frames(
-                checkpoint, _view_writer(join.spark, checkpoint.root / "memory", self.name or "")
+                checkpoint,
+                _view_writer(join.spark, checkpoint.storage.at("memory"), self.name or ""),
             )
         write = self.function or _format_writer(kind, options)
         return lambda checkpoint, query: self._frames(checkpoint, write)
@@ -186,12 +188,13 @@ class JoinWriter:
         join = self.join
         if "path" not in options:
             raise InvalidRequest("parquet: path is missing: give .option('path', folder)")
-        folder = local_path(options["path"], "path")
+        folder = str(local_path(options["path"], "path"))
+        output = MACHINE.storage(folder, fsync=settings.fsync)
         if join.transform is None:
-            return lambda checkpoint, query: ParquetSink(folder, query, settings.fsync)
+            return lambda checkpoint, query: ParquetSink(output, query, settings.fsync)
         transform = join.transform
         return lambda checkpoint, query: TransformedParquetSink(
-            join.spark, folder, query, checkpoint, join.schema, transform
+            join.spark, output, query, checkpoint, join.schema, transform
         )
 
     def _frames(self, checkpoint: Checkpoint, write: Callable[[DataFrame, int], None]) -> Sink:
@@ -199,12 +202,14 @@ class JoinWriter:
         return FrameSink(join.spark, checkpoint.results, join.schema, write, join.transform)
 
 
-def _view_writer(spark: SparkSession, folder: Path, name: str) -> Callable[[DataFrame, int], None]:
+def _view_writer(
+    spark: SparkSession, files: Storage, name: str
+) -> Callable[[DataFrame, int], None]:
     """Results as a temporary view; the rows stay in files of the checkpoint."""
 
     def write(frame: DataFrame, batch: int) -> None:
-        frame.write.mode("overwrite").parquet(str(folder / f"batch={batch:08d}"))
-        view = spark.read.schema(frame.schema).parquet(str(folder / "batch=*"))
+        frame.write.mode("overwrite").parquet(f"{files.folder}/batch={batch:08d}")
+        view = spark.read.schema(frame.schema).parquet(f"{files.folder}/batch=*")
         view.createOrReplaceTempView(name)
 
     return write

@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.operators.base import QuerySpec
+from joinengine.state.checkpoint import ACCOUNT, Checkpoint
 from joinengine.state.manifest import FORMAT
-from joinengine.state.storage import Checkpoint, put
 
 
-def claim(checkpoint: Checkpoint, wanted: dict[str, Any], *, fsync: bool) -> str:
+def claim(checkpoint: Checkpoint, wanted: dict[str, Any]) -> str:
     """The id of the query that owns the checkpoint: this one, or one with the same account.
 
     Raises CheckpointMismatch if the checkpoint is another query's, or has another format.
     """
-    if checkpoint.query.exists():
-        found = json.loads(checkpoint.query.read_text())
+    storage, location = checkpoint.storage, checkpoint.location
+    if storage.exists(ACCOUNT):
+        found = json.loads(storage.get(ACCOUNT))
         if found["format"] != FORMAT:
             raise CheckpointMismatch(
-                f"checkpoint {checkpoint.root} has format {found['format']}, this version writes "
+                f"checkpoint {location} has format {found['format']}, this version writes "
                 f"format {FORMAT}: use the version that wrote it, or start with a new checkpoint"
             )
         for name, was, asked in _differences(found["query"], wanted):
             raise CheckpointMismatch(
-                f"checkpoint {checkpoint.root} is of another query: its {name} is {was}, asked for "
+                f"checkpoint {location} is of another query: its {name} is {was}, asked for "
                 f"is {asked}; use another checkpointLocation"
             )
         return str(found["id"])
-    if any((checkpoint.root.parent / name).exists() for name in ("offsets", "commits")):
+    if any(checkpoint.world.storage(location).exists(name) for name in ("offsets", "commits")):
         raise CheckpointMismatch(
-            f"{checkpoint.root.parent} is the checkpoint of a query that joinengine did not start; "
+            f"{location} is the checkpoint of a query that joinengine did not start; "
             f"use another checkpointLocation"
         )
     checkpoint.create()
-    query_id = uuid.uuid4().hex[:12]
+    query_id = checkpoint.world.nonce()
     content = {"format": FORMAT, "id": query_id, "query": wanted}
-    put(checkpoint.query, json.dumps(content, indent=1).encode(), fsync=fsync)
+    storage.put(ACCOUNT, json.dumps(content, indent=1).encode())
     return query_id
 
 

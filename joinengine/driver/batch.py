@@ -14,11 +14,10 @@ newer driver has made (docs/decisions/0009).
 from __future__ import annotations
 
 import logging
-import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -39,30 +38,19 @@ from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.operators.base import QuerySpec
 from joinengine.state import fence
 from joinengine.state import manifest as manifests
+from joinengine.state.checkpoint import Checkpoint, tick_name
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import OperatorState
-from joinengine.state.storage import (
-    Checkpoint,
-    read_sealed,
-    remove_unnamed,
-    tagged,
-    write_sealed,
-)
+from joinengine.world.storage import remove_unnamed, tagged, verify
 
 _log = logging.getLogger("joinengine")
-
-
-def _nonce() -> str:
-    return uuid.uuid4().hex[:12]
 
 
 class BatchRunner:
     """Runs the batches of one query; the callable that `foreachBatch` gets.
 
-    It has a generation from `recover` on; `nonce` tells its attempts apart.
+    It has a generation from `recover` on.
     """
-
-    nonce: Callable[[], str] = staticmethod(_nonce)
 
     def __init__(
         self,
@@ -77,8 +65,9 @@ class BatchRunner:
     ) -> None:
         self._jobs = jobs
         self.query = query
+        self._world = checkpoint.world
         self._program = Program(
-            query, settings, str(checkpoint.runs), jobs.parallelism, driver=uuid.uuid4().hex
+            query, settings, checkpoint.runs.folder, jobs.parallelism, driver=self._world.nonce()
         )
         self._query_id = query_id
         self._choices = choices
@@ -155,25 +144,26 @@ class BatchRunner:
         if batch != last.batch + 1:
             raise CheckpointMismatch(
                 f"batch {batch} does not follow batch {last.batch}, the last one of "
-                f"{self._checkpoint.root}: Spark's own part of the checkpoint was changed or "
+                f"{self._checkpoint.location}: Spark's own part of the checkpoint was changed or "
                 f"removed; restore it, or start with a new checkpoint"
             )
-        record = BatchRecord(batch)
+        record = BatchRecord(batch, self._world.now_s())
         here = self._open(batch)
-        with record.timed("elapsed_s"):
-            with record.timed("route_s"):
+        timed = partial(self._timed, record)
+        with timed("elapsed_s"):
+            with timed("route_s"):
                 routed = self._route(frame, here)
-            with record.timed("join_s"):
+            with timed("join_s"):
                 done = self._run_all(here, routed, record)
-            with record.timed("plan_s"):
+            with timed("plan_s"):
                 wishes = self._granted = self._wishes_before(batch + 1)
-                moment = Moment(time.time(), self.nonce())
+                moment = Moment(self._world.now_s(), self._world.nonce())
                 after = step.close(self._program, last, here, done, self._counts, wishes, moment)
-            with record.timed("commit_s"):
+            with timed("commit_s"):
                 ours = self._commit(after)
-            with record.timed("sink_s"):
+            with timed("sink_s"):
                 self._deliver()
-            with record.timed("clean_s"):
+            with timed("clean_s"):
                 self._remove_unnamed()
                 quiet = not any(one.rows for one in done.arrived.inputs)
                 self._request_tick(batch, quiet=quiet)
@@ -183,14 +173,21 @@ class BatchRunner:
         for observer in self._observers:
             observer(record)
 
+    @contextmanager
+    def _timed(self, record: BatchRecord, step: str) -> Iterator[None]:
+        """Take the wall time of a step."""
+        start = self._world.timer_s()
+        yield
+        record.seconds[step] = self._world.timer_s() - start
+
     # The steps
 
     def _open(self, batch: int) -> Batch:
-        name = tagged(self.generation, f"{batch:08d}-{self.nonce()}")
-        exchange = self._checkpoint.exchange / name
-        exchange.mkdir()
-        aside = None if self._aside is None else str(self._aside.staging)
-        return Batch(batch, str(exchange), self.generation, aside)
+        name = tagged(self.generation, f"{batch:08d}-{self._world.nonce()}")
+        exchange = self._checkpoint.exchange.at(name)
+        exchange.make()
+        aside = None if self._aside is None else self._aside.staging.folder
+        return Batch(batch, exchange.folder, self.generation, aside)
 
     def _route(self, frame: Any, batch: Batch) -> list[RouteReport]:
         plan = step.route(self.query, self.manifest, batch)
@@ -217,7 +214,7 @@ class BatchRunner:
                 self._counts,
                 self._target,
             )
-            reports = self._jobs.run(tasks) if tasks else []
+            reports = self._jobs.run(operator, tasks) if tasks else []
             arrived = arrived.and_results(reports)
             states.append(fold(state, reports))
             all_reports.append(reports)
@@ -234,21 +231,21 @@ class BatchRunner:
         processed the same tuples.
         """
         for name, content in after.sealed.items():
-            write_sealed(self._checkpoint.runs / name, content, fsync=self._settings.fsync)
+            self._checkpoint.runs.put(name, content)
         done = replace(
             after.manifest,
             generation=self.generation,
-            nonce=self.nonce(),
+            nonce=self._world.nonce(),
             parent=self.manifest.link,
         )
-        found = manifests.commit(self._checkpoint, done, fsync=self._settings.fsync)
+        found = manifests.commit(self._checkpoint, done)
         if found.nonce == done.nonce:
             self.manifest, self._counts, self._committed = found, after.counts, True
             return True
         _log.warning(
             "joinengine: the driver before this one (generation %s) was first to commit batch %s "
             "of checkpoint %s; this one, generation %s, has taken over and goes on from there",
-            *(found.generation, found.batch, self._checkpoint.root.parent, self.generation),
+            *(found.generation, found.batch, self._checkpoint.location, self.generation),
         )
         self._take_up(found)
         for wish in self._granted:
@@ -273,7 +270,7 @@ class BatchRunner:
         """Go on from the manifest `found`; None: begin."""
         if found is not None and found.query != self._query_id:
             raise CheckpointMismatch(
-                f"{self._checkpoint.root} holds the state of query {found.query}, not "
+                f"{self._checkpoint.location} holds the state of query {found.query}, not "
                 f"{self._query_id}"
             )
         if found is None:
@@ -316,13 +313,13 @@ class BatchRunner:
         if self._aside is not None:
             self._aside.clean(self.manifest.refused, own)
         remove_unnamed(checkpoint.exchange, (), own)
-        remove_unnamed(checkpoint.ticks, [checkpoint.ticks_of(own).name], own)
+        remove_unnamed(checkpoint.ticks, [tick_name(own)], own)
 
     def _request_tick(self, batch: int, *, quiet: bool) -> None:
         """Ask for a batch without data if some state is due to leave."""
-        due = clock.tick_due(self.query, self.manifest, quiet, time.time())
+        due = clock.tick_due(self.query, self.manifest, quiet, self._world.now_s())
         if due is not None:
-            request_tick(self._checkpoint.ticks_of(self.generation), batch + 1, due)
+            request_tick(self._checkpoint.ticks, tick_name(self.generation), batch + 1, due)
 
 
 def _read_counts(checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Interval]:
@@ -330,7 +327,7 @@ def _read_counts(checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Interv
     named = [stored for state in manifest.operators for stored in state.layouts.history]
     return {
         stored.name: Interval.from_bytes(
-            read_sealed(checkpoint.runs / stored.name, stored, "statistics file")
+            verify(checkpoint.runs, stored, "statistics file").to_pybytes()
         )
         for stored in named
     }

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
-from joinengine.operators.base import OperatorTask
+from joinengine.operators.base import Operator, OperatorTask
 
 
 class Jobs(Protocol):
@@ -27,5 +27,5 @@ class Jobs(Protocol):
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
         """Route the tuples of all tables."""
 
-    def run(self, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
-        """Carry out the tasks of one operator."""
+    def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
+        """Carry out the tasks of an operator."""

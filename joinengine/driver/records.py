@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,10 +64,13 @@ class OperatorRecord:
 
 @dataclass
 class BatchRecord:
-    """One batch. `seconds` holds the driver's wall time per step, `work_s` the tasks' by part."""
+    """One batch. `seconds` holds the driver's wall time per step, `work_s` the tasks' by part.
+
+    `started`: in seconds since the epoch.
+    """
 
     batch: int
-    started: float = field(default_factory=time.time)
+    started: float
     seconds: dict[str, float] = field(default_factory=dict)
     work_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     joins: list[OperatorRecord] = field(default_factory=list)
@@ -79,13 +80,6 @@ class BatchRecord:
     left_at: list[tuple[float, int]] = field(default_factory=list)
     #: the whole trigger, Spark's own logs included; known when Spark has told it
     trigger_s: float = 0.0
-
-    @contextmanager
-    def timed(self, step: str) -> Iterator[None]:
-        """Take the wall time of a step."""
-        start = time.perf_counter()
-        yield
-        self.seconds[step] = time.perf_counter() - start
 
     def close(
         self,

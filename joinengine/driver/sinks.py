@@ -11,15 +11,14 @@ since, nothing changes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from joinengine.exchange.results import Discard, Target, ToParquet
 from joinengine.model.errors import DamagedState
-from joinengine.state.storage import Checkpoint, StoredFile, remove_unnamed, sync_folder
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.storage import Storage, StoredFile, remove_unnamed
 
 #: The staging folder in an output folder; readers skip names that begin with an underscore.
 STAGING = "_joinengine"
@@ -63,26 +62,25 @@ class ParquetSink:
     `query` keeps the staging of several queries into one folder apart.
     """
 
-    folder: Path
+    storage: Storage
     query: str
     fsync: bool = False
 
     @property
-    def staging(self) -> Path:
+    def staging(self) -> Storage:
         """Where tasks of the last operator write results."""
-        return self.folder / STAGING / self.query
+        return self.storage.at(f"{STAGING}/{self.query}")
 
     def target(self, generation: int) -> Target:
         """Into the staging folder."""
-        self.staging.mkdir(parents=True, exist_ok=True)
-        return ToParquet(str(self.staging), generation, self.fsync)
+        self.staging.make()
+        return ToParquet(self.staging.folder, generation, self.fsync)
 
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Rename the staged files; a file without a staged copy must be visible already."""
         for stored in files:
-            show(self.staging / stored.name, self.folder / f"part-{batch:08d}-{stored.name}", batch)
-        if self.fsync and files:
-            sync_folder(self.folder)
+            staged = f"{STAGING}/{self.query}/{stored.name}"
+            show(self.storage, staged, f"part-{batch:08d}-{stored.name}", batch)
 
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
         """Remove staged files of attempts that were killed or lost."""
@@ -96,39 +94,38 @@ class SideOutput:
     Each is there exactly once, as results of a `ParquetSink` are.
     """
 
-    folder: Path
+    storage: Storage
     query: str
 
     @property
-    def staging(self) -> Path:
+    def staging(self) -> Storage:
         """Where route tasks and operator tasks write refused tuples."""
-        return self.folder / STAGING / self.query
+        return self.storage.at(f"{STAGING}/{self.query}")
 
     def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
         """Rename the staged files; a file without a staged copy must be visible already."""
         for stored in files:
             tag, _, rest = stored.name.partition("-")
             label, _, name = rest.rpartition("-")
-            visible = self.folder / label / f"part-{batch:08d}-{tag}-{name}"
-            visible.parent.mkdir(parents=True, exist_ok=True)
-            show(self.staging / stored.name, visible, batch)
+            staged = f"{STAGING}/{self.query}/{stored.name}"
+            show(self.storage, staged, f"{label}/part-{batch:08d}-{tag}-{name}", batch)
 
     def prepare(self) -> None:
         """Make the staging folder."""
-        self.staging.mkdir(parents=True, exist_ok=True)
+        self.staging.make()
 
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
         """Remove staged files of attempts that were killed or lost."""
         remove_unnamed(self.staging, [stored.name for stored in files], generation)
 
 
-def show(staged: Path, visible: Path, batch: int) -> None:
-    """Rename a staged file, unless an earlier delivery has renamed it."""
+def show(output: Storage, staged: str, visible: str, batch: int) -> None:
+    """Rename a staged file of `output`, unless an earlier delivery has renamed it."""
     try:
-        os.replace(staged, visible)
+        output.move(staged, visible)
     except FileNotFoundError:
-        if not visible.exists():
+        if not output.exists(visible):
             raise DamagedState(
-                f"result file {visible} of committed batch {batch} is missing, and so is its "
-                f"staged copy; restore it from a copy"
+                f"result file {output.folder}/{visible} of committed batch {batch} is missing, and "
+                f"so is its staged copy; restore it from a copy"
             ) from None

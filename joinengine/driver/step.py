@@ -33,7 +33,7 @@ from joinengine.operators.base import Operator, OperatorTask, Order, QuerySpec
 from joinengine.operators.desk import TaskHeader
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import Layouts, OperatorState
-from joinengine.state.storage import StoredFile, tagged
+from joinengine.world.storage import StoredFile, tagged
 
 #: Name of a statistics file -> the counts in it, which planners see.
 Counts = Mapping[str, Interval]

@@ -11,11 +11,8 @@ Cost per delivery: hash and u 10 ns, route 5 to 30 ns, one gather and one write 
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +36,8 @@ from joinengine.predicates.theta import passes
 from joinengine.routing.routes import STORE, Deliveries, Flags, storing, watch_flag
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import WORD
-from joinengine.state.storage import StoredFile, seal, tagged
+from joinengine.world.storage import Storage, StoredFile, tagged
+from joinengine.world.world import World
 
 FLAGS = "__flags"
 #: Why a tuple was refused: `late` or `null`.
@@ -142,15 +140,17 @@ class Role:
 class BlockWriter:
     """Admits, routes and writes the tuples that one task brings to one role."""
 
-    def __init__(self, role: Role, folder: Path, origin: Origin) -> None:
+    def __init__(self, role: Role, storage: Storage, origin: Origin, world: World) -> None:
         self._role = role
+        self._storage = storage
         self._origin = origin
+        self._timer_s = world.timer_s
         self._numbered = 0
-        self._path = folder / f"block-{role.operator}-{role.side}-{uuid.uuid4().hex[:12]}.arrow"
+        self._name = f"block-{role.operator}-{role.side}-{world.nonce()}.arrow"
         self._writer: Any = None
         self._bounds = list[NDArray[np.int64]]()
         self.report = InputReport(role.operator, role.side)
-        self._refused = RefusedWriter(role)
+        self._refused = RefusedWriter(role, world)
         #: seconds spent on gathering and writing, as opposed to deciding where tuples go
         self.write_s = 0.0
 
@@ -174,10 +174,10 @@ class BlockWriter:
             admitted, deliveries = self._watched(admitted, deliveries)
         groups = group_rows(deliveries.instances, role.instances)
         rows = deliveries.rows[groups.order]
-        start = time.perf_counter()
+        start = self._timer_s()
         columns = admitted.select(role.schema.names).take(pa.array(rows)).columns
         self._write([pa.array(words[rows]), pa.array(deliveries.flags[groups.order]), *columns])
-        self.write_s += time.perf_counter() - start
+        self.write_s += self._timer_s() - start
         self._bounds.append(groups.bounds)
         self.report.deliveries += len(rows)
 
@@ -218,7 +218,7 @@ class BlockWriter:
             return None
         self._writer.close()
         self._sink.close()
-        return Block(self._role.operator, self._role.side, self._path.name, tuple(self._bounds))
+        return Block(self._role.operator, self._role.side, self._name, tuple(self._bounds))
 
     def _admit(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bools | None]:
         """The admitted tuples, and (n,) which of them match nothing; None: each may match.
@@ -288,7 +288,7 @@ class BlockWriter:
         if self._writer is None:
             word, flags = pa.field(WORD, arrays[0].type), pa.field(FLAGS, arrays[1].type)
             self._schema = pa.schema([word, flags, *self._role.schema])
-            self._sink = pa.OSFile(str(self._path), "wb")
+            self._sink = self._storage.output(self._name)
             self._writer = pa.ipc.new_file(self._sink, self._schema)
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
@@ -304,29 +304,50 @@ def homes_alone(router: VersionedRouter, words: Words) -> Deliveries:
 class RefusedWriter:
     """Writes the refused tuples of one role, with the reason, to a staged file."""
 
-    def __init__(self, role: Role) -> None:
-        self._folder = role.aside
-        name = f"{refused_label(role.operator, role.side)}-{uuid.uuid4().hex}.parquet"
-        self._name = tagged(role.generation, name)
-        self._writer: Any = None
+    def __init__(self, role: Role, world: World) -> None:
+        name = f"{refused_label(role.operator, role.side)}-{world.nonce()}.parquet"
+        name = tagged(role.generation, name)
+        self._file = None if role.aside is None else ParquetFile(world.storage(role.aside), name)
 
     def add(self, batch: pa.RecordBatch, which: Bools, reason: str) -> None:
         """Take the rows of `batch` for which `which` (n,) is true."""
-        if self._folder is None:
+        if self._file is None:
             return
         rows = batch.filter(pa.array(which))
         rows = rows.append_column(REASON, pa.array([reason] * rows.num_rows, pa.string()))
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(str(Path(self._folder) / self._name), rows.schema)
-        self._writer.write_batch(rows)
+        self._file.add(rows)
 
     def close(self) -> StoredFile | None:
         """The file; None if no tuple was refused."""
+        return None if self._file is None else self._file.close()
+
+
+class ParquetFile:
+    """A staged Parquet file, which is made when it gets its first rows."""
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self._storage = storage
+        self._name = name
+        self._writer: Any = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        if self._writer is None:
+            self._sink = self._storage.output(self._name)
+            # Results of joins are wide and repeat values: a light codec halves the bytes cheaply.
+            # Decimals as integers, as Spark writes them, cost a third to read.
+            self._writer = pq.ParquetWriter(
+                self._sink, batch.schema, compression="snappy", store_decimal_as_integer=True
+            )
+        self._writer.write_batch(batch)
+
+    def close(self) -> StoredFile | None:
+        """Seal the file; None: it got no rows."""
         if self._writer is None:
             return None
         self._writer.close()
-        assert self._folder is not None
-        return seal(Path(self._folder) / self._name)
+        self._sink.close()
+        return self._storage.seal(self._name)
 
 
 def refused_label(join: int, side: Side) -> str:
@@ -356,8 +377,8 @@ class Tuples(NamedTuple):
 class BlockReader:
     """Finds the tuples of one instance in the blocks of one side."""
 
-    def __init__(self, folder: Path, blocks: list[Block]) -> None:
-        self._folder = folder
+    def __init__(self, storage: Storage, blocks: Sequence[Block]) -> None:
+        self._storage = storage
         self._blocks = blocks
         self._open: dict[str, list[pa.RecordBatch]] = {}
 
@@ -375,7 +396,7 @@ class BlockReader:
 
     def _batches(self, block: Block) -> list[pa.RecordBatch]:
         if block.file not in self._open:
-            reader = pa.ipc.open_file(pa.memory_map(str(self._folder / block.file)))
+            reader = pa.ipc.open_file(self._storage.map(block.file))
             batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
             self._open[block.file] = batches
         return self._open[block.file]

@@ -36,6 +36,7 @@ from joinengine.exchange.sourcelog import Entry, SourceLog
 from joinengine.model.conditions import Predicate
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.predicates.theta import passes
+from joinengine.world.world import MACHINE
 
 #: The progress of a stream that has ended.
 ENDED = math.inf
@@ -129,9 +130,9 @@ class FolderFeed:
     def row_groups(self, start: int, end: int) -> list[RowGroup]:
         """The row groups between two positions; DamagedState if the log is shorter."""
         if end > len(self._groups):
+            log = self._log and self._log.storage.folder
             raise DamagedState(
-                f"source log {self._log and self._log.folder} knows {len(self._groups)} row "
-                f"groups of {self._folder}, but the checkpoint has read {end}: restore the log "
+                f"source log {log} knows {len(self._groups)} row groups of {self._folder}, but the checkpoint has read {end}: restore the log "
                 f"from a copy"
             )
         return self._groups[start:end]
@@ -189,7 +190,8 @@ def open_feed(options: dict[str, Any]) -> Feed:
     """A feed from the plain values that travel to the source."""
     if options["kind"] == "folder":
         folder = options.get("log")
-        log = None if folder is None else SourceLog(Path(folder), options.get("generation", 0))
+        generation = options.get("generation", 0)
+        log = None if folder is None else SourceLog(MACHINE.storage(folder), generation)
         return FolderFeed(options["path"], options["rows_per_interval"], log)
     return RecordedFeed(options["path"])
 

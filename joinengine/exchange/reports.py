@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from joinengine.balancing.statistics import KeyCounts
 from joinengine.model.keys import Side
 from joinengine.state.keeper import Changes
-from joinengine.state.storage import StoredFile
+from joinengine.world.storage import StoredFile
 
 
 @dataclass(frozen=True, slots=True)

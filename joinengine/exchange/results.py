@@ -6,19 +6,16 @@ into batches of useful size before they are written or routed; at most one such 
 
 from __future__ import annotations
 
-import time
-import uuid
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from joinengine.exchange.blocks import BlockWriter, Origin, Role
+from joinengine.exchange.blocks import BlockWriter, Origin, ParquetFile, Role
 from joinengine.exchange.reports import OperatorReport
 from joinengine.kernels.hashing import multiset_checksum
-from joinengine.state.storage import StoredFile, seal, tagged
+from joinengine.world.storage import tagged
+from joinengine.world.world import World
 
 #: Rows that are gathered before they leave.
 BATCH_ROWS = 1 << 17
@@ -61,10 +58,11 @@ class _Writer(Protocol):
 class Results:
     """Gathers the results of one task and hands them to its target."""
 
-    def __init__(self, target: Target, schema: pa.Schema, *, checksum: bool) -> None:
+    def __init__(self, target: Target, schema: pa.Schema, world: World, *, checksum: bool) -> None:
         self._schema = schema
+        self._now_s = world.now_s
         self._checksum = checksum
-        self._writer = _writer(target, schema)
+        self._writer = _writer(target, world)
         self._waiting = list[pa.RecordBatch]()
         self._waiting_rows = 0
         self._sum = 0
@@ -95,18 +93,18 @@ class Results:
         if self._checksum:
             self._sum = (self._sum + multiset_checksum(batch.columns)) % (1 << 64)
         self._writer.write(batch)
-        self._left_at.append((time.time(), batch.num_rows))
+        self._left_at.append((self._now_s(), batch.num_rows))
         self._waiting, self._waiting_rows = [], 0
 
 
-def _writer(target: Target, schema: pa.Schema) -> _Writer:
+def _writer(target: Target, world: World) -> _Writer:
     match target:
         case Discard():
             return _Nowhere()
         case ToParquet():
-            return _Parquet(target, schema)
+            return _Parquet(target, world)
         case ToOperator():
-            return _NextOperator(target)
+            return _NextOperator(target, world)
 
 
 class _Nowhere:
@@ -118,32 +116,24 @@ class _Nowhere:
 
 
 class _Parquet:
-    def __init__(self, target: ToParquet, schema: pa.Schema) -> None:
-        self._target = target
-        self._schema = schema
-        self._path = Path(target.folder) / tagged(target.generation, f"{uuid.uuid4().hex}.parquet")
-        self._writer: Any = None
+    def __init__(self, target: ToParquet, world: World) -> None:
+        staging = world.storage(target.folder, fsync=target.fsync)
+        name = tagged(target.generation, f"{world.nonce()}.parquet")
+        self._file = ParquetFile(staging, name)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        if self._writer is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Results of joins are wide and repeat values: a light codec halves the bytes cheaply.
-            # Decimals as integers, as Spark writes them, cost a third to read.
-            self._writer = pq.ParquetWriter(
-                str(self._path), self._schema, compression="snappy", store_decimal_as_integer=True
-            )
-        self._writer.write_batch(batch)
+        self._file.add(batch)
 
     def close(self, report: OperatorReport) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            stored: StoredFile = seal(self._path, fsync=self._target.fsync)
+        stored = self._file.close()
+        if stored is not None:
             report.result_files.append(stored)
 
 
 class _NextOperator:
-    def __init__(self, target: ToOperator) -> None:
-        self._blocks = BlockWriter(target.role, Path(target.folder), target.origin)
+    def __init__(self, target: ToOperator, world: World) -> None:
+        folder = world.storage(target.folder)
+        self._blocks = BlockWriter(target.role, folder, target.origin, world)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._blocks.add(batch)

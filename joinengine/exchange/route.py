@@ -8,16 +8,15 @@ Law: each source tuple is read once in a batch, however many operators read the 
 
 from __future__ import annotations
 
-import pickle
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from joinengine.exchange.blocks import BlockWriter, Origin, Role
+from joinengine.exchange.codec import encode
 from joinengine.exchange.reports import RouteReport
+from joinengine.world.world import World
 
 #: Rows that are routed together. With more rows, instances get fewer and longer slices; with fewer
 #: rows a task needs less memory.
@@ -38,8 +37,9 @@ class RoutePlan:
 class RouteTask:
     """Routes the tuples that one task reads."""
 
-    def __init__(self, plan: RoutePlan, partition: int) -> None:
+    def __init__(self, plan: RoutePlan, partition: int, world: World) -> None:
         self._plan = plan
+        self._world = world
         self._writers: dict[int, list[BlockWriter]] = {}
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._seconds = {"read": 0.0, "route": 0.0}
@@ -49,9 +49,9 @@ class RouteTask:
         """Route all of `batches`, which are tuples of `source`."""
         iterator = iter(batches)
         while True:
-            start = time.perf_counter()
+            start = self._world.timer_s()
             batch = next(iterator, None)
-            self._seconds["read"] += time.perf_counter() - start
+            self._seconds["read"] += self._world.timer_s() - start
             if batch is None:
                 return
             self.report.source_rows += batch.num_rows
@@ -81,24 +81,24 @@ class RouteTask:
         return self.report
 
     def _route(self, source: int) -> None:
-        start = time.perf_counter()
+        start = self._world.timer_s()
         batches, self._waiting[source] = self._waiting[source], []
         if batches:
             batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
             for writer in self._writers_of(source):
                 writer.add(batch)
-        self._seconds["route"] += time.perf_counter() - start
+        self._seconds["route"] += self._world.timer_s() - start
 
     def _writers_of(self, source: int) -> list[BlockWriter]:
         if source not in self._writers:
-            folder = Path(self._plan.exchange_folder)
+            folder = self._world.storage(self._plan.exchange_folder)
+            origin = Origin(self._plan.batch, self.report.partition)
             self._writers[source] = [
-                BlockWriter(role, folder, Origin(self._plan.batch, self.report.partition))
-                for role in self._plan.roles[source]
+                BlockWriter(role, folder, origin, self._world) for role in self._plan.roles[source]
             ]
         return self._writers[source]
 
 
 def report_batch(report: RouteReport) -> Iterator[pa.RecordBatch]:
     """A report as the one row that a route task yields."""
-    yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)])], schema=REPORT_SCHEMA)
+    yield pa.RecordBatch.from_arrays([pa.array([encode(report)])], schema=REPORT_SCHEMA)

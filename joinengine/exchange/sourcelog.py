@@ -19,11 +19,10 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from joinengine.model.errors import DamagedState
-from joinengine.state.storage import create, names_in
+from joinengine.world.storage import Storage
 
 #: One file: `file`, `size`, `modified_ns`, and `rows`, the rows of each row group.
 Entry = dict[str, Any]
@@ -35,50 +34,52 @@ _HEADER = re.compile(rb"joinengine source log 1 crc32=([0-9a-f]{8}) bytes=(\d+)\
 class SourceLog:
     """The log of one source; `files`: read so far; `generation`: of the driver that appends."""
 
-    folder: Path
+    storage: Storage
     generation: int
     files: int = 0
 
     def read_on(self) -> list[Entry]:
         """The entries that were not read yet. Raises DamagedState if a segment is missing."""
-        numbers = sorted(int(name) for name in names_in(self.folder) if name.isdigit())
+        numbers = sorted(int(name) for name in self.storage.names() if name.isdigit())
         entries = list[Entry]()
         for number in numbers:
             if number < self.files:
                 continue
-            path = self._segment(number)
             if number != self.files:
                 raise DamagedState(
-                    f"source log {self._segment(self.files)} is missing, {path} is there; restore "
-                    f"it from a copy"
+                    f"source log {self._path(self.files)} is missing, {self._path(number)} is "
+                    f"there; restore it from a copy"
                 )
-            entries += (found := _read(path))
+            entries += (found := self._read(number))
             self.files += len(found)
         return entries
 
     def append(self, entries: Sequence[Entry]) -> bool:
         """Log `entries` next; False, and nothing is logged, if another driver was faster."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.storage.make()
         content = {"generation": self.generation, "files": list(entries)}
         body = json.dumps(content, separators=(",", ":")).encode()
         header = b"joinengine source log 1 crc32=%08x bytes=%d\n" % (zlib.crc32(body), len(body))
-        if not create(self._segment(self.files), header + body):
+        if not self.storage.create(_segment(self.files), header + body):
             return False
         self.files += len(entries)
         return True
 
-    def _segment(self, number: int) -> Path:
-        return self.folder / f"{number:012d}"
+    def _path(self, number: int) -> str:
+        return f"{self.storage.folder}/{_segment(number)}"
+
+    def _read(self, number: int) -> list[Entry]:
+        content = self.storage.get(_segment(number))
+        match = _HEADER.match(content)
+        body = content[match.end() :] if match else b""
+        if match is None or len(body) != int(match[2]) or zlib.crc32(body) != int(match[1], 16):
+            raise DamagedState(
+                f"source log {self._path(number)} does not match its header: it is truncated or "
+                f"was altered; restore it from a copy"
+            )
+        files: list[Entry] = json.loads(body)["files"]
+        return files
 
 
-def _read(path: Path) -> list[Entry]:
-    content = path.read_bytes()
-    match = _HEADER.match(content)
-    body = content[match.end() :] if match else b""
-    if match is None or len(body) != int(match[2]) or zlib.crc32(body) != int(match[1], 16):
-        raise DamagedState(
-            f"source log {path} does not match its header: it is truncated or was altered; "
-            f"restore it from a copy"
-        )
-    files: list[Entry] = json.loads(body)["files"]
-    return files
+def _segment(number: int) -> str:
+    return f"{number:012d}"

@@ -6,23 +6,19 @@ The driver writes when the next tick is due; the source reads that whenever Spar
 from __future__ import annotations
 
 import json
-import time
-from pathlib import Path
 
-from joinengine.state.storage import put
+from joinengine.world.storage import Storage
 
 
-def request_tick(path: Path, tick: int, due_s: float) -> None:
+def request_tick(ticks: Storage, name: str, tick: int, due_s: float) -> None:
     """Ask for a batch at `due_s` (seconds since the epoch), whether or not there is data."""
-    put(path, json.dumps({"tick": tick, "due_s": due_s}).encode())
+    ticks.put(name, json.dumps({"tick": tick, "due_s": due_s}).encode())
 
 
-def due_tick(path: str | None) -> int:
+def due_tick(ticks: Storage, name: str, now_s: float) -> int:
     """The number of the last tick that is due; 0 if none is."""
-    if path is None:
-        return 0
     try:
-        asked = json.loads(Path(path).read_bytes())
+        asked = json.loads(ticks.get(name))
     except FileNotFoundError:
         return 0
-    return int(asked["tick"]) if time.time() >= asked["due_s"] else 0
+    return int(asked["tick"]) if now_s >= asked["due_s"] else 0

@@ -2,8 +2,8 @@
 
 Why: routing, blocks, runs, plans, watermarks, results and the commit are the same for every
 operator. The driver asks an operator about everything else, so that a new operator is a folder of
-its own: a frozen value that answers as `Operator`, and the instructions of its tasks, which are
-`OperatorTask`s.
+its own: a frozen value that answers as `Operator`. Tasks get it as it is, with the function of
+their job; what changes from batch to batch they get as an `OperatorTask`: values, and no code.
 
 Law: every answer is a function of its arguments, so a batch that is tried again gets the same
 tasks. If tasks are repeated, the layout changes, or the input is cut into other batches, the
@@ -12,7 +12,6 @@ results stay the same multiset.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,9 +25,11 @@ from joinengine.model.conditions import Condition
 from joinengine.model.keys import Side
 from joinengine.model.query import Input, Timed
 from joinengine.operators.desk import Desk, TaskHeader
+from joinengine.operators.spines import Place, Stored, by_place
 from joinengine.operators.timing import Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
-from joinengine.state.run import RunStore
+from joinengine.state.run import Run, RunStore
+from joinengine.world.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +50,28 @@ class LayoutPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTask(ABC):
-    """The instructions of one task of an operator in one batch."""
+class OperatorTask:
+    """The instructions of one task of an operator in one batch.
+
+    `blocks`: per side the tuples on their way. `stored`: the state, and how it must move before.
+    `shelves`: the runs of the hosted instances on further shelves. `facts`: numbers whose names the
+    operator knows. `memory_bytes`: how many bytes of tuples the task may hold.
+    """
 
     header: TaskHeader
-
-    @property
-    @abstractmethod
-    def result_schema(self) -> pa.Schema:
-        """The columns of the results."""
-
-    @abstractmethod
-    def carry_out(self, desk: Desk) -> None:
-        """Do what the batch asks of the hosted instances."""
+    blocks: tuple[tuple[Block, ...], ...]
+    stored: Stored
+    shelves: Mapping[str, Mapping[Place, tuple[Run, ...]]]
+    facts: Mapping[str, float]
+    memory_bytes: int
 
 
-def carry_out(task: OperatorTask, store: RunStore) -> OperatorReport:
+def carry_out(
+    operator: Operator, task: OperatorTask, store: RunStore, world: World
+) -> OperatorReport:
     """Run one task; `store` opens the runs of its operator."""
-    desk = Desk(task.header, task.result_schema, store)
-    task.carry_out(desk)
+    desk = Desk(task.header, operator.output_schema, store, world)
+    operator.carry_out(task, desk)
     return desk.close()
 
 
@@ -89,6 +93,31 @@ class Order:
     def brings(self) -> bool:
         """Whether any tuple arrives."""
         return any(self.blocks.values())
+
+    def tasks(
+        self, instances: int, shelves: Sequence[str] = (), facts: Mapping[str, float] | None = None
+    ) -> list[OperatorTask]:
+        """The tasks that host `instances` instances; each gets their runs, and the same `facts`.
+
+        `shelves`: the shelves whose runs the tasks need, beside that of the state.
+        """
+        hosted_by_task = hosts(instances, self.parallelism)
+        stored = Stored.by_task(self.state, hosted_by_task)
+        others = {shelf: by_place(self.state.shelves.on(shelf).values()) for shelf in shelves}
+        return [
+            OperatorTask(
+                header=self.header(number, hosted),
+                blocks=tuple(self.blocks.values()),
+                stored=stored[number],
+                shelves={
+                    shelf: {place: some for place, some in runs.items() if place[0] in hosted}
+                    for shelf, runs in others.items()
+                },
+                facts=facts or {},
+                memory_bytes=self.memory_bytes,
+            )
+            for number, hosted in enumerate(hosted_by_task)
+        ]
 
 
 class Operator(Protocol):
@@ -150,6 +179,9 @@ class Operator(Protocol):
 
     def tasks(self, order: Order) -> Sequence[OperatorTask]:
         """The tasks of a batch; none if nothing arrives and nothing is due."""
+
+    def carry_out(self, task: OperatorTask, desk: Desk) -> None:
+        """Do what the batch asks of the instances that a task hosts; in a worker."""
 
     def account(self) -> Mapping[str, Any]:
         """Plain values that must agree if a checkpoint is to be continued."""

@@ -6,12 +6,10 @@ time, and makes the report. An operator's task then holds only what differs betw
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -23,7 +21,8 @@ from joinengine.kernels.hashing import Words
 from joinengine.state.keeper import Keeper, Shelf, Upkeep
 from joinengine.state.operator_state import STATE
 from joinengine.state.run import OpenRun, RunStore
-from joinengine.state.storage import StoredFile
+from joinengine.world.storage import StoredFile
+from joinengine.world.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +55,21 @@ class TaskHeader:
 class Desk:
     """The desk of one task; `close` gives the report of the task."""
 
-    def __init__(self, header: TaskHeader, result_schema: pa.Schema, store: RunStore) -> None:
+    def __init__(
+        self, header: TaskHeader, result_schema: pa.Schema, store: RunStore, world: World
+    ) -> None:
         store.retain(header.files)
         self.header = header
         self.report = OperatorReport(header.task)
-        self.results = Results(header.target, result_schema, checksum=header.checksum)
+        self.results = Results(header.target, result_schema, world, checksum=header.checksum)
+        self._world = world
         self._store = store
         self._keepers = dict[str, Keeper]()
         self._seconds: dict[str, float] = defaultdict(float)
 
     def reader(self, blocks: Sequence[Block]) -> BlockReader:
         """The reader of `blocks`: it gives the tuples that arrived at an instance."""
-        return BlockReader(Path(self.header.exchange_folder), list(blocks))
+        return BlockReader(self._world.storage(self.header.exchange_folder), blocks)
 
     def keeper(
         self,
@@ -92,31 +94,32 @@ class Desk:
             version=version,
             watermark=header.watermark if watermark is None else watermark,
             merge_rows=merge_rows,
-            fsync=header.fsync,
+            nonce=self._world.nonce,
         )
-        keeper = Keeper(upkeep, Path(header.runs_folder), self._store, header.files)
+        runs = self._world.storage(header.runs_folder, fsync=header.fsync)
+        keeper = Keeper(upkeep, runs, self._store, header.files)
         self._keepers[on] = keeper
         return keeper
 
     @contextmanager
     def at(self, instance: int) -> Iterator[InstanceReport]:
         """Work at one instance: measures its results and its time, and emulates work."""
-        start, before = time.perf_counter(), self.results.rows
+        start, before = self._world.timer_s(), self.results.rows
         here = self.report.instances[instance] = InstanceReport()
         yield here
         here.results = self.results.rows - before
         if self.header.work_s:
             with self.timed("emulated"):
-                time.sleep(self.header.work_s * sum(here.received))
-        here.busy_s = time.perf_counter() - start
+                self._world.sleep(self.header.work_s * sum(here.received))
+        here.busy_s = self._world.timer_s() - start
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
         """Charge the time inside to `part`, and not to the part around it."""
-        start, inside = time.perf_counter(), sum(self._seconds.values())
+        start, inside = self._world.timer_s(), sum(self._seconds.values())
         yield
         nested = sum(self._seconds.values()) - inside
-        self._seconds[part] += time.perf_counter() - start - nested
+        self._seconds[part] += self._world.timer_s() - start - nested
 
     def count_keys(
         self, instance: int, stored: Sequence[Words], spines: Sequence[Iterable[OpenRun]]

@@ -154,5 +154,7 @@ def _seal(
         order = np.argsort(words, kind="stable")
         columns = pa.concat_batches([piece.columns for piece in pieces]).take(pa.array(order))
         settled = min((p.settled for p in pieces if p.settled is not None), default=None)
-        sealed = keeper.seal(target, side, words[order], columns, aside=True, oldest_input=settled)
+        sealed = keeper.seal(
+            target, side, words[order], columns, own_file=True, oldest_input=settled
+        )
         spines[target, side].append(sealed)

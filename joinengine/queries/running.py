@@ -22,7 +22,7 @@ from joinengine.queries.base import Options, Query
 from joinengine.reporting.reports import checksum_text, made_by, run_report
 from joinengine.spark import types
 from joinengine.state import manifest
-from joinengine.state.storage import Checkpoint
+from joinengine.state.checkpoint import Checkpoint
 from joinengine.tpch.generate import Say, silent
 
 #: Called with (rows read so far, rows in all, batches done).
@@ -54,7 +54,7 @@ def run(
     """
     recorded = query.stream(options).record(say)
     with _checkpoint(places.checkpoint) as checkpoint:
-        resumed = manifest.newest(Checkpoint(checkpoint / "joinengine").manifests) is not None
+        resumed = manifest.newest(Checkpoint.below(checkpoint).manifests) is not None
         _check_out(places.out, resumed=resumed)
         joined = query.build(spark, recorded, options)
         writer = joined.writeStream.option("checkpointLocation", checkpoint)

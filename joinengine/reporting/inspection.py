@@ -18,10 +18,10 @@ from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.keys import U_ONE, Side
 from joinengine.routing import table as routing_table
 from joinengine.state import manifest as manifests
+from joinengine.state.checkpoint import ACCOUNT, Checkpoint
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import RunStore
-from joinengine.state.storage import Checkpoint
 
 
 def inspect(location: Path) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def inspect_key(location: Path, text: str, join: int | None) -> dict[str, Any]:
             [f.instance, f.u_lower / U_ONE, f.u_upper / U_ONE]
             for f in (placement.fragments if placement else ())
         ],
-        "rows": _rows_held(Checkpoint(location / "joinengine"), state, hash_),
+        "rows": _rows_held(Checkpoint.below(location), state, hash_),
     }
 
 
@@ -107,11 +107,11 @@ def state_lines(report: dict[str, Any]) -> list[str]:
 
 
 def _open(location: Path) -> tuple[dict[str, Any], Manifest]:
-    checkpoint = Checkpoint(location / "joinengine")
+    checkpoint = Checkpoint.below(location)
     manifest = manifests.newest(checkpoint.manifests)
-    if manifest is None or not checkpoint.query.exists():
+    if manifest is None or not checkpoint.storage.exists(ACCOUNT):
         raise CheckpointMismatch(f"{location} is no checkpoint of joinengine, or has no batch yet")
-    return json.loads(checkpoint.query.read_text()), manifest
+    return json.loads(checkpoint.storage.get(ACCOUNT)), manifest
 
 
 def _join(number: int, state: OperatorState, described: dict[str, Any]) -> dict[str, Any]:

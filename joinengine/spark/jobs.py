@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from pyspark import RDD, cloudpickle
+from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
+from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
-from joinengine.operators.base import OperatorTask
+from joinengine.operators.base import Operator, OperatorTask
 from joinengine.spark.session import parallelism
-from joinengine.spark.tasks import PLAN_PROPERTY, operator_partition
+from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks
+from joinengine.world.world import World
 
 
 class SparkJobs:
-    """Spark jobs; instructions travel as files of the exchange folder.
+    """Spark jobs; instructions travel as files of the exchange folder, operators with the job.
 
     `tables`: per table, a frame whose rows are the reports of routing it.
     """
 
-    def __init__(self, spark: SparkSession, tables: Sequence[DataFrame] = ()) -> None:
+    def __init__(self, spark: SparkSession, world: World, tables: Sequence[DataFrame] = ()) -> None:
+        self._world = world
         self._context = spark.sparkContext
         self._tables = tables
         self._parallelism = parallelism(spark)
-        self._rdds: dict[int, RDD[Any]] = {}
+        self._rdds: dict[tuple[int, int], RDD[Any]] = {}
 
     @property
     def parallelism(self) -> int:
@@ -43,29 +44,26 @@ class SparkJobs:
         return self._routed(self._tables, plan, "tables")
 
     def _routed(self, frames: Sequence[DataFrame], plan: RoutePlan, what: str) -> list[RouteReport]:
-        path = Path(plan.exchange_folder) / what
-        path.write_bytes(pickle.dumps(plan))
-        self._announce(path, f"joinengine batch {plan.batch}: {what}")
-        return [pickle.loads(row.report) for frame in frames for row in frame.collect()]
+        self._world.storage(plan.exchange_folder).put(what, encode(plan))
+        self._announce(plan.exchange_folder, what, f"joinengine batch {plan.batch}: {what}")
+        return [
+            decode(bytes(row.report), RouteReport) for frame in frames for row in frame.collect()
+        ]
 
-    def run(self, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
+    def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
         """One job; collects one row per task."""
-        first = tasks[0].header
-        path = Path(first.exchange_folder) / f"operator-{first.operator}"
+        first, name = tasks[0].header, f"operator-{operator.index}"
+        exchange = self._world.storage(first.exchange_folder)
         for task in tasks:
-            Path(f"{path}-{task.header.task}").write_bytes(_instructions(task))
-        self._announce(path, f"joinengine batch {first.batch}: operator {first.operator}")
-        n = len(tasks)
-        if n not in self._rdds:
-            numbers = self._context.parallelize(range(n), n)
-            self._rdds[n] = numbers.mapPartitionsWithIndex(operator_partition)
-        return [pickle.loads(report) for report in self._rdds[n].collect()]
+            exchange.put(f"{name}-{task.header.task}", encode(task))
+        about = f"joinengine batch {first.batch}: operator {operator.index}"
+        self._announce(first.exchange_folder, name, about)
+        key = operator.index, len(tasks)
+        if key not in self._rdds:
+            numbers = self._context.parallelize(range(len(tasks)), len(tasks))
+            self._rdds[key] = numbers.mapPartitionsWithIndex(OperatorTasks(operator))
+        return [decode(report, OperatorReport) for report in self._rdds[key].collect()]
 
-    def _announce(self, plan: Path, description: str) -> None:
-        self._context.setLocalProperty(PLAN_PROPERTY, str(plan))
+    def _announce(self, folder: str, name: str, description: str) -> None:
+        self._context.setLocalProperty(PLAN_PROPERTY, f"{folder}/{name}")
         self._context.setLocalProperty("spark.job.description", description)
-
-
-def _instructions(task: OperatorTask) -> bytes:
-    """A task as bytes; cloudpickle sends a class of a script or a notebook along."""
-    return bytes(cloudpickle.dumps(task))  # type: ignore[no-untyped-call]

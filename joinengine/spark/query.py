@@ -37,7 +37,8 @@ from joinengine.spark.inputs import Source, Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.source import NAME
 from joinengine.spark.tasks import RouteDescriptors, RouteRows
-from joinengine.state.storage import Checkpoint
+from joinengine.state.checkpoint import Checkpoint, tick_name
+from joinengine.world.world import MACHINE
 
 _REPORT = "report binary"
 
@@ -200,14 +201,15 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     session.prepare(spark)
     session.check_settings(spark)
     location = local_path(request.checkpoint_location, "checkpointLocation")
-    checkpoint = Checkpoint(location / "joinengine")
-    query_id = claim(checkpoint, account_of(request.query), fsync=request.settings.fsync)
+    checkpoint = Checkpoint.below(location, fsync=request.settings.fsync)
+    query_id = claim(checkpoint, account_of(request.query))
     sink = sink_of(checkpoint, query_id)
     aside = None
     if request.side_output is not None:
-        aside = SideOutput(local_path(request.side_output, "sideOutput"), query_id)
+        refused = local_path(request.side_output, "sideOutput")
+        aside = SideOutput(MACHINE.storage(str(refused)), query_id)
     runner = BatchRunner(
-        SparkJobs(spark, _tables(request)),
+        SparkJobs(spark, MACHINE, _tables(request)),
         request.query,
         request.choices,
         checkpoint,
@@ -275,14 +277,15 @@ def _own_streams(request: Request, checkpoint: Checkpoint, generation: int) -> D
     own = {n: source for n, source in enumerate(request.sources) if isinstance(source, Stream)}
     feeds = [
         stream.feed
-        | {"source": number, "log": str(checkpoint.sources / str(number)), "generation": generation}
+        | {"source": number, "log": checkpoint.sources.at(str(number)).folder}
+        | {"generation": generation}
         for number, stream in own.items()
     ]
     return (
         request.spark.readStream.format(NAME)
         .option("feeds", json.dumps(feeds))
-        .option("ticks", str(checkpoint.ticks_of(generation)))
-        .option("generations", str(checkpoint.generations))
+        .option("ticks", f"{checkpoint.ticks.folder}/{tick_name(generation)}")
+        .option("generations", checkpoint.generations.folder)
         .option("generation", generation)
         .option("partitions", session.parallelism(request.spark))
         .load()

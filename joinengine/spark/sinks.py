@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -16,15 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from joinengine.driver.sinks import STAGING, show
 from joinengine.exchange.results import Target, ToParquet
 from joinengine.state import fence
-from joinengine.state.storage import (
-    Checkpoint,
-    StoredFile,
-    create,
-    delete,
-    names_in,
-    remove_unnamed,
-    tagged,
-)
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -38,44 +28,45 @@ class TransformedParquetSink:
     """
 
     spark: SparkSession
-    folder: Path
+    storage: Storage
     query: str
     checkpoint: Checkpoint
     schema: pa.Schema
     transform: Transform
 
     @property
-    def staging(self) -> Path:
+    def staging(self) -> Storage:
         """The folder where attempts write."""
-        return self.folder / STAGING / self.query
+        return self.storage.at(f"{STAGING}/{self.query}")
 
     def target(self, generation: int) -> Target:
         """Results wait in the checkpoint for the transformation."""
-        return ToParquet(str(self.checkpoint.results), generation)
+        return ToParquet(self.checkpoint.results.folder, generation)
 
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Write the batch aside unless an attempt counts; rename the files of the one that does."""
         if not files:
             return
-        choice = self.checkpoint.deliveries / f"{batch:08d}.json"
-        if not choice.exists():
-            create(choice, json.dumps(self._attempt(batch, files, generation)).encode())
+        deliveries, choice = self.checkpoint.deliveries, f"{batch:08d}.json"
+        if not deliveries.exists(choice):
+            attempt = self._attempt(batch, files, generation)
+            deliveries.create(choice, json.dumps(attempt).encode())
             fence.check_boundary(self.checkpoint, batch)
-        name, parts = json.loads(choice.read_bytes())
-        aside = self.staging / name
+        name, parts = json.loads(deliveries.get(choice))
         for number, part in enumerate(parts):
-            visible = self.folder / f"part-{batch:08d}-{self.query}-{name}-{number:05d}.parquet"
-            show(aside / part, visible, batch)
-        shutil.rmtree(aside, ignore_errors=True)
+            visible = f"part-{batch:08d}-{self.query}-{name}-{number:05d}.parquet"
+            show(self.storage, f"{STAGING}/{self.query}/{name}/{part}", visible, batch)
+        self.staging.delete(name)
 
     def _attempt(
         self, batch: int, files: Sequence[StoredFile], generation: int
     ) -> tuple[str, list[str]]:
         """Write the transformed results into a new folder; the folder, and the files in it."""
-        name = tagged(generation, f"{batch:08d}-{uuid.uuid4().hex[:12]}")
+        name = tagged(generation, f"{batch:08d}-{self.checkpoint.world.nonce()}")
         frame = self.transform(_frame(self.spark, self.schema, self.checkpoint.results, files))
-        frame.write.parquet(str(self.staging / name))
-        parts = [part for part in names_in(self.staging / name) if part.startswith("part-")]
+        attempt = self.staging.at(name)
+        frame.write.parquet(attempt.folder)
+        parts = [part for part in attempt.names() if part.startswith("part-")]
         return name, sorted(part for part in parts if part.endswith(".parquet"))
 
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
@@ -83,9 +74,9 @@ class TransformedParquetSink:
         remove_unnamed(self.checkpoint.results, [stored.name for stored in files], generation)
         remove_unnamed(self.staging, (), generation)
         closed = fence.greatest(self.checkpoint.boundary, -1)
-        for name in names_in(self.checkpoint.deliveries):
+        for name in self.checkpoint.deliveries.names():
             if int(name.removesuffix(".json")) <= closed:
-                delete(self.checkpoint.deliveries / name)
+                self.checkpoint.deliveries.delete(name)
 
 
 @dataclass
@@ -96,14 +87,14 @@ class FrameSink:
     """
 
     spark: SparkSession
-    results: Path
+    results: Storage
     schema: pa.Schema
     write: Callable[[DataFrame, int], None]
     transform: Transform | None = None
 
     def target(self, generation: int) -> Target:
         """Results wait in the checkpoint."""
-        return ToParquet(str(self.results), generation)
+        return ToParquet(self.results.folder, generation)
 
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Hand the results to `write`."""
@@ -116,10 +107,10 @@ class FrameSink:
 
 
 def _frame(
-    spark: SparkSession, schema: pa.Schema, folder: Path, files: Sequence[StoredFile]
+    spark: SparkSession, schema: pa.Schema, storage: Storage, files: Sequence[StoredFile]
 ) -> DataFrame:
     columns = from_arrow_schema(schema)
     if not files:
         return spark.createDataFrame([], columns)
-    paths = [str(folder / stored.name) for stored in files]
+    paths = [f"{storage.folder}/{stored.name}" for stored in files]
     return spark.read.schema(columns).parquet(*paths)

@@ -15,7 +15,6 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from joinengine.exchange.ticks import due_tick
 from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
 from joinengine.state.fence import check_generation
+from joinengine.world.world import MACHINE
 
 NAME = "joinengine"
 DESCRIPTOR_SCHEMA = "source int, file string, groups array<int>, stamp array<long>, progress long"
@@ -101,7 +101,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The next interval of every feed that has one, and the next tick if it is due."""
         if self._generations is not None:
-            check_generation(Path(self._generations), self._generation)
+            check_generation(MACHINE.storage(self._generations), self._generation)
         end = dict(start)
         for number, feed in enumerate(self._feeds):
             name = f"feed{number}"
@@ -109,8 +109,14 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 feed.discover()
             last = feed.end() if self._target is None else self._target[name]
             end[name] = max(min(feed.advance(start[name]), last), start[name])
-        end["tick"] = max(due_tick(self._ticks), start["tick"])
+        end["tick"] = max(self._due_tick(), start["tick"])
         return end
+
+    def _due_tick(self) -> int:
+        if self._ticks is None:
+            return 0
+        folder, _, name = self._ticks.rpartition("/")
+        return due_tick(MACHINE.storage(folder), name, MACHINE.now_s())
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Stop at the row groups that are there now; ticks are not data and go on."""

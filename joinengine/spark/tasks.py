@@ -2,32 +2,32 @@
 
 The instructions of a batch lie in files of the exchange folder, and a local property of the job
 names them. So the functions that Spark ships never change, and their plans can be reused batch
-after batch.
+after batch. Code travels only as Spark always sends it: an operator with the function of its job.
 """
 
 from __future__ import annotations
 
 import gc
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 
+from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.feeds import Reading, conform
-from joinengine.exchange.route import RouteTask, report_batch
-from joinengine.operators.base import carry_out
+from joinengine.exchange.route import RoutePlan, RouteTask, report_batch
+from joinengine.operators.base import Operator, OperatorTask, carry_out
 from joinengine.spark.source import described
 from joinengine.state.run import RunStores
+from joinengine.world.world import MACHINE
 
 #: The local property that names the instructions of the running job.
 PLAN_PROPERTY = "joinengine.plan"
 #: A worker process serves batch after batch, of several queries and drivers.
-_RUN_STORES = RunStores()
+_RUN_STORES = RunStores(MACHINE)
 
 
 @dataclass(frozen=True)
@@ -62,25 +62,31 @@ class RouteRows:
         yield from report_batch(task.close())
 
 
-def operator_partition(index: int, rows: Iterable[Any]) -> Iterator[bytes]:
-    """Carries out task `index` of an operator; for `mapPartitionsWithIndex`."""
-    _freeze_imports()
-    task = pickle.loads(Path(f"{_plan()}-{index}").read_bytes())
-    header = task.header
-    store = _RUN_STORES.store_of(header.runs_folder, header.operator, header.driver)
-    yield pickle.dumps(carry_out(task, store))
+@dataclass(frozen=True)
+class OperatorTasks:
+    """Carries out the tasks of an operator; for `mapPartitionsWithIndex`."""
+
+    operator: Operator
+
+    def __call__(self, index: int, rows: Iterable[Any]) -> Iterator[bytes]:
+        """The report of task `index`."""
+        _freeze_imports()
+        task = decode(_instructions(f"-{index}"), OperatorTask)
+        header = task.header
+        store = _RUN_STORES.store_of(header.runs_folder, header.operator, header.driver)
+        yield encode(carry_out(self.operator, task, store, MACHINE))
 
 
 def _route_task() -> RouteTask:
     _freeze_imports()
-    plan = pickle.loads(Path(_plan()).read_bytes())
-    return RouteTask(plan, _context().partitionId())
+    return RouteTask(decode(_instructions(), RoutePlan), _context().partitionId(), MACHINE)
 
 
-def _plan() -> str:
+def _instructions(suffix: str = "") -> bytes:
     plan = _context().getLocalProperty(PLAN_PROPERTY)
     assert plan, "a joinengine task ran outside a joinengine batch"
-    return plan
+    folder, _, name = plan.rpartition("/")
+    return MACHINE.storage(folder).get(name + suffix)
 
 
 def _context() -> TaskContext:

@@ -17,38 +17,36 @@ Cost: a listing is 10 us, a marker 0.1 ms on a local disk.
 from __future__ import annotations
 
 import json
-import os
-import socket
-from pathlib import Path
 
 from joinengine.model.errors import TakenOver
-from joinengine.state.storage import Checkpoint, create, delete, names_in
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.storage import Storage
 
 #: How many markers stay: the one that counts, and the one before, since a listing may miss a
 #: marker that is created meanwhile.
 _KEPT = 2
 
 
-def greatest(folder: Path, none: int) -> int:
+def greatest(markers: Storage, none: int) -> int:
     """The marker that counts; `none` if there is no marker."""
-    return max((int(name) for name in names_in(folder) if name.isdigit()), default=none)
+    return max((int(name) for name in markers.names() if name.isdigit()), default=none)
 
 
-def mark(folder: Path, number: int, content: bytes = b"") -> bool:
+def mark(markers: Storage, number: int, content: bytes = b"") -> bool:
     """Create a marker; False if it existed."""
-    return create(folder / f"{number:08d}", content)
+    return markers.create(f"{number:08d}", content)
 
 
-def thin(folder: Path) -> None:
+def thin(markers: Storage) -> None:
     """Remove markers that do not count, but keep the greatest of these."""
-    numbers = sorted(int(name) for name in names_in(folder) if name.isdigit())
+    numbers = sorted(int(name) for name in markers.names() if name.isdigit())
     for number in numbers[:-_KEPT]:
-        delete(folder / f"{number:08d}")
+        markers.delete(f"{number:08d}")
 
 
 def claim(checkpoint: Checkpoint) -> int:
     """The generation of a driver that starts now, greater than all before."""
-    who = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
+    who = json.dumps(checkpoint.world.process()).encode()
     while True:
         wanted = greatest(checkpoint.generations, 0) + 1
         # If the number was used before and its marker removed, a greater marker exists: try again.
@@ -58,7 +56,7 @@ def claim(checkpoint: Checkpoint) -> int:
             return wanted
 
 
-def check_generation(generations: Path, generation: int) -> None:
+def check_generation(generations: Storage, generation: int) -> None:
     """Raise TakenOver if a driver was started after that of `generation`.
 
     Safety does not rest on this check: another driver may be started right after it.
@@ -67,12 +65,13 @@ def check_generation(generations: Path, generation: int) -> None:
     if newest <= generation:
         return
     try:
-        who = json.loads((generations / f"{newest:08d}").read_bytes())
+        who = json.loads(generations.get(f"{newest:08d}"))
         by = f"on {who['host']}, process {who['pid']}"
     except (OSError, ValueError):
         by = "since gone"
+    location = generations.folder.rsplit("/", 2)[0]
     raise TakenOver(
-        f"another driver ({by}) has taken over checkpoint {generations.parent.parent}: it is "
+        f"another driver ({by}) has taken over checkpoint {location}: it is "
         f"generation {newest}, this one {generation}; nothing is lost, leave this one stopped"
     )
 
@@ -82,7 +81,7 @@ def check_boundary(checkpoint: Checkpoint, batch: int) -> None:
     boundary = greatest(checkpoint.boundary, -1)
     if batch <= boundary:
         raise TakenOver(
-            f"batch {batch} of checkpoint {checkpoint.root.parent} is closed, as are all up to "
+            f"batch {batch} of checkpoint {checkpoint.location} is closed, as are all up to "
             f"{boundary}: another driver has taken the checkpoint over and gone on; nothing is "
             f"lost, leave this one stopped"
         )

@@ -9,10 +9,8 @@ Law: at any moment each live tuple of an instance is in exactly one of its runs,
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -24,7 +22,7 @@ from joinengine.kernels.probing import Ints, rows_between
 from joinengine.model.keys import Side
 from joinengine.state.run import OpenRun, Run, RunStore, RunWriter, excluded_rows
 from joinengine.state.spine import MergeStep, cut_word, plan_merges
-from joinengine.state.storage import StoredFile, tagged
+from joinengine.world.storage import Storage, StoredFile, tagged
 
 #: Rows of one run that are copied at a time when state moves.
 MOVE_ROWS = 1 << 18
@@ -79,7 +77,8 @@ class Shelf(Protocol):
 class Upkeep:
     """The facts of its task that a keeper needs.
 
-    `generation`: of the driver. `merge_rows`: how many rows the keeper may merge.
+    `generation`: of the driver. `merge_rows`: how many rows the keeper may merge. `nonce`: makes
+    strings that no file name has had before.
     """
 
     shelf: Shelf
@@ -89,17 +88,17 @@ class Upkeep:
     version: int
     watermark: float
     merge_rows: int
-    fsync: bool = False
+    nonce: Callable[[], str]
 
 
 class Keeper:
     """The state of one task's instances during one batch; `close` seals what it wrote."""
 
     def __init__(
-        self, upkeep: Upkeep, folder: Path, store: RunStore, files: Mapping[str, StoredFile]
+        self, upkeep: Upkeep, storage: Storage, store: RunStore, files: Mapping[str, StoredFile]
     ) -> None:
         self._upkeep = upkeep
-        self._folder = folder
+        self._storage = storage
         self._store = store
         self._files = files
         self._writers: dict[Side, tuple[str, RunWriter]] = {}
@@ -174,18 +173,18 @@ class Keeper:
         words: Words,
         columns: pa.RecordBatch,
         *,
-        aside: bool = False,
+        own_file: bool = False,
         oldest_input: int | None = None,
     ) -> OpenRun:
         """Write a run; the returned run can be probed at once.
 
-        `aside`: write it to a file of its own and map that, so that the memory of the tuples can be
-        freed. `oldest_input`: the settled time of the run; None: the newest time of these tuples.
+        `own_file`: write it to a file of its own and map that, so that the memory of the tuples can
+        be freed. `oldest_input`: the settled time of the run; None: the newest time of these tuples.
         """
-        if aside:
+        if own_file:
             name, writer = self._new_file(side)
             run = self._write(name, writer, instance, side, words, columns, oldest_input)
-            stored = writer.close(fsync=self._upkeep.fsync)
+            stored = writer.close()
             self._changes.files.append(stored)
             self._store.trust(name)
             return self._store.open(run, stored)
@@ -213,7 +212,7 @@ class Keeper:
     def close(self) -> Changes:
         """Seal the files, and return the changes."""
         for name, writer in self._writers.values():
-            self._changes.files.append(writer.close(fsync=self._upkeep.fsync))
+            self._changes.files.append(writer.close())
             self._store.trust(name)
         return self._changes
 
@@ -284,8 +283,8 @@ class Keeper:
     def _new_file(self, side: Side) -> tuple[str, RunWriter]:
         keep = self._upkeep
         name = f"{keep.shelf.label}-{keep.batch:08d}-{int(side)}-{keep.task}"
-        name = tagged(keep.generation, f"{name}-{uuid.uuid4().hex[:12]}.arrow")
-        return name, RunWriter(self._folder / name, keep.shelf.schema(side))
+        name = tagged(keep.generation, f"{name}-{keep.nonce()}.arrow")
+        return name, RunWriter(self._storage, name, keep.shelf.schema(side))
 
     def _next_group(self) -> int:
         self._groups += 1

@@ -19,7 +19,6 @@ import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from joinengine.layouts import Chosen
@@ -27,6 +26,7 @@ from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.model.keys import Side
 from joinengine.routing.moves import Drop, Moves, Pull
 from joinengine.state import fence
+from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.operator_state import (
     Clock,
     Layouts,
@@ -38,7 +38,7 @@ from joinengine.state.operator_state import (
     SideClock,
 )
 from joinengine.state.run import Run
-from joinengine.state.storage import Checkpoint, StoredFile, create, delete, names_in
+from joinengine.world.storage import Storage, StoredFile
 
 FORMAT = 5
 _HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
@@ -82,7 +82,7 @@ class Manifest:
         return names
 
 
-def commit(checkpoint: Checkpoint, manifest: Manifest, *, fsync: bool = False) -> Manifest:
+def commit(checkpoint: Checkpoint, manifest: Manifest) -> Manifest:
     """Commit `manifest`; returns the manifest of the batch that counts.
 
     That is another one if an older driver was faster. Raises TakenOver if a newer driver was
@@ -92,26 +92,26 @@ def commit(checkpoint: Checkpoint, manifest: Manifest, *, fsync: bool = False) -
     body = json.dumps(_to_json(manifest), separators=(",", ":")).encode()
     crc = zlib.crc32(body)
     header = f"joinengine manifest {FORMAT} crc32={crc:08x} bytes={len(body)}\n"
-    path = checkpoint.manifests / f"{manifest.batch:08d}.json"
+    manifests, name = checkpoint.manifests, name_of(manifest.batch)
     try:
-        created = create(path, header.encode() + body, fsync=fsync)
+        created = manifests.create(name, header.encode() + body)
     except OSError:
-        if not path.exists():
+        if not manifests.exists(name):
             raise
         created = False  # the file may be this driver's own all the same: its nonce tells
-    found = replace(manifest, crc32=crc) if created else _found(path)
+    found = replace(manifest, crc32=crc) if created else _found(manifests, manifest.batch)
     # After the create: if another driver had removed this name, its boundary or generation is seen.
     fence.check_boundary(checkpoint, manifest.batch)
     fence.check_generation(checkpoint.generations, manifest.generation)
     if found is None or found.generation > manifest.generation:
         raise TakenOver(
             f"another driver has committed batch {manifest.batch} of checkpoint "
-            f"{checkpoint.root.parent}; nothing is lost, leave this one stopped"
+            f"{checkpoint.location}; nothing is lost, leave this one stopped"
         )
     if found.parent != manifest.parent:
         raise CheckpointMismatch(
-            f"manifest {path} follows another batch {manifest.batch - 1} than the one that this "
-            f"driver knows: files of two checkpoints are mixed; restore it from a copy"
+            f"manifest {manifests.folder}/{name} follows another batch {manifest.batch - 1} than "
+            f"the one that this driver knows: files of two checkpoints are mixed; restore it from a copy"
         )
     return found
 
@@ -127,31 +127,37 @@ def retire(checkpoint: Checkpoint, batch: int) -> None:
     fence.raise_boundary(checkpoint, last)
     for old in _batches(checkpoint.manifests):
         if old <= last:
-            delete(checkpoint.manifests / f"{old:08d}.json")
+            checkpoint.manifests.delete(name_of(old))
 
 
-def newest(folder: Path) -> Manifest | None:
+def name_of(batch: int) -> str:
+    """The name of the manifest of a batch."""
+    return f"{batch:08d}.json"
+
+
+def newest(manifests: Storage) -> Manifest | None:
     """The newest manifest; None in a fresh checkpoint.
 
     Raises DamagedState if it is not what was written, CheckpointMismatch if it has another format.
     """
-    while batches := _batches(folder):
-        found = _found(folder / f"{max(batches):08d}.json")
+    while batches := _batches(manifests):
+        found = _found(manifests, max(batches))
         if found is not None:  # else a running driver has removed it since the listing
             return found
     return None
 
 
-def _found(path: Path) -> Manifest | None:
+def _found(manifests: Storage, batch: int) -> Manifest | None:
     try:
-        return read(path)
+        return read(manifests, batch)
     except FileNotFoundError:
         return None
 
 
-def read(path: Path) -> Manifest:
+def read(manifests: Storage, batch: int) -> Manifest:
     """Read one manifest, and check it; raises as `newest`."""
-    content = path.read_bytes()
+    content = manifests.get(name_of(batch))
+    path = f"{manifests.folder}/{name_of(batch)}"
     match = _HEADER.match(content)
     if not match:
         raise DamagedState(f"manifest {path} has no readable header; restore it from a copy")
@@ -169,8 +175,8 @@ def read(path: Path) -> Manifest:
     return replace(_from_json(json.loads(body)), crc32=zlib.crc32(body))
 
 
-def _batches(folder: Path) -> list[int]:
-    names = (_NAME.fullmatch(name) for name in names_in(folder))
+def _batches(manifests: Storage) -> list[int]:
+    names = (_NAME.fullmatch(name) for name in manifests.names())
     return [int(match[1]) for match in names if match]
 
 

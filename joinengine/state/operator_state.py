@@ -15,7 +15,7 @@ from joinengine.layouts import Chosen
 from joinengine.layouts.versions import VersionedRouter
 from joinengine.routing.moves import Moves
 from joinengine.state.run import Run
-from joinengine.state.storage import StoredFile
+from joinengine.world.storage import StoredFile
 
 #: The shelf of the tuples that an operator holds. Other shelves are known to the operator alone.
 STATE = "state"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,8 @@ from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Exclusions, Ints, exclude, rows_between
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
-from joinengine.state.storage import StoredFile, seal, verify
+from joinengine.world.storage import Storage, StoredFile, verify
+from joinengine.world.world import World
 
 WORD = "__word"
 RUN_FORMAT = b"joinengine run 1"
@@ -99,11 +99,12 @@ class OpenRun:
 class RunWriter:
     """Writes the runs of one task, side and batch into one file."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, storage: Storage, name: str, schema: pa.Schema) -> None:
         fields = [pa.field(WORD, pa.uint64(), nullable=False), *schema]
         self._schema = pa.schema(fields, metadata={_METADATA_KEY: RUN_FORMAT})
-        self._path = path
-        self._sink = pa.OSFile(str(path), "wb")
+        self._storage = storage
+        self._name = name
+        self._sink = storage.output(name)
         self._writer = pa.ipc.new_file(self._sink, self._schema)
         self._parts = 0
 
@@ -114,11 +115,11 @@ class RunWriter:
         self._parts += 1
         return self._parts - 1, words.nbytes + columns.get_total_buffer_size()
 
-    def close(self, *, fsync: bool = False) -> StoredFile:
+    def close(self) -> StoredFile:
         """Seal the file."""
         self._writer.close()
         self._sink.close()
-        return seal(self._path, fsync=fsync)
+        return self._storage.seal(self._name)
 
 
 class _MappedFile(NamedTuple):
@@ -136,8 +137,8 @@ class RunStore:
     the file cache; but it keeps a removed file on disk, hence `retain`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._open: dict[str, _MappedFile] = {}
         self._verified: set[str] = set()
 
@@ -163,16 +164,17 @@ class RunStore:
 
     def _mapped(self, stored: StoredFile) -> _MappedFile:
         if stored.name not in self._open:
-            path = self._folder / stored.name
-            if stored.name not in self._verified:
-                verify(path, stored, "run file")
+            if stored.name in self._verified:
+                content = self._storage.map(stored.name)
+            else:
+                content = verify(self._storage, stored, "run file")
                 self._verified.add(stored.name)
-            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            reader = pa.ipc.open_file(content)
             found = (reader.schema.metadata or {}).get(_METADATA_KEY)
             if found != RUN_FORMAT:
                 raise DamagedState(
-                    f"run file {path} has format {found!r}, not {RUN_FORMAT!r}; restore it from a "
-                    f"copy"
+                    f"run file {self._storage.folder}/{stored.name} has format {found!r}, not "
+                    f"{RUN_FORMAT!r}; restore it from a copy"
                 )
             self._open[stored.name] = _MappedFile(reader, {})
         return self._open[stored.name]
@@ -185,7 +187,8 @@ class RunStores:
     may have been damaged since, while the worker process stayed.
     """
 
-    def __init__(self, most: int = 64) -> None:
+    def __init__(self, world: World, most: int = 64) -> None:
+        self._world = world
         self._most = most
         self._stores: dict[tuple[str, int], tuple[str, RunStore]] = {}
 
@@ -193,7 +196,7 @@ class RunStores:
         """The store of operator `join` for the start `driver` of a driver; the oldest ones go."""
         owner, store = self._stores.pop((folder, join), (None, None))
         if store is None or owner != driver:
-            store = RunStore(Path(folder))
+            store = RunStore(self._world.storage(folder))
         self._stores[folder, join] = driver, store
         while len(self._stores) > self._most:
             del self._stores[next(iter(self._stores))]

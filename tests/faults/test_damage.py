@@ -6,12 +6,12 @@ import random
 import zlib
 
 import pytest
+from joinengine.state.storage import create
 
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.state import manifest as manifests
 from joinengine.state.run import RunStores
-from joinengine.state.storage import create
 from tests.harness import LocalQuery, two_way
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from joinengine.state.storage import Checkpoint, verify
 
 from joinengine.state import manifest as manifests
-from joinengine.state.storage import Checkpoint, verify
 
 pytestmark = pytest.mark.spark
 PATIENCE_S = 120

@@ -11,9 +11,9 @@ import sys
 import time
 
 import pytest
+from joinengine.state.storage import Checkpoint
 
 from joinengine.state import manifest as manifests
-from joinengine.state.storage import Checkpoint
 
 pytestmark = pytest.mark.spark
 

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from joinengine.state.storage import verify
 
 from joinengine.driver import batch as driver
 from joinengine.layouts import Mnrt
@@ -17,7 +18,6 @@ from joinengine.model.errors import CheckpointMismatch, TakenOver
 from joinengine.model.keys import Side
 from joinengine.state import fence
 from joinengine.state import manifest as manifests
-from joinengine.state.storage import verify
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
 
 BATCHES = 12

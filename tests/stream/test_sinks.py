@@ -8,11 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from joinengine.state.storage import Checkpoint, seal
 
 from joinengine import StreamJoin, TakenOver, equi, parquet_stream, within
 from joinengine.spark.sinks import TransformedParquetSink
 from joinengine.state import fence
-from joinengine.state.storage import Checkpoint, seal
 from tests.stream.cases import pairs
 from tests.stream.conftest import ended, found_in, oracle, same
 

@@ -16,14 +16,11 @@ from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator
 from joinengine.operators.accounts import common_account
 from joinengine.operators.aggregation.spec import AggregateSpec
-from joinengine.operators.aggregation.task import AggregateTask, next_end
-from joinengine.operators.base import LayoutPolicy, OneInput, Order, hosts
-from joinengine.operators.spines import by_place
+from joinengine.operators.aggregation.task import CLOSED, PASSES_ON, aggregate_arrived, next_end
+from joinengine.operators.base import LayoutPolicy, OneInput, OperatorTask, Order
+from joinengine.operators.desk import Desk
 from joinengine.operators.timing import Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
-
-#: Rows of partial results that a task may merge in a batch.
-MERGE_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,33 +67,25 @@ class Aggregation(AggregateSpec, OneInput):
         before = upstream.states[source.operator]
         return Limit(-math.inf if before.shelves.state else before.clock.watermark)
 
-    def tasks(self, order: Order) -> Sequence[AggregateTask]:
+    def tasks(self, order: Order) -> Sequence[OperatorTask]:
         """The tasks of a batch; none unless tuples or partial results arrive or a batch is due."""
         state, blocks = order.state, order.blocks[Side.LEFT]
         if not (blocks or self.is_due(state, order.batch, quiet=True)):
             return []
         ended = state.clock.watermark == math.inf
         passes_on = not blocks or (order.batch + 1) % self.merge_every == 0 or ended
-        spines = by_place(state.shelves.state.values())
         # Partial results stay at the instance that made them, even if it is none any more.
-        most = max([state.layouts.router.instances, *(i + 1 for i, _ in spines)])
-        tasks = list[AggregateTask]()
-        for number, hosted in enumerate(hosts(most, order.parallelism)):
-            header = order.header(number, hosted)
-            if self.stage is not Stage.PARTIAL:  # the emulated work is that of tuples
-                header = replace(header, work_s=0.0)
-            tasks.append(
-                AggregateTask(
-                    header=header,
-                    spec=self,
-                    blocks=blocks,
-                    runs={i: runs for (i, _), runs in spines.items() if i in hosted},
-                    closed=state.clock.closed,
-                    passes_on=passes_on,
-                    merge_rows=MERGE_ROWS,
-                )
-            )
-        return tasks
+        runs = state.shelves.state.values()
+        most = max([state.layouts.router.instances, *(run.instance + 1 for run in runs)])
+        tasks = order.tasks(most, facts={CLOSED: state.clock.closed, PASSES_ON: passes_on})
+        if self.stage is Stage.PARTIAL:
+            return tasks
+        # The emulated work is that of tuples.
+        return [replace(one, header=replace(one.header, work_s=0.0)) for one in tasks]
+
+    def carry_out(self, task: OperatorTask, desk: Desk) -> None:
+        """Do the work of the stage at each hosted instance."""
+        aggregate_arrived(self, task, desk)
 
     def account(self) -> Mapping[str, Any]:
         """Groups, windows, aggregates and the top."""

@@ -16,14 +16,13 @@ window that holds it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from joinengine.exchange.blocks import Tuples
-from joinengine.exchange.reports import Block
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints, rows_between
@@ -39,32 +38,18 @@ from joinengine.predicates.grouping import add_parts, add_tuples, finish, greate
 from joinengine.predicates.sketching import add_sketches, heaviest, sketch_counts
 from joinengine.state.run import OpenRun, Run
 
+#: Rows of partial results that a task may merge in a batch.
+MERGE_ROWS = 1 << 18
+#: Facts of a task: windows that end in (CLOSED, watermark] are over; PASSES_ON: whether partial
+#: results go to the next stage in this batch.
+CLOSED, PASSES_ON = "closed", "passes on"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AggregateTask(OperatorTask):
-    """The instructions of one task of one stage in one batch.
 
-    Windows that end in (`closed`, watermark] are over. `passes_on`: whether partial results go to
-    the next stage in this batch.
-    """
-
-    spec: AggregateSpec
-    blocks: tuple[Block, ...]
-    runs: Mapping[int, tuple[Run, ...]]
-    closed: float
-    passes_on: bool
-    merge_rows: int
-
-    @property
-    def result_schema(self) -> pa.Schema:
-        """Partial results, or results."""
-        return self.spec.output_schema
-
-    def carry_out(self, desk: Desk) -> None:
-        """Add up at each hosted instance."""
-        worker = _Worker(self, desk)
-        for instance in self.header.hosted:
-            worker.aggregate(instance)
+def aggregate_arrived(spec: AggregateSpec, task: OperatorTask, desk: Desk) -> None:
+    """Carry out a task of one stage."""
+    worker = _Worker(spec, task, desk)
+    for instance in task.header.hosted:
+        worker.aggregate(instance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +85,22 @@ class PartsShelf:
 
 
 class _Worker:
-    def __init__(self, task: AggregateTask, desk: Desk) -> None:
+    def __init__(self, spec: AggregateSpec, task: OperatorTask, desk: Desk) -> None:
+        self._spec = spec
         self._task = task
         self._desk = desk
-        self._shelf = PartsShelf(task.spec)
-        self._reader = desk.reader(task.blocks)
-        self._keeper = desk.keeper(self._shelf, merge_rows=task.merge_rows)
+        self._shelf = PartsShelf(spec)
+        self._reader = desk.reader(task.blocks[Side.LEFT])
+        self._keeper = desk.keeper(self._shelf, merge_rows=MERGE_ROWS)
 
     def aggregate(self, instance: int) -> None:
         """Do the work of the stage at one instance."""
         with self._desk.at(instance) as here:
-            spine = self._keeper.open(self._task.runs.get(instance, ()))
+            spine = self._keeper.open(self._task.stored.runs.get((instance, Side.LEFT), ()))
             arrived = [Tuples.of([one]) for one in self._reader.slices(instance)]
             here.received[Side.LEFT] = sum(len(one.words) for one in arrived)
             here.stored[Side.LEFT] = here.received[Side.LEFT]
-            if self._task.spec.stage is Stage.PARTIAL:
+            if self._spec.stage is Stage.PARTIAL:
                 self._pass_on(instance, spine, self._added(instance, arrived))
             else:
                 spine = self._close_windows(spine)
@@ -123,7 +109,7 @@ class _Worker:
 
     def _added(self, instance: int, arrived: Sequence[Tuples]) -> list[pa.Table]:
         """The partial results of the tuples that arrived; counts their keys too."""
-        spec, added = self._task.spec, list[pa.Table]()
+        spec, added = self._spec, list[pa.Table]()
         schema = partial_schema(spec.grouping, spec.schemas[0])
         times = spec.window.times[0]
         for one in arrived:
@@ -138,7 +124,7 @@ class _Worker:
 
     def _pass_on(self, instance: int, spine: Sequence[OpenRun], added: list[pa.Table]) -> None:
         """Send the partial results to the aggregators, or keep them until `passes_on`."""
-        if not self._task.passes_on:
+        if not self._task.facts[PASSES_ON]:
             self._store(instance, [one for part in added for one in part.to_batches()])
             return
         held = [
@@ -149,11 +135,11 @@ class _Worker:
         parts = [*held, *added]
         if not parts:
             return
-        schema = self._task.spec.output_schema
+        schema = self._spec.output_schema
         whole = pa.concat_tables([part.cast(schema) for part in parts])
         if len(parts) > 1:
-            add = add_sketches if self._task.spec.is_sketched else add_parts
-            whole = add(self._task.spec.grouping, whole).cast(schema)
+            add = add_sketches if self._spec.is_sketched else add_parts
+            whole = add(self._spec.grouping, whole).cast(schema)
         self._emit(whole)
 
     def _store(self, instance: int, parts: Iterable[pa.RecordBatch]) -> None:
@@ -168,19 +154,19 @@ class _Worker:
 
     def _close_windows(self, spine: Sequence[OpenRun]) -> list[OpenRun]:
         """Show the windows that are over; the runs without the panes that no later window holds."""
-        grouping, task = self._task.spec.grouping, self._task
-        watermark = task.header.watermark
+        spec, grouping = self._spec, self._spec.grouping
+        watermark, closed = self._task.header.watermark, self._task.facts[CLOSED]
         panes = [self._shelf.times(Side.LEFT, one.columns)[one.live_rows()] for one in spine]
         present = np.unique(np.concatenate(panes)) if panes else np.empty(0, np.int64)
-        for end in grouping.panes.ends(present, task.closed, watermark).tolist():
+        for end in grouping.panes.ends(present, closed, watermark).tolist():
             lower, upper = grouping.panes.first_pane(end), end
             parts = pa.Table.from_batches([_between(one, lower, upper) for one in spine])
-            if task.spec.stage is Stage.TOP:
+            if spec.stage is Stage.TOP:
                 self._emit(greatest(grouping, parts))
             else:
                 edges = end - grouping.panes.size_us, end
-                close = heaviest if task.spec.is_sketched else finish
-                self._emit(close(grouping, parts, edges, task.spec.output_schema))
+                close = heaviest if spec.is_sketched else finish
+                self._emit(close(grouping, parts, edges, spec.output_schema))
         spent = word_of_time(min(grouping.panes.spent(watermark), INT_MAX) + 1)
         return [one for one in (self._less(one, spent) for one in spine) if one.run.live]
 

@@ -18,11 +18,11 @@ from joinengine.model.query import FromOperator, JoinType
 from joinengine.model.texts import condition_text
 from joinengine.model.windows import Sliding
 from joinengine.operators.accounts import common_account
-from joinengine.operators.base import LayoutPolicy, Order, hosts
+from joinengine.operators.base import LayoutPolicy, OperatorTask, Order
+from joinengine.operators.desk import Desk
 from joinengine.operators.join.spec import JoinSpec
-from joinengine.operators.join.task import JoinTask
-from joinengine.operators.join.watching import SEEN, UNREAD, Watch
-from joinengine.operators.spines import Place, Stored, by_place
+from joinengine.operators.join.task import join_arrived
+from joinengine.operators.join.watching import CLOSING, SEEN, UNREAD, WATCHERS
 from joinengine.operators.timing import Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import PENDING, STATE, OperatorState
 from joinengine.state.run import Run
@@ -86,27 +86,21 @@ class Join(JoinSpec):
         named = {column.name: column.column for column in self.output if column.side is stream}
         return stream, [named[name] for name in columns if name in named]
 
-    def tasks(self, order: Order) -> Sequence[JoinTask]:
+    def tasks(self, order: Order) -> Sequence[OperatorTask]:
         """The tasks of a batch; none if no tuple arrives, no state moves and no watcher works."""
         state = order.state
         pending = state.layouts.pending is not None
         if not (order.brings or pending or self._watchers_work(state, order.batch)):
             return []
-        most = max(state.layouts.router.instances, state.watchers)
-        hosted_by_task = hosts(most, order.parallelism)
-        watches = self._watches(state, order.batch, hosted_by_task)
-        stored = Stored.by_task(state, hosted_by_task)
-        return [
-            JoinTask(
-                header=order.header(number, hosted),
-                spec=self,
-                blocks=(order.blocks[Side.LEFT], order.blocks[Side.RIGHT]),
-                stored=stored[number],
-                watch=watches[number],
-                memory_bytes=order.memory_bytes,
-            )
-            for number, hosted in enumerate(hosted_by_task)
-        ]
+        instances = state.layouts.router.instances
+        if not self.watched:
+            return order.tasks(instances)
+        facts = {WATCHERS: state.watchers, CLOSING: self._closing(state, order.batch)}
+        return order.tasks(max(instances, state.watchers), (PENDING, UNREAD, SEEN), facts)
+
+    def carry_out(self, task: OperatorTask, desk: Desk) -> None:
+        """Join at each hosted instance."""
+        join_arrived(self, task, desk)
 
     def account(self) -> Mapping[str, Any]:
         """Condition, type, window, predicates, and both inputs."""
@@ -150,19 +144,6 @@ class Join(JoinSpec):
         )
         over = any(run.max_time is not None and run.max_time < limit for run in held)
         return over or bool(state.shelves.on(UNREAD)) or self.is_due(state, batch, quiet=False)
-
-    def _watches(
-        self, state: OperatorState, batch: int, hosted_by_task: Sequence[Sequence[int]]
-    ) -> list[Watch | None]:
-        """Per task the instructions of its watchers; None: no side is watched."""
-        if not self.watched:
-            return [None] * len(hosted_by_task)
-        spines = [by_place(state.shelves.on(one).values()) for one in (PENDING, UNREAD, SEEN)]
-        limit = self._closing(state, batch)
-        return [
-            Watch(state.watchers, limit, *(_at(spine, hosted) for spine in spines))
-            for hosted in hosted_by_task
-        ]
 
     # In words
 
@@ -214,10 +195,3 @@ class Join(JoinSpec):
         # The watermark is one delay behind the newest tuple; a tuple leaves when it has passed.
         rows = rate * (kept + (window.delays_us[side] or 0)) / 1e6
         return f"; some {rows:,.0f} rows in the state, at {rate:,.1f} a second of event time"
-
-
-def _at(
-    spines: Mapping[Place, tuple[Run, ...]], hosted: Sequence[int]
-) -> dict[Place, tuple[Run, ...]]:
-    """The spines of the hosted instances."""
-    return {place: runs for place, runs in spines.items() if place[0] in hosted}

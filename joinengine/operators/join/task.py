@@ -14,13 +14,11 @@ pair one comparison and one gather.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from joinengine.exchange.blocks import Tuples
-from joinengine.exchange.reports import Block
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.hashing import Words, first_word
@@ -31,8 +29,8 @@ from joinengine.operators.desk import Desk
 from joinengine.operators.join.matching import PAIRS, Arrived, Matcher
 from joinengine.operators.join.shelf import StateShelf
 from joinengine.operators.join.spec import JoinSpec
-from joinengine.operators.join.watching import Watch, Watchers
-from joinengine.operators.spines import Spines, Stored
+from joinengine.operators.join.watching import Watchers
+from joinengine.operators.spines import Spines
 from joinengine.routing.routes import STORE, probe_flag, watch_flag
 from joinengine.state.run import OpenRun, Run
 
@@ -41,65 +39,49 @@ MERGE_ROWS = 1 << 18
 MERGE_PER_ROW = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinTask(OperatorTask):
-    """The instructions of one join task in one batch.
+def join_arrived(spec: JoinSpec, task: OperatorTask, desk: Desk) -> None:
+    """Carry out a join task.
 
-    Tuples are stored under the newest of the live layout versions of `stored`; a tuple probes the
-    i-th version if it has the flag of that version. `watch`: the instructions of the hosted
-    watchers; None: no side is watched.
+    Tuples are stored under the newest of the live layout versions; a tuple probes the i-th version
+    if it has the flag of that version.
     """
+    worker = _Worker(spec, task, desk)
+    hosted = task.header.hosted
+    # The merge allowance is per task and goes to the first instances: start with another one each
+    # batch.
+    turn = task.header.batch % max(len(hosted), 1)
+    for instance in hosted[turn:] + hosted[:turn]:
+        worker.join_instance(instance)
+    worker.close()
 
-    spec: JoinSpec
-    blocks: tuple[tuple[Block, ...], tuple[Block, ...]]
-    stored: Stored
-    watch: Watch | None
-    memory_bytes: int
 
-    @property
-    def result_schema(self) -> pa.Schema:
-        """The joined rows."""
-        return self.spec.output_schema
-
-    @property
-    def arriving(self) -> int:
-        """How many tuples are on their way to the hosted instances."""
-        bounds = [b for side in self.blocks for block in side for b in block.bounds]
-        hosted = self.header.hosted
-        # After a shrink an instance may live on only as a watcher: blocks of an unwatched side
-        # have no slice for it.
-        return sum(int(b[i + 1] - b[i]) for b in bounds for i in hosted if i + 1 < len(b))
-
-    def carry_out(self, desk: Desk) -> None:
-        """Join at each hosted instance."""
-        worker = _Worker(self, desk)
-        hosted = self.header.hosted
-        # The merge allowance is per task and goes to the first instances: start with another one
-        # each batch.
-        turn = self.header.batch % max(len(hosted), 1)
-        for instance in hosted[turn:] + hosted[:turn]:
-            worker.join_instance(instance)
-        worker.close()
+def _arriving(task: OperatorTask) -> int:
+    """How many tuples are on their way to the hosted instances."""
+    bounds = [b for side in task.blocks for block in side for b in block.bounds]
+    # After a shrink an instance may live on only as a watcher: blocks of an unwatched side have no
+    # slice for it.
+    return sum(int(b[i + 1] - b[i]) for b in bounds for i in task.header.hosted if i + 1 < len(b))
 
 
 class _Worker:
-    def __init__(self, task: JoinTask, desk: Desk) -> None:
+    def __init__(self, spec: JoinSpec, task: OperatorTask, desk: Desk) -> None:
+        self._spec = spec
         self._task = task
         self._desk = desk
         self._timed = desk.timed
-        self._keying = task.spec.keying
+        self._keying = spec.keying
         self._readers = [desk.reader(blocks) for blocks in task.blocks]
-        merge_rows = max(MERGE_ROWS, MERGE_PER_ROW * task.arriving)
-        shelf, version = StateShelf(task.spec), task.stored.versions[0]
-        self._keeper = desk.keeper(shelf, version=version, merge_rows=merge_rows)
+        merge_rows = max(MERGE_ROWS, MERGE_PER_ROW * _arriving(task))
+        version = task.stored.versions[0]
+        self._keeper = desk.keeper(StateShelf(spec), version=version, merge_rows=merge_rows)
         self._watchers: Watchers | None = None
-        if task.watch is not None:
-            self._watchers = Watchers(desk, task.spec, task.watch, merge_rows)
+        if spec.watched:
+            self._watchers = Watchers(desk, spec, task, merge_rows)
         marker = None if self._watchers is None else self._watchers.marker
-        self._matcher = Matcher(task.spec, desk.results, marker, self._timed)
-        table = task.spec.table
+        self._matcher = Matcher(spec, desk.results, marker, self._timed)
+        table = spec.table
         self._sides = tuple(Side) if table is None else (table, table.other)
-        window = task.spec.window
+        window = spec.window
         span = None if window is None else window.span_us
         with self._timed("move"):
             memory = task.memory_bytes // 4
@@ -124,7 +106,9 @@ class _Worker:
                     with self._timed("probe"):
                         self._probe(side, arrived, state)
                     with self._timed("store"):
-                        stored = self._store(instance, side, arrived, homed[side], aside=not last)
+                        stored = self._store(
+                            instance, side, arrived, homed[side], own_file=not last
+                        )
                         fresh[side] += stored
                 here.stored[side] = sum(map(len, homed[side]))
             with self._timed("merge"):
@@ -151,11 +135,11 @@ class _Worker:
         """The tuples that are to be joined, sorted; a watcher gets those that are watched."""
         with self._timed("exchange"):
             tuples = Tuples.of(pieces)
-        if self._watchers is not None and side in self._task.spec.watched:
+        if self._watchers is not None and side in self._spec.watched:
             tuples = self._joining(instance, side, tuples)
         order = sort_order(tuples.words)
         columns = tuples.columns.take(pa.array(order))
-        names = self._task.spec.times(side)
+        names = self._spec.times(side)
         times = latest_time(columns, names) if names else None
         return Arrived(tuples.words[order], tuples.flags[order], columns, times)
 
@@ -199,7 +183,7 @@ class _Worker:
 
     def _apart(self, side: Side, arrived: Arrived, run: Run) -> bool:
         """Whether no tuple of the run can be close enough in time to one that arrived."""
-        window = self._task.spec.window
+        window = self._spec.window
         if window is None or arrived.times is None:
             return False
         if run.min_time is None or run.max_time is None:
@@ -210,7 +194,7 @@ class _Worker:
         return right[1] - left[0] < window.lower_us or right[0] - left[1] > window.upper_us
 
     def _store(
-        self, instance: int, side: Side, arrived: Arrived, homed: list[Words], *, aside: bool
+        self, instance: int, side: Side, arrived: Arrived, homed: list[Words], *, own_file: bool
     ) -> list[OpenRun]:
         """Seal the tuples that are stored here, and append their words to `homed`."""
         stored = (arrived.flags & STORE) > 0
@@ -218,10 +202,10 @@ class _Worker:
         if not stored.all():
             words, columns = words[stored], columns.filter(pa.array(stored))
         homed.append(words)
-        if not len(words) or self._task.spec.passes_by(side):
+        if not len(words) or self._spec.passes_by(side):
             return []
-        columns = columns.select(self._task.spec.stored_schema(side).names)
-        return [self._keeper.seal(instance, side, words, columns, aside=aside)]
+        columns = columns.select(self._spec.stored_schema(side).names)
+        return [self._keeper.seal(instance, side, words, columns, own_file=own_file)]
 
     def _count_keys(
         self,

@@ -18,7 +18,7 @@ met a partner; judging looks at the entries that are due, which are the head of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,12 +33,12 @@ from joinengine.kernels.watching import in_order, watcher_of, word_of_time
 from joinengine.model.keys import Side
 from joinengine.model.query import ID, WINDOW_START, JoinType
 from joinengine.model.windows import Sliding
+from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.operators.join.spec import JoinSpec
-from joinengine.operators.spines import Place
 from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import PENDING
-from joinengine.state.run import OpenRun, Run
+from joinengine.state.run import OpenRun
 
 ENTRY, CLOSES = "__entry", "__closes"
 #: Entries that are judged together, and marks that are gathered before they are united.
@@ -47,21 +47,9 @@ MARKS = 1 << 20
 _NEVER = np.iinfo(np.int64).max
 #: Shelves of watchers beside PENDING: the marks of the last batch, and the marks read before.
 UNREAD, SEEN = "unread", "seen"
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """The instructions of the watchers that one join task hosts.
-
-    An entry is judged if its last partner would have come below `closing`. All runs are those of
-    the hosted watchers.
-    """
-
-    watchers: int
-    closing: float
-    pending: Mapping[Place, tuple[Run, ...]]
-    unread: Mapping[Place, tuple[Run, ...]]
-    seen: Mapping[Place, tuple[Run, ...]]
+#: Facts of a join task: how many watchers there are; an entry is judged if its last partner would
+#: have come below the time CLOSING.
+WATCHERS, CLOSING = "watchers", "closing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,27 +145,28 @@ class Marker:
 class Watchers:
     """The watchers that one join task hosts."""
 
-    def __init__(self, desk: Desk, spec: JoinSpec, watch: Watch, merge_rows: int) -> None:
+    def __init__(self, desk: Desk, spec: JoinSpec, task: OperatorTask, merge_rows: int) -> None:
         self._spec = spec
-        self._watch = watch
+        self._runs = task.shelves
+        self._closing = task.facts[CLOSING]
         self._batch = desk.header.batch
         self._pending, self._unread, self._seen = (
             desk.keeper(
                 WatchShelf(spec, f"{shelf}-{spec.index}", tuples=shelf == PENDING),
                 on=shelf,
-                watermark=watch.closing,
+                watermark=self._closing,
                 merge_rows=merge_rows,
             )
             for shelf in (PENDING, UNREAD, SEEN)
         )
-        self.marker = Marker(spec, watch.watchers, self._batch)
+        self.marker = Marker(spec, int(task.facts[WATCHERS]), self._batch)
 
     def judge(self, watcher: int, results: Results) -> None:
         """Read the marks of the last batch, and judge the entries that are due."""
         for side in self._spec.watched:
             place = watcher, side
-            pending = self._pending.open(self._watch.pending.get(place, ()))
-            seen = self._seen.open(self._watch.seen.get(place, ()))
+            pending = self._pending.open(self._runs[PENDING].get(place, ()))
+            seen = self._seen.open(self._runs[SEEN].get(place, ()))
             fresh = self._read_marks(watcher, side, seen)
             if self._spec.how is JoinType.LEFT_SEMI:
                 self._let_go_matched(fresh, pending, results)
@@ -231,7 +220,7 @@ class Watchers:
 
     def _read_marks(self, watcher: int, side: Side, seen: list[OpenRun]) -> Words:
         """The new ones of the last batch's marks; they are added to `seen`."""
-        unread = self._unread.open(self._watch.unread.get((watcher, side), ()))
+        unread = self._unread.open(self._runs[UNREAD].get((watcher, side), ()))
         if not unread:
             return np.empty(0, np.uint64)
         marks = [(one.words, self._closes(one)) for one in unread]
@@ -256,7 +245,7 @@ class Watchers:
         self, side: Side, pending: Sequence[OpenRun], seen: Sequence[OpenRun], results: Results
     ) -> list[OpenRun]:
         """Show the entries that are due and have no mark; the runs without the due entries."""
-        limit = word_of_time(self._watch.closing)
+        limit = word_of_time(self._closing)
         if not limit:
             return list(pending)
         left = list[OpenRun]()
@@ -281,7 +270,7 @@ class Watchers:
         kept = list[OpenRun]()
         for one in spine:
             last = one.run.max_time
-            if last is not None and last < self._watch.closing:
+            if last is not None and last < self._closing:
                 keeper.forget(one.run)
             else:
                 kept.append(one)

@@ -11,10 +11,10 @@ from joinengine.exchange.keying import Keying
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.keys import Side
 from joinengine.operators.accounts import common_account
-from joinengine.operators.base import OneInput, Order, hosts
-from joinengine.operators.spines import Stored
+from joinengine.operators.base import OneInput, OperatorTask, Order
+from joinengine.operators.desk import Desk
 from joinengine.queries.first_story.spec import NoveltySpec
-from joinengine.queries.first_story.task import NoveltyTask
+from joinengine.queries.first_story.task import CLOSED, judge_due
 from joinengine.state.operator_state import OperatorState
 
 
@@ -39,25 +39,17 @@ class Novelty(NoveltySpec, OneInput):
             run.max_time is not None and run.max_time >= clock.closed for run in runs
         )
 
-    def tasks(self, order: Order) -> Sequence[NoveltyTask]:
+    def tasks(self, order: Order) -> Sequence[OperatorTask]:
         """The tasks of a batch; none if no tuple arrives, no state moves and no tuple is due."""
         state = order.state
         pending = state.layouts.pending is not None
         if not (order.brings or pending or self.is_due(state, order.batch, quiet=True)):
             return []
-        hosted_by_task = hosts(state.layouts.router.instances, order.parallelism)
-        stored = Stored.by_task(state, hosted_by_task)
-        return [
-            NoveltyTask(
-                header=order.header(number, hosted),
-                spec=self,
-                blocks=order.blocks[Side.LEFT],
-                stored=stored[number],
-                closed=state.clock.closed,
-                memory_bytes=order.memory_bytes,
-            )
-            for number, hosted in enumerate(hosted_by_task)
-        ]
+        return order.tasks(state.layouts.router.instances, facts={CLOSED: state.clock.closed})
+
+    def carry_out(self, task: OperatorTask, desk: Desk) -> None:
+        """Judge at each hosted instance."""
+        judge_due(self, task, desk)
 
     def account(self) -> Mapping[str, Any]:
         """The key, the terms and what counts as similar."""

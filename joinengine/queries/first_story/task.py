@@ -20,39 +20,26 @@ import numpy as np
 import pyarrow as pa
 
 from joinengine.exchange.blocks import Tuples
-from joinengine.exchange.reports import Block
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import Words, fixed_width, key_hash
 from joinengine.kernels.probing import Ints, Needles, find, sort_order
 from joinengine.model.keys import Side
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
-from joinengine.operators.spines import Spines, Stored
+from joinengine.operators.spines import Spines
 from joinengine.queries.first_story.similarity import best_similarities, take_lists
 from joinengine.queries.first_story.spec import NoveltySpec
 from joinengine.state.run import OpenRun
 
+#: The fact of a task: tuples in [CLOSED, watermark) are due.
+CLOSED = "closed"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoveltyTask(OperatorTask):
-    """The instructions of one task in one batch; tuples in [`closed`, watermark) are due."""
 
-    spec: NoveltySpec
-    blocks: tuple[Block, ...]
-    stored: Stored
-    closed: float
-    memory_bytes: int
-
-    @property
-    def result_schema(self) -> pa.Schema:
-        """Tuples without their terms, and the greatest similarity."""
-        return self.spec.output_schema
-
-    def carry_out(self, desk: Desk) -> None:
-        """Judge at each hosted instance."""
-        worker = _Worker(self, desk)
-        for instance in self.header.hosted:
-            worker.judge(instance)
+def judge_due(spec: NoveltySpec, task: OperatorTask, desk: Desk) -> None:
+    """Carry out a novelty task."""
+    worker = _Worker(spec, task, desk)
+    for instance in task.header.hosted:
+        worker.judge(instance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +72,13 @@ class TuplesShelf:
 
 
 class _Worker:
-    def __init__(self, task: NoveltyTask, desk: Desk) -> None:
-        self._task = task
+    def __init__(self, spec: NoveltySpec, task: OperatorTask, desk: Desk) -> None:
+        self._spec = spec
         self._desk = desk
+        self._closed = task.facts[CLOSED]
         self._watermark = task.header.watermark
-        self._reader = desk.reader(task.blocks)
-        self._keeper = desk.keeper(TuplesShelf(task.spec), version=task.stored.versions[0])
+        self._reader = desk.reader(task.blocks[Side.LEFT])
+        self._keeper = desk.keeper(TuplesShelf(spec), version=task.stored.versions[0])
         memory = task.memory_bytes // 4
         self._spines = Spines(task.stored, self._keeper, task.header.hosted, memory, None)
 
@@ -123,7 +111,7 @@ class _Worker:
         for one in spine:
             assert one.run.min_time is not None
             assert one.run.max_time is not None
-            if one.run.max_time < self._task.closed or one.run.min_time >= self._watermark:
+            if one.run.max_time < self._closed or one.run.min_time >= self._watermark:
                 continue
             rows = one.live_rows()
             due = self._due(self._times(one.columns)[rows])
@@ -145,11 +133,11 @@ class _Worker:
                 parts.append(one.columns.take(pa.array(rows)))
                 words.append(one.words[rows])
         columns, all_words = pa.concat_batches(parts), np.concatenate(words)
-        keys = fixed_width(columns.column(self._task.spec.key), np.dtype(np.int32))
+        keys = fixed_width(columns.column(self._spec.key), np.dtype(np.int32))
         order = np.lexsort((all_words, self._times(columns), keys))
         columns, keys = columns.take(pa.array(order)), keys[order]
         due = self._due(self._times(columns))
-        lists = columns.column(self._task.spec.terms)
+        lists = columns.column(self._spec.terms)
         offsets = np.asarray(lists.offsets).astype(np.int64)
         values = np.asarray(lists.values).astype(np.int64)
         edges = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1, append=keys[-1] + 1))
@@ -157,13 +145,13 @@ class _Worker:
             rows = np.arange(begin, end)
             first = int(np.argmax(due[rows])) if due[rows].any() else len(rows)
             terms, starts = take_lists(offsets, values, rows)
-            best = best_similarities(terms, starts, first, self._task.spec.history)
-            novel = np.flatnonzero(best <= self._task.spec.threshold)
+            best = best_similarities(terms, starts, first, self._spec.history)
+            novel = np.flatnonzero(best <= self._spec.threshold)
             if len(novel):
                 self._emit(columns.take(pa.array(rows[first + novel])), best[novel])
 
     def _emit(self, tuples: pa.RecordBatch, best: np.ndarray) -> None:
-        names = self._task.spec.output_schema.names[:-1]
+        names = self._spec.output_schema.names[:-1]
         self._desk.results.add([*(tuples.column(name) for name in names), pa.array(best)])
 
     def _forget(self, instance: int, spine: list[OpenRun]) -> list[OpenRun]:
@@ -198,10 +186,10 @@ class _Worker:
         starts = np.append(0, ends[:-1])
         last = np.repeat(starts + counts, np.diff(np.append(0, ends)))
         rank = last - np.arange(len(order))  # 1: the latest that is judged; below: not judged
-        return order[rank <= self._task.spec.history]
+        return order[rank <= self._spec.history]
 
     def _due(self, times: Ints) -> np.ndarray:
-        return (times >= self._task.closed) & (times < self._watermark)
+        return (times >= self._closed) & (times < self._watermark)
 
     def _times(self, columns: pa.RecordBatch) -> Ints:
-        return latest_time(columns, self._task.spec.times(Side.LEFT))
+        return latest_time(columns, self._spec.times(Side.LEFT))

@@ -1,0 +1,1 @@
+"""What the engine asks of its surroundings: time, names that nobody else has, and files."""

@@ -1,0 +1,250 @@
+"""Storage: the few verbs of a file system that the engine needs.
+
+Why: "the manifest is the truth" needs a create that only one driver can win, a put that replaces, a
+list, a delete. Everything else may be torn at any moment, because a file that no manifest names
+does not exist. The name of every file begins with the generation of the driver for which it was
+made (joinengine.state.fence).
+
+Law: a reader sees a whole file or none; a damaged file is refused by name; a file of a newer driver
+is never removed.
+Scope: POSIX file systems, local or shared by all executors. `fsync` extends the guarantee from
+killed processes to power loss.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from joinengine.model.errors import DamagedState
+
+_TAG = re.compile(r"g(\d+)-")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A sealed file: its name below the folder that it belongs to, its size and its CRC-32."""
+
+    name: str
+    size_bytes: int
+    crc32: int
+
+
+class Storage(Protocol):
+    """The files below one folder; a name may lead into folders below it, with `/` between."""
+
+    @property
+    def folder(self) -> str:
+        """The folder, as messages and other programs name it."""
+
+    def at(self, name: str) -> Storage:
+        """The files below a folder of this one."""
+
+    def make(self) -> None:
+        """Make the folder; no error if it is there."""
+
+    def names(self) -> list[str]:
+        """The names in the folder, drafts (`.`) left out; none if the folder is missing."""
+
+    def exists(self, name: str) -> bool:
+        """Whether a file or a folder has the name."""
+
+    def get(self, name: str) -> bytes:
+        """The content of a file. Raises FileNotFoundError."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Create a file whole; False if the name exists, which leaves it as it is.
+
+        If an error is raised, or the file system repeats requests, the outcome is unknown: a writer
+        that must know it writes a nonce into the file, reads the file, and compares.
+        """
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a file whole, and replace the one that may be there."""
+
+    def move(self, name: str, to: str) -> None:
+        """Rename a file, and replace the one that may be there. Raises FileNotFoundError."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file, or a folder with all that is in it; no error if it is gone already."""
+
+    def output(self, name: str) -> Any:
+        """A new Arrow output stream; the file is torn until the stream is closed."""
+
+    def map(self, name: str) -> pa.Buffer:
+        """The content of a file, not read before it is used. Raises FileNotFoundError."""
+
+    def seal(self, name: str) -> StoredFile:
+        """Size and CRC of a file just written, as a later reader will see it; now it is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStorage:
+    """A folder of a POSIX file system."""
+
+    folder: str
+    fsync: bool = False
+
+    def path(self, name: str) -> Path:
+        """Where a file lies."""
+        return Path(self.folder) / name
+
+    def at(self, name: str) -> LocalStorage:
+        """A folder in this one."""
+        return LocalStorage(str(self.path(name)), self.fsync)
+
+    def make(self) -> None:
+        """With its parents."""
+        Path(self.folder).mkdir(parents=True, exist_ok=True)
+
+    def names(self) -> list[str]:
+        """In one request if they are few, so that a name which is always there is seen."""
+        try:
+            return [name for name in os.listdir(self.folder) if name[0] != "."]
+        except FileNotFoundError:
+            return []
+
+    def exists(self, name: str) -> bool:
+        """By asking for its status."""
+        return self.path(name).exists()
+
+    def get(self, name: str) -> bytes:
+        """Reads the whole file."""
+        return self.path(name).read_bytes()
+
+    def create(self, name: str, content: bytes) -> bool:
+        """By a draft and a link, which is atomic and refuses to replace; a rename would not."""
+        path = self.path(name)
+        draft = self._draft(path, content)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+        self._keep_names(path.parent)
+        return True
+
+    def put(self, name: str, content: bytes) -> None:
+        """By a draft and a rename."""
+        path = self.path(name)
+        os.replace(self._draft(path, content), path)
+        self._keep_names(path.parent)
+
+    def move(self, name: str, to: str) -> None:
+        """Atomically; makes the folder of the new name."""
+        target = self.path(to)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(self.path(name), target)
+        self._keep_names(target.parent)
+
+    def delete(self, name: str) -> None:
+        """A folder that is not empty is removed file by file."""
+        path = self.path(name)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    def output(self, name: str) -> Any:
+        """Makes the folder if it is missing."""
+        path = self.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return pa.OSFile(str(path), "wb")
+
+    def map(self, name: str) -> pa.Buffer:
+        """A memory map; its pages belong to the file cache."""
+        path = self.path(name)
+        if not path.stat().st_size:  # cannot be mapped
+            return pa.py_buffer(b"")
+        return pa.memory_map(str(path)).read_buffer()
+
+    def seal(self, name: str) -> StoredFile:
+        """Reads the file back; some 4 GB/s."""
+        if self.fsync:
+            with self.path(name).open("rb") as file:
+                os.fsync(file.fileno())
+        content = self.map(name)
+        return StoredFile(name.rpartition("/")[2], content.size, zlib.crc32(content))
+
+    def _draft(self, path: Path, content: bytes) -> Path:
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+        with draft.open("wb") as file:
+            file.write(content)
+            if self.fsync:
+                file.flush()
+                os.fsync(file.fileno())
+        return draft
+
+    def _keep_names(self, folder: Path) -> None:
+        """Make the names in `folder` survive power loss."""
+        if not self.fsync:
+            return
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def tagged(generation: int, name: str) -> str:
+    """The name of a file that a driver of `generation` has made.
+
+    >>> tagged(3, "run-0.arrow")
+    'g3-run-0.arrow'
+    """
+    return f"g{generation}-{name}"
+
+
+def generation_of(name: str) -> int | None:
+    """The generation in the name of a file; None: it has none.
+
+    >>> generation_of("g3-run-0.arrow"), generation_of("part-0.parquet")
+    (3, None)
+    """
+    match = _TAG.match(name)
+    return int(match[1]) if match else None
+
+
+def verify(storage: Storage, stored: StoredFile, what: str) -> pa.Buffer:
+    """The content of a file. Raises DamagedState unless it is byte for byte what was sealed."""
+    path = f"{storage.folder}/{stored.name}"
+    try:
+        content = storage.map(stored.name)
+    except FileNotFoundError:
+        raise DamagedState(f"{what} {path} is missing; restore it from a copy") from None
+    if content.size != stored.size_bytes:
+        raise DamagedState(
+            f"{what} {path} has {content.size} bytes, {stored.size_bytes} were written: it is "
+            f"truncated or overwritten; restore it from a copy"
+        )
+    if zlib.crc32(content) != stored.crc32:
+        raise DamagedState(
+            f"{what} {path} does not match its CRC: its bytes were altered; restore it from a copy"
+        )
+    return content
+
+
+def remove_unnamed(storage: Storage, named: Iterable[str], generation: int) -> int:
+    """Remove files of drivers up to `generation`, except `named`; returns how many.
+
+    Files of newer drivers stay even if `named` lacks them: the caller may have slept since it
+    learned the names.
+    """
+    kept, gone = set(named), 0
+    for name in storage.names():
+        maker = generation_of(name)
+        if maker is None or maker > generation or name in kept:
+            continue
+        storage.delete(name)
+        gone += 1
+    return gone
