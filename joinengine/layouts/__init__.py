@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.biclique import Bi, BiK
@@ -13,6 +13,7 @@ from joinengine.layouts.choices import DChoices, Pkg, WChoices
 from joinengine.layouts.key_based import Hash, Mnrt, Qmmp
 from joinengine.layouts.matrix import Dynamic
 from joinengine.layouts.shuffle import Shuffle
+from joinengine.layouts.versions import AnyRouter
 from joinengine.layouts.whole_keys import (
     DlbHeavy,
     DlbLight,
@@ -114,9 +115,9 @@ class Chosen:
         return cls(choice, choice.start(instances), instances)
 
     @cached_property
-    def router(self) -> Router:
+    def router(self) -> AnyRouter:
         """The router of the layout; made once, since it costs a loop over the routing table."""
-        return self.layout.router()
+        return cast(AnyRouter, self.layout.router())
 
     def to_json(self) -> dict[str, Any]:
         """The plain values that the manifest keeps."""

@@ -34,7 +34,7 @@ from joinengine.routing.table import RoutingTable
 #: A member of a subgroup: its instance, and the least u that it stores.
 Member = tuple[int, int]
 #: Per side, per subgroup, the members by ascending u.
-Groups = tuple[tuple[tuple[Member, ...], ...], tuple[tuple[Member, ...], ...]]
+Subgroups = tuple[tuple[tuple[Member, ...], ...], tuple[tuple[Member, ...], ...]]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class BicliqueRouter:
 class Biclique:
     """The layout state."""
 
-    groups: Groups
+    groups: Subgroups
     table: RoutingTable = field(default_factory=RoutingTable)
 
     @property

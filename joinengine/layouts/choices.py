@@ -183,7 +183,7 @@ class Degree(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Choices:
+class CandidateBased:
     """The layout state: the loads that a task starts from, and the degrees of the head's keys."""
 
     instances: int
@@ -245,13 +245,13 @@ class Pkg(LayoutChoice):
         if self.intervals < 1:
             raise InvalidRequest(f"{self.name}: intervals {self.intervals} must be at least 1")
 
-    def start(self, instances: int) -> Choices:
+    def start(self, instances: int) -> CandidateBased:
         """No loads yet."""
-        return Choices(instances, self.choices, (0.0,) * instances)
+        return CandidateBased(instances, self.choices, (0.0,) * instances)
 
-    def restore(self, state: dict[str, Any]) -> Choices:
-        """The layout that `Choices.to_json` wrote."""
-        return Choices(
+    def restore(self, state: dict[str, Any]) -> CandidateBased:
+        """The layout that `CandidateBased.to_json` wrote."""
+        return CandidateBased(
             state["instances"],
             state["choices"],
             tuple(state["loads"]),
@@ -266,22 +266,22 @@ class Pkg(LayoutChoice):
 
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """The loads that the next batch starts from; nothing moves."""
-        assert isinstance(layout, Choices)
+        assert isinstance(layout, CandidateBased)
         stored = np.sum([interval.stored.sum(axis=0) for interval in history], axis=0)
         # Each task levels its own part of what comes.
         loads = (stored - stored.min()) / max(history[-1].tasks, 1)
         seen = replace(layout, loads=tuple(loads.tolist()), degrees=self.head(layout, history))
         return Plan(seen, is_replan=False)
 
-    def head(self, layout: Choices, history: Sequence[Interval]) -> tuple[Degree, ...]:
+    def head(self, layout: CandidateBased, history: Sequence[Interval]) -> tuple[Degree, ...]:
         """The keys with more candidates, and how many."""
         return ()
 
-    def resize(self, layout: Layout, instances: int) -> Choices:
+    def resize(self, layout: Layout, instances: int) -> CandidateBased:
         """Candidates are drawn anew."""
         return self.start(instances)
 
-    def grow(self, layout: Layout, held: Sequence[int]) -> Choices:
+    def grow(self, layout: Layout, held: Sequence[int]) -> CandidateBased:
         """One instance more."""
         return self.start(layout.instances + 1)
 
@@ -295,7 +295,7 @@ class _WithHead(Pkg):
         """To find the head."""
         return True
 
-    def head(self, layout: Choices, history: Sequence[Interval]) -> tuple[Degree, ...]:
+    def head(self, layout: CandidateBased, history: Sequence[Interval]) -> tuple[Degree, ...]:
         """Keys with more than HEAD_PART / N of the tuples, and those that have cooled."""
         n = layout.instances
         total = float(np.sum([interval.stored.sum() for interval in history]))

@@ -33,7 +33,7 @@ from joinengine.model.keys import Placement
 from joinengine.routing import table as routing_table
 from joinengine.routing.base import BASES, Base
 from joinengine.routing.moves import plan_moves
-from joinengine.routing.table import Router, RoutingTable
+from joinengine.routing.table import RoutingTable, TableRouter
 
 #: An instance that received n tuples by chance alone may well have received n + 3 sqrt(n).
 NOISE_SIGMAS = 3.0
@@ -54,7 +54,7 @@ class KeyBased:
         """How many instances there are."""
         return self.base.instances
 
-    def router(self) -> Router:
+    def router(self) -> TableRouter:
         """The table as arrays."""
         return self.table.router(self.base)
 

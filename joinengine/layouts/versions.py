@@ -20,21 +20,28 @@ from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints
-from joinengine.layouts.base import Router
+from joinengine.layouts.biclique import BicliqueRouter
+from joinengine.layouts.choices import ChoiceRouter
+from joinengine.layouts.matrix import GridRouter
+from joinengine.layouts.shuffle import ShuffleRouter
 from joinengine.model.keys import Side
 from joinengine.routing.routes import PROBE, STORE, Deliveries, Instances, only, probe_flag, storing
+from joinengine.routing.table import TableRouter
 
 #: More versions than this cost more than moving the state: each is a route and its probe copies.
 #: It is also the most that fit: a flag to store, 20 x 3 for the cells that a tuple probes under
 #: each version, and one to be watched are 62 of 64 bits.
 MOST_VERSIONS = 20
 
+#: The routers of all layouts.
+AnyRouter = TableRouter | GridRouter | BicliqueRouter | ChoiceRouter | ShuffleRouter
+
 
 @dataclass(frozen=True, slots=True)
 class VersionedRouter:
     """Routes for all live versions; `routers` begins with the newest."""
 
-    routers: tuple[Router, ...]
+    routers: tuple[AnyRouter, ...]
 
     @property
     def instances(self) -> int:

@@ -1,7 +1,7 @@
 """Base functions: the base home of each key, where it lives unless a routing table says otherwise.
 
 `Modulo` spreads evenly and moves almost every key when an instance joins. `Ring` is consistent
-hashing: when an instance joins keys move only to it, when one leaves only its own move. `Cells`
+hashing: when an instance joins keys move only to it, when one leaves only its own move. `Ranges`
 gives each instance one range of the hashes: neighbours live together, and when an instance joins
 about half of all keys move, each to the instance next door.
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,17 +30,6 @@ VIRTUAL_NODES = 128
 #: Cells of the ring. The number is the same for any number of instances, so that cells stay where
 #: they are; it is enough for some thousands of instances.
 CELL_BITS = 20
-
-
-class Base(Protocol):
-    """Key hash -> home."""
-
-    @property
-    def instances(self) -> int:
-        """How many instances there are."""
-
-    def homes(self, hashes: Words) -> Instances:
-        """(n,) key hashes -> (n,) base homes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +64,10 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class Ranges:
     """Equal ranges of the key hash, one for each instance.
 
-    >>> Cells(4).homes(np.array([0, 1 << 38, (1 << 40) - 1], np.uint64)).tolist()
+    >>> Ranges(4).homes(np.array([0, 1 << 38, (1 << 40) - 1], np.uint64)).tolist()
     [0, 1, 3]
     """
 
@@ -90,11 +78,10 @@ class Cells:
         return (hashes * np.uint64(self.instances) >> np.uint64(HASH_BITS)).astype(np.uint16)
 
 
-BASES: Mapping[str, type[Modulo] | type[Ring] | type[Cells]] = {
-    "modulo": Modulo,
-    "ring": Ring,
-    "cells": Cells,
-}
+#: Key hash -> base home.
+Base = Modulo | Ring | Ranges
+
+BASES: Mapping[str, type[Base]] = {"modulo": Modulo, "ring": Ring, "cells": Ranges}
 
 
 @lru_cache(maxsize=16)

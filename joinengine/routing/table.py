@@ -63,7 +63,7 @@ def strips(placement: Placement, side: Side) -> list[Strip]:
             return [Strip(-(-U_ONE * i // len(lines)), x, x) for i, x in enumerate(lines)]
 
 
-class _Strips(NamedTuple):
+class Strips(NamedTuple):
     """All strips of one side: strip j begins at words[j] and delivers bounds[j]:bounds[j + 1]."""
 
     words: Words
@@ -73,13 +73,13 @@ class _Strips(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Router:
+class TableRouter:
     """The routing table as arrays, for tasks. Small, picklable, and not to be changed."""
 
     base: Base
     listed: Words
     maybe: NDArray[np.bool_]
-    sides: tuple[_Strips, _Strips]
+    sides: tuple[Strips, Strips]
 
     @property
     def instances(self) -> int:
@@ -129,16 +129,16 @@ class RoutingTable:
         """How many keys have more than one home."""
         return sum(len(p.homes) > 1 for p in self.placements.values())
 
-    def router(self, base: Base) -> Router:
+    def router(self, base: Base) -> TableRouter:
         """The router that tasks use."""
         maybe = np.zeros(1 << _FILTER_BITS, bool)
         maybe[[hash_ >> (HASH_BITS - _FILTER_BITS) for hash_ in self.placements]] = True
         listed = np.array(sorted(self.placements), np.uint64)
         left, right = (_compile(self.placements, side) for side in Side)
-        return Router(base, listed, maybe, (left, right))
+        return TableRouter(base, listed, maybe, (left, right))
 
 
-def _compile(placements: Mapping[int, Placement], side: Side) -> _Strips:
+def _compile(placements: Mapping[int, Placement], side: Side) -> Strips:
     words, bounds, targets, flags = list[int](), [0], list[int](), list[int]()
     for hash_ in sorted(placements):
         for strip in strips(placements[hash_], side):
@@ -146,7 +146,7 @@ def _compile(placements: Mapping[int, Placement], side: Side) -> _Strips:
             targets += strip.probes  # each instance that stores is probed too
             flags += [int(BOTH if i in strip.stores else PROBE) for i in strip.probes]
             bounds.append(len(targets))
-    return _Strips(
+    return Strips(
         np.array(words, np.uint64),
         np.array(bounds, np.int64),
         np.array(targets, np.uint16),

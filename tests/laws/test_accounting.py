@@ -14,7 +14,7 @@ from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.biclique import Biclique
-from joinengine.layouts.choices import Choices
+from joinengine.layouts.choices import CandidateBased
 from joinengine.layouts.key_based import KeyBased
 from joinengine.layouts.matrix import Grid
 from joinengine.layouts.shuffle import Shuffled
@@ -40,7 +40,7 @@ def messages_and_copies(layout, hash_, a, b):
     match layout:
         case KeyBased():
             return of_a_placement(layout.place(hash_), a, b)
-        case Choices():
+        case CandidateBased():
             _, bounds, _ = layout.router()._places(np.array([hash_], np.uint64))
             return int(bounds[-1]) * (a + b), a + b
         case Grid():

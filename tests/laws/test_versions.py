@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import get_args, get_type_hints
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +14,7 @@ from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import make_words
 from joinengine.layouts import LAYOUTS
-from joinengine.layouts.versions import MOST_VERSIONS, VersionedRouter
+from joinengine.layouts.versions import MOST_VERSIONS, AnyRouter, VersionedRouter
 from joinengine.model.keys import U_ONE, Side
 from joinengine.model.windows import within
 from joinengine.routing.routes import PROBE, STORE, probe_flag
@@ -31,6 +34,15 @@ def lazily(folder, layout, schedule, window=None, instances=6):
 
 def live_versions(query):
     return [record.joins[0].layout_versions for record in query.records]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_router_says_what_it_is_made_of(layout):
+    """What carries routers to tasks goes by these types."""
+    router = CHOICES[layout].start(6).router()
+    assert type(router) in get_args(AnyRouter)
+    assert get_type_hints(type(router)).keys() == {field.name for field in fields(router)}
+    assert get_type_hints(VersionedRouter) == {"routers": tuple[AnyRouter, ...]}
 
 
 words = st.lists(

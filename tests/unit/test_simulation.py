@@ -17,7 +17,7 @@ from joinengine.layouts import Hash, MinMig, Mixed, Mnrt, Qmmp
 from joinengine.layouts.candidates import candidates, least_degree
 from joinengine.layouts.choices import fill
 from joinengine.model.errors import InvalidRequest
-from joinengine.routing.base import BASES, Cells, Modulo, Ring
+from joinengine.routing.base import BASES, Modulo, Ranges, Ring
 from joinengine.simulation.choosing import METHODS, Setting, SpaceSaving, play
 from joinengine.simulation.planning import Sizes, replay
 from joinengine.simulation.workload import StreamFile, Workload, fluctuate, sources_of
@@ -74,7 +74,7 @@ def test_a_ring_moves_keys_only_to_the_instance_that_joins():
 
 def test_cells_move_half_and_not_far():
     hashes = Workload().hashes(20_000)
-    before, after = Cells(15).homes(hashes), Cells(16).homes(hashes)
+    before, after = Ranges(15).homes(hashes), Ranges(16).homes(hashes)
     assert 0.4 < (before != after).mean() < 0.6
     assert set((after.astype(int) - before).tolist()) == {0, 1}
     assert (np.diff(before.astype(int)) >= 0).all(), "neighbours live together"
