@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,22 +11,25 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from joinengine.state.storage import Checkpoint
 
 from joinengine.api import columns
 from joinengine.driver import clock
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import ParquetSink, SideOutput
-from joinengine.exchange.route import RouteTask
+from joinengine.exchange.codec import decode, encode
+from joinengine.exchange.reports import OperatorReport, RouteReport
+from joinengine.exchange.route import RoutePlan, RouteTask
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, JoinType
 from joinengine.operators import Join
-from joinengine.operators.base import QuerySpec, carry_out
+from joinengine.operators.base import OperatorTask, QuerySpec, carry_out
 from joinengine.state import fence
+from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.run import RunStore, RunStores
+from joinengine.world.world import MACHINE, World
 from tests.invariants import check_places
 
 TIME = pa.timestamp("us", "UTC")
@@ -49,36 +51,40 @@ class InlineJobs:
     parallelism: int = 2
     twice: bool = False
     step: object = lambda name: None
-    stores: RunStores = field(default_factory=RunStores)
     tables: list = field(default_factory=list)
+    world: World = MACHINE
+    stores: RunStores | None = None
+
+    def __post_init__(self):
+        self.stores = self.stores or RunStores(self.world)
 
     def route(self, frame, plan):
         """`frame`: per map task, a list of (source, record batch or the progress of its time)."""
         reports = []
         for partition, tuples in enumerate(frame):
             for _ in range(2 if self.twice else 1):
-                task = RouteTask(pickle.loads(pickle.dumps(plan)), partition)
+                task = RouteTask(decode(encode(plan), RoutePlan), partition, self.world)
                 for source, batch in tuples:
                     if isinstance(batch, float):
                         task.see_progress(source, batch)
                     else:
                         task.add(source, [batch])
                 report = task.close()
-            reports.append(pickle.loads(pickle.dumps(report)))
+            reports.append(decode(encode(report), RouteReport))
         self.step("routed")
         return reports
 
     def read_tables(self, plan):
         return self.route(self.tables, plan)
 
-    def run(self, tasks):
+    def run(self, operator, tasks):
         reports = []
         for task in tasks:
             for _ in range(2 if self.twice else 1):
                 header = task.header
                 store = self.stores.store_of(header.runs_folder, header.operator, header.driver)
-                report = carry_out(pickle.loads(pickle.dumps(task)), store)
-            reports.append(pickle.loads(pickle.dumps(report)))
+                report = carry_out(operator, decode(encode(task), OperatorTask), store, self.world)
+            reports.append(decode(encode(report), OperatorReport))
             self.step("joined")
         random.Random(tasks[0].header.batch).shuffle(reports)
         return reports
@@ -159,17 +165,21 @@ class LocalQuery:
         self.query = query
         self.choice = choice or choose(layout)
         self.choices = choices
-        self.aside = SideOutput(self.folder / "aside", "q") if aside else None
         self.jobs = jobs or InlineJobs()
+        self.world = self.jobs.world
+        self.aside = SideOutput(self.storage("aside"), "q") if aside else None
         self.settings = settings or Settings()
-        self.checkpoint = Checkpoint(self.folder / "checkpoint")
+        self.checkpoint = Checkpoint.below(self.folder, world=self.world)
         self.checkpoint.create()
         self.records = []
         self._opened = RunStore(self.checkpoint.runs)
         self.restart()
 
+    def storage(self, name):
+        return self.world.storage(f"{self.folder}/{name}")
+
     def restart(self):
-        sink = StepSink(self.folder / "out", "q")
+        sink = StepSink(self.storage("out"), "q")
         sink.step = self.jobs.step
         choices = self.choices or [self.choice] * len(self.query.operators)
         self.runner = BatchRunner(
@@ -237,10 +247,9 @@ class LocalQuery:
 
     def output(self):
         """The visible results as a multiset of rows."""
-        files = sorted((self.folder / "out").glob("*.parquet"))
         found = Counter()
-        for file in files:
-            table = pq.read_table(str(file))
+        for whole in self._tables("out"):
+            table = whole
             for name in table.schema.names:
                 if pa.types.is_timestamp(table.schema.field(name).type):
                     column = table.column(name).cast(pa.int64())
@@ -248,10 +257,14 @@ class LocalQuery:
             found.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
         return found
 
+    def _tables(self, name):
+        output = self.storage(name)
+        files = sorted(file for file in output.names() if file.endswith(".parquet"))
+        return [pq.read_table(pa.BufferReader(output.map(file))) for file in files]
+
     def refused(self, side):
         """The rows of the side output, the reason last."""
-        files = sorted((self.folder / "aside" / f"join0-{side.name.lower()}").glob("*.parquet"))
-        tables = [pq.read_table(str(file)) for file in files]
+        tables = self._tables(f"aside/join0-{side.name.lower()}")
         found = [t.set_column(2, "t", t.column(2).cast(pa.int64())) for t in tables]
         return Counter(
             row for t in found for row in zip(*(c.to_pylist() for c in t.columns), strict=True)

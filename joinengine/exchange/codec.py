@@ -125,6 +125,7 @@ def _taken(columns: Mapping[str, NDArray[Any]], kind: str, start: int, *shape: i
 def _make_converter() -> Converter:
     converter = Converter(unstruct_collection_overrides={Set: list})
     converter.register_unstructure_hook(float, _float_to_json)
+    converter.register_structure_hook(float, lambda found, _: _float_from_json(found))
     converter.register_unstructure_hook(pa.Schema, _schema_to_json)
     converter.register_structure_hook(pa.Schema, lambda text, _: _schema_from_json(text))
     converter.register_unstructure_hook_func(_is_array, lambda array: array)
@@ -142,6 +143,11 @@ def _make_converter() -> Converter:
 
 def _float_to_json(value: float) -> float | str:
     return value if math.isfinite(value) else repr(float(value))
+
+
+def _float_from_json(found: float | str) -> float:
+    """A time may be a whole number of microseconds that no float holds."""
+    return float(found) if isinstance(found, str) else found
 
 
 def _schema_to_json(schema: pa.Schema) -> str:

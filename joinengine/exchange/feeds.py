@@ -132,8 +132,8 @@ class FolderFeed:
         if end > len(self._groups):
             log = self._log and self._log.storage.folder
             raise DamagedState(
-                f"source log {log} knows {len(self._groups)} row groups of {self._folder}, but the checkpoint has read {end}: restore the log "
-                f"from a copy"
+                f"source log {log} knows {len(self._groups)} row groups of {self._folder}, but the "
+                f"checkpoint has read {end}: restore the log from a copy"
             )
         return self._groups[start:end]
 

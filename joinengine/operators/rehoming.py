@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints
-from joinengine.layouts.base import Router
+from joinengine.layouts.versions import AnyRouter
 from joinengine.model.keys import Side
 from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import Layouts, Rehome
@@ -36,8 +36,8 @@ SPAN_PART = 8
 class Rehoming:
     """From the homes of the live versions to those of `new`, the only layout from now on."""
 
-    old: Mapping[int, Router]
-    new: Router
+    old: Mapping[int, AnyRouter]
+    new: AnyRouter
     version: int
 
     @classmethod

@@ -179,7 +179,7 @@ class Keeper:
         """Write a run; the returned run can be probed at once.
 
         `own_file`: write it to a file of its own and map that, so that the memory of the tuples can
-        be freed. `oldest_input`: the settled time of the run; None: the newest time of these tuples.
+        be freed. `oldest_input`: the settled time of the run; None: the newest time of the tuples.
         """
         if own_file:
             name, writer = self._new_file(side)

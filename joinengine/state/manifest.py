@@ -111,7 +111,8 @@ def commit(checkpoint: Checkpoint, manifest: Manifest) -> Manifest:
     if found.parent != manifest.parent:
         raise CheckpointMismatch(
             f"manifest {manifests.folder}/{name} follows another batch {manifest.batch - 1} than "
-            f"the one that this driver knows: files of two checkpoints are mixed; restore it from a copy"
+            f"the one that this driver knows: files of two checkpoints are mixed; restore it from "
+            f"a copy"
         )
     return found
 

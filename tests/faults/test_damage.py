@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 import zlib
+from pathlib import Path
 
 import pytest
-from joinengine.state.storage import create
 
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.state import manifest as manifests
 from joinengine.state.run import RunStores
+from joinengine.world.world import MACHINE
 from tests.harness import LocalQuery, two_way
 
 
@@ -47,7 +48,7 @@ def run_next(query):
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_run_file_is_refused_by_name(query, how):
     run = next(iter(query.state.shelves.state.values()))
-    DAMAGE[how](query.checkpoint.runs / run.file)
+    DAMAGE[how](Path(query.checkpoint.runs.folder) / run.file)
     with pytest.raises(DamagedState, match=run.file):
         run_next(query)
 
@@ -55,14 +56,14 @@ def test_a_damaged_run_file_is_refused_by_name(query, how):
 @pytest.mark.parametrize("part", [15, 30, 45, 60, 85])
 def test_a_flipped_bit_is_seen_by_a_worker_that_has_read_the_file(query, part):
     run = next(iter(query.state.shelves.state.values()))
-    path = query.checkpoint.runs / run.file
+    path = Path(query.checkpoint.runs.folder) / run.file
     flip_bit(path, path.stat().st_size * part // 100)
     with pytest.raises(DamagedState, match=run.file):
         run_next(query)
 
 
 def test_stores_are_those_of_the_newest_driver_and_not_many():
-    stores = RunStores(most=2)
+    stores = RunStores(MACHINE, most=2)
     first, other = stores.store_of("a", 0, "x"), stores.store_of("b", 0, "y")
     assert stores.store_of("a", 0, "x") is first
     assert stores.store_of("b", 0, "y") is other
@@ -74,7 +75,7 @@ def test_stores_are_those_of_the_newest_driver_and_not_many():
 @pytest.mark.parametrize("how", DAMAGE)
 def test_damaged_statistics_are_refused_by_name(query, how):
     name = query.state.layouts.history[0].name
-    DAMAGE[how](query.checkpoint.runs / name)
+    DAMAGE[how](Path(query.checkpoint.runs.folder) / name)
     with pytest.raises(DamagedState, match=name):
         query.restart()
 
@@ -82,7 +83,7 @@ def test_damaged_statistics_are_refused_by_name(query, how):
 @pytest.mark.parametrize("how", ["flipped", "truncated"])
 @pytest.mark.parametrize("part", ["header", "body"])
 def test_a_damaged_newest_manifest_is_refused_not_skipped(query, how, part):
-    newest = max(query.checkpoint.manifests.iterdir())
+    newest = max(Path(query.checkpoint.manifests.folder).iterdir())
     if how == "truncated":
         newest.write_bytes(newest.read_bytes()[: 5 if part == "header" else -9])
     else:
@@ -92,7 +93,7 @@ def test_a_damaged_newest_manifest_is_refused_not_skipped(query, how, part):
 
 
 def test_every_single_bit_of_a_manifest_counts(query):
-    newest = max(query.checkpoint.manifests.iterdir())
+    newest = max(Path(query.checkpoint.manifests.folder).iterdir())
     whole = newest.read_bytes()
     rng = random.Random(1)
     for _ in range(200):
@@ -105,7 +106,7 @@ def test_every_single_bit_of_a_manifest_counts(query):
 
 
 def test_an_unknown_format_is_refused_by_number(query):
-    newest = max(query.checkpoint.manifests.iterdir())
+    newest = max(Path(query.checkpoint.manifests.folder).iterdir())
     header, _, body = newest.read_bytes().partition(b"\n")
     newest.write_bytes(
         header.replace(b"manifest %d " % manifests.FORMAT, b"manifest 9 ") + b"\n" + body
@@ -136,14 +137,14 @@ def test_the_last_batch_again_changes_nothing(query):
 
 
 def test_create_leaves_the_first_content(tmp_path):
-    assert create(tmp_path / "f", b"one")
-    assert not create(tmp_path / "f", b"two", fsync=True)
+    assert MACHINE.storage(str(tmp_path)).create("f", b"one")
+    assert not MACHINE.storage(str(tmp_path), fsync=True).create("f", b"two")
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
     assert (tmp_path / "f").read_bytes() == b"one"
 
 
 def test_files_that_nobody_names_are_collected(query):
-    stray = query.checkpoint.runs / "g1-run-99999999-0-0-0-dead.arrow"
+    stray = Path(query.checkpoint.runs.folder) / "g1-run-99999999-0-0-0-dead.arrow"
     stray.write_bytes(b"half a file")
     staged = query.folder / "out" / "_joinengine" / "q" / "g1-half.parquet"
     staged.write_bytes(b"half a file")
@@ -153,5 +154,5 @@ def test_files_that_nobody_names_are_collected(query):
     assert not stray.exists()
     assert not staged.exists()
     named = query.runner.manifest.named_files()
-    assert {path.name for path in query.checkpoint.runs.iterdir()} == named
-    assert not list(query.checkpoint.exchange.iterdir())
+    assert {path.name for path in Path(query.checkpoint.runs.folder).iterdir()} == named
+    assert not list(Path(query.checkpoint.exchange.folder).iterdir())

@@ -21,9 +21,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from joinengine.state.storage import Checkpoint, verify
 
 from joinengine.state import manifest as manifests
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.storage import verify
 
 pytestmark = pytest.mark.spark
 PATIENCE_S = 120
@@ -120,7 +121,7 @@ class Arrivals(threading.Thread):
 
 
 def batches_done(root):
-    found = manifests.newest(Checkpoint(root / "checkpoint" / "joinengine").manifests)
+    found = manifests.newest(Checkpoint.below(root / "checkpoint").manifests)
     return -1 if found is None else found.batch
 
 
@@ -165,11 +166,11 @@ def check(root, said, pairs):
         found.update(zip(*ids, strict=True))
     assert pairs
     assert found == pairs
-    checkpoint = Checkpoint(root / "checkpoint" / "joinengine")
+    checkpoint = Checkpoint.below(root / "checkpoint")
     newest = manifests.newest(checkpoint.manifests)
     for state in newest.operators:
         for stored in (*state.shelves.files.values(), *state.layouts.history):
-            verify(checkpoint.runs / stored.name, stored, "file")
+            verify(checkpoint.runs, stored, "file")
 
 
 @pytest.mark.slow

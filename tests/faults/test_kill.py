@@ -11,9 +11,9 @@ import sys
 import time
 
 import pytest
-from joinengine.state.storage import Checkpoint
 
 from joinengine.state import manifest as manifests
+from joinengine.state.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +33,7 @@ def start(tmp_path, *more):
 
 
 def batches_done(tmp_path):
-    found = manifests.newest(Checkpoint(tmp_path / "checkpoint" / "joinengine").manifests)
+    found = manifests.newest(Checkpoint.below(tmp_path / "checkpoint").manifests)
     return -1 if found is None else found.batch
 
 

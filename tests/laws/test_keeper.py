@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from joinengine.model.keys import Side
 from joinengine.state.keeper import Keeper, Upkeep
 from joinengine.state.run import RunStore
+from joinengine.world.world import MACHINE
 from tests.laws.cases import relaxed
 
 #: Words are few and wide apart, so that ranges cut through runs.
@@ -43,8 +43,8 @@ class Kept:
     """Batch after batch a keeper, and a model: which tuples there should be."""
 
     def __init__(self, folder):
-        self.folder = Path(folder)
-        self.store = RunStore(self.folder)
+        self.storage = MACHINE.storage(str(folder))
+        self.store = RunStore(self.storage)
         self.runs, self.files, self.model = {}, {}, {}
         self.batch, self.serial = 0, 0
 
@@ -58,9 +58,10 @@ class Kept:
             version=NEWEST,
             watermark=watermark,
             merge_rows=1 << 20,
+            nonce=MACHINE.nonce,
         )
         self.store.retain(self.files)
-        self.keeper = Keeper(upkeep, self.folder, self.store, self.files)
+        self.keeper = Keeper(upkeep, self.storage, self.store, self.files)
         self.spine = self.keeper.open(self.runs.values())
         self.batch += 1
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from joinengine.state.storage import Checkpoint, seal
 
 from joinengine import StreamJoin, TakenOver, equi, parquet_stream, within
 from joinengine.spark.sinks import TransformedParquetSink
 from joinengine.state import fence
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.world import MACHINE
 from tests.stream.cases import pairs
 from tests.stream.conftest import ended, found_in, oracle, same
 
@@ -105,12 +107,13 @@ def test_transformed_parquet(writer, folders, tmp_path):
 @pytest.fixture
 def transformed(spark, tmp_path):
     """A transformed sink, and what is staged for batch 3: one row."""
-    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint = Checkpoint.below(tmp_path / "checkpoint")
     checkpoint.create()
-    pq.write_table(pa.table({"a": [7]}), checkpoint.results / "g1-staged.parquet")
-    files = [seal(checkpoint.results / "g1-staged.parquet")]
+    pq.write_table(pa.table({"a": [7]}), f"{checkpoint.results.folder}/g1-staged.parquet")
+    files = [checkpoint.results.seal("g1-staged.parquet")]
     schema = pa.schema([("a", pa.int64())])
-    sink = TransformedParquetSink(spark, tmp_path / "out", "q", checkpoint, schema, lambda f: f)
+    output = MACHINE.storage(f"{tmp_path}/out")
+    sink = TransformedParquetSink(spark, output, "q", checkpoint, schema, lambda f: f)
     return sink, files
 
 
@@ -123,13 +126,13 @@ def test_two_drivers_that_transform_a_batch_show_it_once(transformed):
         return frame.unionAll(frame.limit(0)).repartition(2)  # other files than the second one's
 
     replace(sink, transform=asleep).deliver(3, files, generation=1)
-    assert found_in(sink.folder) == Counter({(7,): 1})
-    (shown,) = sink.folder.glob("*.parquet")
+    assert found_in(Path(sink.storage.folder)) == Counter({(7,): 1})
+    (shown,) = Path(sink.storage.folder).glob("*.parquet")
     assert "-g2-" in shown.name
     sink.deliver(3, files, generation=3)
-    assert found_in(sink.folder) == Counter({(7,): 1})
+    assert found_in(Path(sink.storage.folder)) == Counter({(7,): 1})
     sink.clean([], generation=3)
-    assert not list(sink.staging.iterdir())
+    assert not sink.staging.names()
 
 
 def test_a_closed_batch_is_not_transformed_again(transformed):
@@ -138,10 +141,10 @@ def test_a_closed_batch_is_not_transformed_again(transformed):
     sink.deliver(3, files, generation=2)
     fence.raise_boundary(sink.checkpoint, 3)
     sink.clean(files, generation=2)
-    assert not list(sink.checkpoint.deliveries.iterdir())
+    assert not sink.checkpoint.deliveries.names()
     with pytest.raises(TakenOver, match=r"batch 3 .* is closed"):
         sink.deliver(3, files, generation=1)
-    assert found_in(sink.folder) == Counter({(7,): 1})
+    assert found_in(Path(sink.storage.folder)) == Counter({(7,): 1})
 
 
 def test_the_query_mirrors_sparks(writer):

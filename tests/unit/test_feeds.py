@@ -24,6 +24,7 @@ from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.spark.inputs import Stream
 from joinengine.spark.source import filters_from_json, filters_to_json
+from joinengine.world.world import MACHINE
 
 
 def put(folder, name, rows, groups=2, when=None):
@@ -45,7 +46,7 @@ def folder(tmp_path):
 
 
 def feed(folder, tmp_path, rows=10):
-    return FolderFeed(str(folder), rows, SourceLog(tmp_path / "log", 1))
+    return FolderFeed(str(folder), rows, SourceLog(MACHINE.storage(f"{tmp_path}/log"), 1))
 
 
 def test_intervals_are_whole_row_groups(folder, tmp_path):

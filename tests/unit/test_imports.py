@@ -20,6 +20,7 @@ import joinengine
 ROOT = Path(joinengine.__file__).parent
 ROOMS = (
     "model",
+    "world",
     "reference",
     "kernels",
     "routing",
@@ -121,6 +122,45 @@ def test_arrows_point_one_way(module):
 )
 def test_the_engine_reaches_no_spark(module):
     assert {one for one in reached(module) if one.split(".")[0] in ("pyspark", "py4j")} == set()
+
+
+#: Rooms whose effects come from a `World`; feeds also read the files of the user's sources.
+THROUGH_A_WORLD = ("state", "exchange", "operators", "driver")
+EFFECTS = {
+    *("time", "datetime", "uuid", "os", "pathlib", "shutil", "tempfile", "random", "secrets"),
+    *("io", "glob", "socket", "subprocess", "sched"),
+}
+#: What opens files by their paths, under any name.
+OPENERS = {"open", "OSFile", "memory_map", "FileSystem", "LocalFileSystem"}
+
+
+def effects_of(tree):
+    found = {module.split(".")[0] for module, _ in imports_in(tree)} & EFFECTS
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    names = {
+        getattr(one, "id", None) if isinstance(one, ast.Name) else one.attr
+        for one in calls
+        if isinstance(one, ast.Name | ast.Attribute) and not is_method_open(one)
+    }
+    return found | (names & OPENERS)
+
+
+def is_method_open(function):
+    """Keepers and stores open runs."""
+    return isinstance(function, ast.Attribute) and function.attr == "open"
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if room_of(m) in THROUGH_A_WORLD])
+def test_effects_come_from_a_world(module):
+    found = effects_of(ast.parse(MODULES[module].read_text()))
+    assert not found or module == "joinengine.exchange.feeds"
+
+
+@pytest.mark.parametrize(
+    "text", ["import time", "from os import path", "open('f')", "pa.memory_map(p)"]
+)
+def test_effects_are_seen(text):
+    assert effects_of(ast.parse(text))
 
 
 def test_the_rule_sees_something():

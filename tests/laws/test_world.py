@@ -1,0 +1,52 @@
+"""A whole query in a world of its own: it asks nothing else, and does the same again."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
+from joinengine.layouts import LAYOUTS
+from joinengine.model.windows import within
+from joinengine.world.world import MACHINE
+from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.laws.cases import CHOICES, enough, feed, kills, relaxed, skewed_batches, streams
+from tests.worlds import MemoryWorld
+
+NOWHERE = "/nowhere/query"
+WINDOW = within("lt", "rt", lower="-300 us", upper="300 us", delay="1000 us")
+
+
+def run(folder, world, layout, batches, killed, how):
+    query = LocalQuery(
+        folder,
+        two_way(window=WINDOW, instances=enough(layout, 2), how=how),
+        layout,
+        jobs=InlineJobs(world=world),
+        choice=CHOICES[layout],
+        settings=Settings(schedule={2: (Relayout(instances=3),)}),
+    )
+    feed(query, batches, killed)
+    return query
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@relaxed
+@given(batches=streams(max_rows=12), killed=kills, how=st.sampled_from(["inner", "full"]))
+@example(batches=skewed_batches(), killed={(1, "routed"), (3, "committed")}, how="full")
+def test_a_query_in_memory_does_the_same_again(layout, batches, killed, how):
+    worlds = [MemoryWorld(), MemoryWorld()]
+    first, second = (run(NOWHERE, one, layout, batches, killed, how) for one in worlds)
+    assert worlds[0].files == worlds[1].files
+    assert not Path(NOWHERE).parent.exists()
+    with tempfile.TemporaryDirectory() as folder:
+        on_disk = run(folder, MACHINE, layout, batches, killed, how)
+        assert first.output() == second.output() == on_disk.output()
+    if batches == skewed_batches():
+        assert first.output()
+        assert any("/joinengine/runs/g" in path for path in worlds[0].files)
