@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from joinengine.exchange.keying import Keying
 from joinengine.exchange.reports import Block, InputReport
+from joinengine.exchange.staging import ParquetFile
 from joinengine.kernels.bands import Bools
 from joinengine.kernels.comparing import latest_time, no_time
 from joinengine.kernels.hashing import Words, draw_u, make_words
@@ -320,34 +320,6 @@ class RefusedWriter:
     def close(self) -> StoredFile | None:
         """The file; None if no tuple was refused."""
         return None if self._file is None else self._file.close()
-
-
-class ParquetFile:
-    """A staged Parquet file, which is made when it gets its first rows."""
-
-    def __init__(self, storage: Storage, name: str) -> None:
-        self._storage = storage
-        self._name = name
-        self._writer: Any = None
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-        if self._writer is None:
-            self._sink = self._storage.output(self._name)
-            # Results of joins are wide and repeat values: a light codec halves the bytes cheaply.
-            # Decimals as integers, as Spark writes them, cost a third to read.
-            self._writer = pq.ParquetWriter(
-                self._sink, batch.schema, compression="snappy", store_decimal_as_integer=True
-            )
-        self._writer.write_batch(batch)
-
-    def close(self) -> StoredFile | None:
-        """Seal the file; None: it got no rows."""
-        if self._writer is None:
-            return None
-        self._writer.close()
-        self._sink.close()
-        return self._storage.seal(self._name)
 
 
 def refused_label(join: int, side: Side) -> str:

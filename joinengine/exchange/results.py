@@ -11,8 +11,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from joinengine.exchange.blocks import BlockWriter, Origin, ParquetFile, Role
+from joinengine.exchange.blocks import BlockWriter, Origin, Role
 from joinengine.exchange.reports import OperatorReport
+from joinengine.exchange.staging import ParquetFile
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.world.storage import tagged
 from joinengine.world.world import World

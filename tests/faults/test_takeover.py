@@ -68,8 +68,8 @@ def around(module, name, monkeypatch):
 
 
 PLACES = {
-    "before the commit": (manifests, "create", "before"),
-    "after the create": (manifests, "create", "after"),
+    "before the commit": (LocalStorage, "create", "before"),
+    "after the create": (LocalStorage, "create", "after"),
     "after the commit": (manifests, "commit", "after"),
     "before the boundary": (fence, "raise_boundary", "before"),
     "after the boundary": (fence, "raise_boundary", "after"),

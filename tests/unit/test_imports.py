@@ -163,6 +163,17 @@ def test_effects_are_seen(text):
     assert effects_of(ast.parse(text))
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_is_pickled(module):
+    """Files name no code; what Spark sends with a job, Spark pickles."""
+    names = {
+        name
+        for one, found in imports_in(ast.parse(MODULES[module].read_text()))
+        for name in (*one.split("."), found)
+    }
+    assert names.isdisjoint({"pickle", "cloudpickle", "marshal", "dill", "joblib", "shelve"})
+
+
 def test_the_rule_sees_something():
     assert "pyspark" in reached("joinengine.api.joins")
     assert "pyspark" in reached("joinengine.queries.q5")
