@@ -240,7 +240,7 @@ def test_streams_of_ones_own_are_checked(tmp_path):
     (tmp_path / "keys.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InvalidRequest, match=r"column: 'c' is not in .*; its columns are a, b"):
         StreamFile(tmp_path / "keys.csv", "c")
-    with pytest.raises(InvalidRequest, match=r"stream: .* is not there"):
+    with pytest.raises(InvalidRequest, match=r"stream: .* does not exist"):
         StreamFile(tmp_path / "none.csv")
     for arguments, message in [
         (["--zipf", "much"], "zipf: 'much' is no exponent"),
@@ -248,7 +248,7 @@ def test_streams_of_ones_own_are_checked(tmp_path):
         (["--work-per-tuple", "-1 s"], "work-per-tuple: -1 s is negative"),
         (
             ["--stream", str(tmp_path / "keys.csv"), "--drift", "0.5"],
-            "drift: a stream of one's own",
+            "drift: 0.5 does not go with --stream",
         ),
     ]:
         done = CliRunner().invoke(cli, ["simulate", "mixed", *arguments])
