@@ -39,8 +39,8 @@ _MICROSECOND = timedelta(microseconds=1)
 def microseconds(duration: str | timedelta, what: str = "duration") -> int:
     """The length of `duration` in microseconds; a leading minus makes all of it negative.
 
-    Raises InvalidRequest for a text without units or with units that are not of fixed length
-    (months, years); `what` names the argument in the message.
+    Raises InvalidRequest if the text has no unit, or a unit without a fixed length (months, years);
+    `what` names the argument in the message.
     """
     if isinstance(duration, timedelta):
         return duration // _MICROSECOND

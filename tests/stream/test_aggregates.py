@@ -279,7 +279,7 @@ REFUSED = {
     "window: give windows": {"window": None},
     "sold is date32": {"window": windows("sold", "1 s", delay="0 s")},
     "aggregators: 0": {"aggregators": 0},
-    "'x' is no aggregate; there are n": {"top": top(3, by="x")},
+    "'x' is no aggregate; the aggregates are n": {"top": top(3, by="x")},
     "which count tuples by one column": {
         "top": top(3, by="m", error=0.1),
         "aggregates": {"m": "sum(amount)"},

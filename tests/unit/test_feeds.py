@@ -162,7 +162,7 @@ def test_reading_filters_and_casts(folder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("c > 1", "column 'c' is not there; there are b, a"),
+        ("c > 1", "column 'c' is not there; the columns are b, a"),
         ("a >", "is no predicate"),
         ("a + 1", "is of type BIGINT, not a predicate|is of type INTEGER, not a predicate"),
         ("a in (select 1)", "subquery in .* is not served"),
