@@ -217,7 +217,7 @@ PREDICATES = [
 ]
 
 
-#: What functions are called in a predicate, where that is not their name.
+#: Names of functions in a predicate, if they differ from DuckDB's.
 WORDS = {"~~": "like", "!~~": "not like", "~~*": "ilike", "!~~*": "not ilike"}
 WORDS["date_part"] = "extract"
 
@@ -226,7 +226,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text)
 
 
-#: Those that look at instants, and where instants have other hours than in UTC.
+#: Predicates that look at instants, and time zones in which these have other hours than in UTC.
 ZONED = [text for text in PREDICATES if {"z", "y"} & set(words(text))]
 ELSEWHERE = "Europe/Berlin"
 

@@ -1,4 +1,4 @@
-"""Workloads are what they say, and simulated choices do what the papers prove of them."""
+"""Workloads have their stated loads, and candidate layouts behave as the papers prove."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_filling_levels_the_lowest(level, tuples):
     assert (shares >= 0).all()
     if tuples:
         filled = levels + shares
-        # Who takes a tuple ends within one of the exact level, and nobody ends lower than that.
+        # An instance that gets a tuple ends within one of the exact level, and none ends lower.
         assert filled[shares > 0].max() < filled.min() + 2
 
 
@@ -267,7 +267,7 @@ def test_reports_in_two_stages_are_short_where_loads_are_level():
 
 
 def test_rates_are_modelled_from_the_busiest_instance():
-    """1 ms a tuple on 5 instances: 5,000 tuples/s where loads are level, less by the skew else."""
+    """1 ms a tuple on 5 instances: 5,000 tuples/s if loads are level, else less by the skew."""
     workload = Workload(keys=1000, zipf=1.0)
     for choice in (Hash(), Mixed()):
         report = replay(choice, workload, Sizes(5, 3, 1, work_s=1e-3))
