@@ -56,7 +56,7 @@ class StreamQuery:
         return explain(self.query(), [join._choice for join in self._flat()[0]])
 
     def query(self) -> QuerySpec:
-        """The whole query, resolved: this operator and those that it reads."""
+        """The whole query: this operator and those that it reads, with numbers for all inputs."""
         joins, sources = self._flat()
         index = {id(join): number for number, join in enumerate(joins)}
         specs = tuple(join._spec(number, index, sources) for number, join in enumerate(joins))

@@ -1,4 +1,4 @@
-"""Comparing values row by row: the test behind the hash, and the event time of a row."""
+"""Comparing values row by row: the equality of candidate pairs, and the event time of a row."""
 
 from __future__ import annotations
 

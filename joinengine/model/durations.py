@@ -63,7 +63,7 @@ def microseconds(duration: str | timedelta, what: str = "duration") -> int:
 
 
 def describe(length_us: int) -> str:
-    """The plainest text for a length in microseconds.
+    """A short text for a length in microseconds.
 
     >>> describe(180_000_000), describe(-5_400_000_000), describe(0), describe(250_000)
     ('180 s', '-90 min', '0 s', '0.25 s')

@@ -79,7 +79,7 @@ def run(
         oracle = query.oracle(recorded, options)
         if places.out is not None:
             report["valid"] = same_files(places.out, joined, oracle)
-        elif not resumed:
+        elif not resumed:  # a resumed run knows the checksum of its own batches only
             expected = oracle_checksum(joined, oracle)
             report["valid"] = report["result_checksum"] == expected
             if query.whole_keys and not options.layout.keeps_keys_whole:

@@ -33,9 +33,9 @@ Rows = NDArray[np.int64]
 class SyntheticSpec:
     """The settings of a generated stream; durations in microseconds.
 
-    `rows` tuples over `span_us` of event time, less a random disorder; `settings` are those of the
-    table alone. `columns(spec, rows, times)` makes the columns of (n,) row numbers, event time
-    last.
+    `rows` tuples arrive over `span_us`; event time is arrival less a random disorder. `settings`
+    are those of the table alone. `columns(spec, rows, times)` makes the columns of (n,) row
+    numbers, event time last.
     """
 
     table: str
@@ -61,7 +61,7 @@ class SyntheticSpec:
 
     @property
     def name(self) -> str:
-        """A folder name: readable in front, exact behind."""
+        """A folder name: readable words, and a digest of all settings."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "columns"}
         digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
         return f"{self.table}-{self.rows}-z{self.zipf:g}-{digest}"

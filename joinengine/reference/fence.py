@@ -7,7 +7,8 @@ pairs of all left with all right items.
 
 Law: however drivers are started, put to sleep, woken and killed while items arrive, each pair is
 visible exactly once, each item is logged once, and every file that the newest manifest names is
-there. The law holds without the look at the generations, which is for manners.
+there. The law holds even if no driver looks at the generations: a look only ends an old driver
+sooner.
 
 `bugs` plants one or more of `BUGS`; each breaks the law.
 """
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 from joinengine.model.keys import Side
 
+#: Steps that are left out or done wrong.
 BUGS = (
     "no boundary",
     "no nonce",
@@ -33,6 +35,7 @@ BUGS = (
 #: The manifests that stay; fewer than the engine's, so that names are free again sooner.
 KEPT = 1
 
+#: A tuple of the input: its side and its number.
 Item = tuple[Side, int]
 Step = Iterator[str]
 
@@ -64,7 +67,11 @@ class Failed(Exception):
 
 @dataclass
 class Disk:
-    """What all drivers see. `offsets` and `commits` are Spark's; `folder` is where items arrive."""
+    """The file system, which all drivers see.
+
+    Items arrive in `folder`; `log`: the number of items before a segment -> its items. `offsets`
+    and `commits` are Spark's logs.
+    """
 
     manifests: dict[int, Manifest] = field(default_factory=dict)
     files: dict[Name, tuple[Any, ...]] = field(default_factory=dict)
@@ -86,8 +93,8 @@ class Disk:
 class Driver:
     """One driver; `run` yields the name of the step that comes next.
 
-    `manners`: the driver looks whether a newer one was started. `lost_reply`: the reply to its next
-    commit gets lost, and the file system asks again.
+    `manners`: the driver looks now and then whether a newer one was started. `lost_reply`: the
+    reply to its next commit gets lost, and the file system asks again.
     """
 
     disk: Disk

@@ -234,7 +234,7 @@ def _tables(reports: Sequence[dict[str, Any]]) -> list[Table]:
     choosers = [report for report in reports if "messages" in report]
     if choosers:
         table = _table(
-            "choices",
+            "candidate layouts",
             ["method", "I(m)", "I(m)/m", "mean I(t)/t", "counters", "replication", "tuples/s"],
         )
         for report in choosers:
@@ -257,8 +257,9 @@ def _costs(planners: Sequence[dict[str, Any]]) -> Table:
     columns = ["planner", "keys moved", "tuples moved", *(f"{kind} kB" for kind in kinds)]
     rated = planners[0]["mean"]["modelled_rows_per_s"] is not None
     table = _table(
-        "moved by a re-plan; statistics reported in an interval, key by key, in records, and loads "
-        "first" + ("; tuples/s at saturation, modelled" if rated else ""),
+        "moved by a re-plan; kB that tasks report in an interval: raw (by key), compact (by "
+        "record), two_stage (loads first)"
+        + ("; tuples/s at saturation, modelled" if rated else ""),
         [*columns, *(["tuples/s"] if rated else [])],
     )
     for report in planners:

@@ -75,7 +75,7 @@ class StreamSpec:
 
     @property
     def name(self) -> str:
-        """A folder name: readable in front, exact behind."""
+        """A folder name: readable words, and a digest of all settings."""
         digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:10]
         return f"{'-'.join(self.tables)}-sf{self.scale:g}-z{self.zipf:g}-{self.order}-{digest}"
 

@@ -24,7 +24,7 @@ class NoveltySpec:
     """Compare each tuple with the `history` tuples of its key that precede it by (time, u).
 
     `terms` is a column of lists of distinct integers; similarity is the cosine of two such sets.
-    If the greatest is at most `threshold`, the tuple is a result, without its terms.
+    If a tuple's greatest similarity is at most `threshold`, it is a result, without its terms.
     """
 
     index: int
@@ -52,5 +52,5 @@ class NoveltySpec:
         return self.window.times[0]
 
     def carried_schema(self, side: Side) -> pa.Schema:
-        """All columns."""
+        """All columns of the stream: tuples keep them until they are judged."""
         return self.schemas[0]
