@@ -90,7 +90,7 @@ def band(
     if low is not None and high is not None:
         if isinstance(low, timedelta) is not isinstance(high, timedelta):
             raise InvalidRequest(
-                f"band: of lower {lower!r} and upper {upper!r} one is a duration and one a number; "
+                f"band: lower {lower!r} and upper {upper!r} mix a duration and a number; "
                 f"give two durations or two numbers"
             )
         if low > high:  # type: ignore[operator]
