@@ -35,7 +35,7 @@ def test_a_key_of_one_side_is_cut_before_one_that_would_be_probed_at_two_homes()
 
 
 def test_copies_of_the_small_side_count():
-    """A second home of key 0 would store the 300 tuples of its small side; key 2 has no small side."""
+    """A second home of key 0 would store the 300 tuples of its small side; key 2 has one side."""
     table, _ = mnrt(counted({0: (600, 300), 2: (500, 0), 1: (700, 0)}, 2), 0.0)
     assert list(table.placements) == [2]
 
