@@ -1,8 +1,8 @@
-"""How the tests are dealt to processes, for `make test` runs them in several.
+"""Says which process runs which tests: `make test` runs them in several.
 
-One session of Spark serves all of tests/stream, so these go to one process; everything else goes
-wherever there is time. A scheduler of our own says so: pytest-xdist 3.8 reads its mark for groups
-in a way that pytest 9.2 no longer serves.
+One session of Spark serves all of tests/stream, so these tests go to one process; any process that
+is free runs the others. A scheduler of our own decides so: pytest-xdist 3.8 reads its mark for
+groups in a way that pytest 9.2 no longer serves.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 #: Files of tests/stream whose tests start programs of their own instead.
 OF_THEIR_OWN = ("test_examples.py", "test_wheel.py")
 
-# A JVM that lives for minutes spends more on optimising than that saves. For those of programs
-# that tests start, too; what the user has set there comes last and wins.
+# A JVM that lives for minutes spends more on optimising than it saves by it. The option also holds
+# for programs that tests start; the user's own options come last and win.
 BRIEF = "-XX:TieredStopAtLevel=1"
 options = os.environ.get("JDK_JAVA_OPTIONS", "")
 if BRIEF not in options:
@@ -23,7 +23,7 @@ if BRIEF not in options:
 
 
 def share_of(nodeid):
-    """What goes to one process as a whole: all of a session, a file, or the test by itself."""
+    """The tests that one process runs together: all of the session, a file, or a single test."""
     file = nodeid.split("::")[0]
     if "tests/stream/" not in file:
         return nodeid
@@ -32,7 +32,7 @@ def share_of(nodeid):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """The largest share first, so that the session starts at once."""
+    """Hand out the largest share first, so that the session starts at once."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415
 
     class Shares(LoadScopeScheduling):

@@ -59,7 +59,7 @@ class InlineJobs:
         self.stores = self.stores or RunStores(self.world)
 
     def route(self, frame, plan):
-        """`frame`: per map task, a list of (source, record batch or the progress of its time)."""
+        """`frame`: per map task, a list of (source, record batch or progress of event time)."""
         reports = []
         for partition, tuples in enumerate(frame):
             for _ in range(2 if self.twice else 1):
@@ -141,7 +141,7 @@ class LocalQuery:
     """One query over a folder; `restart` forgets everything that is not on disk.
 
     After each batch its state is checked against its layouts. `changes` counts, over all queries of
-    this process, how often a layout has changed because its planner wanted it to.
+    this process, how often a planner's plan has changed a layout.
 
     `aside`: with a side output, for which a sink that is killed once its files are visible (the
     step "delivered") leaves a batch half delivered.
@@ -198,7 +198,7 @@ class LocalQuery:
             LocalQuery.changes[before.choice.name] += 1
 
     def check_state(self):
-        """Every tuple that a join holds stands where it should; `held`: tuples that each holds."""
+        """Check that every tuple stands at its homes; `held`: tuples that each instance holds."""
         states = self.runner.manifest.operators
         self._opened.retain({name for state in states for name in state.shelves.files})
         self.held = [
@@ -208,7 +208,7 @@ class LocalQuery:
         ]
 
     def run_tuples(self, batch, left, right, map_tasks=2):
-        """(key, value, time) tuples of both sides, dealt to so many map tasks."""
+        """Deal (key, value, time) tuples of both sides to map tasks."""
         frame = [
             [
                 (0, rows(Side.LEFT, left[task::map_tasks])),
@@ -219,7 +219,7 @@ class LocalQuery:
         self.run(batch, frame)
 
     def finish(self, batch, most=8):
-        """All sources end at `batch`; further batches as long as the driver asks for them.
+        """End all sources at `batch`, and run further batches as long as the driver asks for them.
 
         A batch that is killed comes again, as always.
         """
@@ -237,7 +237,7 @@ class LocalQuery:
         alive = True
         while True:
             try:
-                if not alive:  # what is started again may be killed again
+                if not alive:  # a driver that was started again may be killed again
                     self.restart()
                 self.run(batch, frame)
             except Killed:
@@ -276,7 +276,7 @@ class LocalQuery:
 
     @property
     def chosen(self):
-        """Layout of the next batch, who plans it, and for how many instances."""
+        """The layout of the next batch, its choice, and the number of instances."""
         return self.state.layouts.newest
 
     @property

@@ -1,4 +1,4 @@
-"""What must hold of a query's state after every batch, whatever the test is about."""
+"""The invariants of a query's state after every batch, whatever the test is about."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 
 def check_places(state, store, *, expires):
-    """Every live tuple stands at the homes that its layout version names, once each; their number.
+    """Check that each live tuple stands once at each home of its layout version; their number.
 
     `expires`: some copies of a tuple may have left already, with the runs that they were in.
-    `state` of an operator, `store` that opens its runs. The newest version's state stands by the
+    `state`: of an operator; `store`: opens its runs. The newest version's state stands by the
     layout before, if a change has been planned and not yet been made.
     """
     layouts = state.layouts
@@ -44,7 +44,7 @@ def check_places(state, store, *, expires):
 
 
 def _stand_at_homes(router, side, words, holders):
-    """Whether (n,) copies stand where they should, if each tuple has a word of its own."""
+    """Whether (n,) copies stand at their homes, if each tuple has a word of its own."""
     order = np.lexsort((holders, words))
     words, holders = words[order], holders[order]
     first = np.flatnonzero(np.concatenate([np.ones(1, bool), words[1:] != words[:-1]]))
@@ -56,7 +56,7 @@ def _stand_at_homes(router, side, words, holders):
 
 
 def _check_each(router, side, words, holders, contents, expires):
-    """As above, tuple by tuple, with the columns to tell tuples of one word apart; their number."""
+    """The same tuple by tuple, with columns that tell tuples of one word apart; their number."""
     copies = defaultdict(list)
     for word, holder, content in zip(words, holders, contents, strict=True):
         copies[word, repr(content)].append(holder)

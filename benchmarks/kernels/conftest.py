@@ -2,7 +2,7 @@
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """List the benchmarks that said how many rows a round of theirs handles."""
+    """List the benchmarks that name the number of rows of a round."""
     session = getattr(config, "_benchmarksession", None)
     ran = [found for found in getattr(session, "benchmarks", []) if "rows" in found.extra_info]
     if ran:

@@ -1,6 +1,6 @@
 """The kernels on one core: `make bench-kernels`.
 
-Each says in `extra_info` how many rows a round handles and how many that is a second.
+Each benchmark gives in `extra_info` the rows of a round, and the rows per second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SORTED = np.sort(WORDS)
 
 @pytest.fixture
 def rows(benchmark):
-    """Say how many rows a round handles."""
+    """Name the number of rows of a round."""
 
     def run(function, n=ROWS):
         result = benchmark(function)
@@ -101,6 +101,6 @@ def test_expand(rows):
 
 
 def test_gather(rows):
-    """One column of eight bytes, as results and runs are made."""
+    """One column of eight bytes is gathered, as results and runs are made."""
     column, order = pa.array(KEYS), pa.array(sort_order(WORDS))
     rows(lambda: column.take(order))

@@ -1,1 +1,1 @@
-"""What the papers state of decisions, beside what comes out here."""
+"""The papers' statements on decisions, beside what joinengine finds."""

@@ -1,6 +1,6 @@
-"""`make bench-papers`: what the papers state of decisions, beside what comes out here.
+"""`make bench-papers`: the papers' statements on decisions, beside what joinengine finds.
 
-Writes a table (Markdown), JSON, and the picture of figure 18.
+It writes tables (Markdown), JSON, and the picture of figure 18.
 """
 
 from __future__ import annotations

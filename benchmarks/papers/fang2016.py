@@ -1,10 +1,9 @@
 # long: the statements of one paper
 """Fang et al., 2016 (arXiv 1610.05121): whole keys, LLFD, MinTable, MinMig, Mixed, HLHE.
 
-Defaults of its section 5: 10,000 keys, z = 0.85, 15 tasks, tolerance 0.08, beta 1.5. Base homes
-are key hash modulo tasks, where the paper has consistent hashing. Loads are dealt anew at each
-interval (`drift` 1): reaching f = 1 by random swaps takes 11,400 of them, which is the same to
-planners.
+The defaults are those of its section 5: 10,000 keys, z = 0.85, 15 tasks, tolerance 0.08, beta 1.5.
+Base homes are key hash modulo tasks; the paper has consistent hashing. Loads are dealt anew at each
+interval (`drift` 1): it takes 11,400 random swaps to reach f = 1, which is the same to planners.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def play(
 ) -> dict[str, np.ndarray]:
     """(intervals, 4) per plan: part of the state moved, entries, seconds, greatest load over mean.
 
-    All plan from where `leader` has put the keys; None: each from where it has put them itself.
+    All plan from the homes that `leader` gave the keys; None: each plans from its own.
     """
     rows: dict[str, list[list[float]]] = {name: [] for name in plans}
     recent, homes = list[Floats](), dict[str, Ints]()
@@ -101,7 +100,7 @@ def toy() -> Finding:
         ends.append(levels(loads, after).tolist())
     return Finding(
         "figure 4",
-        "balanced at 10 and 10, with 4 entries where the table is kept, 2 where it is cleaned",
+        "balanced at 10 and 10, with 4 entries if the table is kept, with 2 if it is cleaned",
         f"{ends[0]} and {ends[1]}, with {sizes[0]} and {sizes[1]} entries",
         (sizes, ends) == ([4, 2], [[10, 10], [10, 10]]),
     )
@@ -155,10 +154,10 @@ def theorem_1(trials: int = 40) -> Finding:
         worst = max(worst, over / ((1 - 1 / n) / 3))
     return Finding(
         "theorem 1",
-        "heaviest first ends within (1 - 1/N) / 3 above the mean, where a perfect partition exists",
+        "if a perfect partition exists, heaviest first ends at most (1 - 1/N) / 3 above the mean",
         f"at most {worst:.2f} of that bound in {trials} instances cut from one",
         worst <= 1,
-        "overload side only: below the mean it fails, and without a perfect partition too",
+        "the bound holds above the mean only; below it, and without a perfect partition, it fails",
     )
 
 
@@ -172,7 +171,7 @@ def trio(limit: int) -> dict[str, Plan]:
 
 
 def same_state() -> list[Finding]:
-    """Figures 8b, 9b, 17: what is moved for what table, all planning from Mixed's state."""
+    """Figures 8b, 9b, 17: state moved and size of the table, if all plan from Mixed's state."""
     limits, kept, between, ratios = (100, 300, 1000, 3000), True, True, dict[int, list[float]]()
     for window in (1, 5):
         for limit in limits:
@@ -185,7 +184,7 @@ def same_state() -> list[Finding]:
     return [
         Finding(
             "section 3.3",
-            "Mixed's table is within A_max wherever MinTable's is",
+            "if MinTable's table is within A_max, so is Mixed's",
             f"in all of {2 * len(limits)} x 30 plans, A_max = {', '.join(map(str, limits))}",
             kept,
         ),
@@ -201,9 +200,9 @@ def same_state() -> list[Finding]:
             f"w = 5: {spread_of(ratios[5], '.1f')} times for those A_max; "
             f"w = 1: {spread_of(ratios[1], '.1f')}",
             all(2 <= ratio <= 4 for ratio in ratios[5]) and all(1 <= r <= 1.5 for r in ratios[1]),
-            "the factor follows how far A_max binds: from one state Mixed moves far less where it "
-            "does not bind, and 3 times less only between A_max = 100 and 300; from their own "
-            "tables (next row) it is near 3",
+            "the factor depends on how far A_max binds: from one state Mixed moves far less if "
+            "A_max does not bind, and 3 times less only between A_max = 100 and 300; from their "
+            "own tables (next row) the factor is near 3",
         ),
     ]
 
@@ -214,7 +213,7 @@ def own_state() -> Finding:
     ratio = {w: found[w]["mintable"][:, 0].mean() / found[w]["mixed"][:, 0].mean() for w in found}
     return Finding(
         "figure 9b",
-        "the same, each planner going on from its own tables",
+        "the same, if each planner continues from its own tables",
         f"{ratio[5]:.1f} times at w = 5, {ratio[1]:.1f} at w = 1 (A_max = 3000)",
         2 < ratio[5] < 4 and 1 < ratio[1] < 1.5,
     )
@@ -239,7 +238,8 @@ def hlhe_errors() -> Finding:
         f"at most {max(worst[False]):.2f} % with a deviation per task; with one deviation for all "
         f"tasks {worst[True][6]:.1f} % at R = 64 and {worst[True][8]:.1f} % at R = 256",
         max(worst[False]) < 1,
-        "as described, with one deviation, it does not come out: sums cancel in total only",
+        "with one deviation, as in the paper, this does not come out: errors cancel in the total "
+        "only",
     )
 
 
@@ -263,12 +263,12 @@ def compact_speed() -> Finding:
         "figure 11a",
         "planning over compact records is several times faster than over keys (0.6 s and 6 s)",
         f"10^6 keys on 64: {sum(seconds[None]):.2f} s over keys; {sum(seconds[4]):.2f} s over "
-        f"records (R = 16), of which gathering them {seconds[4][0]:.2f} s and planning "
-        f"{1e3 * seconds[4][1]:.0f} ms",
+        f"records (R = 16), of which {seconds[4][0]:.2f} s for gathering them and "
+        f"{1e3 * seconds[4][1]:.0f} ms for planning",
         ratio > 3,
-        "tasks report key by key here, and the planner gathers the records, which takes longer "
-        "than planning over all keys does; were they gathered by the tasks only the last part "
-        "would be the planner's",
+        "here tasks report key by key and the planner gathers the records, which takes longer "
+        "than planning over all keys; if the tasks gathered them, only the last part would be the "
+        "planner's",
         timed=True,
     )
 
@@ -308,10 +308,10 @@ def readj_speed() -> Finding:
         f"f = 0.5, 1, 1.5: {spread_of(ratios, '.1f')} times as long; part of the state moved by "
         f"Mixed and Readj {'; '.join(moved)}",
         min(ratios) > 5,
-        "only the run with that sigma is timed; with the sigmas that were tried before it Readj "
-        "takes over 20 times as long. The best partner of a key is found by search here, where the "
-        "paper tries all pairs. Its margin grows with f; ours does not, since the swaps that make "
-        "f are as few as can be",
+        "only the run with that sigma is timed; with the runs that tried larger sigmas Readj "
+        "takes over 20 times as long. Readj finds the best partner of a key by search here; in "
+        "the paper it tries all pairs. The paper's margin grows with f; the margin here does not, "
+        "since the workload reaches f with as few swaps as it can",
         timed=True,
     )
 
@@ -367,12 +367,12 @@ def beta() -> Finding:
         "MinMig's table shrinks as beta grows, while migration grows",
         f"beta = 1 to 2: {spread_of(entries, '.0f')} entries; {spread_of(moved, '.4f')} moved",
         _ascending(entries[::-1]) and _ascending(moved),
-        "from the least beta to the greatest both go as stated, but not from each to the next",
+        "both go as stated from the least beta to the greatest, but not from each beta to the next",
     )
 
 
 def end_of_whole_keys() -> Finding:
-    """Where one key is heavier than UL."""
+    """The exponents from which one key is heavier than UL."""
     ends = {5: 1.21, 15: 0.92, 40: 0.75}
     holds, found = True, list[str]()
     for instances, end in ends.items():

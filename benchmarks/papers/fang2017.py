@@ -23,7 +23,7 @@ def findings() -> list[Finding]:
 
 
 def any_tolerance() -> Finding:
-    """Both reach any tolerance, where single keys are heavier than an instance's share."""
+    """Both reach any tolerance, even if single keys are heavier than an instance's share."""
     worst = dict[str, float]()
     for name, plan in (("mnrt", plan_mnrt), ("qmmp", plan_qmmp)):
         over = list[float]()
@@ -51,13 +51,13 @@ def any_tolerance() -> Finding:
 def three_nodes() -> Finding:
     """Figure 1: nine keys on three nodes.
 
-    The text gives the loads of the keys and that the second node is overloaded, not who has which
-    key: the assignment is ours.
+    The text gives the loads of the keys, and says that the second node is overloaded. It does not
+    say which node has which key: the assignment is ours.
     """
     cost = np.array([100, 300, 150, 300, 500, 250, 200, 700, 500.0])
     homes = np.array([0, 0, 2, 1, 1, 1, 2, 1, 0])
     level = np.bincount(homes, cost, 3)
-    hashes = homes + 3 * np.arange(9)  # modulo 3 is where they are
+    hashes = homes + 3 * np.arange(9)  # modulo 3 they are the homes
     order = np.argsort(hashes)
     sides = np.vstack([cost[order], np.zeros(9)])
     interval = Interval(hashes[order].astype(np.uint64), sides, sides, np.zeros(3))
@@ -70,7 +70,7 @@ def three_nodes() -> Finding:
         "nine keys of 3,000 on three nodes, the second overloaded, can be brought to 1,000 each",
         f"{level.tolist()} becomes {np.round(after).tolist()}, {table.split_keys} keys split",
         bool(np.allclose(after, 1000, atol=0.01)),
-        "which node has which key is ours, the text does not say it",
+        "the assignment of keys to nodes is ours: the text does not give it",
     )
 
 
@@ -101,7 +101,7 @@ def fluctuating() -> list[Finding]:
             f"MNRT has fewer {what} than QMMP",
             f"{mnrt[name]:{form}} and {qmmp[name]:{form}}, {where}",
             mnrt[name] < qmmp[name],
-            "QMMP takes keys in the order of their hashes; the paper has no order",
+            "QMMP takes keys in the order of their hashes; the paper names no order",
         )
         for what, (name, form) in compared.items()
     ]
@@ -121,8 +121,8 @@ def fluctuating() -> list[Finding]:
             "QMMP plans faster than MNRT",
             f"{ms['qmmp']:.1f} and {ms['mnrt']:.1f} ms",
             ms["qmmp"] < ms["mnrt"],
-            "it cuts hundreds of keys where MNRT moves a few, and building its large table is part "
-            "of the time here",
+            "QMMP cuts hundreds of keys and MNRT moves a few; the time here includes building "
+            "QMMP's large table",
             timed=True,
         )
     )

@@ -1,4 +1,4 @@
-"""One statement of a paper, and what came out."""
+"""One statement of a paper, and what joinengine finds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from joinengine.balancing.statistics import Floats, Ints, Loads
 class Finding:
     """`stated` by a paper at `place`, `found` here; `holds` None: there is nothing to compare with.
 
-    `reading`: why it does not come out, or what was compared, where that needs saying. `timed`: it
-    is about seconds, so it says something only where nothing else runs.
+    `reading`: why the statement does not come out, or what was compared; mostly empty. `timed`: the
+    statement is about seconds, so it can be judged only if nothing else runs.
     """
 
     place: str
@@ -50,7 +50,7 @@ def whole_keys(cost: Floats, base: Ints, homes: Ints, held: Floats, instances: i
 
 
 def homes_after(loads: Loads, changes: dict[int, dict[int, float]]) -> Ints:
-    """(K,) where whole keys are after a plan."""
+    """(K,) the homes of whole keys after a plan."""
     homes = loads.instances.copy()
     for key, shares in changes.items():
         ((homes[key], _),) = shares.items()
@@ -58,7 +58,7 @@ def homes_after(loads: Loads, changes: dict[int, dict[int, float]]) -> Ints:
 
 
 def levels(loads: Loads, homes: Ints) -> Floats:
-    """(N,) the loads of the instances where keys are at `homes`."""
+    """(N,) the loads of the instances if keys are at `homes`."""
     return np.bincount(homes, loads.spread, minlength=loads.n_instances)
 
 

@@ -3,9 +3,9 @@
 Sections, figures and tables are numbered as in the extended text, Partial Key Grouping:
 Load-Balanced Partitioning of Distributed Streams.
 
-Its data sets WP and TW are not ours to have: streams of half a million messages stand for them,
-with the same part of the top key (9.32 %, 2.67 %) and the same messages per observed key (7.6,
-38.7), Zipf otherwise.
+Its data sets WP and TW are not available: streams of half a million messages stand in for them,
+with the same part of the top key (9.32 %, 2.67 %), the same messages per observed key (7.6, 38.7),
+and a Zipf distribution otherwise.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def stand_in(name: str, n: int = MESSAGES) -> Ints:
     best, least = (0.0, 0), np.inf
     for keys in np.geomspace(wanted, 50 * wanted, 40).astype(int):
         ranks = np.arange(1, keys + 1, dtype=float)
-        # The exponent for which the top key has its part; then how many keys are seen.
+        # The exponent under which the top key has its part; then the number of keys that come.
         parts = [1 / (ranks**-z).sum() for z in exponents]
         z = float(np.interp(top, parts, exponents))
         p = ranks**-z / (ranks**-z).sum()
@@ -110,7 +110,7 @@ def table_ii() -> list[Finding]:
         }
         holds, reading = None, ""
         if method in formula:
-            # Where the formula is near 0 neither state is meant.
+            # If the formula is near 0, it states neither a level nor an uneven load.
             near = 0.002
             holds = all(
                 abs(x - y) < near if y > near else x < 5 / MESSAGES or abs(y) <= near
@@ -161,7 +161,8 @@ def local_estimates() -> list[Finding]:
             "many sources there are",
             f"time mean of I(t), 5, 10, 20 sources: {shown} times that of global (W = 10)",
             max(ratios.values()) <= 10,
-            "the imbalance grows with the sources, as its bound does, which is the sum of theirs",
+            "the imbalance grows with the number of sources, and so does its bound, the sum of "
+            "the sources' own imbalances",
         ),
     ]
 
@@ -180,8 +181,8 @@ def skewed_sources() -> Finding:
         "sources that get messages by a skewed second key are as good as even ones",
         f"mean I(t)/t {found[0]:.1e} evenly, {found[1]:.1e} by key (10 sources, W = 10)",
         found[1] < 10 * found[0],
-        "the second key is drawn apart from the first; were it a function of the first, so that "
-        "all of a key comes from one source, it would be 2.6e-02",
+        "the second key is drawn independently of the first; if it were a function of the first, "
+        "all messages of a key would come from one source, and the imbalance would be 2.6e-02",
     )
 
 
@@ -204,7 +205,7 @@ def independent_of_keys() -> Finding:
 
 
 def choices_needed() -> Finding:
-    """Figure 9: the least d with which loads are level."""
+    """Figure 9: the least number d of candidates with which loads are level."""
     stated = {5: "4", 40: "9", 50: "a few tens", 100: "a few tens"}
     tried = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 25, 32, 40)
     found = dict[int, list[int]]()
@@ -246,8 +247,8 @@ def counters() -> Finding:
         f"{found['hash']:,} : {found['pkg']:,} : {found['shuffle']:,}, which is 1 : "
         f"{ratio[1]:.2f} : {ratio[2]:.2f} (10, 8 and 8 workers)",
         None,
-        f"SG is {100 * abs(ratio[2] / 2.48 - 1):.0f} % off. The ratios follow from how many keys "
-        "come once, which the stand-in has from its Zipf tail",
+        f"SG is {100 * abs(ratio[2] / 2.48 - 1):.0f} % off. The ratios follow from the number of "
+        "keys that come once; in the stand-in the Zipf tail decides it",
     )
 
 
@@ -264,5 +265,5 @@ def idle_workers() -> Finding:
         "n uniform keys on n workers leave 13.5 % of them idle",
         f"{100 * np.mean(idle):.1f} % (n = 2,000, five draws)",
         abs(float(np.mean(idle)) - 0.1353) < 0.02,
-        "nobody's candidate with probability (1 - 1/n)^(2n), which tends to e^-2",
+        "a worker is no key's candidate with probability (1 - 1/n)^(2n), which tends to e^-2",
     )

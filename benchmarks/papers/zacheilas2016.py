@@ -1,6 +1,6 @@
-"""Zacheilas et al., DAIS 2016: DLB and LPTF, judged by 100 * standard deviation / mean.
+"""Zacheilas et al., DAIS 2016: DLB and LPTF, judged by 100 * standard deviation / mean of loads.
 
-4,096 keys on 5 engines, threshold 15 %.
+All plans are of 4,096 keys on 5 engines, with a threshold of 15 %.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def hashing() -> Finding:
 
 
 def ends() -> Finding:
-    """Where DLB ends."""
+    """The deviation at which DLB ends."""
     holds, shown = True, list[str]()
     for z, bound in ((1.0, THRESHOLD), (1.2, THRESHOLD), (1.5, 46.8)):
         scores = {
@@ -55,16 +55,17 @@ def ends() -> Finding:
         shown.append(f"z = {z}: {spread_of(list(scores.values()), '.1f')}")
     return Finding(
         "algorithm 1",
-        "DLB-L and DLB-H end under 15 %, or where no single move helps: no whole-key plan is below "
+        "DLB-L and DLB-H end under 15 %, or when no single move helps: no whole-key plan is below "
         "14.9 at exponent 1.2 and 46.8 at 1.5",
         "; ".join(shown),
         holds,
-        "DLB-H takes the heaviest key that lowers the score; the heaviest alone ends at 61.6",
+        "DLB-H takes the heaviest key that lowers the score; if it tried the heaviest key alone, "
+        "it would end at 61.6",
     )
 
 
 def moved() -> Finding:
-    """How many keys each moves."""
+    """The part of the keys that each planner moves."""
     parts = dict[str, list[float]]()
     for seed in range(10):
         loads = zipf(1.0, seed)
@@ -79,6 +80,6 @@ def moved() -> Finding:
         "LPTF 76 %",
         ", ".join(f"{name} {part:.2f} %" for name, part in mean.items()) + " (z = 1, ten hashings)",
         None,
-        "one plan from hashing here, the most of any plan of a run there. LPTF's part is "
-        "(N - 1)/N = 80 % by chance alone",
+        "here: one plan from hashing; there: the greatest part of any plan of a run. LPTF's part "
+        "is (N - 1)/N = 80 % by chance alone",
     )

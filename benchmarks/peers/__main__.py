@@ -1,8 +1,8 @@
 """`make bench-peers`: rows per second beside Spark's own stream join, with the ratios.
 
 Systems take turns, so that a slow minute of the machine hits all; each run is a process of its
-own; the figure of a system is the median of its runs. rate = input rows / seconds of whole
-triggers, after 3 warm batches. Spark's own join drops its state as late as it must, and so do we.
+own; the figure of a system is the median of its runs. The rate is input rows / seconds of whole
+triggers, after 3 warm batches. Spark's own join drops its state as late as it must, as does ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stream of the comparison: TPC-H orders, and lineitems that follow their order within a while.
+"""The stream of the comparison: TPC-H orders, each followed by its lineitems within a bounded time.
 
 Each order arrives at its place in the table; its lineitems follow within 5 % of the stream. So
 the interval join finds every lineitem's order, and its state holds about 5 % of the stream. The

@@ -75,7 +75,7 @@ def spark_rocksdb_4(folder: Path, part: float) -> dict[str, Any]:
 
 
 def duckdb_batch(folder: Path, part: float) -> dict[str, Any]:
-    """DuckDB: all of it as one batch query from the same files, results in Arrow. The limit."""
+    """DuckDB: the join as one batch query over the same files, results in Arrow. The limit."""
     return _duckdb(folder, part, "o_orderkey = l_orderkey")
 
 
@@ -115,8 +115,8 @@ def band_spark_rocksdb(folder: Path, part: float) -> dict[str, Any]:
 
 
 def band_duckdb(folder: Path, part: float) -> dict[str, Any]:
-    """DuckDB's band join, one batch. The limit."""
-    # As two bounds, which its range join goes by; of abs() it would look at every pair in time.
+    """DuckDB's band join as one batch query. The limit."""
+    # Two bounds, which its range join uses; under abs() it would look at every pair within time.
     near = f"l_orderkey >= o_orderkey - {REACH} and l_orderkey <= o_orderkey + {REACH}"
     return _duckdb(folder, part, near)
 
@@ -128,7 +128,7 @@ def outer_joinengine(folder: Path, part: float) -> dict[str, Any]:
 
 
 def inner_joinengine(folder: Path, part: float) -> dict[str, Any]:
-    """The inner join with the same window."""
+    """The inner join of joinengine with the same window."""
     spark, sides = _own_sides(folder)
     return _joinengine(spark, sides, part / 2)
 
@@ -139,7 +139,7 @@ def outer_spark_memory(folder: Path, part: float) -> dict[str, Any]:
 
 
 def outer_duckdb(folder: Path, part: float) -> dict[str, Any]:
-    """DuckDB's full outer join, one batch. The limit."""
+    """DuckDB's full outer join as one batch query. The limit."""
     return _duckdb(folder, part / 2, "o_orderkey = l_orderkey", how="full")
 
 
@@ -214,8 +214,8 @@ def _joinengine(
 def _split(batches: list[Any]) -> dict[str, float]:
     """Where the time of the counted batches went, as parts of their triggers.
 
-    Tasks run on two cores: their work is counted half. What is left of the route and join jobs is
-    Spark's scheduling and the waiting of the core that is done first.
+    Tasks run on two cores, so their work is counted half. The rest of the route and join jobs is
+    Spark's scheduling, and the wait of the core that is done first.
     """
     total = sum(b.trigger_s for b in batches)
     work = {
@@ -252,7 +252,7 @@ def _spark(
 
     from joinengine import session  # noqa: PLC0415
 
-    # The same session as ours, so that its settings favour nobody.
+    # The same session as joinengine's, so that settings favour no system.
     spark = session(
         master="local[2]",
         spark__driver__memory="8g",

@@ -1,1 +1,1 @@
-"""How long planners take as keys and instances grow."""
+"""The time of planners as keys and instances grow."""

@@ -31,9 +31,9 @@ from matplotlib import pyplot as plt
 
 KEYS = (10_000, 100_000, 1_000_000)
 INSTANCES = (8, 64)
-#: Tries every number of keys of the table, so its time says nothing under an empty one.
+#: It tries every number of keys of the table, so under an empty table its time says nothing.
 LEFT_OUT = {"mixed-bf"}
-#: Over records of like keys, rounded by R = 16; gathering them is part of the time.
+#: Planners over records of like keys, rounded by R = 16; the time includes gathering them.
 RECORDS = {"mixed-compact": Mixed(degree=4)}
 console = Console(soft_wrap=True)
 

@@ -1,1 +1,1 @@
-"""The Python interface. A call checks its arguments itself, before any Spark job starts."""
+"""The Python interface. Each call checks its arguments itself, before any Spark job starts."""

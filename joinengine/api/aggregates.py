@@ -42,12 +42,12 @@ class StreamAggregate(StreamQuery):
 
     `by`: the columns that name a group (NULL is a group); none: all tuples are one group.
     `aggregates`: output column -> `count(*)`, or `count`, `sum`, `min`, `max` or `avg` of an SQL
-    expression. `window`: `windows(...)`; None: the windows of the join that is the source, which is
-    then a tumbling or sliding one. `top`: only the groups with the greatest values, per window.
-    Results also have window_start and window_end, and leave when the window has ended.
+    expression. `window`: `windows(...)`; None: the windows of the source, which is then a tumbling
+    or sliding join. `top`: only the groups with the greatest values, per window. Results also have
+    window_start and window_end; when the window has ended, they go to the sink.
     `layout`: says which instance adds a tuple up. `aggregators` instances (None: as many as
-    `instances`) merge the partial results, after every `merge_every` batches. If `merge_every` is
-    greater, there are fewer partial results, and results come later.
+    `instances`) merge the partial results, after every `merge_every` batches. The greater
+    `merge_every` is, the fewer partial results there are, and the later results come.
 
     Sums of integers have 64 bits (an error beyond), sums of decimals 38 digits; averages are
     doubles. Raises InvalidRequest, before anything runs, for arguments that cannot be served.
@@ -70,7 +70,9 @@ class StreamAggregate(StreamQuery):
         if not isinstance(source, StreamJoin):
             checks.check_source(source)
             if checks.is_table(source):
-                raise InvalidRequest("the source is a bounded DataFrame: group it with Spark")
+                raise InvalidRequest(
+                    "the source is a bounded DataFrame; give a stream, or group it with Spark"
+                )
         self._source = source
         self._schema = schema_of_side(source)
         self._choice = choose(layout)
@@ -97,7 +99,7 @@ class StreamAggregate(StreamQuery):
         )
         if top is not None and top.by not in aggregates:
             raise InvalidRequest(
-                f"top: {top.by!r} is no aggregate; there are {', '.join(aggregates)}"
+                f"top: {top.by!r} is no aggregate; the aggregates are {', '.join(aggregates)}"
             )
         if top is not None and top.error is not None:
             self._check_sketch(fields)

@@ -29,7 +29,7 @@ def check_source(side: Any) -> None:
         session.prepare(side.sparkSession)
     if not isinstance(side, DataFrame):
         raise InvalidRequest(
-            f"a side is a {type(side).__name__}; "
+            f"an input is a {type(side).__name__}; "
             f"give a streaming DataFrame, a Stream or a StreamJoin"
         )
 
@@ -83,7 +83,7 @@ def _time_fields(schema: pa.Schema, columns: Sequence[str]) -> list[pa.Field]:
 
 
 def _delay(given: int | None, timed: Timed | None) -> int:
-    if timed is None:  # an operator with windows: its watermark follows from its own inputs
+    if timed is None:  # an operator with windows: its watermark follows from those of its inputs
         return 0
     source, column = timed
     delay = delay_of(source, column) if given is None else given

@@ -15,9 +15,9 @@ from joinengine.model.windows import Sliding, Window
 from joinengine.predicates.dialect import compile_predicate
 
 JOIN_TYPES = tuple(one.value for one in JoinType)
-#: Windows that one tuple of an outer, semi or anti join may be in: each is an entry of its own.
+#: Windows that may hold one tuple of an outer, semi or anti join: each is an entry of its own.
 MOST_WINDOWS = 1 << 12
-#: Windows that one tuple of any join or aggregate may be in: each is a result. A day by seconds.
+#: Windows that may hold one tuple of any join or aggregate: each is a result. A day by seconds.
 MOST_RESULTS = 1 << 17
 _SPARK_NAMES = {
     "leftouter": "left",
@@ -35,7 +35,7 @@ _SPARK_NAMES = {
 
 
 def join_type(how: str) -> JoinType:
-    """One of JOIN_TYPES from any of Spark's names for it."""
+    """The join type that `how`, any of Spark's names for it, means."""
     name = _SPARK_NAMES.get(how.lower().replace(" ", ""), how.lower())
     if name not in JOIN_TYPES:
         raise InvalidRequest(f"how: {how!r} is unknown; use one of {', '.join(JOIN_TYPES)}")
@@ -43,7 +43,7 @@ def join_type(how: str) -> JoinType:
 
 
 def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Distance | None:
-    """The band in the units of its columns, None: no band; refuses columns that do not fit."""
+    """The band in the units of its columns; None: no band. Refuses columns that do not fit."""
     equal = equality(on)
     for left, right in zip(equal.left, equal.right, strict=True):
         check_equality(
@@ -132,7 +132,7 @@ def output_columns(
 ) -> tuple[OutputColumn, ...]:
     """All columns of left, then all of right; a USING column once; the window's edges.
 
-    Semi and anti joins have those of left only. Refuses a clash of names.
+    Semi and anti joins have the columns of left only. Refuses two columns of one name.
     """
     equal = equality(on)
     shared = dict(zip(equal.left, equal.right, strict=True)) if equal.using else {}
@@ -149,7 +149,7 @@ def output_columns(
     if clashing and suffixes is None:
         raise InvalidRequest(
             f"ambiguous output column names: both sides have {', '.join(sorted(clashing))}; "
-            f"rename one, or give suffixes=('_l', '_r')"
+            f"rename them on one side, or give suffixes=('_l', '_r')"
         )
     columns = list[OutputColumn]()
     for side, name in names:

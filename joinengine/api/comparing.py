@@ -11,7 +11,7 @@ import pyarrow as pa
 from joinengine.model.conditions import Band, Bound, Distance
 from joinengine.model.errors import InvalidRequest
 
-#: Bounds are 64-bit integers that can be negated, and decimals such integers too.
+#: Bounds are 64-bit integers that can be negated; those of decimals count their last digits.
 _FARTHEST = (1 << 63) - 1
 _MOST_DIGITS = 18
 
@@ -74,7 +74,10 @@ def _whole_units(bound: Bound | None, unit_us: int, found: str) -> int | None:
         raise InvalidRequest(f"band: {bound} is no duration; {found}: write for example '10 days'")
     whole, rest = divmod(bound, timedelta(microseconds=unit_us))
     if rest:
-        raise InvalidRequest(f"band: {bound} is no whole number of days; {found}")
+        raise InvalidRequest(
+            f"band: {bound} is no whole number of days; {found}: write whole days, or cast both "
+            f"to timestamp"
+        )
     if abs(whole) > _FARTHEST:
         raise InvalidRequest(
             f"band: {bound} is beyond 64-bit integers of microseconds; {found}: leave that end open"
@@ -93,7 +96,7 @@ def _number(bound: Bound | None, found: str) -> Decimal | None:
 
 
 def _in_last_digits(on: Band, lower: Decimal | None, upper: Decimal | None, scale: int) -> Distance:
-    """The bounds in last digits, rounded inwards: differences are whole numbers of them."""
+    """The bounds in units of the last digit, rounded inwards: differences are whole in them."""
     low = None if lower is None else math.ceil(lower.scaleb(scale))
     high = None if upper is None else math.floor(upper.scaleb(scale))
     if any(end is not None and abs(end) > _FARTHEST for end in (low, high)):

@@ -46,9 +46,9 @@ class StreamJoin(StreamQuery):
     fulfil (a column that both sides have is written `left.name` or `right.name`). `left_where`,
     `right_where`: predicates that a tuple of that side must fulfil to enter the join.
     `within`: `within(...)`, `tumbling(...)` or `sliding(...)`; None: the full history. `how`:
-    inner, left, right, full, left_semi or left_anti, or another of Spark's names for these; a tuple
-    without a match is a result when its window has closed. `suffixes`: are added to column names
-    that both sides have; None: such names are refused.
+    inner, left, right, full, left_semi or left_anti, or another of Spark's names for these; when
+    the window of an unmatched tuple has closed, the tuple is a result. `suffixes` are added to
+    column names that both sides have; None: such names are refused.
     `layout`: a name or an object of `joinengine.layouts`. `instances`: logical join workers; None:
     as many as Spark has cores.
 
@@ -100,7 +100,7 @@ class StreamJoin(StreamQuery):
                 side._flat() if isinstance(side, StreamJoin) else ([], [side])
             )
             if any(join in joins for join in inner_joins):
-                raise InvalidRequest("the same StreamJoin is given twice; build it twice instead")
+                raise InvalidRequest("the same StreamJoin is on both sides; build two of them")
             joins += inner_joins
             sources += [s for s in inner_sources if not any(s is other for other in sources)]
         return [*joins, self], sources
@@ -148,7 +148,7 @@ class StreamJoin(StreamQuery):
         return checks.check_window(window, self._schemas, (sources[0], sources[1]))
 
     def _check_covers(self, columns: Sequence[str]) -> None:
-        """Refuse a later window whose bound on this join's rows cannot be known."""
+        """Refuse a later join's window if it cannot bound the age of this join's rows."""
         if self._window is None:
             raise InvalidRequest(
                 f"within: {', '.join(columns)} comes from a full-history join, whose rows may be "
@@ -157,15 +157,15 @@ class StreamJoin(StreamQuery):
         if output_lag_us(self._output, self._window, (), columns) is None:
             left, right = (", ".join(times) for times in self._window.times)
             raise InvalidRequest(
-                f"within: the event time of joined rows must be all time columns of a side of the "
-                f"inner join: ({left}), ({right}) or both; asked for is ({', '.join(columns)})"
+                f"within: ({', '.join(columns)}) is not the event time of joined rows; name all "
+                f"time columns of a side of the join that makes them: ({left}), ({right}), or both"
             )
 
 
 def timed_by(
     side: Source | StreamJoin, columns: tuple[str, ...]
 ) -> tuple[Source | StreamJoin, tuple[str, ...]]:
-    """Where the event time of columns comes from, through joins with tables; their names there."""
+    """The source of the event time in `columns`, behind joins with tables; their names there."""
     while isinstance(side, StreamJoin) and side._table is not None:
         stream = side._table.other
         named = {c.name: c.column for c in side._output if c.side is stream}

@@ -1,4 +1,4 @@
-"""`StreamOperator`: a stream with an operator that the user has written."""
+"""`StreamOperator`: one stream and the user's own operator."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class StreamOperator(StreamQuery):
     `make(index, source, schema, instances)` returns the operator (docs/operators.md). `layout`: a
     name or an object of `joinengine.layouts`. `instances`: None: as many as Spark has cores.
 
-    Raises InvalidRequest, before anything runs, for a source that is not a stream and for a layout
-    that cannot serve the operator.
+    Raises InvalidRequest, before anything runs, if the source is not a stream or the layout cannot
+    serve the operator.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class StreamOperator(StreamQuery):
     ) -> None:
         checks.check_source(source)
         if checks.is_table(source):
-            raise InvalidRequest("the source is a bounded DataFrame: an operator needs a stream")
+            raise InvalidRequest("the source is a bounded DataFrame; an operator needs a stream")
         self._source, self._make = source, make
         self._choice = choose(layout)
         self._instances = default_instances() if instances is None else instances

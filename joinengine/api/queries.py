@@ -19,7 +19,7 @@ from joinengine.spark.sinks import Transform
 
 
 class StreamQuery:
-    """The base of joins, aggregations and operators of users: a schema, a writer, a plan."""
+    """The base of joins, aggregations and users' operators: a schema, a writer, a plan."""
 
     _transform: Transform | None = None
 
@@ -30,7 +30,7 @@ class StreamQuery:
 
     @property
     def writeStream(self) -> JoinWriter:
-        """The writer: it says where results go; then `.start()`."""
+        """The writer: it says where results go, and starts the query."""
         joins, sources = self._flat()
         first = next(source for source in sources if not checks.is_table(source))
         resolved = ResolvedJoin(
@@ -56,7 +56,7 @@ class StreamQuery:
         return explain(self.query(), [join._choice for join in self._flat()[0]])
 
     def query(self) -> QuerySpec:
-        """The whole query, resolved: this operator and those that it reads."""
+        """The whole query: this operator and those that it reads, with numbers for all inputs."""
         joins, sources = self._flat()
         index = {id(join): number for number, join in enumerate(joins)}
         specs = tuple(join._spec(number, index, sources) for number, join in enumerate(joins))
@@ -73,7 +73,7 @@ class StreamQuery:
 
 
 def default_instances() -> int:
-    """As many as Spark has cores."""
+    """As many instances as Spark has cores."""
     spark = SparkSession.getActiveSession()
     if spark is None:
         raise InvalidRequest("instances: no Spark session is active; give a number")

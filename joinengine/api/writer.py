@@ -1,4 +1,4 @@
-"""The writer of a query: where its results go, in the shape of Spark's `DataStreamWriter`."""
+"""The writer of a query, in the shape of Spark's `DataStreamWriter`: it says where results go."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ResolvedJoin:
 
 @dataclass(frozen=True)
 class JoinWriter:
-    """Says where results go, then `start`s. Immutable: each call returns a new writer."""
+    """It says where results go, and starts the query. Each call returns a new writer."""
 
     join: ResolvedJoin
     sink: str | None = None
@@ -56,11 +56,11 @@ class JoinWriter:
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
 
     def format(self, source: str) -> JoinWriter:
-        """`parquet` (exactly-once), `noop`, `console`, `memory`, or any batch format of Spark."""
+        """`parquet` (exactly once), `noop`, `console`, `memory`, or any batch format of Spark."""
         return replace(self, sink=source)
 
     def option(self, key: str, value: Any) -> JoinWriter:
-        """Set an option of the sink, or one of joinengine.
+        """Set an option of the sink, or one of joinengine's.
 
         `checkpointLocation`; `memoryPerTask` (bytes); `fsync`; `capacity` (tuples that an instance
         may hold before its layout grows); `moves` (`eager`: state follows a new layout at once;
@@ -73,7 +73,7 @@ class JoinWriter:
         return replace(self, settings=self.settings | {key: text})
 
     def options(self, **options: Any) -> JoinWriter:
-        """Several options at once."""
+        """Set several options at once."""
         writer = self
         for key, value in options.items():
             writer = writer.option(key, value)
@@ -91,17 +91,19 @@ class JoinWriter:
     ) -> JoinWriter:
         """Change the layout, the number of instances, or both, before batch `batch`."""
         if batch < 1:
-            raise InvalidRequest(f"batch {batch}: a change can come before batch 1 or later")
+            raise InvalidRequest(
+                f"batch {batch}: the first change can come before batch 1; give 1 or more"
+            )
         wish = Relayout(None if layout is None else choose(layout), instances)
         wishes = (*self.schedule.get(batch, ()), wish)
         return replace(self, schedule={**self.schedule, batch: wishes})
 
     def queryName(self, queryName: str) -> JoinWriter:
-        """The name of the query; the memory sink names its table so."""
+        """Name the query; the memory sink gives its table this name."""
         return replace(self, name=queryName)
 
     def trigger(self, **trigger: Any) -> JoinWriter:
-        """When batches start: `processingTime=`, `availableNow=True` or `once=True`."""
+        """Say when batches start: `processingTime=`, `availableNow=True` or `once=True`."""
         known = {"processingTime", "availableNow", "once"}
         if not set(trigger) <= known:
             raise InvalidRequest(
@@ -111,7 +113,7 @@ class JoinWriter:
         return replace(self, when=trigger)
 
     def outputMode(self, outputMode: str) -> JoinWriter:
-        """Only `append`: results are never taken back."""
+        """Only `append` is served: results are never taken back."""
         if outputMode.lower() != "append":
             raise InvalidRequest(
                 f"outputMode: {outputMode!r} is not served; joinengine only appends: use 'append'"
@@ -119,11 +121,11 @@ class JoinWriter:
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinWriter:
-        """Hand each batch's results to `func(frame, batch)`; at-least-once."""
+        """Hand each batch's results to `func(frame, batch)`, at least once."""
         return replace(self, function=func)
 
     def toTable(self, tableName: str) -> JoinQuery:
-        """Append to a table, and start; at-least-once."""
+        """Append the results to a table, at least once, and start the query."""
 
         def append(frame: DataFrame, batch: int) -> None:
             frame.write.mode("append").saveAsTable(tableName)
@@ -133,15 +135,15 @@ class JoinWriter:
     def start(self, path: str | None = None) -> JoinQuery:
         """Check, recover the checkpoint, and start the query.
 
-        Raises InvalidRequest (also CheckpointMismatch) before any job, DamagedState for a
-        checkpoint that cannot be trusted.
+        Raises InvalidRequest (also CheckpointMismatch) before any job; DamagedState if the
+        checkpoint cannot be trusted.
         """
         options = self.settings if path is None else self.settings | {"path": path}
         location = options.get("checkpointLocation")
         if not location:
             raise InvalidRequest(
-                "checkpointLocation is missing: give .option('checkpointLocation', folder); "
-                "the state of the query lies there"
+                "checkpointLocation is missing: give .option('checkpointLocation', folder), the "
+                "folder that holds the state of the query"
             )
         settings = Settings(
             memory_per_task=_whole(options, "memoryPerTask", "bytes") or MEMORY_PER_TASK,
@@ -205,7 +207,7 @@ class JoinWriter:
 def _view_writer(
     spark: SparkSession, files: Storage, name: str
 ) -> Callable[[DataFrame, int], None]:
-    """Results as a temporary view; the rows stay in files of the checkpoint."""
+    """A writer of results as a temporary view; the rows stay in files of the checkpoint."""
 
     def write(frame: DataFrame, batch: int) -> None:
         frame.write.mode("overwrite").parquet(f"{files.folder}/batch={batch:08d}")

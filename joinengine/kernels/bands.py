@@ -52,7 +52,7 @@ def width_of(distance: Distance) -> float:
     if distance.floating:
         farthest = max(abs(distance.lower), abs(distance.upper))
         step = _GREATEST_STEP if farthest == GREATEST else float(np.spacing(farthest))
-        rounded = 4 * step  # so that three cells cover what rounding adds
+        rounded = 4 * step  # so that three cells cover the error of rounding
         # A band wider than the type has three cells: below, from zero on, and the greatest double.
         return max(span if span > 0 else 1.0, rounded) if np.isfinite(span + rounded) else GREATEST
     return 1 if span < SINGLE_VALUES else span + 1
@@ -83,7 +83,7 @@ def own_cells(distance: Distance, values: Numbers) -> Ints:
 def probed_cells(
     distance: Distance, side: Side, values: Numbers
 ) -> list[tuple[Ints, Bools | None]]:
-    """Cells that a tuple of `side` probes: (n,) the i-th of each, (n,) whether it has one."""
+    """Per i, (n,) the i-th cell that each tuple of `side` probes, and (n,) whether there is one."""
     assert distance.lower is not None
     assert distance.upper is not None
     low, high = distance.lower, distance.upper
@@ -98,10 +98,10 @@ def probed_cells(
 
 
 def _lowest_partner(values: Numbers, low: float) -> Numbers:
-    """(n,) no number below these is as far as `low` from the values; held at the ends of the type.
+    """(n,) the least numbers that may be `low` away from the values, held at the ends of the type.
 
-    Each end is widened by two units in the last place. One, because a difference just outside the
-    bound is rounded onto it; one, because the sum of a value and a bound is rounded as well.
+    Each end is widened by two units in the last place: one because a difference just outside the
+    bound is rounded onto it, one because the sum of a value and a bound is rounded as well.
     """
     beyond = math.nextafter(low, -math.inf)
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Comparing values row by row: the test behind the hash, and the event time of a row."""
+"""Comparing values row by row: the equality of candidate pairs, and the event time of a row."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints
 
-#: The time of a row without one.
+#: The event time of a row that has none.
 EARLIEST = np.iinfo(np.int64).min
 
 
 def equal_at(
     left: pa.Array, left_rows: Ints, right: pa.Array, right_rows: Ints
 ) -> NDArray[np.bool_]:
-    """(n,) whether left[left_rows[i]] = right[right_rows[i]]; neither column may hold NULLs there.
+    """(n,) whether left[left_rows[i]] = right[right_rows[i]]; these rows may hold no NULL.
 
     Integers of different width compare by value.
     """
@@ -31,16 +31,16 @@ def equal_at(
 
 
 def latest_time(batch: pa.RecordBatch, columns: Sequence[str]) -> Ints:
-    """(n,) the latest of the timestamp columns of each row, microseconds.
+    """(n,) the latest of the timestamp columns of each row, in microseconds.
 
-    NULL counts as earliest: an unmatched row of an outer join has the time of its one side.
+    NULL counts as the earliest time: an unmatched row of an outer join has the time of its side.
     """
     times = [_microseconds(batch.column(name)) for name in columns]
     return times[0] if len(times) == 1 else np.maximum.reduce(times)
 
 
 def no_time(batch: pa.RecordBatch, columns: Sequence[str]) -> NDArray[np.bool_] | None:
-    """(n,) whether all of the timestamp columns are NULL; None: in no row."""
+    """(n,) whether all of the timestamp columns are NULL in a row; None: in no row."""
     found = [batch.column(name) for name in columns]
     if not all(column.null_count for column in found):
         return None

@@ -154,7 +154,7 @@ def _float_bits(column: pa.Array) -> Words:
 
 
 def _hash_bytes(column: pa.Array, offset_type: type[np.signedinteger]) -> Words:
-    """8 bytes at a time, all rows at once; rows that have ended drop out."""
+    """(n,) hashes of strings: 8 bytes at a time of all rows; rows that have ended drop out."""
     _, offset_buffer, data = column.buffers()
     offsets = np.frombuffer(offset_buffer, offset_type)[
         column.offset : column.offset + len(column) + 1
@@ -166,7 +166,7 @@ def _hash_bytes(column: pa.Array, offset_type: type[np.signedinteger]) -> Words:
     end = int(offsets[-1])
     flat = np.frombuffer(data, np.uint8, count=end)
     padded = np.concatenate([flat, np.zeros(8, np.uint8)])
-    # Every position read as a little-endian word: unaligned, and the tail masked off below.
+    # Every position is read as a little-endian word, unaligned; the tail is masked off below.
     window = np.ndarray((end + 1,), np.dtype("<u8"), padded, strides=(1,))
     active = np.flatnonzero(lengths)
     taken = 0

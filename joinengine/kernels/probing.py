@@ -1,8 +1,8 @@
 """Finding the stored rows that share a key hash with the rows of a batch.
 
-Why: a run is sorted by word, so a key's rows are one range, found by binary search. Needles are
-searched once per key, sorted, so that neighbours share cache lines; the upper end is searched only
-for keys that are there.
+Why: a run is sorted by word, so a key's rows are one range, found by binary search. The needles are
+the distinct keys of the batch, in order, so that neighbours share cache lines; the upper end is
+searched only for keys that the run has.
 
 Law: for each needle, exactly the live rows of its key hash, as one range of *live ranks*: row
 numbers that skip the excluded rows.

@@ -22,7 +22,7 @@ _SIGN = np.uint64(1 << 63)
 def number_tuples(n: int, before: int, windows_each: int, batch: int, task: int) -> Words:
     """(n,) numbers for tuples that `task` brings in `batch`, after `before` others.
 
-    After each number windows_each - 1 numbers are free, for the tuple's further windows. Raises
+    After each number windows_each - 1 numbers stay free for the tuple's further windows. Raises
     InvalidRequest if a task brings more tuples than there are numbers.
 
     >>> (number_tuples(3, 1, 2, batch=0, task=0)).tolist()

@@ -30,7 +30,7 @@ from joinengine.model.windows import (
     window_numbers,
 )
 
-#: The end of a row's pane, beside the group and what has been added up.
+#: The column of partial results with the end of a row's pane.
 PANE = "__pane"
 
 
@@ -113,7 +113,7 @@ class Panes:
         return end if self.given else end - self.size_us + self.pane_us
 
     def spent(self, watermark: float) -> int:
-        """Panes that end here or before are in no window that ends after `watermark`."""
+        """The time up to which panes are in no window that ends after `watermark`."""
         if math.isinf(watermark):
             return INT_MAX if watermark > 0 else INT_MIN
         if self.given:
@@ -161,8 +161,8 @@ def top(k: int, *, by: str, error: float | None = None) -> Top:
 
     Of equal values the least group comes first. `error`: find them by sketches, for `count(*)` by
     one column; a count errs by at most this part of the window's tuples, and the columns
-    `<by>_low` and `<by>_high` are its bounds. Raises InvalidRequest for k below 1, or an error
-    that is not a part of 1.
+    `<by>_low` and `<by>_high` are its bounds. Raises InvalidRequest if k is below 1, or if `error`
+    is not a part of 1.
     """
     if k < 1:
         raise InvalidRequest(f"top: {k} must be at least 1")
@@ -175,7 +175,7 @@ class Stage(Enum):
     """The stages of an aggregation, each an operator; TOP exists only if `top` is given.
 
     PARTIAL  the instances of the layout add tuples up, and pass partial results on now and then.
-    MERGE    aggregators, chosen by the hash of the group, add these up, window by window.
+    MERGE    aggregators, chosen by the hash of the group, add these results up, window by window.
     TOP      one instance for each window takes the greatest groups of all aggregators.
     """
 
@@ -186,7 +186,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The groups and aggregates of an aggregation. `columns`: those that expressions name.
+    """The groups and aggregates of an aggregation. `columns`: the columns that expressions name.
 
     `zone`: the time zone in which instants have dates and hours.
     """

@@ -17,7 +17,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 
 Columns = str | list[str] | tuple[str, ...]
-#: Of numbers, or of dates and times.
+#: A bound of numbers, or of dates and times.
 Bound = int | float | Decimal | timedelta
 
 
@@ -32,7 +32,7 @@ class Equi:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """lower <= right - left <= upper; None: open on that end. `equal`: columns equal as well."""
+    """lower <= right - left <= upper; None: that end is open. `equal`: columns to be equal too."""
 
     left: str
     right: str
@@ -62,8 +62,8 @@ def equi(left: Columns, right: Columns) -> Equi:
     lefts, rights = _names(left), _names(right)
     if len(lefts) != len(rights) or not lefts:
         raise InvalidRequest(
-            f"equi: {len(lefts)} left columns {lefts} against {len(rights)} right columns "
-            f"{rights}; give as many on each side"
+            f"equi: {len(lefts)} left columns {lefts} and {len(rights)} right columns {rights}; "
+            f"give as many on each side"
         )
     return Equi(lefts, rights)
 
@@ -78,7 +78,7 @@ def band(
     """Lower <= right - left <= upper, both ends included; an absent bound is open.
 
     Bounds are numbers, or durations (`"10 seconds"`, timedelta) for dates and timestamps. Raises
-    InvalidRequest for lower above upper, no bound at all, or a bound that is no number.
+    InvalidRequest if lower is above upper, if there is no bound, or if a bound is no number.
 
     >>> band("a", "b", lower="-1 minute", upper="0 s").lower
     datetime.timedelta(days=-1, seconds=86340)
@@ -90,7 +90,7 @@ def band(
     if low is not None and high is not None:
         if isinstance(low, timedelta) is not isinstance(high, timedelta):
             raise InvalidRequest(
-                f"band: lower {lower!r} and upper {upper!r} are a duration and a number; "
+                f"band: lower {lower!r} and upper {upper!r} mix a duration and a number; "
                 f"give two durations or two numbers"
             )
         if low > high:  # type: ignore[operator]
@@ -115,7 +115,7 @@ def _bound(name: str, bound: Bound | str | None) -> Bound | None:
 def theta(predicate: str) -> Theta:
     """Any SQL predicate over `left.` and `right.` columns."""
     if not predicate.strip():
-        raise InvalidRequest("theta: the predicate is empty")
+        raise InvalidRequest("theta: the predicate is empty; give one, for example 'left.a < b'")
     return Theta(predicate)
 
 

@@ -39,8 +39,8 @@ _MICROSECOND = timedelta(microseconds=1)
 def microseconds(duration: str | timedelta, what: str = "duration") -> int:
     """The length of `duration` in microseconds; a leading minus makes all of it negative.
 
-    Raises InvalidRequest for a text without units or with units that are not of fixed length
-    (months, years); `what` names the argument in the message.
+    Raises InvalidRequest if the text has no unit, or a unit without a fixed length (months, years);
+    `what` names the argument in the message.
     """
     if isinstance(duration, timedelta):
         return duration // _MICROSECOND
@@ -63,7 +63,7 @@ def microseconds(duration: str | timedelta, what: str = "duration") -> int:
 
 
 def describe(length_us: int) -> str:
-    """The plainest text for a length in microseconds.
+    """A short text for a length in microseconds.
 
     >>> describe(180_000_000), describe(-5_400_000_000), describe(0), describe(250_000)
     ('180 s', '-90 min', '0 s', '0.25 s')

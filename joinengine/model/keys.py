@@ -16,8 +16,8 @@ from itertools import pairwise
 
 from joinengine.model.errors import InvalidRequest
 
-#: u has 24 bits (shares are exact to 6e-8) and the key hash the 40 above them. Two keys of one hash
-#: route together and are told apart by value when they meet: with ten million keys some 45 pairs.
+#: u has 24 bits (shares are exact to 6e-8) and the key hash the 40 above them. Tuples of two keys
+#: with one hash are routed together and told apart by value: of ten million keys some 45 pairs.
 U_BITS = 24
 U_ONE = 1 << U_BITS
 HASH_BITS = 64 - U_BITS

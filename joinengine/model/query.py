@@ -50,15 +50,15 @@ class Timed(Protocol):
 
     @property
     def idle_after_us(self) -> int | None:
-        """After how long a silent side no longer holds the watermark up; None: never."""
+        """The silence after which a side no longer holds the watermark up; None: it always does."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
     """Output column `name` is column `column` of `side`; `side` None: of the window.
 
-    `instead`: under USING in a right or full join the equal column of the other side, which is
-    taken if `side` has no tuple.
+    `instead`: the equal column of the other side, which a right or full join under USING takes if
+    `side` has no tuple.
     """
 
     name: str
@@ -81,7 +81,7 @@ class JoinType(Enum):
     def watched(self) -> tuple[Side, ...]:
         """The sides whose tuples are followed until it is known whether they match.
 
-        Outer and anti joins show the tuples that never match, semi joins those that do.
+        Outer and anti joins show the tuples that never match, semi joins the tuples that match.
         """
         match self:
             case JoinType.INNER:
@@ -100,7 +100,7 @@ class JoinType(Enum):
 
     @property
     def may_lack_left(self) -> bool:
-        """Whether a result may have no left tuple, so that USING takes the right one's column."""
+        """Whether a result may have no left tuple, so that USING takes the right tuple's column."""
         return self in (JoinType.RIGHT, JoinType.FULL)
 
 
@@ -133,8 +133,8 @@ def output_lag_us(
     """How far the time that is the latest of output `columns` may lag behind the watermark.
 
     None: the columns do not hold the whole event time of a side. One tuple of a pair arrived in
-    this batch, at or above the watermark; the other is at most a bound away: a time that covers
-    both sides is never below the watermark. A tuple without a partner has its own side's time
+    this batch, at or above the watermark; the other is at most a bound away. So a time that covers
+    both sides is never below the watermark. A tuple without a partner has the time of its own side
     alone.
     """
     named = {(column.side, column.column) for column in output if column.name in columns}

@@ -1,4 +1,4 @@
-"""Conditions in words, for plans and for the accounts of checkpoints."""
+"""Conditions as text, for `explain` and for the accounts of checkpoints."""
 
 from __future__ import annotations
 

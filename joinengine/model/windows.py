@@ -88,7 +88,7 @@ class Within:
     def last_partners(self, side: Side, times: SomeTimes) -> SomeTimes:
         """Times of `side` -> the latest time at which a partner of each may come.
 
-        A left tuple leaves when time + upper < watermark, a right one when time - lower is.
+        If time + upper < watermark, a left tuple leaves; if time - lower < watermark, a right one.
         """
         most = self.upper_us if side is Side.LEFT else -self.lower_us
         return plus_held(times, most)[0] if isinstance(times, np.ndarray) else times + most
@@ -137,7 +137,7 @@ class Sliding:
 
     @property
     def span_us(self) -> int:
-        """What the state must cover: a tuple stays while a window that holds it is open."""
+        """The time that state must cover: a tuple stays while a window that holds it is open."""
         return self.size_us
 
     @property
@@ -158,7 +158,7 @@ class Sliding:
         return last * self.slide_us + self.size_us - 1
 
     def output_lag_us(self, side: Side) -> int:
-        """Both tuples of a pair lie in one window."""
+        """Both tuples of a pair lie in one window: the lag is less than its size."""
         return self.size_us - 1
 
     def shared(self, left: Times, right: Times) -> tuple[Times, Times]:
@@ -195,8 +195,8 @@ def within(
     one value or (left, right); default: the inputs' own `withWatermark`. `idle_after`: a side that
     has brought no tuple for so long (wall time) no longer holds the watermark up.
 
-    Raises InvalidRequest for lower above upper, a negative delay, a length beyond 64-bit integers,
-    or text that is no duration.
+    Raises InvalidRequest if lower is above upper, a delay is negative, a length is beyond 64-bit
+    integers, or a text is no duration.
 
     >>> within("a", "b", lower="-1 hour", upper="0 seconds").span_us
     3600000000

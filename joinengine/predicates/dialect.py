@@ -1,4 +1,4 @@
-"""The dialect of predicates and expressions: Spark's SQL, translated into DuckDB's.
+"""The dialect of predicates and expressions: Spark's SQL, translated into DuckDB's SQL.
 
 DuckDB's parser gives a syntax tree. Its columns are resolved, and its casts and functions get the
 form that means in DuckDB what they mean in Spark. Everything that is not on the lists below
@@ -45,7 +45,7 @@ FUNCTIONS = {
     *("dayofyear", "weekofyear", "last_day", "date_part", "date_trunc"),
     *FORMS,
 }
-#: The first argument of these is one of a few words.
+#: Functions whose first argument is one of a few words: the words of each.
 _UNITS = {
     "date_part": {"year", "quarter", "month", "day", "hour", "minute"},
     "date_trunc": {"year", "quarter", "month", "week", "day", "hour", "minute", "second"},
@@ -95,12 +95,12 @@ _PATTERN = re.compile(r"(?:[^\\]|\\[%_\\])*", re.DOTALL)
 def compile_predicate(
     text: str, schemas: tuple[pa.Schema, pa.Schema], what: str, zone: str = "UTC"
 ) -> Predicate:
-    """The predicate `text` over columns of two sides; `left.` and `right.` where both have a name.
+    """The predicate `text` over columns of two sides; a name of both needs `left.` or `right.`.
 
     `zone`: the time zone in which instants have dates and hours.
 
-    Raises InvalidRequest, naming the argument `what`, for a text that is no predicate, columns
-    that are missing or on both sides, and everything that is not served.
+    Raises InvalidRequest, which names the argument `what`, if the text is no predicate, if a column
+    is missing or on both sides, and for every expression that is not served.
     """
     reading = Reading(text, schemas, what, zone)
     sql, kind = reading.select(parsed(text, what))
@@ -139,7 +139,8 @@ class Reading:
     def select(self, tree: Any) -> tuple[str, str]:
         """A syntax tree as (`SELECT ...` over c0, c1, .., DuckDB's type of it).
 
-        Raises InvalidRequest for what is not served, and for types that do not go together.
+        Raises InvalidRequest for expressions that are not served, and types that do not go
+        together.
         """
         for expression in tree["statements"][0]["node"]["select_list"]:
             self._settle(expression, tree)
@@ -183,11 +184,11 @@ class Reading:
     def _settle_function(self, node: dict[str, Any]) -> None:
         name = node["function_name"]
         arguments = arguments_of(node)
-        if name == "round" and len(arguments) > 1:  # of 2.675 to two digits engines think apart
+        if name == "round" and len(arguments) > 1:  # engines differ on 2.675 to two digits
             raise self._refusal("round to digits")
         if name in _UNITS:
             first = arguments[0] if arguments else {}
-            unit = str(first.get("literal", {}).get("text", "what is no constant"))
+            unit = str(first.get("literal", {}).get("text", "an expression that is no constant"))
             if unit.lower() not in _UNITS[name]:
                 raise self._refusal(f"{name} of {unit.lower()}")
         if name in PATTERNS and self._is_plain_pattern(arguments[1]):
@@ -198,15 +199,15 @@ class Reading:
             node["qualified_name"] = {"path": [form(name)]}
 
     def _is_plain_pattern(self, pattern: dict[str, Any]) -> bool:
-        """Whether a pattern is a constant without escapes; refuses one that escapes nothing."""
+        """Whether a pattern is a constant without escapes; refuses escapes of other letters."""
         if pattern.get("class") != "CONSTANT":
             return False
         written = str(pattern["literal"].get("text", ""))
         if not _PATTERN.fullmatch(written):
             raise InvalidRequest(
                 f"{self.what}: in the pattern {written!r} of {self.text!r} the escape character "
-                f"\\ stands before what is neither %, _ nor \\; for itself write it twice, in a "
-                f"constant four times"
+                f"\\ must stand before %, _ or \\; to find a \\ write it twice, in a text constant "
+                f"four times"
             )
         return "\\" not in written
 
@@ -228,7 +229,7 @@ class Reading:
         node["type_expr"] |= {"type_name": target, "qualified_name": {"path": [target]}}
 
     def _check_constant(self, written: str, target: str) -> None:
-        """Refuse what is no date, time or interval: evaluated later it would stop the query."""
+        """Refuse a constant that is no date, time or interval: it would stop the query later."""
         try:
             if target == "DATE":
                 date.fromisoformat(written)
@@ -245,18 +246,19 @@ class Reading:
     def _check_interval(self, node: dict[str, Any]) -> None:
         inner = [part for part in _nodes(node) if part["class"] not in ("CAST", "TYPE")]
         if any(p["class"] != "CONSTANT" and p.get("function_name") != "trunc" for p in inner[1:]):
-            raise self._refusal("an interval of what is no constant")
+            raise self._refusal("an interval of an expression that is no constant")
 
     def _refusal(self, found: str) -> InvalidRequest:
         return InvalidRequest(
-            f"{self.what}: {found} in {self.text!r} is not served; docs/predicates.md lists what is"
+            f"{self.what}: {found} in {self.text!r} is not served; compute it before the query, or "
+            f"use what docs/predicates.md lists"
         )
 
     def _type_of(self, sql: str) -> str:
         """DuckDB's type of a select over c0, c1, .., tried on a row of NULLs.
 
-        Raises InvalidRequest if it has none, and for a constant that cannot be read, which would
-        stop the query in a batch.
+        Raises InvalidRequest if the select has no type, or holds a constant that cannot be read and
+        would stop the query in a batch.
         """
         here = engine(self.zone)
         here.register("pairs", pa.Table.from_pylist([{}], self.empty().schema))
@@ -271,7 +273,7 @@ class Reading:
             here.unregister("pairs")
 
     def _column(self, names: Sequence[str]) -> str:
-        """The column that a reference means, by its name here."""
+        """The column c0, c1, .. that a reference means."""
         found = _resolved(names, self.schemas, self.what)
         if found not in self.columns:
             self.columns.append(found)
@@ -279,7 +281,7 @@ class Reading:
 
 
 def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The arguments of a call; DuckDB wrote children before it knew named arguments."""
+    """The arguments of a call; before DuckDB knew named arguments, they were its children."""
     named = [one["expression"] for one in node.get("arguments", ())]
     return named or list(node.get("children", ()))
 
@@ -332,12 +334,14 @@ def _nodes(tree: Any) -> list[dict[str, Any]]:
 def _resolved(
     names: Sequence[str], schemas: tuple[pa.Schema, pa.Schema], what: str
 ) -> tuple[Side, str]:
-    """The column that a reference means."""
+    """The side and the column that a reference means."""
     column = names[-1]
     sides = list(Side)
     if len(names) > 1:
         if len(names) != 2 or names[0].lower() not in ("left", "right"):
-            raise InvalidRequest(f"{what}: {'.'.join(names)}: say left.{column} or right.{column}")
+            raise InvalidRequest(
+                f"{what}: {'.'.join(names)} names no side; write left.{column} or right.{column}"
+            )
         sides = [Side.LEFT if names[0].lower() == "left" else Side.RIGHT]
     found = [
         (side, name)
@@ -347,9 +351,11 @@ def _resolved(
     ]
     if not found:
         known = ", ".join(name for side in sides for name in schemas[side].names)
-        raise InvalidRequest(f"{what}: column {'.'.join(names)!r} is not there; there are {known}")
+        raise InvalidRequest(
+            f"{what}: column {'.'.join(names)!r} is not there; the columns are {known}"
+        )
     if len(found) > 1:
         raise InvalidRequest(
-            f"{what}: column {column!r} is on both sides: say left.{column} or right.{column}"
+            f"{what}: column {column!r} is on both sides; write left.{column} or right.{column}"
         )
     return found[0]

@@ -1,4 +1,4 @@
-"""DuckDB, which evaluates SQL in vectors, with the functions that Spark has and it lacks.
+"""DuckDB, which evaluates SQL in vectors, with the functions that Spark has and DuckDB lacks.
 
 It is shut in: one thread, no files, no network, settings locked.
 """
@@ -15,7 +15,7 @@ from joinengine.model.errors import InvalidRequest
 
 _SETTINGS = {"threads": "1", "enable_external_access": "false"}
 #: Spark's functions that DuckDB has not, or has with another meaning: name -> macro. Division by
-#: zero is NULL: in Spark it is an error, which would end a running query, in DuckDB infinity.
+#: zero is NULL here; in Spark it is an error, which would end a running query, in DuckDB infinity.
 FORMS = {
     "/": "(x, y) as x / nullif(y, 0)",
     "%": "(x, y) as x % nullif(y, 0)",
@@ -51,7 +51,7 @@ _OFFSET = re.compile(r"[+-]\d{1,2}(:\d{2})?")
 
 
 def form(name: str) -> str:
-    """What one of FORMS is called there.
+    """DuckDB's name of the macro for one of FORMS.
 
     >>> form("startswith")
     'spark_startswith'
@@ -61,9 +61,9 @@ def form(name: str) -> str:
 
 @cache
 def engine(zone: str = "UTC") -> duckdb.DuckDBPyConnection:
-    """One per process and time zone, in which instants have dates and hours.
+    """The connection of this process for a time zone, in which instants have dates and hours.
 
-    Raises InvalidRequest for a zone that is not known.
+    Raises InvalidRequest if the zone is not known.
     """
     opened = duckdb.connect(config=_SETTINGS)
     known = f"GMT{zone}" if _OFFSET.fullmatch(zone) else {"Z": "UTC"}.get(zone, zone)

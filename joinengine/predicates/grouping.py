@@ -1,10 +1,11 @@
 """Adding up: tuples to partial results, partial results to results, by DuckDB.
 
-Why partial results: a group's tuples may be at several instances (keys that are split, two choices,
-shuffle). Each adds up its own; sums, counts and extremes of parts are those of the whole.
+Why partial results: a group's tuples may be at several instances (keys that are split, candidates,
+shuffle). Each instance adds up its own tuples; the parts' sums, counts and extremes give the
+whole's.
 
-Law: however tuples are divided, the parts add up to the same result (floating-point sums to the
-same but for rounding).
+Law: however tuples are divided, the parts add up to the same result (floating-point sums: but for
+rounding).
 Cost: one hash aggregation over the tuples, and one over the parts.
 """
 
@@ -24,7 +25,7 @@ from joinengine.model.query import WINDOW_END, WINDOW_START
 from joinengine.predicates.dialect import Reading, arguments_of, evaluated_type, parsed
 from joinengine.predicates.engine import engine
 
-#: SQL's names; avg is mean.
+#: DuckDB's names of functions -> the functions of an `Aggregate`; avg is mean.
 FUNCTIONS = {"count": "count", "count_star": "count", "sum": "sum", "min": "min", "max": "max"}
 FUNCTIONS |= {"avg": "mean", "mean": "mean"}
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -39,8 +40,8 @@ def compile_aggregate(
 ) -> Aggregate:
     """Column `name`, which is `text`: count, sum, min, max or avg of an expression, or count(*).
 
-    `columns` learns which columns expressions need; `zone` as for predicates. Raises
-    InvalidRequest for anything else.
+    The columns that the expression needs are added to `columns`; `zone` as for predicates. Raises
+    InvalidRequest for any other text.
     """
     what = f"aggregates: {name}"
     tree = parsed(text, what)
@@ -88,7 +89,7 @@ def _type_of_sum(kind: str, what: str) -> str:
         return "DOUBLE"
     if kind.startswith("DECIMAL("):
         return f"DECIMAL(38,{kind.removesuffix(')').split(',')[1]})"
-    raise InvalidRequest(f"{what} adds up values of type {kind}; cast them to numbers before")
+    raise InvalidRequest(f"{what} adds up values of type {kind}; cast them to numbers first")
 
 
 def _arrow_type(select: str, reading: Reading) -> pa.DataType:
@@ -101,7 +102,7 @@ def _arrow_type(select: str, reading: Reading) -> pa.DataType:
 
 
 def partial_schema(grouping: Grouping, schema: pa.Schema) -> pa.Schema:
-    """The columns in which partial results travel: groups, pane, and what has been added up."""
+    """The columns of partial results: groups, pane, and the sums, counts and extremes so far."""
     groups = [schema.field(name) for name in grouping.groups]
     fields = [pa.field(PANE, pa.int64())]
     for number, one in enumerate(grouping.aggregates):
@@ -151,7 +152,7 @@ def add_parts(grouping: Grouping, parts: pa.Table) -> pa.Table:
 def finish(
     grouping: Grouping, parts: pa.Table, window: tuple[int, int], schema: pa.Schema
 ) -> pa.Table:
-    """The partial results of one window -> its results, only the top ones where that is asked."""
+    """The partial results of one window -> its results; if `top` is given, only the top ones."""
     groups = [f'"{name}"' for name in grouping.groups]
     columns = list(groups)
     how = dict(partial_fields(grouping.aggregates))
@@ -173,7 +174,7 @@ def finish(
 
 
 def greatest(grouping: Grouping, results: pa.Table) -> pa.Table:
-    """The k groups of each window with the greatest values; of equal ones those of least name."""
+    """The k groups of each window with the greatest values; of equal values the least first."""
     top = grouping.top
     assert top is not None
     order = ", ".join(

@@ -3,8 +3,8 @@
 A *frequent items* sketch keeps two bounds of the count of each heavy group; the bounds still hold
 when sketches are merged. So a pane's partial result is one sketch, not one row for each group.
 
-Law: low <= count <= high of every group, and high - low <= error x tuples of the window. A group
-with a greater count than that is among the results if it is among the top.
+Law: low <= count <= high of every group, and high - low <= error x tuples of the window. If a group
+with a greater count than that is among the top, it is among the results.
 Cost: one update a group, pane and instance; some 40 bytes for each of 0.75 / error x 3.5 groups.
 Source: Misra and Gries 1982, in the form of Apache DataSketches (Anderson et al., IMC 2017).
 """
@@ -39,12 +39,12 @@ def size_for(error: float) -> int:
 
 
 def sketch_schema() -> pa.Schema:
-    """The columns in which sketches travel."""
+    """The columns of partial results that are sketches."""
     return pa.schema([(PANE, pa.int64()), (SKETCH, pa.binary())])
 
 
 def bound_names(top: Top) -> tuple[str, str]:
-    """The columns between which the count lies.
+    """The columns that bound the count.
 
     >>> bound_names(Top(10, "n", 0.001))
     ('n_low', 'n_high')
@@ -64,7 +64,7 @@ def sketch_counts(grouping: Grouping, counts: pa.Table) -> pa.Table:
 
 
 def add_sketches(grouping: Grouping, parts: pa.Table) -> pa.Table:
-    """Sketches -> one for each pane."""
+    """Sketches -> fewer of them: one for each pane."""
     merged = dict[int, Any]()
     rows = zip(parts.column(PANE).to_pylist(), parts.column(SKETCH).to_pylist(), strict=True)
     for pane, content in rows:

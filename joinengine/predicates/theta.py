@@ -1,6 +1,6 @@
 """Any SQL predicate over candidate pairs, evaluated by DuckDB a chunk at a time.
 
-Why DuckDB: a predicate is SQL, and an engine that evaluates SQL in vectors is there.
+Why DuckDB: a predicate is SQL, and DuckDB, which is a dependency anyway, evaluates SQL in vectors.
 
 Cost: about 12 ns a pair for a comparison, in chunks of 2^18 pairs.
 """

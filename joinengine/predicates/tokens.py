@@ -1,4 +1,4 @@
-"""Text constants and names of sides: from how Spark writes them to how DuckDB's parser reads them.
+"""Text constants and names of sides, from Spark's spelling to that of DuckDB's parser.
 
 Why: a backslash begins an escape in Spark's constants and is a letter in DuckDB's, and the words
 left and right are functions of DuckDB.
@@ -28,7 +28,7 @@ def in_duckdb(text: str) -> str:
 
 
 def _plain(match: re.Match[str]) -> str:
-    """A piece of text as DuckDB's parser wants it. Raises ValueError where Spark has no such."""
+    """A piece of text as DuckDB's parser wants it. Raises ValueError if Spark has no such piece."""
     if match["dialect"]:
         raise ValueError(f"Spark has no {match[0]}..'; write '..', in which \\n is a new line")
     if match["open"]:
@@ -42,7 +42,7 @@ def _plain(match: re.Match[str]) -> str:
 
 
 def _meaning(constant: str) -> str:
-    r"""What Spark reads in one text constant, quotes included.
+    r"""The text that one constant, quotes included, means in Spark.
 
     >>> _meaning(r"'it\'s\u0020\%'"), _meaning(r"r'\n'") == _meaning(r"'\\n'")
     ("it's \\%", True)

@@ -22,7 +22,7 @@ __all__ = ["QUERIES", "Options", "Query", "find"]
 
 
 def find(name: str) -> Query:
-    """A query by its name. Raises InvalidRequest, listing what there is."""
+    """A query by its name. Raises InvalidRequest, with a list of the queries, if there is none."""
     if name not in QUERIES:
         raise InvalidRequest(f"query {name!r} is unknown; choose one of {', '.join(QUERIES)}")
     return QUERIES[name]

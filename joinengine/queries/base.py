@@ -1,4 +1,4 @@
-"""What a query is: a stream to record, operators over it, and the same in DuckDB's SQL."""
+"""A query of the command line: a stream to record, operators over it, and its SQL for DuckDB."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Options:
     `capacity`: tuples that an instance may hold before its layout grows. `moves`: `eager`
     or `lazy`. `work_per_tuple`: emulated work for each tuple that an instance receives.
     `aggregators` (None: as many as instances) merge partial results after every `merge_every`
-    batches. `text`: a file whose words take the place of generated ones. `span_us`, `shift_us`
-    None: as the query has it.
+    batches. `text`: a file whose words take the place of generated ones. `span_us`, `shift_us`:
+    None: the query's own.
     """
 
     scale: float = 0.1
@@ -67,7 +67,7 @@ class Options:
             raise InvalidRequest(f"window: {describe(self.window_us)} is negative; use 0 or more")
 
     def span(self, default_us: int = SPAN_US) -> int:
-        """How much event time the stream covers, unless the rate says it."""
+        """How much event time the stream covers, if no rate is given."""
         return default_us if self.span_us is None else self.span_us
 
     def stream(
@@ -77,9 +77,9 @@ class Options:
         span_us: int = SPAN_US,
         shift_us: int | None = None,
     ) -> StreamSpec:
-        """The stream of these tables; the query's own span and shift, where none is asked for.
+        """The stream of these tables; if the options name no span or shift, with the query's own.
 
-        Raises InvalidRequest for settings that make none.
+        Raises InvalidRequest if the settings make no stream.
         """
         return StreamSpec(
             tables=tables,
@@ -104,7 +104,7 @@ class Options:
         exact: bool = False,
         **settings: object,
     ) -> SyntheticSpec:
-        """A generated stream of one table, with so many rows at scale 1; `exact`: at any."""
+        """A generated stream of one table, with `rows_at_one` rows at scale 1; `exact`: at any."""
         rows = rows_at_one if exact else max(1, round(rows_at_one * self.scale))
         span_us = self.span() if self.rate is None else int(rows / self.rate * 1e6)
         return SyntheticSpec(
@@ -121,18 +121,18 @@ class Options:
 
 
 class Recordable(Protocol):
-    """What a stream will be, before it is written."""
+    """A stream before it is written."""
 
     def record(self, say: Say = silent) -> RecordedStream:
         """The stream, written now unless it is in the cache."""
 
 
 class Query(Protocol):
-    """One file of this package."""
+    """A query that the command line runs; each is a file of this package."""
 
     @property
     def name(self) -> str:
-        """What it is called on the command line."""
+        """The name of the query on the command line."""
 
     @property
     def summary(self) -> str:
@@ -140,32 +140,32 @@ class Query(Protocol):
 
     @property
     def source(self) -> str:
-        """Where it comes from."""
+        """Where the query comes from: a paper, a benchmark."""
 
     @property
     def aggregates(self) -> bool:
-        """Whether it adds up, which not every layout serves."""
+        """Whether the query aggregates, which not every layout serves."""
 
     @property
     def whole_keys(self) -> bool:
-        """Whether only layouts that keep keys whole find the same as one process does."""
+        """Whether only layouts that keep keys whole have the results of one process."""
 
     @property
     def layout(self) -> str:
-        """The layout where none is asked for."""
+        """The name of the layout if the user names none."""
 
     def stream(self, options: Options) -> Recordable:
-        """The stream that it reads."""
+        """The stream that the query reads."""
 
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamQuery:
-        """The joins over a recorded stream; `spark` may be None where nothing will run."""
+        """The operators over a recorded stream; if nothing will run, `spark` may be None."""
 
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        """The same rows, in the same columns, as SQL for DuckDB."""
+        """SQL for DuckDB that has the same rows, in the same columns, as the query."""
 
 
 def check(query: Query, options: Options) -> None:
-    """Raise InvalidRequest for options that `query` cannot be run with."""
+    """Raise InvalidRequest if `query` cannot be run with these options."""
     query.stream(options)
     if query.aggregates:
         for layout in (options.layout, *(layout for _, layout, _ in options.relayouts)):
@@ -176,7 +176,7 @@ def check(query: Query, options: Options) -> None:
 def relayouts_of(
     switches: Sequence[str], sizes: Sequence[str]
 ) -> tuple[tuple[int, LayoutChoice | None, int | None], ...]:
-    """(batch, layout, instances) from `BATCH:LAYOUT` and `BATCH:N`; None: as it was."""
+    """(batch, layout, instances) from `BATCH:LAYOUT` and `BATCH:N`; None: it stays as it was."""
     return (
         *((batch, choose(name), None) for batch, name in _timed_words("switch", switches)),
         *((batch, None, _count("resize", n)) for batch, n in _timed_words("resize", sizes)),

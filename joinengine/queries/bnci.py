@@ -4,8 +4,8 @@
     WHERE |L1.orderkey - L2.orderkey| <= 1
       AND L1.shipmode = 'TRUCK' AND L2.shipinstruct = 'NONE' AND L2.quantity > 48
 
-The stream is read once; what only one side says is asked before a tuple enters the join. With a
-window, the two tuples are at most so far apart in time.
+The stream is read once; the predicates on one side are evaluated before a tuple enters the join.
+With a window, the two tuples are at most a window apart in time.
 Source: Fang et al., JOS 2017, section 5.1.3.
 """
 
@@ -27,7 +27,7 @@ RIGHT_WHERE = "l_shipinstruct = 'NONE' and l_quantity > 48"
 
 
 class Bnci:
-    """lineitem with itself."""
+    """The self-join of lineitem."""
 
     name = "bnci"
     summary = (
@@ -39,11 +39,11 @@ class Bnci:
     layout = "mnrt"
 
     def stream(self, options: Options) -> StreamSpec:
-        """One table."""
+        """The table lineitem."""
         return options.stream(("lineitem",), facts=("lineitem",))
 
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
-        """The same stream on both sides."""
+        """A self-join: the same stream on both sides."""
         index, schema = recorded.index("lineitem"), recorded.schema("lineitem")
         items = recorded_stream(spark, index, schema).select(list(COLUMNS))
         window = None

@@ -3,8 +3,8 @@
     SELECT * FROM region R, nation N, supplier S, lineitem L
     WHERE R.regionkey = N.regionkey AND N.nationkey = S.nationkey AND S.suppkey = L.suppkey
 
-Three joins in a chain. With a window, tuples match when each join's two times are at most so far
-apart; the time of a joined row is that of its latest tuple.
+The query is three joins in a chain. With a window, two tuples match if their times are at most a
+window apart; the time of a joined row is that of its latest tuple.
 Source: Fang et al., JOS 2017, section 5.1.3.
 """
 
@@ -19,7 +19,7 @@ from joinengine.spark.inputs import recorded_stream
 from joinengine.tpch.stream import RecordedStream, StreamSpec
 
 TABLES = ("region", "nation", "supplier", "lineitem")
-#: The key that leads from what is joined so far to the next table.
+#: Per join, the key columns: of the rows joined so far, and of the next table.
 KEYS = (
     ("r_regionkey", "n_regionkey"),
     ("n_nationkey", "s_nationkey"),

@@ -7,9 +7,9 @@
       AND r_name = 'ASIA' AND o_ts AND l_ts in window
     GROUP BY n_name, window
 
-orders and lineitem are streams with skewed foreign keys, the others tables; where the original
-takes the orders of a year, this takes those of the window, and emits a result each slide. Tables
-come first: of the lineitems only those of Asian suppliers go on to the stream join.
+orders and lineitem are streams with skewed foreign keys, the others are tables. The original query
+takes the orders of a year; this one takes those of the window, and has a result for each slide. The
+joins with tables come first, so that only lineitems of Asian suppliers reach the stream join.
 Source: TPC-H, query 5; as a stream with Zipf 0.8 and a change of the hot keys every quarter: Fang
 et al., 2016 (arXiv 1610.05121), figure 16.
 """
@@ -29,7 +29,7 @@ HOUR_US = 3_600_000_000
 WINDOW_US = 300_000_000
 #: A window of five minutes starts every minute.
 SLIDE_PART = 5
-#: The hot keys change so many times, unless `--shift-every` says otherwise.
+#: How often the hot keys change, unless `--shift-every` says otherwise.
 QUARTERS = 4
 TABLES = ("customer", "supplier", "nation", "region")
 ORDERS = ("o_orderkey", "o_custkey", "o_ts")
@@ -37,7 +37,7 @@ ITEMS = ("l_orderkey", "l_suppkey", "l_extendedprice", "l_discount", "l_ts")
 
 
 class Q5:
-    """orders and lineitem between tables, added up."""
+    """Revenue of orders and lineitem, by nation."""
 
     name = "q5"
     summary = "TPC-H Q5 as a stream: revenue by nation over a sliding window, tables on the side"
@@ -54,7 +54,7 @@ class Q5:
         return options.stream(streams, facts=streams, span_us=span, shift_us=shift)
 
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamAggregate:
-        """Tables to both streams, the streams to each other, revenue by nation."""
+        """Joins of both streams with tables, the join of the streams, and the aggregation."""
         layout: Any = {"layout": options.layout, "instances": options.instances}
         orders, items = (
             recorded_stream(spark, recorded.index(name), recorded.schema(name)).select(list(kept))
@@ -96,7 +96,7 @@ class Q5:
         )
 
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        """Each row of the streams once for each window that holds it."""
+        """SQL over each row of the streams once for each window that holds it."""
         size, slide = _window(options)
         paths = tables(options.scale, TABLES)
         orders, items = (

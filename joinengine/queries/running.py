@@ -32,7 +32,7 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True)
 class Places:
-    """Where a run leaves its results and its state; None: nowhere, and a passing folder."""
+    """The folders of a run's results and state; None: no results are kept, state is temporary."""
 
     out: Path | None = None
     checkpoint: Path | None = None
@@ -48,9 +48,9 @@ def run(
     say: Say = silent,
     watch: Watch = lambda done, total, batches: None,
 ) -> dict[str, Any]:
-    """Run `query` over its whole stream; the JSON report.
+    """Run `query` over its whole stream; returns the JSON report.
 
-    Raises JoinEngineError for whatever joinengine refuses, also from inside the running query.
+    Raises JoinEngineError if joinengine refuses a request, also inside the running query.
     """
     recorded = query.stream(options).record(say)
     with _checkpoint(places.checkpoint) as checkpoint:
@@ -79,18 +79,18 @@ def run(
         oracle = query.oracle(recorded, options)
         if places.out is not None:
             report["valid"] = same_files(places.out, joined, oracle)
-        elif not resumed:
+        elif not resumed:  # a resumed run knows the checksum of its own batches only
             expected = oracle_checksum(joined, oracle)
             report["valid"] = report["result_checksum"] == expected
             if query.whole_keys and not options.layout.keeps_keys_whole:
                 _count_false_alarms(report, expected, say)
     if options.window_us is not None and not report["expired_rows"]:
-        say("nothing expired: the window is as long as the stream, or the stream too short for it")
+        say("no state expired: the window is as long as the stream, or almost")
     return report | {"made_by": made_by()}
 
 
 def oracle_checksum(joined: StreamQuery, oracle: str) -> str:
-    """The checksum of what DuckDB finds."""
+    """The checksum of DuckDB's results."""
     schema = types.arrow_schema(joined.schema)
     rows, total = 0, 0
     with _duckdb() as db:
@@ -114,7 +114,7 @@ def same_files(out: Path, joined: StreamQuery, oracle: str) -> bool:
 
 
 def _count_false_alarms(report: dict[str, Any], expected: str, say: Say) -> None:
-    """Under layouts that divide keys this query errs, by so much; that is no mistake of the run."""
+    """Count the results that DuckDB lacks: a layout that divides keys has them by design."""
     events = int(expected.split(":", maxsplit=1)[0])
     report["events"], report["false_alarms"] = events, report["output_rows"] - events
     report["valid"] = None
@@ -149,8 +149,8 @@ def _head(query: Query, options: Options) -> dict[str, Any]:
 def _check_out(out: Path | None, *, resumed: bool) -> None:
     if out is not None and not resumed and any(out.glob("*.parquet")):
         raise InvalidRequest(
-            f"out: {out} holds Parquet files already, and this is a fresh start; use an empty "
-            f"folder, or the checkpoint that belongs to it"
+            f"out: {out} holds Parquet files already, but the checkpoint is new; use an empty "
+            f"folder, or the checkpoint that belongs to these files"
         )
 
 

@@ -4,10 +4,10 @@
     WHERE B.stock = S.stock AND B.account = S.account
       AND B.side = 'B' AND S.side = 'S' AND |S.ts - B.ts| <= window
 
-Who buys and sells the same stock again and again within seconds may be a high-frequency player. The
-stream is read once; buys enter on the left, sells on the right. The key is the stock: some 1,036 of
-them, in Zipf's frequencies, and now and then one bursts: for some 1/64 of the stream a third of all
-trades are of it.
+An account that buys and sells the same stock again and again within seconds may be a high-frequency
+player. The stream is read once; buys enter on the left, sells on the right. The key is the stock:
+there are some 1,036, with Zipf frequencies, and now and then one bursts: for some 1/64 of the
+stream it has a third of all trades.
 Source: the Stock workload of Fang et al., 2016 (arXiv 1610.05121): 6 million trades of 1,036 stocks
 over three days, with abrupt bursts on single keys; the data are generated.
 """
@@ -31,16 +31,16 @@ STOCKS = 1036
 TRADES = 6_000_000
 #: Accounts that trade a stock; each trades with the same probability.
 ACCOUNTS = 200
-#: The stream falls into so many slots; every so many of them one stock bursts.
+#: The number of slots of the stream; and of slots from one burst to the next.
 SLOTS, BURST_EVERY = 64, 3
 BURST_PART = 1 / 3
-#: Where none is asked for: twice as far apart are two trades of one account of an average stock.
+#: The default window: half of the mean time between two trades of one account and average stock.
 WINDOW_US = 5_000_000
 COLUMNS = ("trade", "stock", "account", "side", "price_cents", "quantity", "t_ts")
 
 
 class Stock:
-    """trades with itself."""
+    """The self-join of trades."""
 
     name = "stock"
     summary = (
@@ -52,11 +52,11 @@ class Stock:
     layout = "mnrt"
 
     def stream(self, options: Options) -> SyntheticSpec:
-        """One table."""
+        """The table of trades."""
         return options.synthetic("trades", TRADES, _trades)
 
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
-        """The same stream on both sides."""
+        """A self-join: the same stream on both sides."""
         trades = recorded_stream(spark, recorded.index("trades"), recorded.schema("trades"))
         span = options.window_us if options.window_us is not None else WINDOW_US
         return StreamJoin(

@@ -1,4 +1,4 @@
-"""Generated streams that are not TPC-H: rows by the million, as a function of the seed.
+"""Generated streams that are not of TPC-H: millions of rows, a function of the seed.
 
 A stream is one table, written interval by interval in the form of `tpch.stream`; every value is a
 function of (seed, column, row number), so it is the same on any machine.
@@ -31,10 +31,11 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SyntheticSpec:
-    """What a generated stream holds; durations in microseconds.
+    """The settings of a generated stream; durations in microseconds.
 
-    `rows` tuples over `span_us` of event time, less a random disorder; `settings` are the table's
-    own. `columns(spec, rows, times)` makes the columns of some row numbers, event time last.
+    `rows` tuples arrive over `span_us`; event time is arrival less a random disorder. `settings`
+    are those of the table alone. `columns(spec, rows, times)` makes the columns of (n,) row
+    numbers, event time last.
     """
 
     table: str
@@ -60,7 +61,7 @@ class SyntheticSpec:
 
     @property
     def name(self) -> str:
-        """A folder name: readable in front, exact behind."""
+        """A folder name: readable words, and a digest of all settings."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "columns"}
         digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
         return f"{self.table}-{self.rows}-z{self.zipf:g}-{digest}"
@@ -72,7 +73,7 @@ class SyntheticSpec:
         return RecordedStream(folder, {self.table: self.rows}, self.span_us)
 
     def uniform(self, what: str, rows: Rows) -> NDArray[np.float64]:
-        """(n,) numbers in [0, 1) for some rows and a purpose."""
+        """(n,) numbers in [0, 1) for (n,) row numbers and the purpose `what`."""
         return uniform(self.seed, f"{self.table}: {what}", rows)
 
     def _write(self, folder: Path, say: Say) -> None:
@@ -90,7 +91,7 @@ class SyntheticSpec:
                 [name, n, min(_ROW_GROUP, table.num_rows - at)] for n, at in enumerate(starts)
             ]
             index["intervals"].append(groups)
-            # Nothing after a cut is older than this: arrival time at the cut, less the disorder.
+            # No row after a cut is older than this: the arrival time at the cut, less the disorder.
             index["progress"].append(int(self._arrival_us(np.array([last]))[0]) - self.disorder_us)
         pq.write_table(
             self._stretch(np.arange(1)).slice(0, 0), str(folder / f"{self.table}.schema.parquet")

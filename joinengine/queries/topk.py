@@ -3,9 +3,9 @@
     SELECT word, count(*) AS n, window_start, window_end FROM words
     GROUP BY word, window    -- and of each window the ten words with the greatest n
 
-A word count whose partial counts are merged downstream, and of which each window's top is taken.
-Words are Zipf's; which of them are frequent drifts slowly, word by word. With `--text FILE` the
-words of a text take their place.
+The query is a word count: partial counts are merged downstream, and the top of each window is
+taken. Words have Zipf frequencies, and slowly, word by word, other words become frequent. With
+`--text FILE` the words of a text take their place.
 Source: the topic count of Fang et al., JOS 2017, and the Social workload of Fang et al., 2016
 (arXiv 1610.05121; 180,000 topic words, 5 million tuples, frequencies that change slowly); the words
 are generated.
@@ -34,7 +34,7 @@ WORDS = 180_000
 #: Tuples at scale 1.
 TUPLES = 5_000_000
 TOPICS = 10
-#: Over the stream each place in the ranking changes hands so many times, at times of its own.
+#: How often each rank gets another word over the stream, at times of its own.
 CHANGES = 4
 WINDOW_US = 60_000_000
 #: Windows overlap: a new one starts after this part of a window.
@@ -43,7 +43,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class Topk:
-    """words, counted."""
+    """The counts of words."""
 
     name = "topk"
     summary = "the ten most frequent words of each sliding window of a text stream"
@@ -53,7 +53,7 @@ class Topk:
     layout = "mnrt"
 
     def stream(self, options: Options) -> Recordable:
-        """One table."""
+        """The table of words."""
         if options.text is not None:
             words = _read_words(options.text)
             settings = {"text": str(options.text), "size": options.text.stat().st_size}
@@ -62,7 +62,7 @@ class Topk:
         return options.synthetic("words", TUPLES, _generated, shift_us=options.shift_us)
 
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamAggregate:
-        """Count, and take the top."""
+        """An aggregation that counts words and takes the top."""
         words = recorded_stream(spark, recorded.index("words"), recorded.schema("words"))
         size, slide = _window(options)
         return StreamAggregate(
@@ -78,7 +78,7 @@ class Topk:
         )
 
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        """The same, with each word once for each window that holds it."""
+        """SQL over each word once for each window that holds it."""
         size, slide = _window(options)
         return (
             f"select word, count(*) as n, make_timestamptz(k * {slide}) as window_start, "
@@ -97,12 +97,12 @@ def _window(options: Options) -> tuple[int, int]:
 
 
 def _generated(spec: SyntheticSpec, rows: Rows, times: Rows) -> pa.Table:
-    """Zipf ranks, and for each rank the word that has it at that time."""
+    """Words: Zipf ranks are drawn, and each rank gives the word that has it at that time."""
     order = shuffled(spec.seed, "words: ranks", WORDS)
     cumulative = np.cumsum(zipf_probabilities(WORDS, spec.zipf))
     ranks = np.searchsorted(cumulative / cumulative[-1], spec.uniform("rank", rows), side="right")
     ranks = np.minimum(ranks, WORDS - 1)
-    # Each rank changes its word at times of its own: a third of the way on, so that few meet again.
+    # Each rank changes its word at times of its own, by 0.382 of the words: few words come twice.
     owners = np.floor(rows / spec.rows * CHANGES + spec.uniform("drift", ranks)).astype(np.int64)
     shift_us = dict(spec.settings)["shift_us"]
     if shift_us != "None":
@@ -114,7 +114,7 @@ def _generated(spec: SyntheticSpec, rows: Rows, times: Rows) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Text:
-    """The words of a text, in its order."""
+    """The words of a text file, in its order."""
 
     words: pa.Array
 

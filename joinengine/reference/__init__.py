@@ -1,1 +1,1 @@
-"""Slow and obviously right twins of what the engine does fast; tests compare against them."""
+"""Slow and obviously right twins of the engine's parts; tests compare the engine with them."""

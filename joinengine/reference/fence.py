@@ -1,13 +1,14 @@
 """The fence in memory: docs/decisions/0009 as a program of drivers that may sleep at any step.
 
-Why: what a driver that wakes up may still do follows from the order of its steps and of those that
-others have made meanwhile. Here a driver is a generator that stops between any two steps, so that a
-scheduler can try the orders; what a batch computes is the least that can be wrong: the pairs of all
-left with all right items.
+Why: the harm that a driver can do when it wakes up follows from the order of its steps and of the
+steps that others have made meanwhile. Here a driver is a generator that stops between any two
+steps, so that a scheduler can try the orders. A batch computes the least that can be wrong: the
+pairs of all left with all right items.
 
 Law: however drivers are started, put to sleep, woken and killed while items arrive, each pair is
 visible exactly once, each item is logged once, and every file that the newest manifest names is
-there. The look at the generations is for manners: the law holds without it.
+there. The law holds even if no driver looks at the generations: a look only ends an old driver
+sooner.
 
 `bugs` plants one or more of `BUGS`; each breaks the law.
 """
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 from joinengine.model.keys import Side
 
+#: Steps that are left out or done wrong.
 BUGS = (
     "no boundary",
     "no nonce",
@@ -33,12 +35,13 @@ BUGS = (
 #: The manifests that stay; fewer than the engine's, so that names are free again sooner.
 KEPT = 1
 
+#: A tuple of the input: its side and its number.
 Item = tuple[Side, int]
 Step = Iterator[str]
 
 
 class Name(NamedTuple):
-    """A file's name: whose it is, and a number."""
+    """A file's name: the generation that made it, and a number."""
 
     generation: int
     number: int
@@ -55,7 +58,7 @@ class Manifest(NamedTuple):
 
 
 class Stopped(Exception):
-    """A driver has found out that another one goes on."""
+    """A driver has found a newer one, and stops."""
 
 
 class Failed(Exception):
@@ -64,7 +67,11 @@ class Failed(Exception):
 
 @dataclass
 class Disk:
-    """What all drivers see. `offsets` and `commits` are Spark's; `folder` is where items arrive."""
+    """The file system, which all drivers see.
+
+    Items arrive in `folder`; `log`: the number of items before a segment -> its items. `offsets`
+    and `commits` are Spark's logs.
+    """
 
     manifests: dict[int, Manifest] = field(default_factory=dict)
     files: dict[Name, tuple[Any, ...]] = field(default_factory=dict)
@@ -78,7 +85,7 @@ class Disk:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def logged(self) -> list[Item]:
-        """The source log as whoever starts now reads it."""
+        """The source log as a driver that starts now reads it."""
         return [item for _, items in sorted(self.log.items()) for item in items]
 
 
@@ -86,8 +93,8 @@ class Disk:
 class Driver:
     """One driver; `run` yields the name of the step that comes next.
 
-    `manners`: it looks whether another one was started. `lost_reply`: the reply to its next commit
-    gets lost, and the file system asks again.
+    `manners`: the driver looks now and then whether a newer one was started. `lost_reply`: the
+    reply to its next commit gets lost, and the file system asks again.
     """
 
     disk: Disk
@@ -96,7 +103,7 @@ class Driver:
     lost_reply: bool = False
 
     def run(self) -> Step:
-        """From the start on, for ever; idle where nothing is new."""
+        """The steps of the driver, without end; if there is no new item, it is idle."""
         yield "claim"
         self.generation = max(self.disk.generations, default=0) + 1
         self.disk.generations.add(self.generation)
@@ -107,7 +114,7 @@ class Driver:
             self.disk.manifests[max(self.disk.manifests)] if self.disk.manifests else (first)
         )
         if "newer manifest taken up" not in self.bugs:
-            # It slept since it took its number: what it makes, others take for remains.
+            # It slept since it took its number: the newer driver takes its files for remains.
             if self.manifest.generation > self.generation:
                 raise Stopped
         yield from self._deliver()
@@ -149,11 +156,11 @@ class Driver:
         return len(self.log)
 
     def _append(self, new: list[Item]) -> None:
-        """One segment, unless another driver has written what comes next."""
+        """Write one segment, unless another driver has written the next one."""
         if not new:
             return
         position = len(self.log)
-        if "doubled log entry" in self.bugs:  # written after whatever is there
+        if "doubled log entry" in self.bugs:  # written after the other driver's segment
             position = len(self.disk.logged())
         if position in self.disk.log:
             self.log = self.disk.logged()
@@ -209,7 +216,7 @@ class Driver:
         self.manifest, self.committed = found, found.nonce == mine.nonce
 
     def _deliver(self) -> Step:
-        """Rename; what was renamed already must be there."""
+        """Rename the results; results that were renamed already must be there."""
         yield "deliver"
         batch, result = self.manifest.batch, self.manifest.result
         if result is None:
@@ -232,7 +239,7 @@ class Driver:
             self.disk.manifests.pop(batch, None)
 
     def _remove(self) -> Step:
-        """Remove what drivers up to this one have made and its newest manifest does not name."""
+        """Remove files of drivers up to this one that its newest manifest does not name."""
         yield "list the files"
         named = {*self.manifest.runs, self.manifest.result}
         spared = "removal by exclusion" not in self.bugs

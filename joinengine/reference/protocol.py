@@ -4,10 +4,10 @@ Why: the engine spreads these steps over a driver, tasks and files. Here they ar
 plain tuples, so that exactly-once, moves, layout versions and restarts can be tried against a
 nested loop in milliseconds, and the engine against this model.
 
-Law: whatever the batches, layouts, moves and kills, every matching pair of tuples that are on time
-is delivered exactly once.
+Law: under all batches, layouts, moves and kills, every matching pair of tuples that are on time is
+delivered exactly once.
 
-Cost: quadratic; nobody waits for it.
+Cost: quadratic.
 Source: the pairing rule is ours (docs/decisions/0001); store one, probe all is Fang et al., JOS
 2017, algorithm 1; keeping old homes alive by versions is the idea of NM-Join (2022).
 """
@@ -57,7 +57,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What a re-layout asks of the next batch: slices to pull and slices to forget."""
+    """The moves that a re-layout asks of the next batch: slices to pull and slices to drop."""
 
     pulls: tuple[tuple[Slice, int, int], ...] = ()  # (slice, source, target)
     drops: tuple[tuple[Slice, int], ...] = ()  # (slice, instance)
@@ -72,7 +72,7 @@ class Layout:
     table: Mapping[int, Placement] = field(default_factory=dict)
 
     def place(self, key: int | None) -> Placement:
-        """Where a key lives."""
+        """The placement of a key."""
         assert key is not None, "a tuple without a key is stored nowhere"
         return self.table.get(key) or Placement.whole(key % self.instances)
 
@@ -90,7 +90,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All that batch `batch` leaves behind, and what the next batch starts from."""
+    """All that batch `batch` leaves behind, and the next batch starts from."""
 
     batch: int
     runs: tuple[Run, ...]
@@ -104,14 +104,14 @@ class Manifest:
 
 @dataclass
 class Disk:
-    """What survives a kill. A file that no manifest names does not exist."""
+    """The files that survive a kill. A file that no manifest names does not exist."""
 
     manifests: list[Manifest]
     files: dict[int, tuple[object, ...]] = field(default_factory=dict)
     delivered: dict[int, tuple[tuple[Row, Row], ...]] = field(default_factory=dict)
 
     def write(self, rows: Iterable[object]) -> int:
-        """A new file; its name."""
+        """Write a new file; returns its name."""
         name = max(self.files, default=0) + 1
         self.files[name] = tuple(rows)
         return name
@@ -139,7 +139,7 @@ def probes(placement: Placement, side: Side, u: int) -> set[int]:
 
 
 def plan_moves(old: Layout, new: Layout, keys: Iterable[int]) -> Moves:
-    """What turns the state of `old` into the state of `new`, slice by slice."""
+    """The moves that turn the state of `old` into the state of `new`, slice by slice."""
     pulls, drops = [], []
     for key, side in itertools.product(sorted(set(keys)), Side):
         before, after = old.place(key), new.place(key)
@@ -173,7 +173,7 @@ class Engine:
     def run_batch(
         self, batch: int, rows: Sequence[Row], replan: Callable[[Manifest], Manifest] | None = None
     ) -> None:
-        """Process one micro-batch, or deliver it again where it is done already."""
+        """Process one micro-batch; if it is done already, deliver it again."""
         last = self.disk.manifests[-1]
         if batch == last.batch:
             self._deliver(last)
@@ -204,8 +204,8 @@ class Engine:
     ) -> tuple[list[Run], list[tuple[Row, Row]]]:
         """The pairing rule at one instance.
 
-        Moved-in state is placed, left probes, left is stored, right probes, right is stored,
-        expired state leaves.
+        State that moves in is placed; left tuples probe and are stored; right tuples probe and are
+        stored; expired state leaves.
         """
         newest = last.layouts[-1]
         runs = self._placed(last, instance)
@@ -280,7 +280,7 @@ class Engine:
         )
 
     def _deliver(self, manifest: Manifest) -> None:
-        """Make the results visible, then collect what no manifest names any more."""
+        """Make the results visible, then remove the files that no manifest names any more."""
         if manifest.results is not None:
             pairs: tuple[tuple[Row, Row], ...] = self.disk.files[manifest.results]  # type: ignore[assignment]
             self.disk.delivered[manifest.batch] = pairs
@@ -297,7 +297,7 @@ def matches(within: Within | None, left: Row, right: Row) -> bool:
 
 
 def relayout(manifest: Manifest, table: Mapping[int, Placement], *, lazy: bool) -> Manifest:
-    """Plan the next batch's layout: eager moves the state along, lazy opens a new version."""
+    """Plan the next batch's layout: eager moves take the state along, lazy ones open a version."""
     current = manifest.layouts[-1]
     if lazy:
         new = Layout(current.version + 1, current.instances, table)

@@ -17,8 +17,8 @@ def explain(
 ) -> str:
     """A few lines for each operator.
 
-    `rates`: (operator, side) -> copies stored per second of event time, for sides where that was
-    measured. Their lines forecast how many rows the state will hold.
+    `rates`: (operator, side) -> copies stored per second of event time, for the sides that have
+    been measured. The lines of these sides forecast how many rows the state will hold.
     """
     lines, seen = list[str](), rates or {}
     for operator, choice in zip(query.operators, choices, strict=True):

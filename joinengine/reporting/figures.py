@@ -73,7 +73,7 @@ def draw_comparison(reports: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def draw_simulation(reports: Sequence[dict[str, Any]], path: Path) -> None:
-    """Imbalance over time; planners by interval on the left, choices by message on the right."""
+    """Imbalance over time: planners by interval (left), candidate layouts by message (right)."""
     figure, (planned, chosen) = plt.subplots(1, 2, figsize=(11.4, 4.2))
     for number, (report, colour) in enumerate(zip(reports, _cycle(len(reports)), strict=True)):
         style = {"color": colour, "label": report["planner"], "linestyle": _STYLES[number // 6 % 4]}

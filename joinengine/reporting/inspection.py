@@ -1,4 +1,4 @@
-"""The content of a checkpoint, for people and scripts. Only reads: running queries go on."""
+"""The content of a checkpoint, for people and scripts. It is only read: running queries go on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from joinengine.state.run import RunStore
 def inspect(location: Path) -> dict[str, Any]:
     """The newest manifest of a checkpoint in figures.
 
-    Raises CheckpointMismatch if there is none, DamagedState if it cannot be trusted.
+    Raises CheckpointMismatch if there is no manifest, DamagedState if it cannot be trusted.
     """
     about, manifest = _open(location)
     joins = [
@@ -50,13 +50,14 @@ def inspect_key(location: Path, text: str, join: int | None) -> dict[str, Any]:
     """Where the key written as `text` lives, and how many tuples of it each instance holds.
 
     `join`: the number of an operator; None: the last one. Raises InvalidRequest if the text is not
-    a key of it.
+    a key of that operator.
     """
     about, manifest = _open(location)
     number = len(manifest.operators) - 1 if join is None else join
     if not 0 <= number < len(manifest.operators):
         raise InvalidRequest(
-            f"join: {number} is not there; the joins are 0..{len(manifest.operators) - 1}"
+            f"join: operator {number} is not there; the operators are 0 to "
+            f"{len(manifest.operators) - 1}"
         )
     state, described = manifest.operators[number], about["query"]["joins"][number]
     hash_ = _hash_of(text, described)
@@ -110,7 +111,10 @@ def _open(location: Path) -> tuple[dict[str, Any], Manifest]:
     checkpoint = Checkpoint.below(location)
     manifest = manifests.newest(checkpoint.manifests)
     if manifest is None or not checkpoint.storage.exists(ACCOUNT):
-        raise CheckpointMismatch(f"{location} is no checkpoint of joinengine, or has no batch yet")
+        raise CheckpointMismatch(
+            f"{location} is no checkpoint of joinengine, or has no batch yet; name the folder that "
+            f"was given as checkpointLocation"
+        )
     return json.loads(checkpoint.storage.get(ACCOUNT)), manifest
 
 
@@ -150,16 +154,22 @@ def _join(number: int, state: OperatorState, described: dict[str, Any]) -> dict[
 def _hash_of(text: str, described: dict[str, Any]) -> int:
     kinds = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described["key_schema"])))
     if not len(kinds) or "<=" in described["on"]:
-        raise InvalidRequest(f"key: a join on {described['on']} has no single key to look up")
+        raise InvalidRequest(
+            f"key: operator on {described['on']} has no single key; leave out the key, or name an "
+            f"operator on equal columns"
+        )
     parts = text.split(",") if len(kinds) > 1 else [text]
     if len(parts) != len(kinds):
-        raise InvalidRequest(f"key: {text!r} has {len(parts)} parts, the key has {len(kinds)}")
+        raise InvalidRequest(
+            f"key: {text!r} has {len(parts)} parts, the key has {len(kinds)}; give one for each"
+        )
     try:
         columns = [
             pc.cast(pa.array([part]), field.type) for part, field in zip(parts, kinds, strict=True)
         ]
     except pa.ArrowInvalid as error:
-        raise InvalidRequest(f"key: {text!r} is no {kinds}: {error}") from None
+        types = ", ".join(str(field.type) for field in kinds)
+        raise InvalidRequest(f"key: {text!r} is no key of type {types}: {error}") from None
     words = make_words(hash_columns(columns), np.zeros(1, np.uint64))
     return int(key_hash(words)[0])
 

@@ -1,9 +1,9 @@
 """Batch records as the JSON report: the public keys and what they mean.
 
 The per-instance figures and the load skew at the top are those of the operator that received most
-tuples; `joins` has them for each operator. Received: tuples delivered to an instance. Stored:
-copies held after the last batch that brought tuples. Skew: greatest over mean, over the whole run
-and over the last half of the batches that brought tuples.
+tuples; `joins` has them for each operator. Received: deliveries to an instance. Stored: copies held
+after the last batch that brought tuples. Skew: greatest over mean, over the whole run and over the
+last half of the batches that brought tuples.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
 
 
 def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
-    """The figures of a run; who made it is for the caller to add."""
+    """The figures of a run; the caller adds `made_by`."""
     joins = [_join_figures([record.joins[n] for record in records]) for n in _join_numbers(records)]
     largest = max(
         joins, key=lambda join: sum(join["received_per_instance"]), default=_join_figures([])
@@ -108,7 +108,7 @@ def checksum_text(rows: int, total: int) -> str:
 
 
 def made_by() -> dict[str, str | None]:
-    """Which command on which machine, from which commit: a figure without these is none."""
+    """The command, the machine and the commit: without these a figure means nothing."""
     try:
         here = Path(__file__).parent
         command = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
@@ -166,7 +166,7 @@ def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
 
 
 def _per_batch(batches: Sequence[OperatorRecord], name: str) -> NDArray[np.float64]:
-    """(batches, N) figures per instance; an instance that was not there had none."""
+    """(batches, N) figures per instance; 0 for an instance that did not exist in a batch."""
     found = np.zeros((len(batches), max((b.instances for b in batches), default=0)))
     for row, batch in zip(found, batches, strict=True):
         row[: batch.instances] = getattr(batch, name)

@@ -10,7 +10,7 @@ from rich.table import Table
 from joinengine.balancing.statistics import skew
 from joinengine.reporting.reports import received_by_batch
 
-#: column -> (how it is found in a report, how it is written)
+#: (title of a column, its field in a report, its format)
 _COLUMNS = (
     ("layout", "layout", "{}"),
     ("zipf", "zipf", "{:g}"),
@@ -26,7 +26,7 @@ _COLUMNS = (
 
 
 def summary_table(reports: Sequence[dict[str, Any]]) -> Table:
-    """One line per run; load skew is that of received tuples, first interval and last half."""
+    """One line per run; `skew` is of received tuples: in the first batch, and in the last half."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for title, _, _ in _COLUMNS:
         table.add_column(title, justify="left" if title == "layout" else "right", no_wrap=True)

@@ -1,1 +1,1 @@
-"""Planners and choice layouts on synthetic loads, without Spark."""
+"""Planners and candidate layouts on synthetic loads, without Spark."""

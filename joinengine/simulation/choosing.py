@@ -1,8 +1,9 @@
-"""Choice layouts message by message, as the papers play them: who gets each, and how level it is.
+"""Candidate layouts, played message by message as in the papers: how level they keep loads.
 
-I(t) = greatest - mean load after t messages, in messages. Every source estimates loads from what
-it has sent itself (`local`), knows them all (`global`), or is told them every `probe_every`
-messages. Candidates are independent hashes of the key and may be the same instance.
+I(t) = greatest - mean load after t messages, in messages. Every source estimates the loads from the
+messages that it has sent itself (`local`), knows all loads (`global`), or is told them every
+`probe_every` messages (`probed`). Candidates are independent hashes of the key, so two of them may
+be the same instance.
 
 Cost: about a microsecond a message: a Python loop, since each choice depends on the last.
 Source: Nasir et al., ICDE 2015, sections 3 and 5; ICDE 2016 (d-choices, w-choices).
@@ -23,7 +24,7 @@ from joinengine.layouts.choices import HEAD_PART
 from joinengine.model.errors import InvalidRequest
 from joinengine.simulation.planning import JOIN, check_operator, modelled_rate
 
-#: How many times I(t) is looked at.
+#: How often I(t) is sampled in a stream.
 SAMPLES = 100
 #: Counters of a SpaceSaving summary, and messages between two looks at the head.
 SUMMARY_SIZE = 100
@@ -32,9 +33,10 @@ HEAD_EVERY = 10_000
 
 @dataclass(frozen=True)
 class Setting:
-    """`instances` workers, `sources` that choose, how they know loads, d, and seconds a delivery.
+    """`instances` workers, and `sources` that choose among `choices` candidates of each key.
 
-    `operator`: which deliveries cost that, one of simulation.planning.OPERATORS.
+    `estimate`: how sources know the loads (`local`, `global` or `probed`). `work_s`: seconds of
+    work for a delivery. `operator`: which deliveries there are, one of planning.OPERATORS.
     """
 
     instances: int
@@ -69,8 +71,8 @@ class Chooser(NamedTuple):
 class SpaceSaving:
     """The heaviest keys of a stream in `size` counters (Metwally et al., ICDT 2005).
 
-    A key that is not counted takes over the least counter, so counts are never too low, and too
-    high by at most that counter.
+    If a key has no counter, it takes over the least one. So counts are never too low, and too high
+    by at most that counter.
     """
 
     def __init__(self, size: int = SUMMARY_SIZE) -> None:
@@ -115,7 +117,7 @@ def _pkg(keys: Ints, setting: Setting) -> Chooser:
 
 
 def _potc(keys: Ints, setting: Setting) -> Chooser:
-    """The emptier of the candidates when the key first comes, and for ever."""
+    """A key stays at the candidate that is emptiest when the key first comes."""
     places, homes = _drawn(keys, setting.choices, setting.instances), dict[int, int]()
 
     def choose(key: int, loads: list[int]) -> int:
@@ -127,7 +129,7 @@ def _potc(keys: Ints, setting: Setting) -> Chooser:
 
 
 def _on_greedy(keys: Ints, setting: Setting) -> Chooser:
-    """The emptiest of all instances when the key first comes, and for ever."""
+    """A key stays at the instance that is the emptiest of all when the key first comes."""
     homes = dict[int, int]()
 
     def choose(key: int, loads: list[int]) -> int:
@@ -139,7 +141,7 @@ def _on_greedy(keys: Ints, setting: Setting) -> Chooser:
 
 
 def _off_greedy(keys: Ints, setting: Setting) -> Chooser:
-    """Knows the whole stream: heaviest keys first, each to the emptiest instance."""
+    """The whole stream is known: heaviest keys first, each to the emptiest instance."""
     level, homes = [0] * setting.instances, dict[int, int]()
     for key, count in Counter(keys.tolist()).most_common():
         homes[key] = level.index(min(level))
@@ -190,9 +192,9 @@ METHODS: dict[str, Callable[[Ints, Setting], Chooser]] = {
 
 
 def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, Any]:
-    """(m,) the key and the source of each message -> how level the instances are, over time."""
+    """(m,) the key and the source of each message -> figures of the loads, over time."""
     n = setting.instances
-    # One chooser a source: what a key's home is, a source finds out for itself.
+    # One chooser a source: each source finds a key's home by itself.
     choosers = [METHODS[method](keys, setting) for _ in range(setting.sources)]
     total = [0] * n
     known = [total if setting.estimate == "global" else [0] * n for _ in choosers]
@@ -242,7 +244,7 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
 def _received(
     keys: Ints, pairs: set[tuple[int, int]], reached: Counter[tuple[int, ...]], instances: int
 ) -> Floats:
-    """(N,) deliveries of a join: to all places that were `reached`, or to the homes of the key."""
+    """(N,) deliveries of a join: to all instances that were `reached`, or to the key's homes."""
     received = np.zeros(instances)
     if reached:
         for places, messages in reached.items():

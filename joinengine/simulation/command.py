@@ -1,4 +1,4 @@
-"""`joinengine simulate`: planners and choice layouts on one synthetic workload, side by side."""
+"""`joinengine simulate`: planners and candidate layouts on one synthetic workload, side by side."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from joinengine.simulation.workload import LOGNORMAL, Stream, StreamFile, Worklo
 
 out = Console(soft_wrap=True)
 PATH = click.Path(path_type=Path)
-#: The means of a report -> a cell
+#: The means of a report -> a cell of the table.
 Show = Callable[[dict[str, float]], str]
 #: Options that a planner has under the same name.
 SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "min_gain", "degree")
@@ -35,36 +35,56 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 @click.command()
 @click.argument("planners", nargs=-1, required=True, metavar="PLANNER...")
 @click.option("--keys", default=10_000, show_default=True, help="How many keys there are.")
-@click.option("--zipf", default="0.85", show_default=True, help="Exponent; in turn: 0.2:5,1.5:10.")
+@click.option(
+    "--zipf",
+    default="0.85",
+    show_default=True,
+    help="Exponent; or exponents in turn, each for some intervals: 0.2:5,1.5:10.",
+)
 @click.option("--shape", default="zipf", show_default=True, help=f"zipf, {', '.join(LOGNORMAL)}.")
 @click.option("--stream", type=PATH, help="Parquet, CSV or lines: the keys of a stream of yours.")
 @click.option("--column", help="Which column of --stream holds the keys. [default: the first]")
 @click.option("--rows", default=1_000_000, show_default=True, help="Tuples an interval.")
-@click.option("--fluctuation", default=0.0, show_default=True, help="f, in means, per interval.")
-@click.option("--drift", default=0.0, show_default=True, help="Part of the keys dealt anew.")
+@click.option(
+    "--fluctuation",
+    default=0.0,
+    show_default=True,
+    help="f: by how many means the load of some instance changes in an interval.",
+)
+@click.option(
+    "--drift",
+    default=0.0,
+    show_default=True,
+    help="Part of the keys whose loads are dealt anew in an interval.",
+)
 @click.option("--instances", default=15, show_default=True, help="Instances.")
 @click.option("--intervals", default=50, show_default=True, help="Intervals.")
 @click.option("--window", default=5, show_default=True, help="Intervals that the state lasts.")
-@click.option("--imbalance", type=float, help="Tolerance; the planner's own if not given.")
+@click.option("--imbalance", type=float, help="Tolerance. [default: the planner's own]")
 @click.option("--beta", type=float, help="Weight of load in the migration priority.")
 @click.option("--table-limit", type=int, help="Entries that a routing table may have.")
 @click.option("--degree", type=int, help="Place records of like keys, rounded by 2^degree.")
 @click.option("--sigma", type=float, help="Readj: least load of a key that moves, in means.")
 @click.option("--threshold", type=float, help="DLB, LPTF: deviation of loads, per cent.")
-@click.option("--min-gain", type=float, help="What a re-plan must gain.")
+@click.option("--min-gain", type=float, help="Least gain of a re-plan: means; DLB, LPTF: points.")
 @click.option("--base", type=click.Choice(list(BASES)), help="Base function.")
-@click.option("--messages", default=1_000_000, show_default=True, help="For choice layouts.")
+@click.option("--messages", default=1_000_000, show_default=True, help="For candidate layouts.")
 @click.option("--choices", default=2, show_default=True, help="Candidates of a key.")
 @click.option("--sources", default=1, show_default=True, help="Sources that choose.")
-@click.option("--skewed-sources", is_flag=True, help="Messages go to sources by a second key.")
+@click.option("--skewed-sources", is_flag=True, help="A skewed second key decides the source.")
 @click.option(
     "--estimate",
     type=click.Choice(["local", "global", "probed"]),
     default="local",
     show_default=True,
-    help="How sources know loads.",
+    help="How sources know the loads.",
 )
-@click.option("--probe-every", default=100_000, show_default=True, help="Messages, if probed.")
+@click.option(
+    "--probe-every",
+    default=100_000,
+    show_default=True,
+    help="Messages between two looks at the loads, if probed.",
+)
 @click.option(
     "--work-per-tuple",
     default="0 s",
@@ -77,16 +97,16 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
     type=click.Choice(OPERATORS),
     default=JOIN,
     show_default=True,
-    help="What tuples/s charges: a join delivers a tuple to all homes or candidates of its key, "
-    "an aggregate to the instance that stores it.",
+    help="Which deliveries tuples/s counts as work: a join delivers a tuple to all homes or "
+    "candidates of its key, an aggregate to the instance that stores it.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of all draws.")
-@click.option("--json", "json_path", type=PATH, help="Write the report there.")
-@click.option("--figure", type=PATH, help="Where the picture goes. [default: beside the report]")
+@click.option("--seed", default=0, show_default=True, help="Seed of all draws.")
+@click.option("--json", "json_path", type=PATH, help="Write the report to this file.")
+@click.option("--figure", type=PATH, help="File of the picture. [default: beside the report]")
 def simulate(
     planners: tuple[str, ...], json_path: Path | None, figure: Path | None, **settings: Any
 ) -> None:
-    """Replay planners, or choose message by message, on synthetic loads. No Spark."""
+    """Replay planners and candidate layouts on synthetic loads, without Spark."""
     stream = _stream(settings)
     named = [(name, _planner(name, settings)) for name in planners]
     for name in ("instances", "intervals", "window", "messages"):
@@ -128,7 +148,7 @@ def simulate(
 
 
 def _stream(settings: dict[str, Any]) -> Stream:
-    """The stream of one's own, or the synthetic one."""
+    """The user's stream (`--stream`), or a synthetic one."""
     if settings["stream"] is None:
         given = {f.name: settings[f.name] for f in fields(Workload) if f.name in settings}
         phases = _phases(settings["zipf"])
@@ -136,13 +156,14 @@ def _stream(settings: dict[str, Any]) -> Stream:
     for name in ("fluctuation", "drift"):
         if settings[name]:
             raise InvalidRequest(
-                f"{name}: a stream of one's own ({settings['stream']}) has its own"
+                f"{name}: {settings[name]} does not go with --stream {settings['stream']}, whose "
+                f"loads are what they are; leave out one of the two"
             )
     return StreamFile(settings["stream"], settings["column"], settings["rows"])
 
 
 def _phases(text: str) -> tuple[tuple[float, int], ...]:
-    """`0.85`, or exponents and for how many intervals, in turn: `0.2:5,1.5:10`."""
+    """(exponent, intervals) in turn: of `0.85`, or of `0.2:5,1.5:10`."""
     try:
         parts = [part.partition(":") for part in text.split(",")]
         return tuple((float(z), int(n) if colon else 1) for z, colon, n in parts)
@@ -153,7 +174,7 @@ def _phases(text: str) -> tuple[tuple[float, int], ...]:
 
 
 def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
-    """The planner of this name with the settings that it has; None: a choice method."""
+    """The planner of this name, with the settings that it knows; None: a candidate layout."""
     if name in METHODS and name != "hash":
         return None
     if name not in LAYOUTS:
@@ -163,7 +184,10 @@ def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
         )
     choice: LayoutChoice = choose(name)
     if not isinstance(choice, Planned | Hash):
-        raise InvalidRequest(f"{name} has no planner of keys to simulate; run it instead")
+        raise InvalidRequest(
+            f"simulate replays planners of keys, and {name} has none; use joinengine run --layout "
+            f"{name}"
+        )
     own = {f.name for f in fields(choice)}
     given = {key: settings[key] for key in SETTINGS if key in own and settings[key] is not None}
     return replace(choice, **given)
@@ -186,7 +210,7 @@ def _choose(name: str, stream: Stream, settings: dict[str, Any], work_s: float) 
 
 
 def _tables(reports: Sequence[dict[str, Any]]) -> list[Table]:
-    """One table for the planners and one for the choice methods, of those that there are."""
+    """Tables of the planners and of the candidate layouts, if there are any of the kind."""
     tables = list[Table]()
     planners = [report for report in reports if "intervals" in report]
     if planners:
@@ -210,7 +234,7 @@ def _tables(reports: Sequence[dict[str, Any]]) -> list[Table]:
     choosers = [report for report in reports if "messages" in report]
     if choosers:
         table = _table(
-            "choices",
+            "candidate layouts",
             ["method", "I(m)", "I(m)/m", "mean I(t)/t", "counters", "replication", "tuples/s"],
         )
         for report in choosers:
@@ -228,13 +252,14 @@ def _tables(reports: Sequence[dict[str, Any]]) -> list[Table]:
 
 
 def _costs(planners: Sequence[dict[str, Any]]) -> Table:
-    """What re-plans move, and what tasks report."""
+    """The table of what re-plans move, and of the bytes that tasks report."""
     kinds = ("raw", "compact", "two_stage")
     columns = ["planner", "keys moved", "tuples moved", *(f"{kind} kB" for kind in kinds)]
     rated = planners[0]["mean"]["modelled_rows_per_s"] is not None
     table = _table(
-        "moved by a re-plan; statistics reported in an interval, key by key, in records, and loads "
-        "first" + ("; tuples/s at saturation, modelled" if rated else ""),
+        "moved by a re-plan; kB that tasks report in an interval: raw (by key), compact (by "
+        "record), two_stage (loads first)"
+        + ("; tuples/s at saturation, modelled" if rated else ""),
         [*columns, *(["tuples/s"] if rated else [])],
     )
     for report in planners:

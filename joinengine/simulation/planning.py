@@ -1,13 +1,13 @@
 """Planners on synthetic loads: balance and migration cost of thousands of intervals.
 
 The decisions are the engine's own: the same statistics, planners and tables. Only the tuples are
-missing. Balance is greatest over mean load less 1; migration cost is state that moves over all
-state, where the state is that of the last `window` intervals.
+missing. Imbalance is greatest over mean load, less 1; migration cost is state that moves over all
+state. State is the tuples of the last `window` intervals.
 
-`modelled_rows_per_s` charges each delivery to the instance that gets it, for planners and candidate
-layouts alike. Under `join` a tuple goes to every instance that may hold a partner, its own home
-included: the homes of a split key, the candidates of a key, all instances under shuffle. Under
-`aggregate` a tuple goes to the instance that stores it alone.
+`modelled_rows_per_s` counts each delivery as work of the instance that gets it, for planners and
+candidate layouts alike. Under `join` a tuple goes to every instance that may hold a partner, its
+own home included: the homes of a split key, the candidates of a key, all instances under `shuffle`.
+Under `aggregate` a tuple goes only to the instance that stores it.
 """
 
 from __future__ import annotations
@@ -39,23 +39,24 @@ from joinengine.routing.base import BASES
 from joinengine.routing.table import RoutingTable
 from joinengine.simulation.workload import Stream
 
-#: What a task reports, in numbers of 8 bytes: of a key its hash, tuples and state; of a record of
-#: like keys five of its six dimensions, and how many there are; of itself its load.
+#: A task's report in numbers of 8 bytes. For a key: its hash, tuples and state. For a record of
+#: like keys: five of its six dimensions, and the number of its keys. For the task itself: its load.
 NUMBER_BYTES = 8
 KEY_NUMBERS, RECORD_NUMBERS, TASK_NUMBERS = 3, 5, 1
-#: Records are rounded by 2^4 where the planner has no degree of its own.
+#: If the planner has no degree of its own, records are rounded by 2^4.
 DEGREE = 4
 
 
-#: What tuples are delivered for.
+#: Operators that tuples are delivered for.
 JOIN, AGGREGATE = OPERATORS = ("join", "aggregate")
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """`instances`, `intervals`, how many of them state lasts, and seconds of work for a delivery.
+    """`instances` and `intervals` of a run; `window`: for how many intervals a tuple stays state.
 
-    `operator`: which deliveries there are, one of OPERATORS.
+    `work_s`: seconds of work for a delivery. `operator`: which deliveries there are, one of
+    OPERATORS.
     """
 
     instances: int
@@ -69,7 +70,7 @@ class Sizes:
 
 
 def check_operator(operator: str) -> None:
-    """Raise InvalidRequest for one that is unknown."""
+    """Raise InvalidRequest if `operator` is unknown."""
     if operator not in OPERATORS:
         raise InvalidRequest(
             f"operator: {operator!r} is unknown; choose one of {', '.join(OPERATORS)}"
@@ -77,7 +78,7 @@ def check_operator(operator: str) -> None:
 
 
 def replay(choice: Planned | Hash, stream: Stream, sizes: Sizes) -> dict[str, Any]:
-    """The figures of one planner over the intervals that there are, at most `sizes.intervals`."""
+    """The figures of one planner over the intervals of `stream`, at most `sizes.intervals`."""
     layout = KeyBased(BASES[choice.base](sizes.instances))
     recent = deque[tuple[Words, Floats]](maxlen=sizes.window)
     rows, loads = list[dict[str, Any]](), None
@@ -105,7 +106,7 @@ def _interval(recent: Sequence[tuple[Words, Floats]], instances: int) -> Interva
         arrived = np.zeros(len(known))
         arrived[np.searchsorted(known, hashes)] = counts
         hashes, counts = known, arrived
-    # Both streams bring the same, which is when splitting costs most.
+    # Both sides bring the same number of tuples: then splitting costs most.
     return Interval(
         hashes,
         np.vstack([counts, counts]) / 2,
@@ -117,7 +118,7 @@ def _interval(recent: Sequence[tuple[Words, Floats]], instances: int) -> Interva
 def _step(
     choice: Planned | Hash, interval: Interval, layout: KeyBased, loads: Loads, sizes: Sizes
 ) -> tuple[RoutingTable, dict[str, Any]]:
-    """The table after one interval, and what it took."""
+    """The routing table after one interval, and the interval's figures."""
     table, base = layout.table, layout.base
     before = loads.per_instance()
     start = time.perf_counter()
@@ -153,7 +154,7 @@ def _step(
 
 
 def modelled_rate(rows: float, received: Floats, work_s: float) -> float | None:
-    """Tuples a second where each delivery costs `work_s` seconds; None: no such cost."""
+    """Tuples a second if each delivery costs `work_s` seconds; None: deliveries cost nothing."""
     return rows / (float(received.max()) * work_s) if work_s and received.max() else None
 
 
@@ -164,7 +165,7 @@ def _compact_bytes(loads: Loads, degree: int) -> int:
 
 
 def _moved(old: RoutingTable, new: RoutingTable, loads: Loads) -> tuple[int, float]:
-    """Keys whose homes or shares change, and the state that is copied for it."""
+    """The number of keys whose homes or shares change, and the tuples of state that move."""
     keys, rows = 0, 0.0
     for hash_ in old.placements.keys() | new.placements.keys():
         before, after = old.placements.get(hash_), new.placements.get(hash_)
@@ -200,7 +201,7 @@ def _probe_copies(table: RoutingTable, interval: Interval, instances: int) -> Fl
 
 
 def _summary(rows: list[dict[str, Any]], compact_bytes: int) -> dict[str, Any]:
-    """Means over the intervals, and over the re-plans what those did."""
+    """Means over the intervals, and means over the re-plans."""
     replans = [row for row in rows if row["replanned"]]
     statistics = {
         "raw": _mean(rows, "report_bytes"),

@@ -1,11 +1,11 @@
 """Loads: how many tuples each key brings in each interval, or which key each message has.
 
-Synthetic ones (`Workload`), or those of a file of one's own (`StreamFile`).
+Loads are synthetic (`Workload`), or those of the user's file (`StreamFile`).
 
 Source: Zipf with fluctuation f: Fang et al., 2016, section 5; LN1 and LN2: Nasir et al., ICDE 2015,
 section 5.1; exponents in turn: Zacheilas et al., DAIS 2016, section 5. Ours: the swaps that make f
-are directed, since random ones do not end for some f, and made under the base function, so that all
-planners see the same stream; an f that cannot be reached is refused.
+are directed, since random swaps do not end for some f, and are made under the base function, so
+that all planners see the same stream; an f that cannot be reached is refused.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ LOGNORMAL = {"ln1": (1.789, 2.366), "ln2": (2.245, 1.133)}
 
 
 class Stream(Protocol):
-    """What planners and choices are played on."""
+    """The loads that planners and candidate layouts get."""
 
     def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
         """Key hashes (K,), ascending, and their tuples (K,), interval by interval."""
 
     def messages(self, n: int) -> Ints:
-        """(n,) the key of each message, as a number; fewer where the stream has fewer."""
+        """(n,) the key of each message, as a number; fewer if the stream has fewer messages."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Workload:
         for exponent, intervals in self.phases:
             if not (exponent >= 0 and intervals >= 1):
                 raise InvalidRequest(
-                    f"zipf: {exponent:g}:{intervals} must be an exponent of 0 or more, and for "
-                    f"how many intervals, 1 or more"
+                    f"zipf: {exponent:g}:{intervals} must be an exponent, 0 or more, and a number "
+                    f"of intervals, 1 or more"
                 )
         if not 0 <= self.drift <= 1:
             raise InvalidRequest(f"drift: {self.drift} must be from 0 to 1")
@@ -77,7 +77,7 @@ class Workload:
             raise InvalidRequest(f"shape: {self.shape!r} is unknown; choose one of {known}")
 
     def rng(self) -> np.random.Generator:
-        """A generator of its own."""
+        """A new generator with the workload's seed."""
         return np.random.default_rng(self.seed)
 
     def hashes(self, n_keys: int) -> Words:
@@ -141,7 +141,7 @@ class Workload:
 class StreamFile:
     """The keys of a file, in its order: Parquet or CSV (`column`; None: the first), or lines.
 
-    An interval is `rows` rows of it.
+    An interval is `rows` rows of the file.
     """
 
     path: Path
@@ -150,7 +150,7 @@ class StreamFile:
 
     def __post_init__(self) -> None:
         if not self.path.exists():
-            raise InvalidRequest(f"stream: {self.path} is not there")
+            raise InvalidRequest(f"stream: {self.path} does not exist; name a file or folder")
         if self.rows < 1:
             raise InvalidRequest(f"rows: {self.rows} must be at least 1")
         names = self._data().schema.names
@@ -160,7 +160,7 @@ class StreamFile:
             )
 
     def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
-        """The keys that each interval brings; the last one may be short."""
+        """The keys that each interval brings; the last interval may be short."""
         waiting, n = list[Words](), 0
         for part in self._hashes():
             hashes = part
@@ -213,11 +213,11 @@ def _counted(parts: list[Words]) -> tuple[Words, Floats]:
 def fluctuate(
     loads: Floats, homes: Ints, instances: int, f: float, rng: np.random.Generator
 ) -> Ints:
-    """(K,) whose load each key gets, such that some instance's load differs by f means.
+    """(K,) the key whose load each key gets, so that some instance's load changes by f means.
 
     Keys of that instance swap loads with keys of the others.
 
-    Raises InvalidRequest where no swaps do that.
+    Raises InvalidRequest if no swaps reach f.
     """
     wanted = f * loads.sum() / instances
     most = 0.0
@@ -242,16 +242,16 @@ def fluctuate(
                     return order
                 most = max(most, float(gained[-1]) if len(gained) else 0.0)
     raise InvalidRequest(
-        f"fluctuation: {f} cannot be reached with these keys on {instances} instances; "
-        f"{most * instances / loads.sum():.2f} can"
+        f"fluctuation: {f} cannot be reached with these keys on {instances} instances; ask for "
+        f"{most * instances / loads.sum():.2f} or less"
     )
 
 
 def sources_of(n: int, sources: int, *, by_key: bool, seed: int = 0) -> Ints:
     """(n,) the source of each message: in turn, or by a skewed second key that each message has.
 
-    That is how Nasir et al. (ICDE 2015, Q3) send the edges of a graph: to sources by the vertex
-    they leave, to workers by the vertex they reach.
+    In Nasir et al. (ICDE 2015, Q3) messages are edges of a graph: the vertex that an edge leaves
+    decides its source, the vertex that it reaches its worker.
     """
     if not by_key:
         return np.arange(n) % sources

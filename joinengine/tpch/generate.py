@@ -1,8 +1,8 @@
 """TPC-H tables as Parquet in a cache folder, generated once per scale.
 
-The folder is `JOINENGINE_HOME`, else the user's cache folder. Two processes that ask at once
-generate once; a kill half-way leaves nothing that looks whole. Source: tpchgen-cli (Apache-2.0),
-which writes the tables of the TPC-H specification.
+The folder is `JOINENGINE_HOME`, else the user's cache folder. If two processes ask for a table at
+once, it is generated once; a kill half-way leaves nothing that looks whole. Source: tpchgen-cli
+(Apache-2.0), which writes the tables of the TPC-H specification.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TABLES = (
     "lineitem",
 )
 
-#: Called with what is being done, for people who wait.
+#: Called with a line on the work in progress, for people who wait.
 Say = Callable[[str], None]
 
 
@@ -41,15 +41,15 @@ def silent(message: str) -> None:
 
 
 def home() -> Path:
-    """Where generated data lives."""
+    """The folder of generated data."""
     chosen = os.environ.get("JOINENGINE_HOME")
     return Path(chosen).expanduser() if chosen else user_cache_path("joinengine")
 
 
 def tables(scale: float, names: Iterable[str], say: Say = silent) -> dict[str, Path]:
-    """The Parquet files of `names` at TPC-H scale factor `scale`, generated where they are missing.
+    """The Parquet files of `names` at TPC-H scale factor `scale`, generated if they are missing.
 
-    Raises InvalidRequest for a scale that is not positive or a table that is not TPC-H's.
+    Raises InvalidRequest if the scale is not positive, or a table is not one of TPC-H's.
     """
     check_scale(scale)
     folder = home() / "tables" / f"sf{scale:g}"
@@ -70,9 +70,9 @@ def check_scale(scale: float) -> None:
 
 
 def build_once(path: Path, build: Callable[[Path], None]) -> None:
-    """Let `build` make `path` (a file or a folder) unless it is there; one process at a time.
+    """Let `build` make `path` (a file or a folder) unless it exists; one process at a time.
 
-    `build` gets another path beside it, which is renamed when it is whole.
+    `build` gets a path beside `path`; when it returns, that file or folder is renamed to `path`.
     """
     if path.exists():
         return
@@ -94,7 +94,7 @@ def build_once(path: Path, build: Callable[[Path], None]) -> None:
 def _generate(draft: Path, table: str, scale: float, say: Say) -> None:
     say(f"generating TPC-H {table} at scale {scale:g}")
     folder = draft.with_suffix(".d")
-    # Beside the interpreter first: a virtual environment need not be on PATH.
+    # The interpreter's folder comes first: a virtual environment need not be on PATH.
     search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     program = shutil.which("tpchgen-cli", path=search)
     if program is None:

@@ -1,7 +1,7 @@
 """Foreign keys redrawn from an exact Zipf distribution over the parent's keys.
 
-Each draw is a function of (seed, column, row number): the same for any number of workers, for any
-piece of a table, and for every version of numpy.
+Each draw is a function of (seed, column, row number): it is the same for any number of workers, any
+piece of a table, and every version of numpy.
 Source: Fang et al., JOS 2017, section 5.1.2 (foreign keys follow Zipf(z) over the primary keys).
 """
 
@@ -40,7 +40,7 @@ def shuffled(seed: int, name: str, n: int) -> NDArray[np.int64]:
 
 
 def check_zipf(z: float) -> None:
-    """Raise InvalidRequest for an exponent that is no Zipf exponent."""
+    """Raise InvalidRequest if `z` is not an exponent of a Zipf distribution: 0 or more."""
     if not z >= 0:
         raise InvalidRequest(
             f"zipf: {z} must be 0 or more (0: uniform, 1: the 10th key 1/10 of the 1st)"
@@ -48,9 +48,9 @@ def check_zipf(z: float) -> None:
 
 
 def zipf_probabilities(n: int, z: float) -> NDArray[np.float64]:
-    """(n,) probability of each rank: rank^-z over their sum; z = 0 is uniform.
+    """(n,) probability of each rank: rank^-z over the sum of all; z = 0 is uniform.
 
-    Raises InvalidRequest for a negative z.
+    Raises InvalidRequest if z is negative.
     """
     check_zipf(z)
     weights = np.arange(1, n + 1, dtype=np.float64) ** -z
@@ -59,7 +59,7 @@ def zipf_probabilities(n: int, z: float) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class ZipfKeys:
-    """Draws from `keys` with Zipf(z) frequencies; which key is hot is decided by the seed."""
+    """Draws from `keys` with Zipf(z) frequencies; the seed decides which keys are hot."""
 
     keys: NDArray[np.int64]
     cumulative: NDArray[np.float64]
@@ -68,7 +68,7 @@ class ZipfKeys:
 
     @classmethod
     def over(cls, parents: NDArray[np.int64], z: float, column: str, seed: int) -> ZipfKeys:
-        """Over the parent's keys, in an order of ranks permuted by the seed."""
+        """Draws over the parent's keys, whose ranks the seed permutes."""
         cumulative = np.cumsum(zipf_probabilities(len(parents), z))
         order = shuffled(seed, f"{column}: ranks", len(parents))
         return cls(parents[order], cumulative / cumulative[-1], column, seed)
@@ -76,13 +76,13 @@ class ZipfKeys:
     def draw(
         self, rows: NDArray[np.int64], phases: NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
-        """(n,) row numbers -> (n,) keys; in each of `phases` (n,) other keys are the hot ones."""
+        """(n,) row numbers -> (n,) keys; in each of `phases` (n,) other keys are hot."""
         ranks = np.searchsorted(
             self.cumulative, uniform(self.seed, self.column, rows), side="right"
         )
         n = len(self.keys)
         ranks = np.minimum(ranks, n - 1)
         if phases is not None:
-            # Ranks are dealt anew by turning them; a third of the way, so that few meet again.
+            # A phase turns the ranks by 0.382 of their number, so that few keys are hot twice.
             ranks = (ranks + phases * max(1, round(n * 0.382))) % n
         return self.keys[ranks]

@@ -1,9 +1,9 @@
 """TPC-H tables as one arrival sequence, written interval by interval.
 
 Every tuple of every table gets an arrival number; event time is the arrival number over the rate,
-less a bounded, random disorder. The tables keep their own row order and are interleaved by the
-seed. Each table becomes a folder of Parquet files, one per interval, which anything can read, and
-an index that says what each interval holds and how far event time has come
+less a bounded, random disorder. The tables keep their own row order; the seed decides how they are
+interleaved. Each table becomes a folder of plain Parquet files, one per interval, and an index that
+says what each interval holds and how far event time has come
 (joinengine.exchange.feeds.RecordedFeed).
 """
 
@@ -28,7 +28,7 @@ from joinengine.tpch.skew import FOREIGN_KEYS, ZipfKeys, check_zipf, shuffled, u
 
 #: Event time of arrival 0: 2024-01-01 00:00 UTC, microseconds.
 EPOCH_US = 1_704_067_200_000_000
-#: How much event time a stream covers unless it is told otherwise (seed papers: 1,280 s).
+#: How much event time a stream covers unless its spec says otherwise (the papers: 1,280 s).
 SPAN_US = 1_280_000_000
 ORDERS = ("uniform", "first", "last")
 _ROW_GROUPS = 8
@@ -37,10 +37,10 @@ _LEAST_ROWS = 8192
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """What a recorded stream holds.
+    """The settings of a recorded stream.
 
-    `facts` are the large tables; the others are dimensions, which come first, uniformly among them,
-    or last. After every `shift_us` of event time other keys are hot.
+    `facts` are the large tables; the others are dimensions, whose rows come first, uniformly among
+    the facts, or last (`order`). After every `shift_us` of event time other keys are hot.
     """
 
     tables: tuple[str, ...]
@@ -75,7 +75,7 @@ class StreamSpec:
 
     @property
     def name(self) -> str:
-        """A folder name: readable in front, exact behind."""
+        """A folder name: readable words, and a digest of all settings."""
         digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:10]
         return f"{'-'.join(self.tables)}-sf{self.scale:g}-z{self.zipf:g}-{self.order}-{digest}"
 
@@ -93,7 +93,7 @@ class RecordedStream:
     span_us: int
 
     def index(self, table: str) -> Path:
-        """What the intervals of a table hold."""
+        """The file that says what the intervals of a table hold."""
         return self.folder / f"{table}.json"
 
     def files(self, table: str) -> str:
@@ -151,7 +151,7 @@ def _write(folder: Path, spec: StreamSpec, files: Mapping[str, Path], say: Say) 
     rate = spec.rate if spec.rate is not None else total / (spec.span_us / 1e6)
     interval = spec.interval_rows or default_interval_rows(total)
     cuts = np.append(np.arange(0, total, interval), total)
-    # Nothing after a cut is older than this: arrival time at the cut, less the disorder.
+    # No row after a cut is older than this: the arrival time at the cut, less the disorder.
     progress = (_time_us(cuts[1:], rate) - spec.disorder_us).tolist()
     numbers = arrivals(spec, rows)
     folder.mkdir()
@@ -182,7 +182,7 @@ def _write_table(
     rate: float,
     keys: Mapping[str, ZipfKeys],
 ) -> list[list[list[object]]]:
-    """One file per interval that has rows; what the index says of each interval."""
+    """Write one file per interval that has rows; returns the index: per interval its row groups."""
     (folder / table).mkdir()
     bounds = np.searchsorted(numbers, cuts)
     schema: pa.Schema | None = None
@@ -233,7 +233,7 @@ def _fill(
     times: NDArray[np.int64],
     time_name: str,
 ) -> pa.Table:
-    """The table's columns in plain types, foreign keys redrawn, event time behind."""
+    """The table's columns in plain types, with foreign keys redrawn, and event time as the last."""
     columns = dict[str, object]()
     for field in rows.schema:
         if field.name in keys:

@@ -79,7 +79,7 @@ PREDICATES = [
 
 @dataclass
 class Case:
-    """One random join: what the engine is asked, and the same for DuckDB."""
+    """One random join: the request to the engine, and the same in DuckDB's SQL."""
 
     seed: int
     left: pa.Table

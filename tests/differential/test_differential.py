@@ -82,7 +82,7 @@ def as_rows(table):
 
 
 def engine(case, folder):
-    """What the engine makes of the case, batch by batch."""
+    """The engine's results of the case, batch by batch."""
     wishes = {
         batch: [Relayout(choose(name), instances)]
         for batch, (name, instances) in case.schedule.items()
@@ -124,7 +124,7 @@ def test_any_join(seed, tmp_path):
 
 
 def test_the_cases_find_something():
-    """Random joins that are all empty would prove nothing."""
+    """If all random joins were empty, they would prove nothing."""
     cases = [make(seed) for seed in range(FAST)]
     sizes = [oracle(case).total() for case in cases]
     assert sum(size > 0 for size in sizes) > FAST * 0.6
@@ -136,7 +136,7 @@ def test_the_cases_find_something():
 @pytest.mark.parametrize("layout", ["dynamic", "bi", "shuffle"])
 @pytest.mark.parametrize("number", range(len(PREDICATES)))
 def test_theta_against_the_nested_loop(layout, number, tmp_path):
-    """Not one engine of SQL against another of the same."""
+    """An oracle that is no SQL engine: the nested loop."""
     text, holds = PREDICATES[number]
     case = next(
         case for case in map(make, range(1000)) if case.left.num_rows * case.right.num_rows > 900

@@ -28,7 +28,7 @@ def start(spark, root):
 
 
 def drive(spark, root):
-    """Until the stop; what is said at the end."""
+    """Run until the file says stop; returns the driver's last line."""
     while True:
         query = start(spark, root)
         try:

@@ -49,13 +49,13 @@ class Driver:
         self.process.stdin.flush()
 
     def line(self):
-        """What it says next."""
+        """The driver's next line."""
         ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE_S)
         assert ready, f"silence; {self.log.read_text()[-3000:]}"
         return self.process.stdout.readline().decode().strip()
 
     def signal(self, number, *, workers):
-        """To the driver, its JVM and, where `workers`, all that they have started."""
+        """Signal the driver, its JVM and, if `workers`, all processes that they have started."""
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 stat = (process / "stat").read_text().rpartition(")")[2].split()
@@ -133,7 +133,7 @@ def wait_for(root, batch):
 
 
 def play(first, second, root, rng):
-    """One round; what `first` said at its end, and the pairs that should be found."""
+    """Run one round; returns the last line of `first`, and the pairs that should be found."""
     arrivals = Arrivals(root, rng)
     arrivals.start()
     try:

@@ -67,7 +67,7 @@ def check(tmp_path, kills, seed):
     at, report = run_with_kills(tmp_path, kills, seed)
     assert len(at) == kills, f"ended after {at}, seed {seed}"
     assert report["valid"] is True, f"killed after batches {at}, seed {seed}"
-    # It went on where it was: no batch of an earlier attempt was computed again.
+    # It continued from its checkpoint: no batch of an earlier attempt was computed again.
     assert report["batches"][0]["batch"] > at[-1]
     assert not list((tmp_path / "out" / "_joinengine").rglob("*.parquet"))
 

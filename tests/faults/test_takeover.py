@@ -1,6 +1,6 @@
 """The engine's own driver, asleep at a step while a second one takes its checkpoint over.
 
-Both are in this process: what happens while the first one sleeps is run from inside its step.
+Both are in this process: while the first one sleeps, the second runs from inside the first's step.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def start(folder, jobs=None):
 
 
 def go_on(query, batches):
-    """As Spark does after a start: the last batch may come again."""
+    """Ask for batches as Spark does after a start: the last batch may come again."""
     first = query.runner.manifest.batch
     for batch in range(max(first, 0), first + batches + 1):
         query.run_tuples(batch, *tuples(batch))
 
 
 def around(module, name, monkeypatch):
-    """Calls what the test wants when the first driver, asleep once, calls a function."""
+    """Calls the test's function when the first driver falls asleep, once, at a call."""
 
     def arm(asleep, when):
         called = getattr(module, name)
@@ -141,7 +141,7 @@ def test_a_driver_asleep_at_a_step_does_no_harm(step, batches, tmp_path, monkeyp
 
 
 def test_a_batch_of_the_older_driver_is_adopted(tmp_path, monkeypatch, caplog):
-    """It was first with the manifest; the newer one, which has computed too, goes on from there."""
+    """The older driver was first with the manifest; the newer has computed too, and adopts it."""
     first = start(tmp_path)
     go_on(first, 2)
     second = start(tmp_path)
@@ -169,7 +169,7 @@ def frame(batch):
 
 
 def test_a_driver_asleep_before_it_reads_takes_up_nothing(tmp_path, monkeypatch):
-    """Between its generation and the newest manifest: that is by then a newer driver's."""
+    """The driver sleeps between its generation and the newest manifest, then a newer driver's."""
     first = start(tmp_path)
     go_on(first, 2)
     others = []
@@ -219,7 +219,7 @@ def test_a_reply_that_gets_lost_changes_nothing(tmp_path, monkeypatch):
 
 
 def test_a_batch_of_another_line_is_refused(tmp_path, monkeypatch):
-    """Only files of two checkpoints, mixed, can bring that about."""
+    """Only a mixture of two checkpoints' files can be like this."""
     query = start(tmp_path)
     go_on(query, 2)
     other = replace(query.runner.manifest, batch=2, generation=0, nonce="x", parent=("y", 1))
@@ -237,7 +237,7 @@ def test_generations_grow_and_the_boundary_does_not_fall(tmp_path):
     query = start(tmp_path)
     checkpoint = query.checkpoint
     assert [fence.claim(checkpoint) for _ in range(5)] == [2, 3, 4, 5, 6]
-    # One that slept before it created its marker, whose number was used and removed since.
+    # A driver that slept before it created its marker, whose number was used and removed since.
     assert fence.mark(checkpoint.generations, 2)
     assert fence.claim(checkpoint) == 7
     for batch in (1, 5, 3, 4):

@@ -1,8 +1,8 @@
 """The planners' decisions on readable cases, as files: a change of a plan shows as a diff.
 
 `make golden` writes the plans anew; read the diff before it is committed. Keys are numbers whose
-base home is key modulo instances; loads are tuples per interval and side; a plan says who then has
-how much, and every key that the routing table holds.
+base home is key modulo instances; loads are tuples per interval and side; a plan says which
+instance then has how much, and every key that the routing table holds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def planner(choice, imbalance):
 
 
 def plan(case, choice):
-    """Loads and table after one plan for the case, in the words of the files."""
+    """Loads and routing table after one plan for the case, in the form of the files."""
     keys = {int(key): counts for key, counts in case["keys"].items()}
     hashes = np.array(sorted(keys), np.uint64)
     arrived = np.array([[keys[int(h)][side] for h in hashes] for side in ("left", "right")], float)

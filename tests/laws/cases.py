@@ -1,4 +1,4 @@
-"""What laws are tried on: streams, windows, layouts at their most nervous, kills, and oracles."""
+"""Cases of the laws: streams, windows, layouts at their most nervous, kills, and oracles."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ LONGEST = f"{INT_MAX} us"
 def streams(draw, *, max_rows=30):
     """Batches of (left, right) tuples; one hot key, NULL keys, NULL times, some disorder.
 
-    How many batches and tuples there are is drawn, so that a failing case shrinks to few; what is
-    in them follows from a seed and their number, which costs less than to draw each value. Event
+    The number of batches and tuples is drawn, so that a failing case shrinks to few; the content
+    follows from a seed and that number, which costs less than to draw each value. Event
     time may lie at either end of what 64 bits hold, and most keys may be NULL.
     """
     counts = draw(st.lists(st.tuples(sizes(max_rows), sizes(max_rows)), min_size=1, max_size=7))
@@ -81,7 +81,7 @@ def streams(draw, *, max_rows=30):
 
 
 class Content(NamedTuple):
-    """What is in the tuples of a stream: part with key 0, keys, first time, part without a key."""
+    """The content of a stream: part of tuples with key 0, keys, first time, part without a key."""
 
     hot: float
     n_keys: int
@@ -107,7 +107,7 @@ def _tuples(content, seed, batch, side, count):
 
 
 def _hot():
-    """A key that half of the left tuples have, beside few right ones: every planner has a wish."""
+    """Half of the left tuples have one key, and there are few right ones: every planner acts."""
     left = [[(0 if i % 2 else i, 100 * b + i, 100 * b + i) for i in range(24)] for b in range(3)]
     right = [[(3 * i, 500 + 10 * b + i, 100 * b + i) for i in range(4)] for b in range(3)]
     return list(zip(left, right, strict=True))
@@ -156,7 +156,7 @@ def skewed_batches(n=6, seed=3):
 
 
 def feed(query, batches, kills=()):
-    """Feed the batches as Spark does: what was killed comes again, after a restart."""
+    """Feed the batches as Spark does: a batch that was killed comes again, after a restart."""
     killed = set()
     for number, (left, right) in enumerate(batches):
 
@@ -216,7 +216,7 @@ def let_in(batches, asked):
 
 
 def model(batches, window, asked=(None, None)):
-    """What the protocol model delivers of the same batches, and its last manifest."""
+    """The results of the protocol model for the same batches, and its last manifest."""
     disk = Disk([Manifest(-1, (), (Layout(0, 1),))])
     for number, sides in enumerate(batches):
         rows = [

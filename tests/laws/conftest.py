@@ -1,4 +1,4 @@
-"""What all laws share: planners that act on small counts, and proof that they did."""
+"""Fixtures of all laws: planners that act on small counts, and proof that they did."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.laws.cases import STEADY
 
 @pytest.fixture(autouse=True)
 def no_noise_allowance(monkeypatch):
-    """Small counts are all noise: without the allowance planners act on them."""
+    """Take the allowance for noise away: planners then act on small counts."""
     monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
 
 
 @pytest.fixture
 def acting(request):
-    """After a law's cases: its layout, if it ever changes of itself, has done so in some of them.
+    """Fail after a law's cases if a layout that re-plans by itself did so in none of them.
 
     The law that asks for this tries `HOT` or its like among its cases, so that this is no chance.
     """

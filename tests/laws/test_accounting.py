@@ -1,4 +1,4 @@
-"""What is received, stored and copied to probe is what the modes' formulas say, key by key."""
+"""Tuples received, tuples stored and probe copies follow the modes' formulas, key by key."""
 
 from __future__ import annotations
 

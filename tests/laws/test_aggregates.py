@@ -1,4 +1,4 @@
-"""Aggregates under every layout that serves them, against their meaning, whatever the batches."""
+"""Aggregates under every layout that serves them, against their definition, in any batches."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_only_count_goes_without_an_expression(text):
 
 
 def test_windows_without_end_are_refused():
-    """What each tuple would be in 3.6 billion windows of would never be over."""
+    """A tuple in 3.6 billion windows: the query would never end."""
     with pytest.raises(InvalidRequest, match="a tuple is in 3600000000 windows"):
         check_type(JoinType.INNER, sliding("lt", "rt", "1 hour", "1 us"), None)
     check_type(JoinType.INNER, sliding("lt", "rt", "1 day", "1 s"), None)

@@ -1,4 +1,4 @@
-"""What planners are told of a key's state is true, whatever the sides bring and when."""
+"""Planners get the true state of a key, whatever the sides bring, and whenever."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def few_heavy_keys(monkeypatch):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """What each plan is made of: (state after the batch, the batch's layout, its counts)."""
+    """The facts of each plan: (state after the batch, the batch's layout, its counts)."""
     found = []
     original = step.interval_of
 
@@ -62,7 +62,7 @@ def state_of_keys(query, state):
 
 
 def check(query, seen):
-    """Every key that the next plan may move has its true state, per side; how many keys."""
+    """Check the state of each key that the next plan may move, per side; their number."""
     state, layout, interval = seen[-1]
     true = state_of_keys(query, state)
     history = [one for *_, one in seen][-query.choice.history_intervals :]

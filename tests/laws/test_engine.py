@@ -97,7 +97,7 @@ def test_engine_delivers_what_the_model_delivers(
 
 
 def test_an_idle_side_brings_no_event_time(tmp_path):
-    """What has an event time keeps a side awake, wanted or not; what has none does not."""
+    """A row with an event time keeps its side awake, dropped or not; a row without one does not."""
     window = within("lt", "rt", lower="0 us", upper="9 us", delay="0 us", idle_after="1 day")
     plan = two_way(window, 2, how="full", filters=("lv > 0", None))
     query = LocalQuery(tmp_path, plan, "hash")
@@ -231,11 +231,11 @@ def test_composite_keys_meet_only_where_all_columns_agree(tmp_path):
 
 
 def test_a_tuple_at_the_watermark_is_on_time(tmp_path):
-    """One microsecond decides: w is on time, w - 1 is late and meets nothing."""
+    """One microsecond decides: a tuple at w is on time, at w - 1 it is late and meets nothing."""
     window = within("lt", "rt", lower="0 us", upper="1000 us", delay="10 us")
     query = LocalQuery(tmp_path, two_way(window, 2), "hash")
     query.run_tuples(0, [(1, 1, 100)], [(1, 2, 100)])  # the watermark is 90 now
-    # One map task: where no tuple is late the times are not looked at one by one.
+    # One map task: if no tuple is late, it does not look at the times one by one.
     query.run_tuples(1, [(1, 3, 90), (1, 4, 89)], [(1, 5, 100)], map_tasks=1)
     assert query.state.late_rows == 1
     assert values(query.output()) == Counter([(1, 2), (1, 5), (3, 2), (3, 5)])

@@ -24,7 +24,7 @@ DRIVERS = 3
 
 
 def walk(driver, until, times=1):
-    """Let a driver take steps until it would take `until`; False where it has ended."""
+    """Let a driver take steps until it would take `until`; False if it has ended."""
     for _ in range(times):
         for taken in range(200):
             try:
@@ -40,7 +40,7 @@ def play(schedule, bugs=(), *, manners=True, last_first=False):
     """Carry a schedule out, then let a last driver finish the work; the disk.
 
     `schedule`: (who, until which step, how often, item's side, lost reply). `last_first`: those who
-    sleep wake up only when the last one has finished.
+    sleep wake up only when the last driver has finished.
     """
     disk, drivers = Disk(), dict[int, object]()
     for number, (who, until, times, side, lost) in enumerate(schedule):
@@ -56,7 +56,7 @@ def play(schedule, bugs=(), *, manners=True, last_first=False):
         else:
             for sleeper in drivers.values():
                 walk(sleeper, "idle", 2)
-    if last_first:  # and a sleeper that did harm is seen by whoever starts next
+    if last_first:  # and if a sleeper did harm, the next driver sees it
         disk.folder.append((Side.LEFT, -3))
         finish(disk, bugs, manners)
     return disk

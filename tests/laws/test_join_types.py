@@ -1,4 +1,4 @@
-"""Every join type, window and layout against SQL's meaning of it, whatever the batches."""
+"""Every join type, window and layout against SQL's meaning, in any batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keeper alone: whatever is asked of it, each live tuple is in exactly one of its runs."""
+"""The keeper alone: after any calls each live tuple is in exactly one of its runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEWEST = 3
 
 @dataclass(frozen=True)
 class Values:
-    """A shelf of numbered tuples, of which those below the watermark are needed no more."""
+    """A shelf of numbered tuples; below the watermark they are needed no more."""
 
     label: str = "values"
     span_us: int = 1000
@@ -111,7 +111,7 @@ class Kept:
         assert found == Counter(self.model.items())
 
     def end(self):
-        """What is folded into the state is what the keeper had in hand."""
+        """The runs that are folded into the state are those that the keeper had."""
         changes = self.keeper.close()
         for ident in changes.gone:
             self.runs.pop(ident, None)

@@ -163,7 +163,7 @@ def test_a_text_of_the_time_of_the_watermark_is_judged_when_that_has_passed(tmp_
 
 
 def test_texts_that_moved_away_and_back_are_judged_once(tmp_path):
-    """What came back lies beside what it left behind, in the runs of its first home."""
+    """A key comes back to its first home, whose runs still hold what it left there."""
     rng, batches, serial, told = random.Random(3), [], 0, Counter()
     for batch in range(20):  # other keys are hot in each, so that LPTF deals all of them out anew
         found = []

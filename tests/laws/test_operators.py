@@ -32,7 +32,7 @@ from tests.laws.cases import CHOICES, feed, kills, relaxed
 TEXTS = pa.schema(
     [("v", pa.int64()), ("k", pa.int32()), ("terms", pa.list_(pa.int64())), ("ts", TIME)]
 )
-#: Layouts under which every operator finds what one process finds.
+#: Layouts under which every operator has the results of one process.
 SERVING = [name for name, one in LAYOUTS.items() if one.serves_aggregates and one.keeps_keys_whole]
 
 

@@ -46,7 +46,7 @@ def test_any_tolerance_is_reached(planner, case, imbalance):
     table, loads = replan(planner, interval, instances, RoutingTable(), imbalance)
     assert skew(loads) <= 1 + imbalance + 1e-3
     assert loads.sum() == pytest.approx(interval.arrived.sum())
-    # Again from there, with the loads turned over: tables are built upon tables.
+    # Again from the new table, with the loads turned over: tables are built upon tables.
     turned = interval._replace(arrived=interval.arrived[:, ::-1], held=interval.held[:, ::-1])
     _, loads = replan(planner, turned, instances, table, imbalance)
     assert skew(loads) <= 1 + imbalance + 1e-3

@@ -173,7 +173,7 @@ def test_the_comparison_can_fail():
 
 
 def test_versions_are_needed_for_copied_modes():
-    """Probing the union of old and new homes instead of per version delivers pairs twice."""
+    """If tuples probe old and new homes together, and not by version, pairs come twice."""
     table = {
         0: Placement(Mode.COPIED, (Fragment(0, 0, U_ONE // 2), Fragment(1, U_ONE // 2, U_ONE)))
     }

@@ -218,7 +218,7 @@ def test_a_key_that_leaves_the_head_is_still_found(tmp_path):
     query.run_tuples(0, stored[:200], [(2, 900, 0)])
     query.run_tuples(1, stored[200:], [(2, 901, 0)])
     assert {run.instance for run in query.state.shelves.state.values()} == set(range(8))
-    for number in (2, 3, 4, 5, 6, 7):  # another key is all there is now
+    for number in (2, 3, 4, 5, 6, 7):  # now there is only another key
         query.run_tuples(number, [(3, 1000 * number + i, 0) for i in range(300)], [])
     query.run_tuples(8, [], [(1, 9999, 0)])
     assert sum(n for row, n in query.output().items() if row[4] == 9999) == 400
@@ -226,7 +226,7 @@ def test_a_key_that_leaves_the_head_is_still_found(tmp_path):
 
 @pytest.mark.parametrize("layout", ["d-choices", "w-choices"])
 def test_a_key_that_has_cooled_is_no_longer_looked_for_where_it_was_hot(layout, tmp_path):
-    """Stored at two candidates at once, and looked for at those alone once the window is over."""
+    """It is stored at two candidates at once; when the window is over, only these are probed."""
     window = within("lt", "rt", lower="-250 us", upper="250 us", delay="0 us")
     query = LocalQuery(tmp_path, two_way(window, 8), layout, choice=CHOICES[layout])
     serial, sides, degrees = iter(range(10**6)), ([], []), []

@@ -13,7 +13,7 @@ from joinengine.predicates.dialect import compile_predicate
 from joinengine.predicates.theta import passes
 
 SCHEMA = pa.schema([("s", pa.string())])
-#: What means something in constants, patterns or SQL, and some of all else; no character 0.
+#: Characters with a meaning in constants, patterns or SQL, and some others; no character 0.
 texts = st.text(
     st.sampled_from("\\'\"%_`$-/*;nu0 \n\téß\U0001f600") | st.characters(codec="utf-8"), max_size=9
 ).map(lambda text: text.replace("\0", ""))

@@ -1,4 +1,4 @@
-"""What the papers state of decisions comes out, all but what the documentation says does not."""
+"""The papers' statements on decisions come out, but for those that the documentation names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.papers.__main__ import PAPERS, markdown
 pytestmark = pytest.mark.slow
 
 
-#: What docs/reproduction.md says does not come out, by its beginning.
+#: Beginnings of the statements that, as docs/reproduction.md says, do not come out.
 NOT_HERE = (
     "MinTable moves about 3 times",
     "MinMig's table shrinks as beta grows",

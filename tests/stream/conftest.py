@@ -103,7 +103,7 @@ def folders(tmp_path):
 
 
 def ended(spark, folders):
-    """Orders and items as streams that end, one interval a file: all that is held leaves."""
+    """Orders and items as streams that end, one interval a file: at the end all state leaves."""
     sides = []
     for name in ("orders", "items"):
         files = sorted((folders.root / name).glob("*.parquet"))

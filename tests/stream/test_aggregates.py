@@ -102,7 +102,7 @@ def test_partial_results_that_wait(spark, folders, tmp_path, merge_every):
 
 
 def test_results_leave_while_the_stream_goes_on(spark, folders, tmp_path):
-    """A folder never ends; windows that the watermark has passed are out all the same."""
+    """A folder never ends; windows that the watermark has passed are results all the same."""
     (_, items) = streams(spark, folders)
     counted = StreamAggregate(
         items,
@@ -138,7 +138,7 @@ def test_the_top_groups_of_each_window(spark, folders, tmp_path, layout):
 
 @pytest.mark.parametrize("layout", ["pkg", "hash"])
 def test_heavy_hitters_by_sketches(spark, folders, tmp_path, layout):
-    """Bounds hold, and whoever is heavier than the error is there."""
+    """Bounds hold, and each group that is heavier than the error is among the results."""
     for _ in range(4):
         folders.add(n_items=400)
     (_, items) = ended(spark, folders)
@@ -279,7 +279,7 @@ REFUSED = {
     "window: give windows": {"window": None},
     "sold is date32": {"window": windows("sold", "1 s", delay="0 s")},
     "aggregators: 0": {"aggregators": 0},
-    "'x' is no aggregate; there are n": {"top": top(3, by="x")},
+    "'x' is no aggregate; the aggregates are n": {"top": top(3, by="x")},
     "which count tuples by one column": {
         "top": top(3, by="m", error=0.1),
         "aggregates": {"m": "sum(amount)"},

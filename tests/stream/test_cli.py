@@ -88,7 +88,7 @@ def joinengine(spark, home):
 
 @pytest.fixture(scope="module")
 def windowed(joinengine, tmp_path_factory):
-    """One windowed, disordered run that everything below looks at."""
+    """One windowed, disordered run, which the tests below share."""
     folder = tmp_path_factory.mktemp("run")
     done = joinengine(
         *("run", "eq5", "--layout", "mnrt", "--scale", 0.01, "--zipf", 1.2, "--instances", 8),

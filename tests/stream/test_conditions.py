@@ -191,14 +191,14 @@ REFUSED = {
     },
     "layout mnrt goes by keys and serves no theta joins: use dynamic": {"on": theta("id < 3")},
     "theta: 'id <' is no predicate": {"on": theta("id <"), "layout": "bi"},
-    "theta: column 'left.sold' is not there; there are id": {
+    "theta: column 'left.sold' is not there; the columns are id": {
         "on": theta("left.sold = 3"),
         "layout": "bi",
     },
     "theta: random in .* is not served": {"on": theta("random() < 1"), "layout": "shuffle"},
     "where: 'id [+] 1' is of type BIGINT, not a predicate": {"where": "id + 1"},
     "where: subquery in .* is not served": {"where": "id in (select 1)"},
-    "left_where: column 'sold' is not there; there are id": {"left_where": "sold is null"},
+    "left_where: column 'sold' is not there; the columns are id": {"left_where": "sold is null"},
     "right_where: column 'left.id' is not there": {"right_where": "left.id = 3"},
     "on: 2 conditions, of which 2 are equi": {
         "on": [equi("id", "order_id"), equi("id", "order_id")]

@@ -46,7 +46,7 @@ def test_two_folders_are_joined_and_a_second_start_adds_nothing(tmp_path):
 
 
 def test_an_operator_of_ones_own_runs_from_a_script(tmp_path):
-    """Its classes are those of `__main__`, which no worker can import."""
+    """The example's classes are in `__main__`, which no worker can import."""
     folder(tmp_path / "clicks", "user_id", "clicked_at", 1)
     command = [sys.executable, EXAMPLES / "distinct_keys.py", tmp_path / "clicks", "user_id"]
     done = subprocess.run(

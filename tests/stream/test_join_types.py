@@ -151,7 +151,7 @@ def test_unmatched_rows_leave_though_nothing_comes(spark, folders, tmp_path):
     query.stop()
     assert before < wanted.total()
     assert old == wanted
-    # Of the new ones, those leave that are out of the window by their own side's time.
+    # New tuples leave if the watermark has passed the window by their own side's time.
     assert 0 < found.total() - old.total() < 40
 
 

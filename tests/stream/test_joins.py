@@ -80,7 +80,7 @@ def test_other_streaming_sources(spark, folders, tmp_path):
 
 
 def test_rate_source(spark, tmp_path):
-    """A stream that never ends, stopped in the middle: what is out is right."""
+    """A stream that never ends is stopped in the middle: its results so far are right."""
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 30).load()
     left = rate.selectExpr("value % 10 as k", "value as l")
     right = rate.selectExpr("value % 7 as k", "value as r")
@@ -189,7 +189,7 @@ def test_restart_continues_and_reads_new_files(spark, folders, tmp_path):
     assert [batch.batch for batch in query.batches()] == [4, 5]
     same(tmp_path / "out", pairs(folders, "id = order_id"))
     assert found_in(tmp_path / "out").total() > before
-    # Nothing new: no batch, and nothing twice.
+    # If nothing is new, no batch runs, and no result comes twice.
     assert run(again, tmp_path).batches() == []
     same(tmp_path / "out", pairs(folders, "id = order_id"))
 

@@ -78,7 +78,7 @@ def test_first_story(spark, options, layout):
 
 
 def test_choices_call_more_texts_new(spark, options):
-    """An instance that does not know all texts of a key errs, and it is said by how much."""
+    """An instance that does not know all texts of a key errs; the report says by how much."""
     places = Places()
     changed = replace(options, layout=choose("pkg"))
     report = run(spark, QUERIES["first-story"], changed, places, validate=True)

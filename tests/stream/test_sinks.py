@@ -106,7 +106,7 @@ def test_transformed_parquet(writer, folders, tmp_path):
 
 @pytest.fixture
 def transformed(spark, tmp_path):
-    """A transformed sink, and what is staged for batch 3: one row."""
+    """A transformed sink, and the staged results of batch 3: one row."""
     checkpoint = Checkpoint.below(tmp_path / "checkpoint")
     checkpoint.create()
     pq.write_table(pa.table({"a": [7]}), f"{checkpoint.results.folder}/g1-staged.parquet")
@@ -136,7 +136,7 @@ def test_two_drivers_that_transform_a_batch_show_it_once(transformed):
 
 
 def test_a_closed_batch_is_not_transformed_again(transformed):
-    """A driver that slept until nothing was left that says who has delivered."""
+    """A driver slept until no marker was left that says which attempt has delivered."""
     sink, files = transformed
     sink.deliver(3, files, generation=2)
     fence.raise_boundary(sink.checkpoint, 3)

@@ -1,4 +1,4 @@
-"""Loads of whole keys to plan for, and what becomes of them under a plan."""
+"""Loads of whole keys, before and after a plan."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_loads_are_estimated_within_one_per_cent(degree):
 
 
 def test_one_deviation_for_all_instances_fails():
-    """What the paper describes: right in total, and wrong by per cents on an instance."""
+    """The paper's one deviation: right in total, and wrong by per cents on an instance."""
     assert errors(8, one_deviation=True) > 0.01
     assert errors(8, one_deviation=False) < errors(8, one_deviation=True) / 10
 

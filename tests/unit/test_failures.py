@@ -1,4 +1,4 @@
-"""What a user is told when a running query fails."""
+"""The message that a user gets when a running query fails."""
 
 from __future__ import annotations
 

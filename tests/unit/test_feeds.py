@@ -110,11 +110,11 @@ def test_a_lost_segment_is_refused_by_name(folder, tmp_path):
 def test_two_feeds_that_look_at_once_log_a_file_once(folder, tmp_path):
     one, other = feed(folder, tmp_path), feed(folder, tmp_path)
     one.discover()
-    other.discover()  # it has listed the folder when the log was empty, as far as it knows
+    other.discover()  # it listed the folder, and the log was empty then
     put(folder, "empty.parquet", 0)
     put(folder, "later.parquet", 10)
     other.discover()
-    put(folder, "older.parquet", 10, when=1)  # by its time it comes before what is logged
+    put(folder, "older.parquet", 10, when=1)  # by its time it comes before the files in the log
     one.discover()
     other.discover()
     assert one.row_groups(0, one.end()) == other.row_groups(0, other.end())
@@ -163,7 +163,7 @@ def test_reading_filters_and_casts(folder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("c > 1", "column 'c' is not there; there are b, a"),
+        ("c > 1", "column 'c' is not there; the columns are b, a"),
         ("a >", "is no predicate"),
         ("a + 1", "is of type BIGINT, not a predicate|is of type INTEGER, not a predicate"),
         ("a in (select 1)", "subquery in .* is not served"),

@@ -81,7 +81,7 @@ def imported(path):
 
 
 def test_no_module_of_tests_is_a_library():
-    """What several need lies in `cases`, `conftest` or the harness."""
+    """Helpers of several test modules lie in `cases`, `conftest` or the harness."""
     found = {
         (str(path.relative_to(ROOT)), name)
         for path in (ROOT / "tests").rglob("*.py")

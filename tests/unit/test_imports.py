@@ -1,7 +1,7 @@
 """The rooms of the house in one strict order: a module imports its own room and those before it.
 
-Seen are all imports, those inside functions and those through other modules included; only what is
-imported for type checkers alone (`if TYPE_CHECKING`) does not count.
+All imports count, also those inside functions and those through other modules; only those that are
+for type checkers alone (`if TYPE_CHECKING`) do not count.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def imported(module):
 
 @cache
 def reached(module):
-    """All modules that importing one brings along, the packages that they are in included."""
+    """All modules that are loaded with one, with the packages that they are in."""
     seen, waiting = set(), [module]
     while waiting:
         for one in imported(waiting.pop()):

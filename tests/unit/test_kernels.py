@@ -63,7 +63,7 @@ def test_equal_values_hash_alike_wherever_they_stand(kind, data):
 
 
 def test_hashes_are_what_they_were():
-    """Stored state is found by them: they must never change."""
+    """Stored state is found by the hashes: they must never change."""
     assert hash_columns([pa.array([0, 1, -1, None])]).tolist() == [
         16294208416658607535,
         10451216379200822465,
@@ -199,7 +199,7 @@ def test_words_hold_hash_and_u():
 
 @pytest.mark.parametrize("n", [0, 3, 10_000])
 def test_sort_order(n):
-    """By comparison and by radix."""
+    """Few words are sorted by comparison, many by radix."""
     values = np.random.default_rng(1).integers(0, 1 << 63, n).astype(np.uint64) * np.uint64(2)
     order = sort_order(values)
     assert values[order].tolist() == sorted(values.tolist())

@@ -1,4 +1,4 @@
-"""Workloads are what they say, and simulated choices do what the papers prove of them."""
+"""Workloads have their stated loads, and candidate layouts behave as the papers prove."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_filling_levels_the_lowest(level, tuples):
     assert (shares >= 0).all()
     if tuples:
         filled = levels + shares
-        # Who takes a tuple ends within one of the exact level, and nobody ends lower than that.
+        # An instance that gets a tuple ends within one of the exact level, and none ends lower.
         assert filled[shares > 0].max() < filled.min() + 2
 
 
@@ -240,7 +240,7 @@ def test_streams_of_ones_own_are_checked(tmp_path):
     (tmp_path / "keys.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InvalidRequest, match=r"column: 'c' is not in .*; its columns are a, b"):
         StreamFile(tmp_path / "keys.csv", "c")
-    with pytest.raises(InvalidRequest, match=r"stream: .* is not there"):
+    with pytest.raises(InvalidRequest, match=r"stream: .* does not exist"):
         StreamFile(tmp_path / "none.csv")
     for arguments, message in [
         (["--zipf", "much"], "zipf: 'much' is no exponent"),
@@ -248,7 +248,7 @@ def test_streams_of_ones_own_are_checked(tmp_path):
         (["--work-per-tuple", "-1 s"], "work-per-tuple: -1 s is negative"),
         (
             ["--stream", str(tmp_path / "keys.csv"), "--drift", "0.5"],
-            "drift: a stream of one's own",
+            "drift: 0.5 does not go with --stream",
         ),
     ]:
         done = CliRunner().invoke(cli, ["simulate", "mixed", *arguments])
@@ -267,7 +267,7 @@ def test_reports_in_two_stages_are_short_where_loads_are_level():
 
 
 def test_rates_are_modelled_from_the_busiest_instance():
-    """1 ms a tuple on 5 instances: 5,000 tuples/s where loads are level, less by the skew else."""
+    """1 ms a tuple on 5 instances: 5,000 tuples/s if loads are level, else less by the skew."""
     workload = Workload(keys=1000, zipf=1.0)
     for choice in (Hash(), Mixed()):
         report = replay(choice, workload, Sizes(5, 3, 1, work_s=1e-3))

@@ -1,4 +1,4 @@
-"""Planners that split keys: what a cut costs, and what is gathered."""
+"""Planners that split keys: the cost of a cut, and the loads that they gather."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mnrt(interval, imbalance, table=None):
 
 
 def test_a_key_of_one_side_is_cut_before_one_that_would_be_probed_at_two_homes():
-    """Instance 0 has 200 too many. With key 2 they would be probed at two homes."""
+    """Instance 0 has 200 tuples too many. If key 2 were cut, its tuples would probe two homes."""
     table, loads = mnrt(counted({0: (600, 0), 2: (250, 250), 1: (350, 350)}, 2), 0.0)
     assert list(table.placements) == [0]
     assert table.placements[0].mode is Mode.COPIED
@@ -35,13 +35,13 @@ def test_a_key_of_one_side_is_cut_before_one_that_would_be_probed_at_two_homes()
 
 
 def test_copies_of_the_small_side_count():
-    """Key 0 has 300 tuples on its small side, which a second home would store; key 2 has none."""
+    """A second home of key 0 would store the 300 tuples of its small side; key 2 has one side."""
     table, _ = mnrt(counted({0: (600, 300), 2: (500, 0), 1: (700, 0)}, 2), 0.0)
     assert list(table.placements) == [2]
 
 
 def test_a_key_that_cannot_be_gathered_does_not_keep_others_split():
-    """Key 0 comes first, 80 of it divided; but whoever has it whole stores 30 of the other side."""
+    """Key 0 comes first, with 80 tuples to divide; each home stores 30 of the other side too."""
     half = U_ONE // 2
 
     def split(mode, one, other):

@@ -61,7 +61,7 @@ def test_zipf_is_exact():
 
 
 def test_draws_depend_on_the_row_alone():
-    """Any piece of a table, drawn by anyone, gets the same keys."""
+    """Any piece of a table gets the same keys, whichever process draws it."""
     zipf = ZipfKeys.over(np.arange(50), 1.2, "o_custkey", seed=9)
     whole = zipf.draw(np.arange(1000))
     pieces = [zipf.draw(np.arange(a, a + 125)) for a in range(0, 1000, 125)]
@@ -157,7 +157,7 @@ def test_event_time_follows_arrival_and_disorder_is_bounded(cache):
     assert behind.max() <= disorder
     assert behind.mean() == pytest.approx(disorder / 2, rel=0.05)
     assert (np.diff(late) < 0).any()
-    # What the index promises about later tuples holds.
+    # The index's promise about later tuples holds.
     index = json.loads(mixed.index("lineitem").read_text())
     at = 0
     for interval, progress in zip(index["intervals"], index["progress"], strict=True):

@@ -1,4 +1,4 @@
-"""Planners of whole keys: the papers' own examples, and what each of them weighs."""
+"""Planners of whole keys: the papers' own examples, and what each planner prefers."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_dlb_heavy_moves_few_keys_light_many_lptf_most():
 
 @pytest.mark.parametrize("name", PLANNERS)
 def test_a_key_that_is_too_heavy_is_left_alone(name):
-    """Nobody can hold 100 within the limit; all others share what is left."""
+    """No instance can hold 100 within the limit; the other instances share the rest."""
     loads = loads_of([100, 10, 10, 10, 10, 10], [0, 0, 1, 1, 2, 2], instances=3)
     found = level(loads, after(loads, PLANNERS[name](loads, 0.1)))
     assert sorted(found.tolist()) == [20, 30, 100]
@@ -172,7 +172,7 @@ def test_a_key_that_is_too_heavy_is_left_alone(name):
 @pytest.mark.parametrize("name", sorted(PLANNERS.keys() - {"readj"}))
 @pytest.mark.parametrize("degree", [None, 0])
 def test_a_key_that_is_too_heavy_does_not_move_for_nothing(name, degree):
-    """Nobody can hold 100 within the limit: three keys of 20 leave it, and it stays."""
+    """No instance can hold 100 within the limit: three keys of 20 leave the key's, and it stays."""
     loads = loads_of([100, 20, 20, 20, 15, 15, 12, 12], [0] * 4 + [1] * 2 + [2] * 2, instances=3)
     homes = after(loads, PLANNERS[name](loads, 0.1, degree=degree))
     found = level(loads, homes)
@@ -183,7 +183,7 @@ def test_a_key_that_is_too_heavy_does_not_move_for_nothing(name, degree):
 
 
 def test_a_key_that_is_too_heavy_moves_where_that_helps():
-    """Two of them on one instance: one goes. Or the instance has a load that nobody can move."""
+    """If two such keys are on one instance, or with a load that no plan can move, one goes."""
     loads = loads_of([100, 90, 10, 10], [0, 0, 1, 2], instances=3)
     homes = after(loads, mixed.plan_minmig(loads, 0.1))
     assert level(loads, homes).max() == 100
@@ -272,7 +272,7 @@ def test_theorem_1_on_keys_cut_from_a_perfect_partition(seed):
 
 
 def test_equal_keys_are_not_exchanged():
-    """Only lighter keys make room, which is why placing ends."""
+    """Only lighter keys make room: therefore placing ends."""
     loads = loads_of([10, 10], [0, 1])
     work = assignment(loads)
     work.take(work.on(0), 0)
@@ -281,7 +281,7 @@ def test_equal_keys_are_not_exchanged():
 
 
 def test_a_plan_must_pay():
-    """1 % of a mean, and more than counting noise: 3 standard deviations."""
+    """A plan must gain 1 % of a mean, and more than counting noise: 3 standard deviations."""
     choice = Mixed(imbalance=0.05, min_gain=0.01)
     mean = 1e6
     limit = 1.05 * mean

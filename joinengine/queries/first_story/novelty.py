@@ -1,4 +1,4 @@
-"""`StreamNovelty`: tuples that resemble none of those before them under their key."""
+"""`StreamNovelty`: the tuples that resemble no earlier tuple of their key."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from joinengine.spark.inputs import Source
 
 
 class StreamNovelty(StreamOperator):
-    """Tuples of a stream whose terms resemble none of the `history` ones before them by `key`.
+    """The tuples whose terms resemble none of the `history` tuples before them by `key`.
 
-    `terms` is a column of lists of distinct integers. Results are all other columns and the
-    greatest cosine similarity, where it is at most `threshold`; they leave when the watermark has
-    passed. Only layouts that keep keys whole find the same as one process does; choices and
-    splitting layouts see a part of each key, and call more tuples novel.
+    `terms` is a column of lists of distinct integers. If the greatest cosine similarity of a tuple
+    is at most `threshold`, the tuple is a result, with all other columns and the similarity, when
+    the watermark has passed it. Only layouts that keep keys whole have the results of one process.
+    Under candidate layouts and layouts that split keys an instance sees a part of each key, and
+    finds more tuples novel.
 
-    Raises InvalidRequest for columns that are not there, and a layout that copies tuples.
+    Raises InvalidRequest if a column is missing or the layout copies tuples.
     """
 
     def __init__(  # noqa: PLR0913

@@ -1,4 +1,4 @@
-"""First story: which texts of a stream tell something that none before them told.
+"""First story: the texts of a stream that tell something new, that no earlier text told.
 
     SELECT a.* FROM texts a WHERE NOT EXISTS (
       SELECT 1 FROM (the 500 texts of a's key that precede a by (event time, u)) b
@@ -6,11 +6,11 @@
 
 The key is a locality-sensitive hash of the terms (a min-hash of a story's own words, 4,096 keys):
 texts that are alike often share it. Only layouts that keep a key whole find the same texts as one
-process; under `pkg` and its like each instance knows a part of a key's texts, and false alarms are
-counted.
+process. Under `pkg` and similar layouts each instance knows a part of a key's texts, and false
+alarms are counted.
 Source: first story detection in Zacheilas et al., DAIS 2016, section 5 (2.95 million tweets, 4,096
-keys, the last 500, threshold 0.2; 13.4 % false alarms under PKG); the texts are generated: stories
-with Zipf's popularity, each told in a few of its own words and of everybody's.
+keys, the last 500, threshold 0.2; 13.4 % false alarms under PKG). The texts are generated: stories
+have Zipf frequencies, and each text has some words of its story and some words of all stories.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from joinengine.tpch.stream import RecordedStream
 #: Texts at scale 1.
 TEXTS = 2_950_000
 KEYS, HISTORY, THRESHOLD = 4096, 500, 0.2
-#: A story for so many texts, each with so many words; a text has some of them, and some of others.
+#: Texts for each story, and words of a story; a text has some of these, and some of all stories.
 TEXTS_A_STORY, STORY_WORDS = 2000, 10
 OWN_WORDS, OTHER_WORDS = 7, 3
 VOCABULARY = 50_000
 
 
 class FirstStory:
-    """texts, each against those before it."""
+    """The texts that resemble no earlier text."""
 
     name = "first-story"
     summary = "texts that resemble none of the 500 before them under their locality-sensitive hash"
@@ -48,11 +48,11 @@ class FirstStory:
     layout = "dlb-h"
 
     def stream(self, options: Options) -> SyntheticSpec:
-        """One table."""
+        """The table of texts."""
         return options.synthetic("texts", TEXTS, _texts, texts_a_story=TEXTS_A_STORY)
 
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamNovelty:
-        """Texts by their key."""
+        """The novelty of texts, by their key."""
         texts = recorded_stream(spark, recorded.index("texts"), recorded.schema("texts"))
         return StreamNovelty(
             texts,
@@ -67,7 +67,7 @@ class FirstStory:
         )
 
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        """Pairs that share a term, by the term; who has none above the threshold is new."""
+        """SQL over pairs that share a term; a text with no pair above the threshold is new."""
         return (
             f"with ranked as (select *, row_number() over (partition by lsh order by x_ts, text) "
             f"as n from '{recorded.files('texts')}'), "
@@ -89,7 +89,7 @@ def _texts(spec: SyntheticSpec, rows: Rows, times: Rows) -> pa.Table:
     cumulative = np.cumsum(zipf_probabilities(stories, spec.zipf))
     rank = np.searchsorted(cumulative / cumulative[-1], spec.uniform("story", rows), side="right")
     rank = np.minimum(rank, stories - 1)
-    # Which story has a rank changes with time, so that there are new ones to the end.
+    # The stories of the ranks change with time, so that there are new stories to the end.
     age = (spec.uniform("birth", rank) + 3 * rows / spec.rows).astype(np.int64)
     story = rank + stories * age
     own = story[:, None] * STORY_WORDS + _distinct(spec, rows, OWN_WORDS, STORY_WORDS)
@@ -99,7 +99,7 @@ def _texts(spec: SyntheticSpec, rows: Rows, times: Rows) -> pa.Table:
         axis=1,
     ).astype(np.int64) + np.arange(OTHER_WORDS) * (VOCABULARY // OTHER_WORDS)
     terms = np.concatenate([words, others], axis=1)
-    # Everybody's words weigh nothing in the hash, as stop words do: texts of a story share keys.
+    # Words of all stories are left out of the hash, like stop words: texts of a story share keys.
     least = mix(words.astype(np.uint64).ravel()).reshape(words.shape).min(axis=1)
     size = terms.shape[1]
     lists = pa.ListArray.from_arrays(
@@ -111,7 +111,7 @@ def _texts(spec: SyntheticSpec, rows: Rows, times: Rows) -> pa.Table:
             "story": pa.array(story),
             "lsh": pa.array((least % np.uint64(KEYS)).astype(np.int32)),
             "terms": lists,
-            # Low bits of its own for each of 1,024 texts in a row: two are hardly ever of one time.
+            # Each of 1,024 texts in a row has its own low bits: hardly any two have the same time.
             "x_ts": time_array(-(-times // 1024) * 1024 + rows % 1024),
         }
     )

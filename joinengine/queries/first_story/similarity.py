@@ -1,4 +1,4 @@
-"""How alike a set of terms is to those before it.
+"""The similarity of a set of terms to the sets before it.
 
 Cost: for a stretch of tuples one matrix product of (tuples) x (tuples and their history) x (terms);
 memory is bounded by the stretch and the history.
@@ -18,7 +18,7 @@ STRETCH = 128
 def best_similarities(terms: Ints, starts: Ints, first: int, history: int) -> NDArray[np.float64]:
     """Sets in order -> the greatest cosine of each, from set `first` on, to the `history` before.
 
-    Set i is terms[starts[i]:starts[i + 1]], distinct numbers; 0 where nothing comes before.
+    Set i is terms[starts[i]:starts[i + 1]], distinct numbers. If no set comes before, 0.
 
     >>> best_similarities(np.array([1, 2, 2, 3, 9]), np.array([0, 2, 4, 5]), 1, 500).tolist()
     [0.5, 0.0]

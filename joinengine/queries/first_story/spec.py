@@ -1,4 +1,4 @@
-"""Novelty: which tuples resemble none of those that came before them under their key.
+"""Novelty: the tuples that resemble no earlier tuple of their key.
 
 Source: first story detection as in Zacheilas et al., DAIS 2016, listing 1 (the last 500 texts of a
 key, threshold 0.2), after Petrović et al., NAACL 2010.
@@ -24,7 +24,7 @@ class NoveltySpec:
     """Compare each tuple with the `history` tuples of its key that precede it by (time, u).
 
     `terms` is a column of lists of distinct integers; similarity is the cosine of two such sets.
-    Where the greatest is at most `threshold`, the tuple is a result, without its terms.
+    If a tuple's greatest similarity is at most `threshold`, it is a result, without its terms.
     """
 
     index: int
@@ -44,7 +44,7 @@ class NoveltySpec:
         return Equi((self.key,), (self.key,))
 
     def keys(self, side: Side) -> tuple[str, ...]:
-        """By which columns tuples are routed."""
+        """The columns by which tuples are routed."""
         return (self.key,)
 
     def times(self, side: Side) -> tuple[str, ...]:
@@ -52,5 +52,5 @@ class NoveltySpec:
         return self.window.times[0]
 
     def carried_schema(self, side: Side) -> pa.Schema:
-        """All columns."""
+        """All columns of the stream: tuples keep them until they are judged."""
         return self.schemas[0]
