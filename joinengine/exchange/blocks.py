@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,8 +43,15 @@ from joinengine.state.run import WORD
 from joinengine.state.storage import StoredFile, seal, tagged
 
 FLAGS = "__flags"
-#: Why a tuple was refused: `late` or `null`.
+#: The column of a refused tuple that says why.
 REASON = "reason"
+
+
+class Refusal(StrEnum):
+    """Why a tuple was refused: it is late, or its key or event time is NULL."""
+
+    LATE = "late"
+    NULL = "null"
 
 
 class Origin(NamedTuple):
@@ -236,7 +244,7 @@ class BlockWriter:
         nulls = self._matchless(batch)
         if nulls is not None and not role.watchers:
             report.null_rows += int(nulls.sum())
-            self._refused.add(batch, nulls, "null")
+            self._refused.add(batch, nulls, Refusal.NULL)
             batch, times = batch.filter(pa.array(~nulls)), None if times is None else times[~nulls]
             nulls = None
         if times is not None:
@@ -281,7 +289,7 @@ class BlockWriter:
         if not late.any():
             return batch, nulls
         self.report.late_rows += int(late.sum())
-        self._refused.add(batch, late, "late")
+        self._refused.add(batch, late, Refusal.LATE)
         return batch.filter(pa.array(~late)), None if nulls is None else nulls[~late]
 
     def _write(self, arrays: list[pa.Array]) -> None:
@@ -310,12 +318,12 @@ class RefusedWriter:
         self._name = tagged(role.generation, name)
         self._writer: Any = None
 
-    def add(self, batch: pa.RecordBatch, which: Bools, reason: str) -> None:
+    def add(self, batch: pa.RecordBatch, which: Bools, why: Refusal) -> None:
         """Take the rows of `batch` for which `which` (n,) is true."""
         if self._folder is None:
             return
         rows = batch.filter(pa.array(which))
-        rows = rows.append_column(REASON, pa.array([reason] * rows.num_rows, pa.string()))
+        rows = rows.append_column(REASON, pa.array([why.value] * rows.num_rows, pa.string()))
         if self._writer is None:
             self._writer = pq.ParquetWriter(str(Path(self._folder) / self._name), rows.schema)
         self._writer.write_batch(rows)
