@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 import click
 
 from joinengine.layouts import choose
+from joinengine.layouts.versions import Moving
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
+from joinengine.tpch.arrival import TableOrder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -52,8 +54,8 @@ def query_options(command: Command) -> Command:
         ),
         click.option(
             "--order",
-            type=click.Choice(["first", "uniform", "last"]),
-            default="uniform",
+            type=click.Choice([one.value for one in TableOrder]),
+            default=TableOrder.UNIFORM.value,
             show_default=True,
             help="When dimension tables come.",
         ),
@@ -84,8 +86,8 @@ def engine_options(command: Command) -> Command:
         ),
         click.option(
             "--moves",
-            type=click.Choice(["eager", "lazy"]),
-            default="eager",
+            type=click.Choice([one.value for one in Moving]),
+            default=Moving.EAGER.value,
             show_default=True,
             help="Whether state follows a new layout, or stays until it expires.",
         ),

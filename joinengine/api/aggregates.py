@@ -16,6 +16,7 @@ from joinengine.layouts import Hash, LayoutChoice, choose
 from joinengine.layouts.base import check_aggregates
 from joinengine.model.aggregates import (
     Aggregate,
+    AggregateFunction,
     EventTime,
     Grouping,
     Panes,
@@ -104,7 +105,8 @@ class StreamAggregate(StreamQuery):
         if top is not None and top.error is not None:
             self._check_sketch(fields)
             low, high = bound_names(top)
-            compiled += [Aggregate(name, "count", None, pa.int64()) for name in (low, high)]
+            count = AggregateFunction.COUNT
+            compiled += [Aggregate(name, count, None, pa.int64()) for name in (low, high)]
         kind = self._schema.field(self._time.times[0][0]).type
         self._results = result_schema(fields, compiled, kind)
         check_schema(self._results)
@@ -114,8 +116,8 @@ class StreamAggregate(StreamQuery):
         return self._grouping.top is not None and self._grouping.top.error is not None
 
     def _check_sketch(self, groups: Sequence[pa.Field]) -> None:
-        counted = [one for one in self._grouping.aggregates if one.function == "count"]
-        plain = len(self._grouping.aggregates) == 1 and counted and counted[0].sql is None
+        asked = [(one.function, one.sql) for one in self._grouping.aggregates]
+        plain = asked == [(AggregateFunction.COUNT, None)]
         if not plain or len(groups) != 1:
             raise InvalidRequest(
                 "top: with error= heavy groups are found by sketches, which count tuples by one "

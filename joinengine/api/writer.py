@@ -14,8 +14,10 @@ from joinengine.driver.settings import MEMORY_PER_TASK, Settings
 from joinengine.driver.sinks import DiscardSink, ParquetSink, Sink, SinkFactory
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.versions import Moving
 from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
 from joinengine.operators.base import QuerySpec
 from joinengine.spark.inputs import Source
 from joinengine.spark.query import JoinQuery, Request, local_path, start
@@ -150,7 +152,7 @@ class JoinWriter:
             fsync=options.get("fsync", "false") == "true",
             checksum=self.checksum,
             capacity=_whole(options, "capacity", "tuples"),
-            lazy=_moves(options) == "lazy",
+            lazy=one_of(Moving, options.get("moves", "eager"), "moves") is Moving.LAZY,
             work_s=_work_us(options) / 1e6,
             schedule=self.schedule,
         )
@@ -230,13 +232,6 @@ def _format_writer(kind: str, options: dict[str, str]) -> Callable[[DataFrame, i
         frame.show(int(options.get("numRows", "20")), options.get("truncate", "true") == "true")
 
     return show if kind == "console" else write
-
-
-def _moves(options: dict[str, str]) -> str:
-    moves = options.get("moves", "eager")
-    if moves not in ("eager", "lazy"):
-        raise InvalidRequest(f"moves: {moves!r} is unknown; choose 'eager' or 'lazy'")
-    return moves
 
 
 def _work_us(options: dict[str, str]) -> int:

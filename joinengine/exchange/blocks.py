@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,8 +41,15 @@ from joinengine.world.storage import Storage, StoredFile, tagged
 from joinengine.world.world import World
 
 FLAGS = "__flags"
-#: Why a tuple was refused: `late` or `null`.
+#: The column of a refused tuple that says why.
 REASON = "reason"
+
+
+class Refusal(StrEnum):
+    """Why a tuple was refused: it is late, or its key or event time is NULL."""
+
+    LATE = "late"
+    NULL = "null"
 
 
 class Origin(NamedTuple):
@@ -236,7 +244,7 @@ class BlockWriter:
         nulls = self._matchless(batch)
         if nulls is not None and not role.watchers:
             report.null_rows += int(nulls.sum())
-            self._refused.add(batch, nulls, "null")
+            self._refused.add(batch, nulls, Refusal.NULL)
             batch, times = batch.filter(pa.array(~nulls)), None if times is None else times[~nulls]
             nulls = None
         if times is not None:
@@ -281,7 +289,7 @@ class BlockWriter:
         if not late.any():
             return batch, nulls
         self.report.late_rows += int(late.sum())
-        self._refused.add(batch, late, "late")
+        self._refused.add(batch, late, Refusal.LATE)
         return batch.filter(pa.array(~late)), None if nulls is None else nulls[~late]
 
     def _write(self, arrays: list[pa.Array]) -> None:
@@ -309,12 +317,12 @@ class RefusedWriter:
         name = tagged(role.generation, name)
         self._file = None if role.aside is None else ParquetFile(world.storage(role.aside), name)
 
-    def add(self, batch: pa.RecordBatch, which: Bools, reason: str) -> None:
+    def add(self, batch: pa.RecordBatch, which: Bools, why: Refusal) -> None:
         """Take the rows of `batch` for which `which` (n,) is true."""
         if self._file is None:
             return
         rows = batch.filter(pa.array(which))
-        rows = rows.append_column(REASON, pa.array([reason] * rows.num_rows, pa.string()))
+        rows = rows.append_column(REASON, pa.array([why.value] * rows.num_rows, pa.string()))
         self._file.add(rows)
 
     def close(self) -> StoredFile | None:

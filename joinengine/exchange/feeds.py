@@ -23,6 +23,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import reduce
 from itertools import accumulate
 from pathlib import Path
@@ -35,6 +36,7 @@ import pyarrow.parquet as pq
 from joinengine.exchange.sourcelog import Entry, SourceLog
 from joinengine.model.conditions import Predicate
 from joinengine.model.errors import DamagedState, InvalidRequest
+from joinengine.model.named import one_of
 from joinengine.predicates.theta import passes
 from joinengine.world.world import MACHINE
 
@@ -186,14 +188,26 @@ class RecordedFeed:
         return None if position == 0 else self._progress[position - 1]
 
 
+class FeedKind(StrEnum):
+    """A folder that may get more files, or a stream that was recorded with its intervals."""
+
+    FOLDER = "folder"
+    RECORDED = "recorded"
+
+
 def open_feed(options: dict[str, Any]) -> Feed:
-    """A feed from the plain values that travel to the source."""
-    if options["kind"] == "folder":
-        folder = options.get("log")
-        generation = options.get("generation", 0)
-        log = None if folder is None else SourceLog(MACHINE.storage(folder), generation)
-        return FolderFeed(options["path"], options["rows_per_interval"], log)
-    return RecordedFeed(options["path"])
+    """A feed from the plain values that travel to the source.
+
+    Raises InvalidRequest for a kind that is unknown.
+    """
+    match one_of(FeedKind, options["kind"], "feed"):
+        case FeedKind.FOLDER:
+            folder = options.get("log")
+            generation = options.get("generation", 0)
+            log = None if folder is None else SourceLog(MACHINE.storage(folder), generation)
+            return FolderFeed(options["path"], options["rows_per_interval"], log)
+        case FeedKind.RECORDED:
+            return RecordedFeed(options["path"])
 
 
 def fold(groups: Sequence[tuple[int, RowGroup]], parts: int) -> list[list[tuple[int, RowGroup]]]:

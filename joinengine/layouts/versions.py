@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,13 @@ MOST_VERSIONS = 20
 
 #: The routers of all layouts.
 AnyRouter = TableRouter | GridRouter | BicliqueRouter | ChoiceRouter | ShuffleRouter
+
+
+class Moving(StrEnum):
+    """When state follows a new layout: at the next batch, or never, until it expires."""
+
+    EAGER = "eager"
+    LAZY = "lazy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 import numpy as np
 import pyarrow as pa
@@ -34,16 +34,26 @@ from joinengine.model.windows import (
 PANE = "__pane"
 
 
+class AggregateFunction(StrEnum):
+    """What an aggregate makes of the values of an expression."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MEAN = "mean"
+    MIN = "min"
+    MAX = "max"
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One output column: `function` (count, sum, mean, min, max) of an expression.
+    """One output column: `function` of an expression.
 
     `sql`: the expression over columns c0, c1, .. of `Grouping.columns`; None: rows are counted.
     `kind`: the type of the result. `sums`: the type of sums in partial results.
     """
 
     name: str
-    function: str
+    function: AggregateFunction
     sql: str | None
     kind: pa.DataType
     sums: str = ""
@@ -208,18 +218,22 @@ class EventTime:
     idle_after_us: int | None = None
 
 
-def partial_fields(aggregates: Sequence[Aggregate]) -> list[tuple[str, str]]:
+def partial_fields(aggregates: Sequence[Aggregate]) -> list[tuple[str, AggregateFunction]]:
     """(name, the function that merges it) of each column of partial results.
 
-    >>> partial_fields([Aggregate("m", "mean", "c0", pa.float64(), "DOUBLE")])
+    >>> mean = Aggregate("m", AggregateFunction.MEAN, "c0", pa.float64(), "DOUBLE")
+    >>> [(name, how.value) for name, how in partial_fields([mean])]
     [('p0', 'sum'), ('n0', 'sum')]
     """
-    fields = list[tuple[str, str]]()
+    fields = list[tuple[str, AggregateFunction]]()
     for number, one in enumerate(aggregates):
-        adds = one.function if one.function in ("min", "max") else "sum"
-        fields.append((f"p{number}", adds))
-        if one.function == "mean":
-            fields.append((f"n{number}", "sum"))
+        match one.function:
+            case AggregateFunction.MIN | AggregateFunction.MAX:
+                fields.append((f"p{number}", one.function))
+            case AggregateFunction.COUNT | AggregateFunction.SUM:
+                fields.append((f"p{number}", AggregateFunction.SUM))
+            case AggregateFunction.MEAN:
+                fields += [(name, AggregateFunction.SUM) for name in (f"p{number}", f"n{number}")]
     return fields
 
 

@@ -18,16 +18,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from joinengine.model.aggregates import PANE, Aggregate, Grouping, partial_fields
+from joinengine.model.aggregates import PANE, Aggregate, AggregateFunction, Grouping, partial_fields
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, WINDOW_START
 from joinengine.predicates.dialect import Reading, arguments_of, evaluated_type, parsed
 from joinengine.predicates.engine import engine
 
-#: DuckDB's names of functions -> the functions of an `Aggregate`; avg is mean.
-FUNCTIONS = {"count": "count", "count_star": "count", "sum": "sum", "min": "min", "max": "max"}
-FUNCTIONS |= {"avg": "mean", "mean": "mean"}
+#: SQL's names; avg is mean.
+FUNCTIONS = {function.value: function for function in AggregateFunction}
+FUNCTIONS |= {"count_star": AggregateFunction.COUNT, "avg": AggregateFunction.MEAN}
+#: What is whole of whole numbers.
+_WHOLE = (AggregateFunction.SUM, AggregateFunction.COUNT)
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 
 
@@ -62,17 +64,17 @@ def compile_aggregate(
             f"count rows with count(*)"
         )
     if not arguments:
-        return Aggregate(name, "count", None, pa.int64())
+        return Aggregate(name, AggregateFunction.COUNT, None, pa.int64())
     tree["statements"][0]["node"]["select_list"] = arguments
     reading = Reading(text, (schema, pa.schema([])), what, zone, columns)
     select, kind = reading.select(tree)
     sql = select.removeprefix("SELECT ")
-    if function == "count":
+    if function is AggregateFunction.COUNT:
         return Aggregate(name, function, sql, pa.int64())
-    if function in ("min", "max"):
+    if function in (AggregateFunction.MIN, AggregateFunction.MAX):
         return Aggregate(name, function, sql, _arrow_type(select, reading))
     sums = _type_of_sum(kind, f"{what}: {text!r}")
-    if function == "mean":
+    if function is AggregateFunction.MEAN:
         return Aggregate(name, function, sql, pa.float64(), sums)
     whole = {"DOUBLE": pa.float64(), "DECIMAL(38,0)": pa.int64()}
     if kind in (*_INTEGERS, "DOUBLE", "FLOAT"):
@@ -106,11 +108,11 @@ def partial_schema(grouping: Grouping, schema: pa.Schema) -> pa.Schema:
     groups = [schema.field(name) for name in grouping.groups]
     fields = [pa.field(PANE, pa.int64())]
     for number, one in enumerate(grouping.aggregates):
-        kind = pa.int64() if one.function == "count" else one.kind
+        kind = pa.int64() if one.function is AggregateFunction.COUNT else one.kind
         if one.sums:
             kind = pa.float64() if one.sums == "DOUBLE" else _decimal(one.sums)
         fields.append(pa.field(f"p{number}", kind))
-        if one.function == "mean":
+        if one.function is AggregateFunction.MEAN:
             fields.append(pa.field(f"n{number}", pa.int64()))
     return pa.schema([*groups, *fields])
 
@@ -130,11 +132,11 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, panes: NDArray[np.int
     sums = list[str]()
     for number, one in enumerate(grouping.aggregates):
         value = "*" if one.sql is None else one.sql
-        if one.function in ("sum", "mean"):
+        if one.function in (AggregateFunction.SUM, AggregateFunction.MEAN):
             sums.append(f"cast(sum({value}) as {one.sums}) as p{number}")
         else:
             sums.append(f"{one.function}({value}) as p{number}")
-        if one.function == "mean":
+        if one.function is AggregateFunction.MEAN:
             sums.append(f"count({value}) as n{number}")
     columns = [f'g{i} as "{name}"' for i, name in enumerate(grouping.groups)]
     sql = f"select {', '.join([*columns, PANE, *sums])} from parts group by {_keys(grouping, PANE)}"
@@ -158,9 +160,9 @@ def finish(
     how = dict(partial_fields(grouping.aggregates))
     for number, one in enumerate(grouping.aggregates):
         added = _added(grouping, f"p{number}", how[f"p{number}"])
-        if one.function == "mean":
+        if one.function is AggregateFunction.MEAN:
             added = f"cast({added} as double) / sum(n{number})"
-        elif one.kind == pa.int64() and one.function in ("sum", "count"):
+        elif one.kind == pa.int64() and one.function in _WHOLE:
             added = f"cast({added} as bigint)"
         columns.append(f'{added} as "{one.name}"')
     by = f" group by {', '.join(groups)}" if groups else ""
@@ -184,9 +186,9 @@ def greatest(grouping: Grouping, results: pa.Table) -> pa.Table:
     return _query(f"select * from parts qualify {rank} <= {top.k}", results).cast(results.schema)
 
 
-def _added(grouping: Grouping, name: str, how: str) -> str:
+def _added(grouping: Grouping, name: str, how: AggregateFunction) -> str:
     """A sum of parts, in the type of the parts."""
-    if how in ("min", "max"):
+    if how is not AggregateFunction.SUM:
         return f"{how}({name})"
     sums = grouping.aggregates[int(name[1:])].sums if name[0] == "p" else ""
     return f"cast(sum({name}) as {sums or 'bigint'})"

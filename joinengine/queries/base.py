@@ -13,9 +13,12 @@ from joinengine import equi
 from joinengine.api.queries import StreamQuery
 from joinengine.layouts import LayoutChoice, Mnrt, choose
 from joinengine.layouts.base import check_aggregates
+from joinengine.layouts.versions import Moving
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
 from joinengine.queries.synthetic import Rows, SyntheticSpec
+from joinengine.tpch.arrival import TableOrder
 from joinengine.tpch.generate import Say, silent
 from joinengine.tpch.stream import SPAN_US, RecordedStream, StreamSpec
 
@@ -25,8 +28,8 @@ class Options:
     """How a query is run; durations in microseconds. `window_us` None: full history.
 
     `relayouts`: (batch, layout or None, instances or None): wishes to grant before a batch.
-    `capacity`: tuples that an instance may hold before its layout grows. `moves`: `eager`
-    or `lazy`. `work_per_tuple`: emulated work for each tuple that an instance receives.
+    `capacity`: tuples that an instance may hold before its layout grows. `moves`: when state
+    follows a new layout. `work_per_tuple`: emulated work for each tuple that an instance receives.
     `aggregators` (None: as many as instances) merge partial results after every `merge_every`
     batches. `text`: a file whose words take the place of generated ones. `span_us`, `shift_us`:
     None: the query's own.
@@ -35,7 +38,7 @@ class Options:
     scale: float = 0.1
     zipf: float = 0.8
     seed: int = 0
-    order: str = "uniform"
+    order: TableOrder = TableOrder.UNIFORM
     interval_rows: int | None = None
     rate: float | None = None
     span_us: int | None = None
@@ -46,13 +49,15 @@ class Options:
     instances: int = 8
     relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
     capacity: int | None = None
-    moves: str = "eager"
+    moves: Moving = Moving.EAGER
     work_per_tuple: int = 0
     aggregators: int | None = None
     merge_every: int = 1
     text: Path | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "order", one_of(TableOrder, self.order, "order"))
+        object.__setattr__(self, "moves", one_of(Moving, self.moves, "moves"))
         self.layout.check(equi("key", "key"), self.instances)
         if self.capacity is not None and self.capacity < 1:
             raise InvalidRequest(f"capacity: {self.capacity} must be at least 1 (tuples)")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,8 @@ from joinengine.balancing.statistics import Floats, Ints
 from joinengine.layouts.candidates import candidates, least_degree
 from joinengine.layouts.choices import HEAD_PART
 from joinengine.model.errors import InvalidRequest
-from joinengine.simulation.planning import JOIN, check_operator, modelled_rate
+from joinengine.model.named import one_of
+from joinengine.simulation.planning import Served, modelled_rate
 
 #: How often I(t) is sampled in a stream.
 SAMPLES = 100
@@ -31,28 +33,33 @@ SUMMARY_SIZE = 100
 HEAD_EVERY = 10_000
 
 
+class Estimate(StrEnum):
+    """How a source knows loads: from its own tuples, from all, or from its own and probes."""
+
+    LOCAL = "local"
+    GLOBAL = "global"
+    PROBED = "probed"
+
+
 @dataclass(frozen=True)
 class Setting:
     """`instances` workers, and `sources` that choose among `choices` candidates of each key.
 
-    `estimate`: how sources know the loads (`local`, `global` or `probed`). `work_s`: seconds of
-    work for a delivery. `operator`: which deliveries there are, one of planning.OPERATORS.
+    `estimate`: how sources know the loads. `work_s`: seconds of work for a delivery. `operator`:
+    which deliveries there are.
     """
 
     instances: int
     sources: int = 1
-    estimate: str = "local"
+    estimate: Estimate = Estimate.LOCAL
     probe_every: int = 100_000
     choices: int = 2
     work_s: float = 0.0
-    operator: str = JOIN
+    operator: Served = Served.JOIN
 
     def __post_init__(self) -> None:
-        check_operator(self.operator)
-        if self.estimate not in ("local", "global", "probed"):
-            raise InvalidRequest(
-                f"estimate: {self.estimate!r} is unknown; choose one of local, global, probed"
-            )
+        object.__setattr__(self, "operator", one_of(Served, self.operator, "operator"))
+        object.__setattr__(self, "estimate", one_of(Estimate, self.estimate, "estimate"))
         for name in ("instances", "sources", "probe_every", "choices"):
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"{name}: {getattr(self, name)} must be at least 1")
@@ -197,12 +204,12 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
     # One chooser a source: each source finds a key's home by itself.
     choosers = [METHODS[method](keys, setting) for _ in range(setting.sources)]
     total = [0] * n
-    known = [total if setting.estimate == "global" else [0] * n for _ in choosers]
+    known = [total if setting.estimate is Estimate.GLOBAL else [0] * n for _ in choosers]
     sent = [[0] * n for _ in choosers]
     pairs, reached = set[tuple[int, int]](), Counter[tuple[int, ...]]()
     times, imbalance = list[int](), list[float]()
     look = max(1, len(keys) // SAMPLES)
-    probing = setting.work_s > 0 and setting.operator == JOIN
+    probing = setting.work_s > 0 and setting.operator is Served.JOIN
     for at, (key, source) in enumerate(zip(keys.tolist(), sources.tolist(), strict=True), start=1):
         home = choosers[source].choose(key, known[source])
         reach = choosers[source].reach
@@ -210,9 +217,9 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
             reached[reach(key)] += 1
         total[home] += 1
         sent[source][home] += 1
-        if setting.estimate != "global":
+        if setting.estimate is not Estimate.GLOBAL:
             known[source][home] += 1
-            if setting.estimate == "probed" and at % setting.probe_every == 0:
+            if setting.estimate is Estimate.PROBED and at % setting.probe_every == 0:
                 known = [list(total) for _ in choosers]
         pairs.add((key, home))
         if at % look == 0:

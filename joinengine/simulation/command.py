@@ -20,9 +20,9 @@ from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.reports import made_by
 from joinengine.routing.base import BASES
-from joinengine.simulation.choosing import METHODS, Setting, play
-from joinengine.simulation.planning import JOIN, OPERATORS, Sizes, replay
-from joinengine.simulation.workload import LOGNORMAL, Stream, StreamFile, Workload, sources_of
+from joinengine.simulation.choosing import METHODS, Estimate, Setting, play
+from joinengine.simulation.planning import Served, Sizes, replay
+from joinengine.simulation.workload import Shape, Stream, StreamFile, Workload, sources_of
 
 out = Console(soft_wrap=True)
 PATH = click.Path(path_type=Path)
@@ -41,7 +41,7 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
     show_default=True,
     help="Exponent; or exponents in turn, each for some intervals: 0.2:5,1.5:10.",
 )
-@click.option("--shape", default="zipf", show_default=True, help=f"zipf, {', '.join(LOGNORMAL)}.")
+@click.option("--shape", default=Shape.ZIPF.value, show_default=True, help=f"{', '.join(Shape)}.")
 @click.option("--stream", type=PATH, help="Parquet, CSV or lines: the keys of a stream of yours.")
 @click.option("--column", help="Which column of --stream holds the keys. [default: the first]")
 @click.option("--rows", default=1_000_000, show_default=True, help="Tuples an interval.")
@@ -74,8 +74,8 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 @click.option("--skewed-sources", is_flag=True, help="A skewed second key decides the source.")
 @click.option(
     "--estimate",
-    type=click.Choice(["local", "global", "probed"]),
-    default="local",
+    type=click.Choice([one.value for one in Estimate]),
+    default=Estimate.LOCAL.value,
     show_default=True,
     help="How sources know the loads.",
 )
@@ -94,8 +94,8 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 )
 @click.option(
     "--operator",
-    type=click.Choice(OPERATORS),
-    default=JOIN,
+    type=click.Choice([one.value for one in Served]),
+    default=Served.JOIN.value,
     show_default=True,
     help="Which deliveries tuples/s counts as work: a join delivers a tuple to all homes or "
     "candidates of its key, an aggregate to the instance that stores it.",

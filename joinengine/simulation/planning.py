@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import islice
 from typing import Any
 
@@ -35,6 +36,7 @@ from joinengine.kernels.hashing import Words
 from joinengine.layouts.key_based import Hash, KeyBased, Planned
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_ONE, Mode
+from joinengine.model.named import one_of
 from joinengine.routing.base import BASES
 from joinengine.routing.table import RoutingTable
 from joinengine.simulation.workload import Stream
@@ -47,34 +49,28 @@ KEY_NUMBERS, RECORD_NUMBERS, TASK_NUMBERS = 3, 5, 1
 DEGREE = 4
 
 
-#: Operators that tuples are delivered for.
-JOIN, AGGREGATE = OPERATORS = ("join", "aggregate")
+class Served(StrEnum):
+    """The operator that tuples are delivered for."""
+
+    JOIN = "join"
+    AGGREGATE = "aggregate"
 
 
 @dataclass(frozen=True)
 class Sizes:
     """`instances` and `intervals` of a run; `window`: for how many intervals a tuple stays state.
 
-    `work_s`: seconds of work for a delivery. `operator`: which deliveries there are, one of
-    OPERATORS.
+    `work_s`: seconds of work for a delivery. `operator`: which deliveries there are.
     """
 
     instances: int
     intervals: int
     window: int
     work_s: float = 0.0
-    operator: str = JOIN
+    operator: Served = Served.JOIN
 
     def __post_init__(self) -> None:
-        check_operator(self.operator)
-
-
-def check_operator(operator: str) -> None:
-    """Raise InvalidRequest if `operator` is unknown."""
-    if operator not in OPERATORS:
-        raise InvalidRequest(
-            f"operator: {operator!r} is unknown; choose one of {', '.join(OPERATORS)}"
-        )
+        object.__setattr__(self, "operator", one_of(Served, self.operator, "operator"))
 
 
 def replay(choice: Planned | Hash, stream: Stream, sizes: Sizes) -> dict[str, Any]:
@@ -134,7 +130,7 @@ def _step(
     split = [p for p in new.placements.values() if len(p.homes) > 1]
     probes = _probe_copies(new, interval, base.instances)
     raw = NUMBER_BYTES * KEY_NUMBERS * len(interval.hashes)
-    received = after + probes if sizes.operator == JOIN else after
+    received = after + probes if sizes.operator is Served.JOIN else after
     return new, {
         "imbalance_before": skew(before) - 1,
         "imbalance_after": skew(after) - 1,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
@@ -23,10 +24,20 @@ from joinengine.balancing.statistics import Floats, Ints
 from joinengine.kernels.hashing import Words, hash_columns, mix
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS
+from joinengine.model.named import one_of
 from joinengine.routing.base import Base
 
+
+class Shape(StrEnum):
+    """How the loads of keys are distributed."""
+
+    ZIPF = "zipf"
+    LN1 = "ln1"
+    LN2 = "ln2"
+
+
 #: Parameters (mu, sigma) of the log-normal streams.
-LOGNORMAL = {"ln1": (1.789, 2.366), "ln2": (2.245, 1.133)}
+LOGNORMAL = {Shape.LN1: (1.789, 2.366), Shape.LN2: (2.245, 1.133)}
 
 
 class Stream(Protocol):
@@ -53,7 +64,7 @@ class Workload:
     rows: int = 1_000_000
     fluctuation: float = 0.0
     drift: float = 0.0
-    shape: str = "zipf"
+    shape: Shape = Shape.ZIPF
     seed: int = 0
     phases: tuple[tuple[float, int], ...] = ()
 
@@ -72,9 +83,7 @@ class Workload:
                 )
         if not 0 <= self.drift <= 1:
             raise InvalidRequest(f"drift: {self.drift} must be from 0 to 1")
-        if self.shape != "zipf" and self.shape not in LOGNORMAL:
-            known = ", ".join(["zipf", *LOGNORMAL])
-            raise InvalidRequest(f"shape: {self.shape!r} is unknown; choose one of {known}")
+        object.__setattr__(self, "shape", one_of(Shape, self.shape, "shape"))
 
     def rng(self) -> np.random.Generator:
         """A new generator with the workload's seed."""
@@ -96,7 +105,7 @@ class Workload:
 
     def counts(self, interval: int = 0) -> Floats:
         """(K,) expected tuples of each key in an interval, heaviest first."""
-        if self.shape == "zipf":
+        if self.shape is Shape.ZIPF:
             weights = np.arange(1, self.keys + 1) ** -self.exponent(interval)
             return np.asarray(weights / weights.sum() * self.rows)
         _, found = np.unique(self.messages(self.rows), return_counts=True)
@@ -105,7 +114,7 @@ class Workload:
     def messages(self, n: int) -> Ints:
         """(n,) the key of each message."""
         rng = self.rng()
-        if self.shape != "zipf":
+        if self.shape is not Shape.ZIPF:
             mu, sigma = LOGNORMAL[self.shape]
             return np.round(np.exp(rng.normal(mu, sigma, n))).astype(np.int64)
         drawn = list[Ints]()

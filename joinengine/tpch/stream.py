@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
+from joinengine.tpch.arrival import TableOrder
 from joinengine.tpch.generate import Say, build_once, check_scale, home, silent, tables
 from joinengine.tpch.skew import FOREIGN_KEYS, ZipfKeys, check_zipf, shuffled, uniform
 
@@ -30,7 +32,6 @@ from joinengine.tpch.skew import FOREIGN_KEYS, ZipfKeys, check_zipf, shuffled, u
 EPOCH_US = 1_704_067_200_000_000
 #: How much event time a stream covers unless its spec says otherwise (the papers: 1,280 s).
 SPAN_US = 1_280_000_000
-ORDERS = ("uniform", "first", "last")
 _ROW_GROUPS = 8
 _LEAST_ROWS = 8192
 
@@ -39,8 +40,8 @@ _LEAST_ROWS = 8192
 class StreamSpec:
     """The settings of a recorded stream.
 
-    `facts` are the large tables; the others are dimensions, whose rows come first, uniformly among
-    the facts, or last (`order`). After every `shift_us` of event time other keys are hot.
+    `facts` are the large tables; the others are dimensions, whose rows come in `order`. After every
+    `shift_us` of event time other keys are hot.
     """
 
     tables: tuple[str, ...]
@@ -48,7 +49,7 @@ class StreamSpec:
     scale: float
     zipf: float = 0.0
     seed: int = 0
-    order: str = "uniform"
+    order: TableOrder = TableOrder.UNIFORM
     interval_rows: int | None = None
     rate: float | None = None
     span_us: int = SPAN_US
@@ -58,10 +59,7 @@ class StreamSpec:
     def __post_init__(self) -> None:
         check_scale(self.scale)
         check_zipf(self.zipf)
-        if self.order not in ORDERS:
-            raise InvalidRequest(
-                f"order: {self.order!r} is unknown; use one of {', '.join(ORDERS)}"
-            )
+        object.__setattr__(self, "order", one_of(TableOrder, self.order, "order"))
         if self.interval_rows is not None and self.interval_rows < 1:
             raise InvalidRequest(f"interval-rows: {self.interval_rows} must be at least 1")
         if self.rate is not None and not self.rate > 0:
@@ -128,11 +126,13 @@ def arrivals(spec: StreamSpec, rows: Mapping[str, int]) -> dict[str, NDArray[np.
     """Per table, the arrival numbers of its rows, ascending; together they are 0..n-1."""
     facts = [table for table in spec.tables if table in spec.facts]
     dimensions = [table for table in spec.tables if table not in spec.facts]
-    blocks = {
-        "uniform": [list(spec.tables)],
-        "first": [dimensions, facts],
-        "last": [facts, dimensions],
-    }[spec.order]
+    match spec.order:
+        case TableOrder.UNIFORM:
+            blocks = [list(spec.tables)]
+        case TableOrder.FIRST:
+            blocks = [dimensions, facts]
+        case TableOrder.LAST:
+            blocks = [facts, dimensions]
     numbers, start = dict[str, NDArray[np.int64]](), 0
     for block in blocks:
         total = sum(rows[table] for table in block)

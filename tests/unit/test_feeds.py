@@ -17,6 +17,7 @@ from joinengine.exchange.feeds import (
     by_file,
     conform,
     fold,
+    open_feed,
     parquet_files,
 )
 from joinengine.exchange.sourcelog import SourceLog
@@ -220,3 +221,8 @@ def test_parquet_files_of_a_nested_folder(tmp_path):
     put(tmp_path / "day=1", "a.parquet", 4)
     put(tmp_path / "_temporary", "b.parquet", 4)
     assert parquet_files(tmp_path) == [tmp_path / "day=1" / "a.parquet"]
+
+
+def test_a_feed_of_an_unknown_kind_is_refused():
+    with pytest.raises(InvalidRequest, match="feed: 'tail' is unknown; choose one of folder, rec"):
+        open_feed({"kind": "tail", "path": "x"})

@@ -318,10 +318,18 @@ def test_a_join_probes_what_any_source_stores():
     assert rates[1]["modelled_rows_per_s"] < rates[0]["modelled_rows_per_s"] / 1.3
 
 
-def test_an_unknown_operator_is_refused():
-    for make in (lambda: Sizes(2, 1, 1, 0.0, "sort"), lambda: Setting(2, operator="sort")):
-        with pytest.raises(InvalidRequest, match="operator: 'sort' is unknown"):
-            make()
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: Sizes(2, 1, 1, 0.0, "sort"), "operator"),
+        (lambda: Setting(2, operator="sort"), "operator"),
+        (lambda: Setting(2, estimate="sort"), "estimate"),
+        (lambda: Workload(shape="sort"), "shape"),
+    ],
+)
+def test_an_unknown_word_is_refused(make, what):
+    with pytest.raises(InvalidRequest, match=f"{what}: 'sort' is unknown; choose one of"):
+        make()
 
 
 def test_unknown_planners_are_refused():
