@@ -21,6 +21,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from joinengine.balancing.reasons import Cause, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.driver import clock, relayout, step
 from joinengine.driver.folding import fold
@@ -81,6 +82,7 @@ class BatchRunner:
         self._settings = settings
         self._observers = list[Callable[[BatchRecord], None]]()
         self.manifest = Manifest(query_id, -1, ())
+        self._resumed_for: Sequence[Reason | None] = ()
         self._counts: Counts = {}
         self._take_up_newest()
         for wishes in settings.schedule.values():
@@ -170,6 +172,8 @@ class BatchRunner:
         if not ours:
             return
         record.close(routed, done, after)
+        self._resumed_for = (None,) * len(record.joins)
+        _tell(record)
         for observer in self._observers:
             observer(record)
 
@@ -218,7 +222,8 @@ class BatchRunner:
             arrived = arrived.and_results(reports)
             states.append(fold(state, reports))
             all_reports.append(reports)
-            record.joins.append(OperatorRecord.of(state, expired_rows=gone))
+            why = self._resumed_for[operator.index]
+            record.joins.append(OperatorRecord.of(state, expired_rows=gone, reason=why))
         return Done(states, all_reports, arrived, clock.progress_of(routed))
 
     def _target(self) -> Target:
@@ -276,7 +281,9 @@ class BatchRunner:
         if found is None:
             found = step.begin(self.query, self._choices, self._query_id)
         self._counts = _read_counts(self._checkpoint, found)
-        self.manifest = step.resume(self.query, found, self._choices, lazy=self._settings.lazy)
+        self.manifest, self._resumed_for = step.resume(
+            self.query, found, self._choices, lazy=self._settings.lazy
+        )
 
     def _check_alone(self) -> None:
         fence.check_generation(self._checkpoint.generations, self.generation)
@@ -320,6 +327,16 @@ class BatchRunner:
         due = clock.tick_due(self.query, self.manifest, quiet, self._world.now_s())
         if due is not None:
             request_tick(self._checkpoint.ticks, tick_name(self.generation), batch + 1, due)
+
+
+def _tell(record: BatchRecord) -> None:
+    """Log why layouts change; loads that are learnt, which is after every batch, as details."""
+    for number, entry in enumerate(record.joins):
+        if entry.reason is not None:
+            level = logging.DEBUG if entry.reason.cause is Cause.LOADS else logging.INFO
+            _log.log(
+                level, "joinengine: batch %s, operator %s: %s", record.batch, number, entry.reason
+            )
 
 
 def _read_counts(checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Interval]:

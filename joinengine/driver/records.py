@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from joinengine.balancing.reasons import Reason
 from joinengine.driver.step import Done, Next
 from joinengine.exchange.reports import InputReport, OperatorReport, RouteReport
 from joinengine.model.keys import Side
@@ -45,11 +46,22 @@ class OperatorRecord:
     probe_copies: int = 0
     routing_entries: int = 0
     split_keys: int = 0
-    replanned: bool = False
+    #: why the layout is another after the batch (or before it, if a restart asked for one)
+    reason: Reason | None = None
+
+    @property
+    def replanned(self) -> bool:
+        """Whether the layout changed by itself, for balance."""
+        return self.reason is not None and self.reason.cause.is_replan
 
     @classmethod
-    def of(cls, state: OperatorState, *, expired_rows: int) -> OperatorRecord:
-        """The record of an operator at the begin of a batch; `state`: before the batch."""
+    def of(
+        cls, state: OperatorState, *, expired_rows: int, reason: Reason | None = None
+    ) -> OperatorRecord:
+        """The record of an operator at the begin of a batch.
+
+        `state`: before the batch; `reason`: why its layout is another than after the last batch.
+        """
         layouts = state.layouts
         table = layouts.newest.layout.table
         return cls(
@@ -59,6 +71,7 @@ class OperatorRecord:
             routing_entries=len(table.placements),
             split_keys=table.split_keys,
             moved_from_rows=0 if layouts.pending is None else state.shelves.rows,
+            reason=reason,
         )
 
 
@@ -96,7 +109,7 @@ class BatchRecord:
         ):
             here = [report for report in done.arrived.inputs if report.operator == number]
             self._fill(entry, ours, state, here)
-            entry.replanned = after.replanned[number]
+            entry.reason = after.reasons[number] or entry.reason
             for report in ours:
                 self._add_work(report.seconds)
         last = done.reports[-1]

@@ -4,7 +4,8 @@ Why: a batch may end with three reasons for another layout: a wish of the user (
 a restart with other settings), an instance that is full, and a plan that pays. They are tried in
 this order, and the first that applies wins; the state is then treated the same way for all three.
 
-Law: functions of the state, of the counts and of the wishes. No Spark, no files.
+Law: functions of the state, of the counts and of the wishes. No Spark, no files. A layout changes
+if and only if a reason is given.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from joinengine.balancing.reasons import Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice, Plan, check_aggregates
-from joinengine.layouts.changing import change, plan_between
+from joinengine.layouts.changing import Occasion, change, plan_between
 from joinengine.layouts.versions import MOST_VERSIONS
 from joinengine.operators.base import Operator
-from joinengine.routing.moves import Moves
 from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.state.operator_state import Layouts, Move, OperatorState, Rehome
 
@@ -51,34 +52,35 @@ def after_batch(
     *,
     capacity: int | None,
     lazy: bool,
-) -> tuple[OperatorState, bool]:
-    """The state with the layout of the next batch, and whether the layout was changed for balance.
+) -> tuple[OperatorState, Reason | None]:
+    """The state with the layout of the next batch, and why it is another; None: it is the same.
 
     `history`: the counts that the planner may see, the last batch's at the end; empty if that batch
     brought nothing. `capacity`: tuples that an instance may hold; None: any number. `lazy`: state
     does not follow a new layout; tuples find it by the layout under which it was stored.
     """
     if not operator.policy.changes:
-        return state, False
+        return state, None
     newest = state.layouts.newest
     if wishes:
-        return _take(operator, state, *_wished(newest, wishes), lazy=lazy), False
-    grown = _grown(operator, state, capacity)
+        return _take(operator, state, *_wished(state, history, wishes), lazy=lazy)
+    grown = _grown(operator, state, history, capacity)
     if grown is not None:
-        return _take(operator, state, *grown, lazy=lazy), False
+        return _take(operator, state, *grown, lazy=lazy)
     plan = newest.choice.plan(newest.layout, history) if history else None
     if plan is None:
-        return state, False
+        return state, None
     planned = replace(newest, layout=plan.layout)
-    return _take(operator, state, planned, plan, lazy=lazy), plan.is_replan
+    return _take(operator, state, planned, plan, lazy=lazy)
 
 
 def as_asked(
     operator: Operator, state: OperatorState, choice: LayoutChoice, *, lazy: bool
-) -> OperatorState:
-    """The state of a checkpoint, with the layout that this start of the query asks for.
+) -> tuple[OperatorState, Reason | None]:
+    """The state of a checkpoint with the layout that this start of the query asks for, and why.
 
-    If the last start asked for the same, the layout stays as batches have changed it since.
+    If the last start asked for the same, the layout stays as batches have changed it since, and
+    there is no reason.
     """
     layouts, instances = state.layouts, operator.instances
     asked = Chosen.start(choice, instances)
@@ -86,28 +88,32 @@ def as_asked(
     if asked.starts_like(layouts.asked) or not operator.policy.changes:
         if choice.name == newest.choice.name:  # perhaps with other settings for its planner
             newest = replace(newest, choice=choice)
-        return replace(state, layouts=replace(layouts, newest=newest, asked=asked))
+        return replace(state, layouts=replace(layouts, newest=newest, asked=asked)), None
     # Moves that were planned and not yet made are dropped: the state still lies where it was.
     if layouts.pending is not None:
         newest = layouts.pending.before
-    plan = change(newest.choice, newest.layout, newest.wanted, choice, instances)
-    stands = replace(layouts, newest=newest, asked=asked, pending=None)
-    chosen = Chosen(choice, plan.layout, instances)
-    return _take(operator, replace(state, layouts=stands), chosen, plan, lazy=lazy)
+    stands = replace(state, layouts=replace(layouts, newest=newest, asked=asked, pending=None))
+    occasion = Occasion(Cause.RESTART, _held(stands))
+    plan = change(newest.choice, newest.layout, newest.wanted, choice, instances, occasion)
+    return _take(operator, stands, Chosen(choice, plan.layout, instances), plan, lazy=lazy)
 
 
-def _wished(newest: Chosen, wishes: Sequence[Relayout]) -> tuple[Chosen, Plan]:
+def _wished(
+    state: OperatorState, history: Sequence[Interval], wishes: Sequence[Relayout]
+) -> tuple[Chosen, Plan]:
     """The layout that the last wish of each kind asks for, and the way there."""
+    newest = state.layouts.newest
     choices = [wish.choice for wish in wishes if wish.choice is not None]
     sizes = [wish.instances for wish in wishes if wish.instances is not None]
     choice = choices[-1] if choices else newest.choice
     instances = sizes[-1] if sizes else newest.wanted
-    plan = change(newest.choice, newest.layout, newest.wanted, choice, instances)
+    occasion = Occasion(Cause.SWITCH if choices else Cause.RESIZE, _held(state), history)
+    plan = change(newest.choice, newest.layout, newest.wanted, choice, instances, occasion)
     return Chosen(choice, plan.layout, instances), plan
 
 
 def _grown(
-    operator: Operator, state: OperatorState, capacity: int | None
+    operator: Operator, state: OperatorState, history: Sequence[Interval], capacity: int | None
 ) -> tuple[Chosen, Plan] | None:
     """The layout with more instances; None if no instance holds more than `capacity`."""
     if capacity is None or not operator.policy.grows:
@@ -119,28 +125,49 @@ def _grown(
     grown = newest.choice.grow(newest.layout, held)
     if grown.instances > MAX_INSTANCES:
         return None
-    return Chosen(newest.choice, grown, grown.instances), plan_between(newest.layout, grown)
+    plan = plan_between(newest.layout, grown, Occasion(Cause.CAPACITY, held, history))
+    return Chosen(newest.choice, grown, grown.instances), plan
+
+
+def _held(state: OperatorState) -> list[int]:
+    """How many tuples each instance holds, under whichever layout."""
+    runs = state.shelves.state.values()
+    used = max((run.instance + 1 for run in runs), default=0)
+    held = [0] * max(used, state.layouts.newest.layout.instances)
+    for run in runs:
+        held[run.instance] += run.live
+    return held
 
 
 def _take(
     operator: Operator, state: OperatorState, chosen: Chosen, plan: Plan, *, lazy: bool
-) -> OperatorState:
-    """The state with `chosen` for the next batch, and the moves that must come before it."""
+) -> tuple[OperatorState, Reason]:
+    """The state with `chosen` for the next batch and the moves that must come before it, and why.
+
+    If state does otherwise than the plan says, the reason has the cost of that.
+    """
     layouts, before = state.layouts, state.layouts.newest
     resized = chosen.layout.instances != before.layout.instances
     history = layouts.history
     if resized or chosen.choice.name != before.choice.name:
         history = ()
-    after = replace(layouts, newest=chosen, history=history, pending=None)
-    if operator.policy.follows and (plan.rehome or plan.moves):
-        if lazy and operator.policy.may_lag and len(layouts.live_versions) < MOST_VERSIONS:
-            after = _left_behind(after, before, state, resized=resized)
-        else:
-            # `plan.moves` are word ranges of the newest version. While runs of older versions
-            # live, moving ranges is not enough, and every tuple is looked at.
-            moves = Moves() if layouts.older else plan.moves
-            after = replace(after, pending=Move(before, moves) if moves else Rehome(before))
-    return replace(state, layouts=after)
+    after, reason = replace(layouts, newest=chosen, history=history, pending=None), plan.reason
+    policy = operator.policy
+    if not (plan.rehome or plan.moves):
+        return replace(state, layouts=after), reason
+    if not policy.follows:
+        reason = reason.at_cost(Cost())
+    elif lazy and policy.may_lag and len(layouts.live_versions) < MOST_VERSIONS:
+        after = _left_behind(after, before, state, resized=resized)
+        reason = reason.at_cost(Cost())
+    elif layouts.older:
+        # `plan.moves` are word ranges of the newest version. While runs of older versions live,
+        # moving ranges is not enough, and every tuple is looked at.
+        after, reason = replace(after, pending=Rehome(before)), reason.at_cost(None)
+    else:
+        pending = Move(before, plan.moves) if plan.moves else Rehome(before)
+        after = replace(after, pending=pending)
+    return replace(state, layouts=after), reason
 
 
 def _left_behind(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from joinengine.balancing.counting import NO_KEYS, Asked
+from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.driver import clock, relayout
 from joinengine.driver.folding import interval_of
@@ -125,13 +126,13 @@ class Next:
     """The outcome of a batch.
 
     `manifest` is to be committed once the files of `sealed` (name -> content) are written. Planners
-    see `counts` from then on. `replanned`: per operator whether its layout changed for balance.
+    see `counts` from then on. `reasons`: per operator why its layout changes; None: it stays.
     """
 
     manifest: Manifest
     sealed: Mapping[str, bytes]
     counts: Counts
-    replanned: tuple[bool, ...]
+    reasons: tuple[Reason | None, ...]
 
 
 def begin(query: QuerySpec, choices: Sequence[LayoutChoice], query_id: str) -> Manifest:
@@ -146,15 +147,19 @@ def begin(query: QuerySpec, choices: Sequence[LayoutChoice], query_id: str) -> M
 
 def resume(
     query: QuerySpec, manifest: Manifest, choices: Sequence[LayoutChoice], *, lazy: bool
-) -> Manifest:
-    """The manifest of a checkpoint, with the layouts that this start of the query asks for."""
-    states = [
+) -> tuple[Manifest, tuple[Reason | None, ...]]:
+    """The manifest of a checkpoint with the layouts that this start of the query asks for, and why.
+
+    `reasons` as in Next.
+    """
+    resumed = [
         relayout.as_asked(operator, state, choice, lazy=lazy)
         for operator, state, choice in zip(
             query.operators, manifest.operators, choices, strict=True
         )
     ]
-    return replace(manifest, operators=tuple(states))
+    states, reasons = zip(*resumed, strict=True)
+    return replace(manifest, operators=states), reasons
 
 
 def route(query: QuerySpec, manifest: Manifest, batch: Batch) -> RoutePlan:
@@ -272,7 +277,7 @@ def close(
 ) -> Next:
     """The next manifest: `manifest` is the last one, `counts` are those that it names."""
     query, settings = program.query, program.settings
-    planned, replanned = list[OperatorState](), list[bool]()
+    planned, reasons = list[OperatorState](), list[Reason | None]()
     seen, sealed = dict(counts), dict[str, bytes]()
     for operator, folded, ours in zip(query.operators, done.states, done.reports, strict=True):
         state, history = folded, list[Interval]()
@@ -281,11 +286,11 @@ def close(
             name = tagged(batch.generation, name)
             state, seen[name], sealed[name] = _counted(operator, state, ours, done.arrived, name)
             history = [seen[stored.name] for stored in state.layouts.history]
-        state, changed = relayout.after_batch(
+        state, reason = relayout.after_batch(
             operator, state, history, wishes, capacity=settings.capacity, lazy=settings.lazy
         )
         planned.append(state)
-        replanned.append(changed)
+        reasons.append(reason)
     inputs = done.arrived.inputs
     advanced = clock.advance(
         query, manifest.operators, planned, inputs, done.progress, moment.now_s
@@ -298,7 +303,7 @@ def close(
         after,
         {name: content for name, content in sealed.items() if name in named},
         {name: interval for name, interval in seen.items() if name in named},
-        tuple(replanned),
+        tuple(reasons),
     )
 
 

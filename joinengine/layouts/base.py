@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words
 from joinengine.model.conditions import Band, Condition, Theta
@@ -68,16 +69,15 @@ class Layout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The layout of the next batch, and what must happen to the state before it.
+    """The layout of the next batch, why it comes, and what must happen to the state before it.
 
-    `moves`: the word ranges of a few keys. `rehome`: every tuple must be looked at. `is_replan`:
-    False: the layout has learnt new loads, and nothing moves.
+    `moves`: the word ranges of a few keys. `rehome`: every tuple must be looked at.
     """
 
     layout: Layout
+    reason: Reason
     moves: Moves = field(default_factory=Moves)
     rehome: bool = False
-    is_replan: bool = True
 
 
 class LayoutChoice(Protocol):

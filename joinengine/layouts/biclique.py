@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, key_hash, u_of
 from joinengine.kernels.probing import expand_ranges
@@ -176,10 +177,13 @@ class _Biclique(LayoutChoice):
         n = layout.instances
         sizes = range(least, n - least + 1)
         best = min(sizes, key=lambda size: _greatest(state, size, n))
-        now = len(layout.units(Side.LEFT))
-        if _greatest(state, now, n) <= self.tolerance * _greatest(state, best, n):
+        now, then = (_greatest(state, size, n) for size in (len(layout.units(Side.LEFT)), best))
+        if now <= self.tolerance * then:
             return None
-        return Plan(_sized(n, best, least), rehome=True)
+        sized, mean = _sized(n, best, least), float(state.sum()) / n
+        cost = Cost(moved=_leaving(layout, sized, history[-1].state))
+        reason = Reason(Cause.SHAPE, Balance(now, mean), Balance(then, mean), cost)
+        return Plan(sized, reason, rehome=True)
 
     def resize(self, layout: Layout, instances: int) -> Biclique:
         """Add instances one by one to the fullest subgroup; with fewer instances it starts anew."""
@@ -219,6 +223,20 @@ def _sized(instances: int, left: int, k: int) -> Biclique:
 def _greatest(state: NDArray[np.float64], left: int, instances: int) -> float:
     """How much each instance of the fuller side stores."""
     return float(max(state[0] / left, state[1] / (instances - left)))
+
+
+def _leaving(before: Biclique, after: Biclique, state: NDArray[np.float64]) -> float:
+    """How many tuples of (2, N) `state` are at instances that leave their subgroup."""
+    members = [
+        {
+            (side, number, instance)
+            for side in Side
+            for number, group in enumerate(layout.groups[side])
+            for instance, _ in group
+        }
+        for layout in (before, after)
+    ]
+    return float(sum(state[side, instance] for side, _, instance in members[0] - members[1]))
 
 
 def _joined(

@@ -8,13 +8,42 @@ Law: a function of its arguments. If the layout stays as it is, nothing moves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from joinengine.balancing.reasons import Balance, Cause, Cost, Counted, Reason, reason_of
+from joinengine.balancing.statistics import Interval, gather_loads
 from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.layouts.key_based import KeyBased, Planned
-from joinengine.routing.moves import plan_moves
+from joinengine.routing.moves import plan_moves, replaced
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """What asks for another layout, where no planner does.
+
+    `held` (N,): how many tuples each instance holds. `history`: the counts that the planner of the
+    layout sees, the newest last; empty: there are none.
+    """
+
+    cause: Cause
+    held: Sequence[int]
+    history: Sequence[Interval] = ()
+
+    def reason(self, cost: Cost | None) -> Reason:
+        """Of a change that is not about single keys."""
+        return Reason(self.cause, Balance.of(np.array(self.held)), cost=cost)
 
 
 def change(
-    before: LayoutChoice, layout: Layout, wanted: int, choice: LayoutChoice, instances: int
+    before: LayoutChoice,
+    layout: Layout,
+    wanted: int,
+    choice: LayoutChoice,
+    instances: int,
+    occasion: Occasion,
 ) -> Plan:
     """From `layout`, which `before` made for `wanted` instances, to `choice` on `instances`."""
     # If only settings of the planner differ, the layout stays.
@@ -22,15 +51,24 @@ def change(
         after = layout if wanted == instances else choice.resize(layout, instances)
     else:
         after = _adopted(layout, choice, instances)
-    return plan_between(layout, after)
+    return plan_between(layout, after, occasion)
 
 
-def plan_between(layout: Layout, after: Layout) -> Plan:
+def plan_between(layout: Layout, after: Layout, occasion: Occasion) -> Plan:
     """The plan that takes state from `layout` to `after`."""
     if isinstance(layout, KeyBased) and isinstance(after, KeyBased) and layout.base == after.base:
-        return Plan(after, plan_moves(layout.table, after.table, layout.base))
-    unchanged = type(layout) is type(after) and layout.to_json() == after.to_json()
-    return Plan(after, rehome=not unchanged)
+        changed = replaced(layout.table, after.table, layout.base)
+        moves = plan_moves(changed)
+        balance = Balance.of(np.array(occasion.held))
+        counted = None
+        if occasion.history:
+            loads = gather_loads(occasion.history, layout.table, layout.base)
+            counted = Counted(loads, occasion.history[-1])
+        reason = reason_of(occasion.cause, (balance, None), changed, moves, counted)
+        return Plan(after, reason if changed else reason.at_cost(Cost()), moves)
+    if type(layout) is type(after) and layout.to_json() == after.to_json():
+        return Plan(after, occasion.reason(Cost()))
+    return Plan(after, occasion.reason(None), rehome=True)
 
 
 def _adopted(layout: Layout, choice: LayoutChoice, instances: int) -> Layout:

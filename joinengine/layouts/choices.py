@@ -26,6 +26,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Floats, Interval
 from joinengine.kernels.hashing import Words, key_hash
 from joinengine.kernels.probing import Ints, expand_ranges, group_keys
@@ -271,7 +272,8 @@ class Pkg(LayoutChoice):
         # Each task levels its own part of what comes.
         loads = (stored - stored.min()) / max(history[-1].tasks, 1)
         seen = replace(layout, loads=tuple(loads.tolist()), degrees=self.head(layout, history))
-        return Plan(seen, is_replan=False)
+        cause = Cause.LOADS if seen.degrees == layout.degrees else Cause.HEAD
+        return Plan(seen, Reason(cause, Balance.of(stored), cost=Cost()))
 
     def head(self, layout: CandidateBased, history: Sequence[Interval]) -> tuple[Degree, ...]:
         """The keys with more candidates, and how many."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
+from joinengine.balancing.reasons import Balance, Cause, Counted, reason_of
 from joinengine.balancing.statistics import (
     Floats,
     Interval,
@@ -32,7 +33,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement
 from joinengine.routing import table as routing_table
 from joinengine.routing.base import BASES, Base
-from joinengine.routing.moves import plan_moves
+from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable, TableRouter
 
 #: An instance that received n tuples by chance alone may well have received n + 3 sqrt(n).
@@ -152,6 +153,10 @@ class Planned(_KeyBasedChoice):
         """The planner."""
 
     @abstractmethod
+    def limit(self, level: Floats) -> float:
+        """The most load that an instance may have, if loads are (N,)."""
+
+    @abstractmethod
     def is_due(self, level: Floats) -> bool:
         """Whether loads (N,) are out of tolerance by more than noise."""
 
@@ -170,7 +175,12 @@ class Planned(_KeyBasedChoice):
         after = gather_loads(history, new, layout.base).per_instance()
         if new.placements == layout.table.placements or not self.pays(level, after):
             return None
-        return Plan(KeyBased(layout.base, new), plan_moves(layout.table, new, layout.base))
+        changed = replaced(layout.table, new, layout.base)
+        moves = plan_moves(changed)
+        balances = Balance.of(level), Balance.of(after)
+        counted = Counted(loads, history[-1], self.limit(level))
+        reason = reason_of(Cause.OVERLOAD, balances, changed, moves, counted)
+        return Plan(KeyBased(layout.base, new), reason, moves)
 
 
 @dataclass(frozen=True)
@@ -192,20 +202,21 @@ class WithinLimit(Planned):
         if not self.min_gain >= 0:
             raise InvalidRequest(f"{self.name}: min_gain {self.min_gain} must be 0 or more")
 
+    def limit(self, level: Floats) -> float:
+        """UL."""
+        return (1 + self.imbalance) * float(level.mean())
+
     def is_due(self, level: Floats) -> bool:
         """Whether the greatest load is above UL by more than noise."""
-        limit = self._limit(level)
+        limit = self.limit(level)
         return bool(level.max() > limit + NOISE_SIGMAS * math.sqrt(limit))
 
     def pays(self, before: Floats, after: Floats) -> bool:
         """Whether the plan removes enough overload."""
-        limit = self._limit(before)
+        limit = self.limit(before)
         gain = np.maximum(before - limit, 0).sum() - np.maximum(after - limit, 0).sum()
         noise = NOISE_SIGMAS * math.sqrt(limit)
         return bool(gain >= max(self.min_gain * before.mean(), noise))
-
-    def _limit(self, level: Floats) -> float:
-        return (1 + self.imbalance) * float(level.mean())
 
 
 @dataclass(frozen=True)

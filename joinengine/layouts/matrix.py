@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, u_of
 from joinengine.layouts.base import Layout, LayoutChoice, Plan
@@ -123,9 +124,14 @@ class Dynamic(LayoutChoice):
         assert isinstance(layout, Grid)
         sizes = stream_sizes(layout, history[-1])
         best = best_shape(layout.instances, *sizes, now=layout.shape)
-        if stored_each(layout.shape, *sizes) <= self.tolerance * stored_each(best, *sizes):
+        now, then = (stored_each(shape, *sizes) for shape in (layout.shape, best))
+        if now <= self.tolerance * then:
             return None
-        return Plan(Grid(reshaped(layout.cells, best[0])), rehome=True)
+        # Tuples whose line gets longer stay and are copied; those of the other side only leave.
+        longer = [max(after - before, 0) for before, after in zip(layout.shape, best, strict=True)]
+        cost = Cost(copied=sizes[0] * longer[1] + sizes[1] * longer[0])
+        reason = Reason(Cause.SHAPE, Balance(now, now), Balance(then, then), cost)
+        return Plan(Grid(reshaped(layout.cells, best[0])), reason, rehome=True)
 
     def resize(self, layout: Layout, instances: int) -> Grid:
         """Split every cell into two or four while there is room; a smaller grid starts anew."""

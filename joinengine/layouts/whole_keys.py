@@ -169,6 +169,10 @@ class _ByDeviation(Planned):
             if not getattr(self, name) >= 0:
                 raise InvalidRequest(f"{self.name}: {name} {getattr(self, name)} is below 0")
 
+    def limit(self, level: Floats) -> float:
+        """The mean and `threshold` per cent of it."""
+        return (1 + self.threshold / 100) * float(level.mean())
+
     def is_due(self, level: Floats) -> bool:
         """Whether the deviation is above the threshold."""
         return dlb.score(level) > self.threshold

@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
 
 from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
 from joinengine.routing.base import Base
@@ -51,13 +54,31 @@ class Moves:
         return bool(self.pulls or self.drops)
 
 
-def plan_moves(old: RoutingTable, new: RoutingTable, base: Base) -> Moves:
-    """The moves from `old` to `new` over the same base function."""
+class Replaced(NamedTuple):
+    """The keys of one hash, whose placement changes."""
+
+    hash_: int
+    before: Placement
+    after: Placement
+
+
+def replaced(old: RoutingTable, new: RoutingTable, base: Base) -> list[Replaced]:
+    """The keys whose placements differ between two tables over one base function, by hash."""
+    was, will = old.placements, new.placements
+    hashes = sorted(h for h in was.keys() | will.keys() if was.get(h) is not will.get(h))
+    homes = base.homes(np.array(hashes, np.uint64)).tolist()
+    found = list[Replaced]()
+    for hash_, home in zip(hashes, homes, strict=True):
+        before, after = (table.get(hash_) or Placement.whole(home) for table in (was, will))
+        if before != after:
+            found.append(Replaced(hash_, before, after))
+    return found
+
+
+def plan_moves(changed: Iterable[Replaced]) -> Moves:
+    """The moves that the keys of `changed` need, in their order."""
     pulls, drops = list[Pull](), list[Drop]()
-    for hash_ in sorted(old.placements.keys() | new.placements.keys()):
-        before, after = old.place(hash_, base), new.place(hash_, base)
-        if before == after:
-            continue
+    for hash_, before, after in changed:
         first = hash_ << U_BITS
         for side in Side:
             for lower, upper, had, wants in _overlay(before, after, side):

@@ -15,7 +15,7 @@ from joinengine.model.keys import U_BITS, U_ONE, Fragment, Mode, Placement, Side
 from joinengine.reference import protocol
 from joinengine.routing import table as routing
 from joinengine.routing.base import Modulo
-from joinengine.routing.moves import plan_moves
+from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.routes import PROBE, STORE
 from joinengine.routing.table import RoutingTable
 from tests.laws.cases import INSTANCES, placements
@@ -55,7 +55,7 @@ def test_router_delivers_what_the_placement_says(table, rows, side):
 
 @given(tables, tables, tuples)
 def test_moves_turn_one_table_into_the_other(old, new, rows):
-    moves = plan_moves(old, new, BASE)
+    moves = plan_moves(replaced(old, new, BASE))
     for hash_, u in rows:
         word = hash_ << U_BITS | u
         for side in Side:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from joinengine.balancing.reasons import Cause
 from joinengine.balancing.statistics import KeyCounts
 from joinengine.driver import relayout, step
 from joinengine.driver.folding import fold
@@ -91,10 +92,11 @@ def test_a_wish_between_key_layouts_moves_word_ranges_and_others_rehome():
     manifest = manifest_of(query)
     resized, _ = wished(query, manifest, Relayout(instances=6))
     assert isinstance(resized.layouts.pending, Rehome)
-    other, replanned = wished(query, manifest, Relayout(choose("bi")))
+    other, reason = wished(query, manifest, Relayout(choose("bi")))
     assert isinstance(other.layouts.pending, Rehome)
     assert other.layouts.newest.choice == Bi()
-    assert not replanned
+    assert reason.cause is Cause.SWITCH
+    assert not reason.cause.is_replan
 
 
 def test_of_several_wishes_the_last_of_each_kind_counts():
@@ -119,9 +121,10 @@ def test_a_full_instance_makes_the_layout_grow():
     query = two_way(window(), instances=2)
     manifest = manifest_of(query)
     held = with_state(manifest, holding(manifest.operators[0], run_of(0, rows=100)))
-    grown, replanned = wished(query, held, capacity=60)
+    grown, reason = wished(query, held, capacity=60)
     assert grown.layouts.newest.layout.instances > 2
-    assert not replanned
+    assert reason.cause is Cause.CAPACITY
+    assert reason.before.greatest == 100
     kept, _ = wished(query, held, capacity=100)
     assert kept.layouts.newest.layout.instances == 2
 
@@ -138,13 +141,14 @@ def test_a_restart_with_other_settings_forgets_moves_that_were_not_made():
     manifest = manifest_of(query)
     planned, _ = wished(query, manifest, Relayout(instances=6))
     asked = replace(query.operators[0], instances=5)
-    resumed = step.resume(
+    resumed, (reason,) = step.resume(
         QuerySpec((asked,), query.sources), with_state(manifest, planned), [Hash()], lazy=False
     )
     layouts = resumed.operators[0].layouts
     assert layouts.newest.wanted == 5
     assert isinstance(layouts.pending, Rehome)
     assert layouts.pending.before.wanted == 4
+    assert reason.cause is Cause.RESTART
 
 
 # Whole steps
@@ -229,7 +233,8 @@ def test_a_hot_key_is_planned_for_with_its_counts_sealed():
     query = two_way(window(), instances=4)
     after = closed(query, manifest_of(query, Mnrt()), [hot()])
     layouts = after.manifest.operators[0].layouts
-    assert after.replanned == (True,)
+    (reason,) = after.reasons
+    assert reason.cause is Cause.HEAVY_KEY
     assert isinstance(layouts.pending, Move)
     assert layouts.newest.layout.table.split_keys == 1
     (name,) = after.sealed
@@ -253,4 +258,4 @@ def test_a_layout_without_a_planner_seals_no_counts():
     query = two_way(window(), instances=4)
     after = closed(query, manifest_of(query), [hot()])
     assert after.sealed == {}
-    assert after.replanned == (False,)
+    assert after.reasons == (None,)

@@ -1,0 +1,247 @@
+"""Why a layout changes: the cause, how loads lie before and after, the cost, and the keys.
+
+Why: whoever watches a query wants to know what a plan answers to, what it promises, and what it
+costs, before the tuples have moved. A plan therefore carries its reason as a value.
+
+Law: the keys of a reason are those whose placements differ between the two tables, and its cost is
+what the moves then move. The cost is exact if the counts are and keys move whole; a share of a key
+is taken for that share of its tuples.
+Cost: some array operations over the moves, and a loop over at most MOST_KEYS keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from joinengine.balancing.statistics import Floats, Interval, Ints, Loads
+from joinengine.kernels.hashing import Words, key_hash
+from joinengine.model.keys import U_ONE, Placement, Side
+from joinengine.routing.moves import Moves, Replaced
+
+#: As many keys a reason tells one by one; the others are counted.
+MOST_KEYS = 100
+
+
+class Cause(StrEnum):
+    """What a change of the layout, or of the placement of one key, answers to."""
+
+    #: the loads are out of the planner's tolerance
+    OVERLOAD = "overload"
+    #: they are, and a key alone has more load than one instance may have
+    HEAVY_KEY = "heavy key"
+    #: a key that had more homes has less load again; beside keys of the other causes
+    COOLED_KEY = "cooled key"
+    #: the matrix or the biclique no longer fits the sizes of the streams
+    SHAPE = "shape"
+    #: a candidate layout has learnt which keys are heavy, or how loads are; nothing moves
+    HEAD = "head"
+    LOADS = "loads"
+    #: a user wishes another layout, or another number of instances
+    SWITCH = "switch"
+    RESIZE = "resize"
+    #: a restart asks for another layout than the last start
+    RESTART = "restart"
+    #: an instance holds more tuples than it may
+    CAPACITY = "capacity"
+
+    @property
+    def is_replan(self) -> bool:
+        """Whether the layout changes by itself, for balance."""
+        match self:
+            case Cause.OVERLOAD | Cause.HEAVY_KEY | Cause.COOLED_KEY | Cause.SHAPE:
+                return True
+            case Cause.HEAD | Cause.LOADS:
+                return False
+            case Cause.SWITCH | Cause.RESIZE | Cause.RESTART | Cause.CAPACITY:
+                return False
+
+
+_WORDS = {
+    Cause.OVERLOAD: "loads are out of tolerance",
+    Cause.HEAVY_KEY: "a key is too heavy for one instance",
+    Cause.COOLED_KEY: "a key fits one instance again",
+    Cause.SHAPE: "its shape no longer fits the streams",
+    Cause.HEAD: "other keys are heavy",
+    Cause.LOADS: "loads are learnt",
+    Cause.SWITCH: "another layout is wished",
+    Cause.RESIZE: "another number of instances is wished",
+    Cause.RESTART: "the restart asks for another layout",
+    Cause.CAPACITY: "an instance is full",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How loads lie over the instances: the greatest and the mean, in tuples.
+
+    >>> Balance.of(np.array([2.0, 4.0])).skew
+    1.3333333333333333
+    """
+
+    greatest: float
+    mean: float
+
+    @classmethod
+    def of(cls, level: Floats | Ints) -> Balance:
+        """The balance of (N,) loads."""
+        return cls(float(np.max(level)), float(np.mean(level)))
+
+    @property
+    def skew(self) -> float:
+        """Greatest over mean; 1.0 if there is no load."""
+        return self.greatest / self.mean if self.mean else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Tuples that change their home, and copies that are made of tuples that keep theirs."""
+
+    moved: float = 0.0
+    copied: float = 0.0
+
+    @property
+    def rows(self) -> float:
+        """Tuples that are read at one instance and written at another."""
+        return self.moved + self.copied
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """The keys of one hash that are placed anew, and why.
+
+    `load`: tuples that they brought in the last intervals; None: not counted. `cost` as in Reason.
+    """
+
+    hash_: int
+    cause: Cause
+    before: Placement
+    after: Placement
+    load: float | None
+    cost: Cost | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a layout changes.
+
+    `before`: the loads that the decision saw: what instances stored in the last intervals, or, if
+    no planner decided, what they hold. `after`: those that a planner expects; None: it expects
+    none. `cost`: what moves for it; None: not known before. `keys`: the keys that are placed anew,
+    heaviest first, and `more_keys`: how many there are beyond these.
+    """
+
+    cause: Cause
+    before: Balance
+    after: Balance | None = None
+    cost: Cost | None = None
+    keys: tuple[KeyChange, ...] = ()
+    more_keys: int = 0
+
+    def at_cost(self, cost: Cost | None) -> Reason:
+        """The same reason, if the state does otherwise than the plan says."""
+        return replace(self, cost=cost, keys=tuple(replace(key, cost=cost) for key in self.keys))
+
+    def __str__(self) -> str:
+        parts = [f"{_WORDS[self.cause]}: load skew {self.before.skew:.2f}"]
+        if self.after is not None:
+            parts[0] += f", {self.after.skew:.2f} expected"
+        if self.cost is not None:
+            moved, copied = self.cost.moved, self.cost.copied
+            parts.append(f"tuples to move: {moved:,.0f}, to copy: {copied:,.0f}")
+        if self.keys:
+            parts.append(f"keys placed anew: {len(self.keys) + self.more_keys:,}")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What is known of keys: their loads, the newest interval, and the most load of an instance."""
+
+    loads: Loads
+    newest: Interval
+    limit: float = np.inf
+
+
+def reason_of(
+    cause: Cause,
+    balances: tuple[Balance, Balance | None],
+    changed: Sequence[Replaced],
+    moves: Moves,
+    counted: Counted | None,
+) -> Reason:
+    """The reason of a plan that places keys anew; `moves`: those of `changed`.
+
+    `balances`: before and after. If a planner decided (OVERLOAD), it may be a key that is too heavy
+    for one instance; otherwise each key has the cause of the plan. `counted` None: loads and costs
+    are unknown.
+    """
+    before, after = balances
+    hashes = np.array([one.hash_ for one in changed], np.uint64)
+    if counted is None:
+        told = [KeyChange(h, cause, old, new, None, None) for h, old, new in changed[:MOST_KEYS]]
+        return Reason(cause, before, after, None, tuple(told), len(changed) - len(told))
+    loads = counted.loads
+    weights = _at(loads.hashes, loads.spread + loads.fixed, hashes)
+    moved, copied = _costs(moves, counted.newest, hashes)
+    told = list[KeyChange]()
+    for row in _heaviest(weights):
+        hash_, old, new = changed[row]
+        why = cause
+        if cause is Cause.OVERLOAD:
+            why = _cause_of(old, new, float(weights[row]), counted.limit)
+        cost = Cost(float(moved[row]), float(copied[row]))
+        told.append(KeyChange(hash_, why, old, new, float(weights[row]), cost))
+    if told and told[0].cause is Cause.HEAVY_KEY:
+        cause = Cause.HEAVY_KEY
+    cost = Cost(float(moved.sum()), float(copied.sum()))
+    return Reason(cause, before, after, cost, tuple(told), len(changed) - len(told))
+
+
+def _cause_of(before: Placement, after: Placement, load: float, limit: float) -> Cause:
+    if load > limit:
+        return Cause.HEAVY_KEY
+    return Cause.COOLED_KEY if len(after.homes) < len(before.homes) else Cause.OVERLOAD
+
+
+def _heaviest(weights: Floats) -> list[int]:
+    """The rows with the greatest weights, at most MOST_KEYS, heaviest first."""
+    rows = np.arange(len(weights))
+    if len(weights) > MOST_KEYS:
+        least = np.partition(weights, -MOST_KEYS)[-MOST_KEYS]
+        rows = np.flatnonzero(weights >= least)
+    found: list[int] = rows[np.argsort(-weights[rows], kind="stable")][:MOST_KEYS].tolist()
+    return found
+
+
+def _costs(moves: Moves, newest: Interval, hashes: Words) -> tuple[Floats, Floats]:
+    """(C,) tuples of each key that move, and copies that are made; `hashes` (C,) ascending.
+
+    Of the tuples of a range that are read once for each new home, as many move as old homes drop
+    them; the others are copies.
+    """
+    moved, copied = np.zeros((2, len(hashes)))
+    for side in Side:
+        pulls = [pull for pull in moves.pulls if pull.side is side]
+        drops = np.sort(np.array([one.lower for one in moves.drops if one.side is side], np.uint64))
+        lowers = np.array([pull.lower for pull in pulls], np.uint64)
+        lower, first, reads = np.unique(lowers, return_index=True, return_counts=True)
+        left = np.searchsorted(drops, lower, side="right") - np.searchsorted(drops, lower)
+        shares = np.array([pull.upper - pull.lower for pull in pulls])[first] / U_ONE
+        tuples = _at(newest.hashes, newest.held[side], key_hash(lower)) * shares
+        keys = np.searchsorted(hashes, key_hash(lower))
+        copies = np.maximum(reads - left, 0)
+        copied += np.bincount(keys, copies * tuples, len(hashes))
+        moved += np.bincount(keys, (reads - copies) * tuples, len(hashes))
+    return moved, copied
+
+
+def _at(hashes: Words, values: Floats, wanted: Words) -> Floats:
+    """(K,) hashes, ascending, and their values -> (W,) the values of `wanted`, 0 if unknown."""
+    if not len(hashes):
+        return np.zeros(len(wanted))
+    at = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
+    return np.where(hashes[at] == wanted, values[at], 0.0)
