@@ -19,6 +19,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from joinengine.model.errors import InvalidRequest
+from joinengine.spark.interpreter import check_interpreter
 from joinengine.spark.source import JoinEngineSource
 
 _HELPS = {
@@ -99,12 +100,13 @@ def zone() -> str:
 
 
 def check_settings(spark: SparkSession) -> None:
-    """Raise InvalidRequest for a setting under which a batch could not be trusted."""
+    """Raise InvalidRequest for a setting or a Python under which a batch could not be trusted."""
     name = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
     if str(spark.conf.get(name, "true")).lower() == "false":
         raise InvalidRequest(
             f"{name} is false: a retried shuffle could then mix two attempts; set it to true"
         )
+    check_interpreter(spark.sparkContext)
 
 
 def _is_connect(spark: Any) -> bool:
