@@ -12,7 +12,7 @@ import os
 import pytest
 
 #: Files of tests/stream whose tests start programs of their own instead.
-OF_THEIR_OWN = ("test_examples.py", "test_wheel.py")
+OF_THEIR_OWN = ("test_examples.py", "test_own_sessions.py", "test_wheel.py")
 
 # A JVM that lives for minutes spends more on optimising than it saves by it. The option also holds
 # for programs that tests start; the user's own options come last and win.

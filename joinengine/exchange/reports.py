@@ -56,6 +56,8 @@ class RouteReport:
     blocks: list[Block] = field(default_factory=list)
     #: source number -> no earlier event time will follow from it (microseconds)
     progress: dict[int, float] = field(default_factory=dict)
+    #: source number -> bytes of a tuple in the widest Arrow batch that Spark handed over
+    widths: dict[int, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
 

@@ -14,19 +14,29 @@ from joinengine.exchange.route import RoutePlan
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.spark.session import parallelism
 from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks
+from joinengine.spark.tuning import ArrowBatches
 from joinengine.world.world import World
 
 
 class SparkJobs:
     """Spark jobs; instructions travel as files of the exchange folder, operators with the job.
 
-    `tables`: per table, a frame whose rows are the reports of routing it.
+    `tables`: per table, a frame whose rows are the reports of routing it. `arrow_batches` says what
+    the streaming query's own clone of the session must have set for the rows of its sources.
     """
 
-    def __init__(self, spark: SparkSession, world: World, tables: Sequence[DataFrame] = ()) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        world: World,
+        tables: Sequence[DataFrame] = (),
+        arrow_batches: ArrowBatches | None = None,
+    ) -> None:
         self._world = world
         self._context = spark.sparkContext
         self._tables = tables
+        self._arrow_batches = arrow_batches or ArrowBatches({})
+        self._set: dict[str, str] = {}
         self._parallelism = parallelism(spark)
         self._rdds: dict[tuple[int, int], RDD[Any]] = {}
 
@@ -37,7 +47,20 @@ class SparkJobs:
 
     def route(self, frame: DataFrame, plan: RoutePlan) -> list[RouteReport]:
         """One job over the sources; collects one row per task."""
-        return self._routed([frame], plan, "route")
+        self._apply(self._arrow_batches.settings(), frame.sparkSession)
+        reports = self._routed([frame], plan, "route")
+        for report in reports:
+            for source, width in report.widths.items():
+                self._arrow_batches.see(source, width, report.source_rows)
+        return reports
+
+    def _apply(self, settings: dict[str, str], clone: SparkSession) -> None:
+        """Change the query's clone of the session, so that all of `settings` is set there."""
+        for name in self._set.keys() - settings.keys():
+            clone.conf.unset(name)
+        for name, value in settings.items() - self._set.items():
+            clone.conf.set(name, value)
+        self._set = settings
 
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
         """One job for each."""

@@ -37,6 +37,7 @@ from joinengine.spark.inputs import Source, Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.source import NAME
 from joinengine.spark.tasks import RouteDescriptors, RouteRows
+from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
 from joinengine.state.checkpoint import Checkpoint, tick_name
 from joinengine.world.world import MACHINE
 
@@ -209,7 +210,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         refused = local_path(request.side_output, "sideOutput")
         aside = SideOutput(MACHINE.storage(str(refused)), query_id)
     runner = BatchRunner(
-        SparkJobs(spark, MACHINE, _tables(request)),
+        SparkJobs(spark, MACHINE, _tables(request), _arrow_batches(request)),
         request.query,
         request.choices,
         checkpoint,
@@ -230,7 +231,8 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         writer = writer.trigger(**request.trigger)
     if request.name is not None:
         writer = writer.queryName(request.name)
-    query = writer.start()
+    with session.for_query(spark):
+        query = writer.start()
     watch.query = query
     return JoinQuery(query, runner, watch)
 
@@ -247,13 +249,24 @@ def local_path(location: str, what: str) -> Path:
 
 def _united(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
     """One frame of reports over all inputs; all `Stream`s are one source, which also ticks."""
-    spark = request.spark
     rows = [
-        _routed_rows(spark, number, source)
-        for number, source in enumerate(request.sources)
-        if isinstance(source, DataFrame) and number not in request.query.tables
+        _routed_rows(request.spark, number, frame) for number, frame in _frames(request).items()
     ]
     return reduce(DataFrame.union, [_own_streams(request, checkpoint, generation), *rows])
+
+
+def _frames(request: Request) -> dict[int, DataFrame]:
+    """Source -> streaming DataFrame, of the inputs that Spark reads."""
+    return {
+        number: source
+        for number, source in enumerate(request.sources)
+        if isinstance(source, DataFrame) and number not in request.query.tables
+    }
+
+
+def _arrow_batches(request: Request) -> ArrowBatches:
+    chosen = {name: request.spark.conf.get(name, None) for name in (ARROW_BYTES, ARROW_ROWS)}
+    return ArrowBatches({n: schema_of(frame) for n, frame in _frames(request).items()}, chosen)
 
 
 def _tables(request: Request) -> list[DataFrame]:

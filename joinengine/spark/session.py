@@ -6,19 +6,27 @@ the default on a local disk; with a limit on an Arrow batch's bytes Spark adds u
 after every row, half of what a row costs on its way to Python, so batches are limited by rows
 alone; the JVM's optimising compiler is kept for loops over tuples, since on two cores it takes a
 third of the machine for minutes to optimise planning code (docs/decisions/0004 has the figures).
+
+In a session that the user has made, a query sets for itself what a query can have for itself
+(`for_query`, joinengine.spark.tuning); the rest is named in one warning.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from joinengine.model.errors import InvalidRequest
+from joinengine.spark import tuning
+from joinengine.spark.interpreter import check_interpreter
 from joinengine.spark.source import JoinEngineSource
 
 _HELPS = {
@@ -27,22 +35,21 @@ _HELPS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing"
-        ".FileSystemBasedCheckpointFileManager"
-    ),
+    tuning.ARROW_BYTES: str(tuning.NO_LIMIT),
+    tuning.ARROW_ROWS: str(tuning.ROWS),
+    tuning.CHECKPOINT_MANAGER: tuning.BY_FILE_SYSTEM,
     "spark.sql.shuffle.partitions": "8",
     # Ten times the JVM's default thresholds for optimising. A loop over tuples reaches them in the
     # first batch; code that plans a batch never does.
-    "spark.driver.extraJavaOptions": (
+    tuning.JVM_OPTIONS: (
         "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000 "
         "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
         "-XX:Tier4BackEdgeThreshold=400000"
     ),
 }
-_UNIX_SOCKETS = "PYSPARK_UDS_MODE"
+#: Far longer than Spark takes to start a query, in seconds.
+_START_S = 10.0
+_starting = threading.Lock()
 
 
 def session(name: str = "joinengine", master: str = "local[*]", **settings: str) -> SparkSession:
@@ -51,7 +58,7 @@ def session(name: str = "joinengine", master: str = "local[*]", **settings: str)
     If this process has a session, it is returned as it is, with joinengine's source registered.
     """
     if SparkSession.getActiveSession() is None:
-        os.environ.setdefault(_UNIX_SOCKETS, "true")
+        os.environ.setdefault(tuning.UNIX_SOCKETS, "true")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(master)
@@ -64,7 +71,7 @@ def session(name: str = "joinengine", master: str = "local[*]", **settings: str)
 
 
 def prepare(spark: Any) -> None:
-    """Register joinengine's source in a classic session; warns once if a setting is missing.
+    """Register joinengine's source in a classic session; warns once of what the session lacks.
 
     Raises InvalidRequest for a Spark Connect session.
     """
@@ -74,15 +81,64 @@ def prepare(spark: Any) -> None:
             "SparkSession.builder.master(...), or joinengine.session()"
         )
     spark.dataSource.register(JoinEngineSource)
-    if os.environ.get(_UNIX_SOCKETS, "").lower() != "true" and not getattr(
-        prepare, "warned", False
-    ):
+    if not getattr(prepare, "warned", False):
         prepare.warned = True  # type: ignore[attr-defined]
+        _warn_of_missing(spark)
+
+
+def _warn_of_missing(spark: Any) -> None:
+    sockets = spark.sparkContext.getConf().get(
+        "spark.python.unix.domain.socket.enabled", os.environ.get(tuning.UNIX_SOCKETS, "")
+    )
+    management = spark._jvm.java.lang.management.ManagementFactory
+    missing = tuning.missing(
+        unix_sockets=sockets.lower() == "true",
+        jvm_arguments=list(management.getRuntimeMXBean().getInputArguments()),
+        manager=not _paths_are_local(spark) or _chosen(spark, tuning.CHECKPOINT_MANAGER),
+    )
+    if missing:
         warnings.warn(
-            f"set the environment variable {_UNIX_SOCKETS}=true before the session starts, or use "
-            f"joinengine.session(): each Python task then costs about 15 ms less",
-            stacklevel=3,
+            "joinengine runs faster in a session that was started with "
+            f"{'; '.join(missing)}. A query cannot set this for itself; joinengine.session() "
+            "starts such a session",
+            stacklevel=4,
         )
+
+
+def _paths_are_local(spark: Any) -> bool:
+    """Whether Spark takes a path without a scheme for one of the local file system."""
+    default = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")
+    return bool(default.startswith("file:"))
+
+
+def _chosen(spark: Any, name: str) -> bool:
+    """Whether somebody has set `name`."""
+    return spark.conf.get(name, None) is not None
+
+
+@contextmanager
+def for_query(spark: Any) -> Iterator[None]:
+    """A query that is started inside writes its own logs faster, if its checkpoint is local.
+
+    Spark clones the session while a query starts, and the logs of the query go by the clone. So the
+    setting is in the session of the user for as long as the start takes, and then gone; Spark's own
+    sources may or may not see it there. One start at a time, else the first that is done would take
+    the setting from the others. A start that has waited for _START_S seconds (since it comes from a
+    listener that was called by another start) goes on without it.
+    """
+    name = tuning.CHECKPOINT_MANAGER
+    alone = _paths_are_local(spark) and _starting.acquire(timeout=_START_S)
+    ours = False
+    try:
+        if alone and not _chosen(spark, name):
+            spark.conf.set(name, tuning.BY_FILE_SYSTEM)
+            ours = True
+        yield
+    finally:
+        if ours:
+            spark.conf.unset(name)
+        if alone:
+            _starting.release()
 
 
 def parallelism(spark: SparkSession) -> int:
@@ -99,12 +155,13 @@ def zone() -> str:
 
 
 def check_settings(spark: SparkSession) -> None:
-    """Raise InvalidRequest for a setting under which a batch could not be trusted."""
+    """Raise InvalidRequest for a setting or a Python under which a batch could not be trusted."""
     name = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
     if str(spark.conf.get(name, "true")).lower() == "false":
         raise InvalidRequest(
             f"{name} is false: a retried shuffle could then mix two attempts; set it to true"
         )
+    check_interpreter(spark.sparkContext)
 
 
 def _is_connect(spark: Any) -> bool:

@@ -58,8 +58,17 @@ class RouteRows:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Tuples in, one report out."""
         task = _route_task()
-        task.add(self.source, (conform(batch, self.schema) for batch in batches if batch.num_rows))
+        task.add(self.source, self._seen(batches, task.report.widths))
         yield from report_batch(task.close())
+
+    def _seen(
+        self, batches: Iterable[pa.RecordBatch], widths: dict[int, float]
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                width = batch.nbytes / batch.num_rows
+                widths[self.source] = max(width, widths.get(self.source, 0.0))
+                yield conform(batch, self.schema)
 
 
 @dataclass(frozen=True)
