@@ -7,7 +7,12 @@ in a way that pytest 9.2 no longer serves.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +25,27 @@ BRIEF = "-XX:TieredStopAtLevel=1"
 options = os.environ.get("JDK_JAVA_OPTIONS", "")
 if BRIEF not in options:
     os.environ["JDK_JAVA_OPTIONS"] = f"{BRIEF} {options}".strip()
+
+
+def lend_a_spark_home():
+    """A home of Spark without `python/lib/pyspark.zip`, for this process and what it starts.
+
+    Spark puts that file before all else on the path of each Python process, where it hides the
+    installed package. It holds sources alone, so each process would compile them: a second of work
+    for each query, and for each kind of worker of each program. A path that is not there is passed
+    over.
+    """
+    package = Path(next(iter(find_spec("pyspark").submodule_search_locations)))
+    home = tempfile.mkdtemp(prefix="spark-home-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for name in ("bin", "jars"):
+        (Path(home) / name).symlink_to(package / name)
+    os.environ["SPARK_HOME"] = home
+
+
+# Processes of pytest-xdist inherit the home; what the user has set there wins.
+if "SPARK_HOME" not in os.environ:
+    lend_a_spark_home()
 
 
 def share_of(nodeid):
