@@ -25,7 +25,9 @@ def start(tmp_path, *more):
         *("--out", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "checkpoint")),
         *more,
     ]
-    environment = os.environ | {"JOINENGINE_HOME": str(tmp_path.parent / "home")}
+    home = {"JOINENGINE_HOME": str(tmp_path.parent / "home")}
+    # What is killed leaves its own temporary files behind.
+    environment = os.environ | home | {"TMPDIR": str(tmp_path)}
     with (tmp_path / "log").open("ab") as log:
         return subprocess.Popen(
             command, env=environment, stdout=log, stderr=log, start_new_session=True
@@ -72,11 +74,9 @@ def check(tmp_path, kills, seed):
     assert not list((tmp_path / "out" / "_joinengine").rglob("*.parquet"))
 
 
-def test_three_kills(tmp_path):
-    check(tmp_path, kills=3, seed=11)
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in ((3, 11), (12, 1), (12, 2))]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_twelve_kills(tmp_path, seed):
-    check(tmp_path, kills=12, seed=seed)
+@pytest.mark.parametrize(("kills", "seed"), [(2, 11), *SLOW])
+def test_killed_again_and_again(tmp_path, kills, seed):
+    check(tmp_path, kills, seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -119,10 +120,17 @@ def test_bands_are_those_of_the_nested_loop(
         assert query.output() == pairs(fed, in_band(*ends))
 
 
+@cache
+def fed_and_expected():
+    """The same for every layout."""
+    fed = batches(3, n=8, most=60)
+    return fed, pairs(fed, in_band(-2, 1))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("lazy", [False, True])
 def test_bands_go_with_switches(layout, lazy, tmp_path):
-    fed = batches(3, n=8, most=60)
+    fed, expected = fed_and_expected()
     schedule = {2: [Relayout(CHOICES["mnrt"])], 4: [Relayout(CHOICES["dynamic"])]}
     schedule[6] = [Relayout(CHOICES["bi-k"], 9)]
     query = LocalQuery(
@@ -133,7 +141,6 @@ def test_bands_go_with_switches(layout, lazy, tmp_path):
         settings=Settings(schedule=schedule, lazy=lazy),
     )
     feed(query, fed)
-    expected = pairs(fed, in_band(-2, 1))
     assert expected
     assert query.output() == expected
 

@@ -18,9 +18,10 @@ from joinengine.layouts import LAYOUTS
 from joinengine.spark.inputs import recorded_stream
 from joinengine.spark.types import arrow_schema
 
-#: All layouts, of which one of each family is tried every time and the others with the slow tests.
-#: (What tells them apart is tried without Spark, in tests/laws.)
-FAMILIES = ("mnrt", "w-choices", "dynamic", "bi-k")
+#: All layouts, of which three are tried every time and the others with the slow tests: one splits
+#: keys, one chooses among candidates, one is a grid. (What tells layouts apart is tried without
+#: Spark, in tests/laws.)
+FAMILIES = ("mnrt", "w-choices", "dynamic")
 EACH_LAYOUT = [
     pytest.param(name, marks=() if name in FAMILIES else pytest.mark.slow) for name in LAYOUTS
 ]

@@ -18,7 +18,7 @@ from joinengine import (
 )
 from joinengine.layouts import LAYOUTS
 from tests.stream.cases import file_stream, run, streams, tables, windowed_sql
-from tests.stream.conftest import FAMILIES, ended, found_in, oracle, same
+from tests.stream.conftest import ended, found_in, oracle, same
 
 pytestmark = pytest.mark.spark
 
@@ -32,7 +32,7 @@ AGGREGATES = {
     "most": "max(amount)",
 }
 ADDING = [
-    pytest.param(name, marks=() if name in (*FAMILIES, "shuffle", "pkg") else pytest.mark.slow)
+    pytest.param(name, marks=() if name in ("mnrt", "pkg") else pytest.mark.slow)
     for name, choice in LAYOUTS.items()
     if choice.serves_aggregates
 ]
@@ -74,7 +74,7 @@ def test_every_aggregate_under_every_layout(spark, folders, tmp_path, layout):
     assert [join.instances for join in query.batches()[0].joins] == [4, 3]
 
 
-@pytest.mark.parametrize("merge_every", [2, 3])
+@pytest.mark.parametrize("merge_every", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_partial_results_that_wait(spark, folders, tmp_path, merge_every):
     for _ in range(3):
         folders.add()
