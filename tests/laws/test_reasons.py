@@ -16,6 +16,7 @@ from joinengine.driver import relayout
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
+from joinengine.layouts.choices import CandidateBased
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import U_BITS, U_ONE
 from joinengine.state.operator_state import Move
@@ -112,6 +113,8 @@ def test_a_reason_says_what_its_plan_does(layout, told, acting, batches, instanc
             assert old.to_json() == new.to_json()
             continue
         assert (reason.cause is Cause.LOADS) or old.to_json() != new.to_json()
+        if isinstance(old, CandidateBased):
+            assert (reason.cause is Cause.HEAD) == (old.degrees != new.degrees)
         assert len(reason.keys) + reason.more_keys == len(placed_anew(old, new))
         assert {one.hash_ for one in reason.keys} == placed_anew(old, new)
         for one in reason.keys:
