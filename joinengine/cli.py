@@ -42,13 +42,13 @@ def cli() -> None:
 @click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
 @click.option("--validate", is_flag=True, help="Compare the results with DuckDB's.")
 @click.option(
-    "--switch", "switches", multiple=True, metavar="BATCH:LAYOUT", help="Another layout from there."
+    "--switch", "switches", multiple=True, metavar="BATCH:LAYOUT", help="Layout from a batch on."
 )
 @click.option(
-    "--resize", "sizes", multiple=True, metavar="BATCH:N", help="Another number of instances."
+    "--resize", "sizes", multiple=True, metavar="BATCH:N", help="Instances from a batch on."
 )
-@click.option("--out", "out_folder", type=PATH, help="Write results there, as Parquet.")
-@click.option("--checkpoint", type=PATH, help="Keep the state there; continues what is there.")
+@click.option("--out", "out_folder", type=PATH, help="Write the results to this folder.")
+@click.option("--checkpoint", type=PATH, help="Folder of the state; a run goes on from it.")
 @engine_options
 @query_options
 def run(
@@ -86,7 +86,7 @@ def run(
 @click.option("--layouts", "names", help="Several: hash,mnrt [default: all that serve QUERY]")
 @click.option("--zipf", "exponents", default="0.8", show_default=True, help="Several: 0,0.8,1.5")
 @click.option("--validate/--no-validate", default=True, show_default=True)
-@click.option("--figure", type=PATH, help="Where the picture goes. [default: beside the report]")
+@click.option("--figure", type=PATH, help="File of the picture. [default: beside the report]")
 @engine_options
 @query_options
 def compare(
@@ -151,9 +151,9 @@ def explain(
 
 @cli.command()
 @click.argument("checkpoint", type=PATH)
-@click.option("--key", help="Where one key lives and how much of it there is; a,b for several.")
-@click.option("--join", "join_number", type=int, default=None, help="Which operator --key is of.")
-@click.option("--json", "json_path", type=PATH, help="Write the report there.")
+@click.option("--key", help="Homes and rows of this key; a,b if it has two columns.")
+@click.option("--join", "join_number", type=int, default=None, help="Operator of --key. [default: the last]")
+@click.option("--json", "json_path", type=PATH, help="Write the report to this file.")
 def state(
     checkpoint: Path, key: str | None, join_number: int | None, json_path: Path | None
 ) -> None:
@@ -169,7 +169,7 @@ def state(
 
 
 @cli.command("layouts")
-@click.option("--json", "json_path", type=PATH, help="Write the list there.")
+@click.option("--json", "json_path", type=PATH, help="Write the list to this file.")
 def list_layouts(json_path: Path | None) -> None:
     """List the layouts, with their sources."""
     rows = [
@@ -184,7 +184,7 @@ def list_layouts(json_path: Path | None) -> None:
 
 
 @cli.command("queries")
-@click.option("--json", "json_path", type=PATH, help="Write the list there.")
+@click.option("--json", "json_path", type=PATH, help="Write the list to this file.")
 def list_queries(json_path: Path | None) -> None:
     """List the queries, with their sources."""
     from joinengine.queries import QUERIES  # noqa: PLC0415

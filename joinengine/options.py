@@ -37,7 +37,7 @@ PATH = click.Path(path_type=Path)
 def query_options(command: Command) -> Command:
     """Options of all commands that run or explain a query."""
     options = [
-        click.option("--instances", type=int, default=8, show_default=True, help="Join instances."),
+        click.option("--instances", type=int, default=8, show_default=True, help="Instances of each operator."),
         click.option(
             "--scale",
             type=float,
@@ -45,9 +45,9 @@ def query_options(command: Command) -> Command:
             show_default=True,
             help="TPC-H scale; 1: all tuples.",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Of keys and order."),
-        click.option("--interval-rows", type=int, help="Rows a batch, all sources together."),
-        click.option("--window", type=DURATION, help="|right - left time| at every join."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Seed of all draws."),
+        click.option("--interval-rows", type=int, help="Rows of a batch, of all sources together."),
+        click.option("--window", type=DURATION, help="Greatest |right - left time| of a pair."),
         click.option("--rate", type=float, help="Rows per second of event time."),
         click.option(
             "--span", type=DURATION, help="Event time of the stream. [default: 1280s, of q5 1h]"
@@ -57,21 +57,21 @@ def query_options(command: Command) -> Command:
             type=click.Choice([one.value for one in TableOrder]),
             default=TableOrder.UNIFORM.value,
             show_default=True,
-            help="When dimension tables come.",
+            help="When the rows of dimension tables come.",
         ),
-        click.option("--disorder", type=DURATION, default="0s", help="Bounded random lateness."),
-        click.option("--shift-every", type=DURATION, help="Other keys are hot after so long."),
-        click.option("--aggregators", type=int, help="Who merges partial results. [default: N]"),
+        click.option("--disorder", type=DURATION, default="0s", help="Greatest random delay of a tuple."),
+        click.option("--shift-every", type=DURATION, help="Event time after which other keys are hot."),
+        click.option("--aggregators", type=int, help="Instances that merge partial results. [default: --instances]"),
         click.option(
             "--merge-every",
             type=int,
             default=1,
             show_default=True,
-            help="Partial results are merged after so many batches.",
+            help="Batches after which partial results are merged.",
         ),
         click.option("--text", type=PATH, help="topk: the words of this file, not generated ones."),
         click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
-        click.option("--json", "json_path", type=PATH, help="Write the report there."),
+        click.option("--json", "json_path", type=PATH, help="Write the report to this file."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -95,7 +95,7 @@ def engine_options(command: Command) -> Command:
             "--work-per-tuple",
             type=DURATION,
             default="0s",
-            help="Emulate so much work for each tuple that an instance receives.",
+            help="Emulated work for each tuple that an instance receives.",
         ),
     ]
     for option in reversed(options):

@@ -123,7 +123,7 @@ def _taken(columns: Mapping[str, NDArray[Any]], kind: str, start: int, *shape: i
 
 
 def _make_converter() -> Converter:
-    converter = Converter(unstruct_collection_overrides={Set: sorted})
+    converter = Converter(unstruct_collection_overrides={Set: sorted}, detailed_validation=False)
     converter.register_unstructure_hook(float, _float_to_json)
     converter.register_structure_hook(float, lambda found, _: _float_from_json(found))
     converter.register_unstructure_hook(pa.Schema, _schema_to_json)

@@ -38,15 +38,16 @@ def run(folder, world, layout, batches, killed, how):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
 @given(batches=streams(max_rows=12), killed=kills, how=st.sampled_from(["inner", "full"]))
-@example(batches=skewed_batches(), killed={(1, "routed"), (3, "committed")}, how="full")
+@example(batches=skewed_batches(3), killed={(1, "routed"), (2, "committed")}, how="full")
 def test_a_query_in_memory_does_the_same_again(layout, batches, killed, how):
     worlds = [MemoryWorld(), MemoryWorld()]
     first, second = (run(NOWHERE, one, layout, batches, killed, how) for one in worlds)
     assert worlds[0].files == worlds[1].files
     assert not Path(NOWHERE).parent.exists()
-    with tempfile.TemporaryDirectory() as folder:
-        on_disk = run(folder, MACHINE, layout, batches, killed, how)
-        assert first.output() == second.output() == on_disk.output()
-    if batches == skewed_batches():
+    assert first.output() == second.output()
+    if batches == skewed_batches(3):
+        with tempfile.TemporaryDirectory() as folder:
+            on_disk = run(folder, MACHINE, layout, batches, killed, how)
+            assert first.output() == on_disk.output()
         assert first.output()
         assert any("/joinengine/runs/g" in path for path in worlds[0].files)
