@@ -6,6 +6,7 @@ try it with kills, repeated tasks and odd inputs without a cluster.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -18,14 +19,18 @@ class Jobs(Protocol):
     """Runs tasks and returns the reports of the attempts that won, in no particular order."""
 
     @property
+    @abstractmethod
     def parallelism(self) -> int:
         """How many tasks run at a time."""
 
+    @abstractmethod
     def route(self, frame: Any, plan: RoutePlan) -> list[RouteReport]:
         """Route the tuples of `frame`."""
 
+    @abstractmethod
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
         """Route the tuples of all tables."""
 
+    @abstractmethod
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
         """Carry out the tasks of an operator."""

@@ -11,9 +11,12 @@ since, nothing changes.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from typing_extensions import override
 
 from joinengine.exchange.results import Discard, Target, ToParquet
 from joinengine.model.errors import DamagedState
@@ -27,28 +30,33 @@ STAGING = "_joinengine"
 class Sink(Protocol):
     """Where results go; `generation` is always that of the driver that calls."""
 
+    @abstractmethod
     def target(self, generation: int) -> Target:
         """Where tasks of the last operator put results."""
 
+    @abstractmethod
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Make the staged results of a committed batch visible; repeating it changes nothing."""
 
+    @abstractmethod
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
         """Remove staged files of drivers up to `generation`, except `files`."""
 
 
-class DiscardSink:
+class DiscardSink(Sink):
     """Results are made and dropped."""
 
+    @override
     def target(self, generation: int) -> Target:
-        """Nowhere."""
         return Discard()
 
+    @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
-        """Nothing to see."""
+        pass
 
+    @override
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
-        """Nothing is staged."""
+        pass
 
 
 #: (checkpoint, id of the query) -> the sink of the query.
@@ -56,7 +64,7 @@ SinkFactory = Callable[[Checkpoint, str], Sink]
 
 
 @dataclass
-class ParquetSink:
+class ParquetSink(Sink):
     """A folder of Parquet files; exactly-once by renaming staged files after the commit.
 
     `query` keeps the staging of several queries into one folder apart.
@@ -71,17 +79,19 @@ class ParquetSink:
         """Where tasks of the last operator write results."""
         return self.storage.at(f"{STAGING}/{self.query}")
 
+    @override
     def target(self, generation: int) -> Target:
-        """Into the staging folder."""
         self.staging.make()
         return ToParquet(self.staging.folder, generation, self.fsync)
 
+    @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Rename the staged files; a file without a staged copy must be visible already."""
         for stored in files:
             staged = f"{STAGING}/{self.query}/{stored.name}"
             show(self.storage, staged, f"part-{batch:08d}-{stored.name}", batch)
 
+    @override
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
         """Remove staged files of attempts that were killed or lost."""
         remove_unnamed(self.staging, [stored.name for stored in files], generation)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,6 +33,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from typing_extensions import override
 
 from joinengine.exchange.sourcelog import Entry, SourceLog
 from joinengine.model.conditions import Predicate
@@ -58,23 +60,28 @@ class RowGroup(NamedTuple):
 class Feed(Protocol):
     """A stream of row groups; positions count from 0."""
 
+    @abstractmethod
     def discover(self) -> None:
         """Look for new row groups."""
 
+    @abstractmethod
     def end(self) -> int:
         """The position after all known row groups."""
 
+    @abstractmethod
     def advance(self, position: int) -> int:
         """The end of the interval that begins at `position`; `position` if nothing follows it."""
 
+    @abstractmethod
     def row_groups(self, start: int, end: int) -> list[RowGroup]:
         """The row groups between two positions."""
 
+    @abstractmethod
     def progress(self, position: int) -> float | None:
         """Event time (microseconds) below which nothing follows `position`; None: unknown."""
 
 
-class FolderFeed:
+class FolderFeed(Feed):
     """The Parquet files of a folder, in the order in which they appeared.
 
     A position counts row groups. An interval is whole row groups, one at least, until
@@ -89,6 +96,7 @@ class FolderFeed:
         self._known = set[str]()
         self._read_on()
 
+    @override
     def discover(self) -> None:
         """Log the files that have appeared since; hidden ones (`.`, `_`) are left out."""
         while entries := self._new_entries():
@@ -116,12 +124,12 @@ class FolderFeed:
             entries.append({"file": name, "size": size, "modified_ns": modified_ns, "rows": rows})
         return entries
 
+    @override
     def end(self) -> int:
-        """The number of logged row groups."""
         return len(self._groups)
 
+    @override
     def advance(self, position: int) -> int:
-        """The position at which the interval that begins at `position` is full."""
         rows = 0
         for number in range(position, len(self._groups)):
             rows += self._groups[number].rows
@@ -129,6 +137,7 @@ class FolderFeed:
                 return number + 1
         return len(self._groups)
 
+    @override
     def row_groups(self, start: int, end: int) -> list[RowGroup]:
         """The row groups between two positions; DamagedState if the log is shorter."""
         if end > len(self._groups):
@@ -139,6 +148,7 @@ class FolderFeed:
             )
         return self._groups[start:end]
 
+    @override
     def progress(self, position: int) -> float | None:
         """Unknown: files do not say which event times follow."""
         return None
@@ -152,7 +162,7 @@ class FolderFeed:
         ]
 
 
-class RecordedFeed:
+class RecordedFeed(Feed):
     """A finite stream that was written interval by interval; a position counts intervals.
 
     `index` is a JSON file: `intervals`, per interval its row groups [file, group, rows], and
@@ -165,22 +175,24 @@ class RecordedFeed:
         self._intervals: list[list[list[Any]]] = content["intervals"]
         self._progress: list[int] = content["progress"]
 
+    @override
     def discover(self) -> None:
         """Nothing is ever new."""
 
+    @override
     def end(self) -> int:
-        """All intervals."""
         return len(self._intervals)
 
+    @override
     def advance(self, position: int) -> int:
-        """One interval."""
         return min(position + 1, len(self._intervals))
 
+    @override
     def row_groups(self, start: int, end: int) -> list[RowGroup]:
-        """The row groups of intervals `start` to `end`."""
         rows = [row for interval in self._intervals[start:end] for row in interval]
         return [RowGroup(str(self._folder / file), group, n) for file, group, n in rows]
 
+    @override
     def progress(self, position: int) -> float | None:
         """The event time recorded at the cut; at the end, that the stream has ended."""
         if position >= len(self._intervals):

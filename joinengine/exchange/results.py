@@ -6,10 +6,12 @@ into batches of useful size before they are written or routed; at most one such 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+from typing_extensions import override
 
 from joinengine.exchange.blocks import BlockWriter, Origin, Role
 from joinengine.exchange.reports import OperatorReport
@@ -49,9 +51,11 @@ Target = Discard | ToParquet | ToOperator
 
 
 class _Writer(Protocol):
+    @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
         """Take over a batch."""
 
+    @abstractmethod
     def close(self, report: OperatorReport) -> None:
         """Finish, and enter the files or the block into `report`."""
 
@@ -108,37 +112,43 @@ def _writer(target: Target, world: World) -> _Writer:
             return _NextOperator(target, world)
 
 
-class _Nowhere:
+class _Nowhere(_Writer):
+    @override
     def write(self, batch: pa.RecordBatch) -> None:
         pass
 
+    @override
     def close(self, report: OperatorReport) -> None:
         pass
 
 
-class _Parquet:
+class _Parquet(_Writer):
     def __init__(self, target: ToParquet, world: World) -> None:
         staging = world.storage(target.folder, fsync=target.fsync)
         name = tagged(target.generation, f"{world.nonce()}.parquet")
         self._file = ParquetFile(staging, name)
 
+    @override
     def write(self, batch: pa.RecordBatch) -> None:
         self._file.add(batch)
 
+    @override
     def close(self, report: OperatorReport) -> None:
         stored = self._file.close()
         if stored is not None:
             report.result_files.append(stored)
 
 
-class _NextOperator:
+class _NextOperator(_Writer):
     def __init__(self, target: ToOperator, world: World) -> None:
         folder = world.storage(target.folder)
         self._blocks = BlockWriter(target.role, folder, target.origin, world)
 
+    @override
     def write(self, batch: pa.RecordBatch) -> None:
         self._blocks.add(batch)
 
+    @override
     def close(self, report: OperatorReport) -> None:
         report.next_block = self._blocks.close()
         report.next_input = self._blocks.report

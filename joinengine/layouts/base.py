@@ -9,6 +9,7 @@ is stored and the later one probes, even if the layout changed between them.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -27,17 +28,23 @@ from joinengine.routing.table import RoutingTable
 class Router(Protocol):
     """The part of a layout that is carried to tasks: it says where tuples go."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def instances(self) -> int:
         """How many instances there are."""
 
     @property
+    @abstractmethod
     def listed(self) -> Words:
         """The key hashes that the layout wants counted, however light; ascending."""
 
+    @abstractmethod
     def route(self, side: Side, words: Words) -> Deliveries:
         """(n,) words of one side -> deliveries; a function of its arguments alone."""
 
+    @abstractmethod
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
         """(n,) words of tuples that `holders` (n,) store -> their homes under this layout.
 
@@ -49,20 +56,27 @@ class Router(Protocol):
 class Layout(Protocol):
     """The state of a layout at one batch."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def instances(self) -> int:
         """How many instances there are."""
 
     @property
+    @abstractmethod
     def table(self) -> RoutingTable:
         """The keys that are not whole at their base home; empty if the layout ignores keys."""
 
+    @abstractmethod
     def router(self) -> Router:
         """The router that tasks use."""
 
+    @abstractmethod
     def place(self, hash_: int) -> Placement | None:
         """The placement of one key hash; None: the layout does not place by key."""
 
+    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """The state as plain values; `LayoutChoice.restore` reads it."""
 
@@ -123,9 +137,11 @@ class LayoutChoice(Protocol):
         check_instances(self.name, instances, self.least_instances(instances))
         check_serves(self.name, condition, theta=self.serves_theta)
 
+    @abstractmethod
     def start(self, instances: int) -> Layout:
         """The layout of batch 0."""
 
+    @abstractmethod
     def restore(self, state: dict[str, Any]) -> Layout:
         """A layout from the manifest."""
 
@@ -133,9 +149,11 @@ class LayoutChoice(Protocol):
         """The plan after the last interval of `history`; None: the layout stays."""
         return None
 
+    @abstractmethod
     def resize(self, layout: Layout, instances: int) -> Layout:
         """The layout on `instances` instances, by its own rule."""
 
+    @abstractmethod
     def grow(self, layout: Layout, held: Sequence[int]) -> Layout:
         """The layout with as few more instances as its rule allows.
 

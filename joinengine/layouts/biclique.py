@@ -14,6 +14,7 @@ would at the best size; after growth the emptier instances get the larger shares
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -21,12 +22,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, key_hash, u_of
 from joinengine.kernels.probing import expand_ranges
-from joinengine.layouts.base import Layout, LayoutChoice, Plan
+from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
 from joinengine.routing.routes import MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
@@ -38,20 +40,21 @@ Member = tuple[int, int]
 Subgroups = tuple[tuple[tuple[Member, ...], ...], tuple[tuple[Member, ...], ...]]
 
 
-@dataclass(frozen=True)
-class BicliqueRouter:
+@dataclass(frozen=True, slots=True)
+class BicliqueRouter(Router):
     """The subgroups of both sides as arrays.
 
     Member j of a side begins at word starts[j] = subgroup << U_BITS | u and is members[j]; bounds
     (k + 1,) cut the members into subgroups.
     """
 
-    instances: int
+    instances: int = field()  # no default: it would be the protocol's property
     starts: tuple[Words, Words]
     members: tuple[NDArray[np.uint16], NDArray[np.uint16]]
     bounds: tuple[NDArray[np.int64], NDArray[np.int64]]
     listed: Words = field(default_factory=lambda: np.empty(0, np.uint64))
 
+    @override
     def route(self, side: Side, words: Words) -> Deliveries:
         """A tuple goes to one instance of its side, and to the whole subgroup of the other side."""
         groups = self._groups(words)
@@ -66,6 +69,7 @@ class BicliqueRouter:
         instances[expand_ranges(own + 1, probed)] = members[expand_ranges(bounds[groups], probed)]
         return Deliveries(rows, instances, flags)
 
+    @override
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
         """A tuple at an instance of its subgroup stays; any other goes where its u says."""
         groups = self._groups(words)
@@ -88,18 +92,19 @@ class BicliqueRouter:
         return found
 
 
-@dataclass(frozen=True)
-class Biclique:
+@dataclass(frozen=True, slots=True)
+class Biclique(Layout):
     """The layout state."""
 
     groups: Subgroups
     table: RoutingTable = field(default_factory=RoutingTable)
 
     @property
+    @override
     def instances(self) -> int:
-        """How many instances there are."""
         return sum(len(group) for side in self.groups for group in side)
 
+    @override
     def router(self) -> BicliqueRouter:
         """The subgroups as arrays."""
         starts, members, bounds = [], [], []
@@ -118,12 +123,13 @@ class Biclique:
         """The instances of one side."""
         return [instance for group in self.groups[side] for instance, _ in group]
 
+    @override
     def place(self, hash_: int) -> Placement | None:
         """Keys do not decide alone."""
         return None
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """The state as plain values."""
         return {"groups": self.groups}
 
 
@@ -143,30 +149,34 @@ class _Biclique(LayoutChoice):
 
     tolerance: float
 
+    @abstractmethod
     def subgroups(self, instances: int) -> int:
         """The number of subgroups a side for `instances` instances."""
-        raise NotImplementedError
 
+    @override
     def least_instances(self, instances: int) -> int:
         """Two for each subgroup."""
         return 2 * self.subgroups(instances)
 
+    @override
     def start(self, instances: int) -> Biclique:
         """Half of the instances to each side."""
         return _sized(instances, instances // 2, self.subgroups(instances))
 
+    @override
     def restore(self, state: dict[str, Any]) -> Biclique:
-        """The layout that `Biclique.to_json` wrote."""
         left, right = (
             tuple(tuple((i, low) for i, low in group) for group in side) for side in state["groups"]
         )
         return Biclique((left, right))
 
     @property
+    @override
     def history_intervals(self) -> int:
         """The sizes of the streams after the last one are enough."""
         return 1
 
+    @override
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """Other sizes of the sides, if the instances of one side store too much."""
         assert isinstance(layout, Biclique)
@@ -185,6 +195,7 @@ class _Biclique(LayoutChoice):
         reason = Reason(Cause.SHAPE, Balance(now, mean), Balance(then, mean), cost)
         return Plan(sized, reason, rehome=True)
 
+    @override
     def resize(self, layout: Layout, instances: int) -> Biclique:
         """Add instances one by one to the fullest subgroup; with fewer instances it starts anew."""
         assert isinstance(layout, Biclique)
@@ -198,6 +209,7 @@ class _Biclique(LayoutChoice):
             larger = _joined(larger, side, larger.groups[side].index(smallest), None)
         return larger
 
+    @override
     def grow(self, layout: Layout, held: Sequence[int]) -> Biclique:
         """One instance more in the subgroup whose instance is fullest; nothing moves."""
         assert isinstance(layout, Biclique)
@@ -269,8 +281,8 @@ class Bi(_Biclique):
     serves_aggregates: ClassVar[bool] = False
     keeps_keys_whole: ClassVar[bool] = False
 
+    @override
     def subgroups(self, instances: int) -> int:
-        """One."""
         return 1
 
 
@@ -291,11 +303,12 @@ class BiK(_Biclique):
         if self.subgroup_count is not None and self.subgroup_count < 1:
             raise InvalidRequest(f"bi-k: subgroup_count {self.subgroup_count} must be at least 1")
 
+    @override
     def subgroups(self, instances: int) -> int:
-        """As given, or max(1, instances // 4)."""
         return self.subgroup_count or max(1, instances // 4)
 
     @property
+    @override
     def label(self) -> str:
         """`bi-6` for six subgroups."""
         return self.name if self.subgroup_count is None else f"bi-{self.subgroup_count}"

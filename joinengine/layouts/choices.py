@@ -20,17 +20,19 @@ summary; "store at one, probe all", since the papers serve aggregation.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Floats, Interval
 from joinengine.kernels.hashing import Words, key_hash
 from joinengine.kernels.probing import Ints, expand_ranges, group_keys
-from joinengine.layouts.base import Layout, LayoutChoice, Plan
+from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.candidates import (
     candidates,
     covering,
@@ -51,22 +53,23 @@ MOST_GROUPS = 1024
 HEAD_PART = 0.2
 
 
-@dataclass(frozen=True)
-class ChoiceRouter:
+@dataclass(frozen=True, slots=True)
+class ChoiceRouter(Router):
     """The state of a task: `loads` (N,), with its own tuples so far, and the keys of the head.
 
     `listed` (H,) key hashes, ascending; the places of head key h are
     head_places[head_bounds[h]:head_bounds[h + 1]], and the first head_stores[h] of them store.
     """
 
-    instances: int
+    instances: int = field()  # no default: it would be the protocol's property
     choices: int
     loads: Floats
-    listed: Words
+    listed: Words = field()  # no default: it would be the protocol's property
     head_places: Instances
     head_bounds: Ints
     head_stores: Ints
 
+    @override
     def route(self, side: Side, words: Words) -> Deliveries:
         """Each tuple goes to one candidate to be stored, to the others to probe."""
         order = np.argsort(words)
@@ -84,6 +87,7 @@ class ChoiceRouter:
         flags = np.where(entries == chosen[rows], BOTH, PROBE)
         return Deliveries(rows, places[entries], flags)
 
+    @override
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
         """A tuple at one of its candidates stays; any other goes to its first candidate."""
         hashes, keys = np.unique(key_hash(words), return_inverse=True)
@@ -183,18 +187,18 @@ class Degree(NamedTuple):
     stored: int
 
 
-@dataclass(frozen=True)
-class CandidateBased:
+@dataclass(frozen=True, slots=True)
+class CandidateBased(Layout):
     """The layout state: the loads that a task starts from, and the degrees of the head's keys."""
 
-    instances: int
+    instances: int = field()  # no default: it would be the protocol's property
     choices: int
     loads: tuple[float, ...]
     degrees: tuple[Degree, ...] = ()
     table: RoutingTable = field(default_factory=RoutingTable)
 
+    @override
     def router(self) -> ChoiceRouter:
-        """What tasks need to route."""
         parts, stores = list[Instances](), list[int]()
         for hash_, probed, stored in self.degrees:
             if stored:
@@ -214,12 +218,13 @@ class CandidateBased:
             np.array(stores, np.int64),
         )
 
+    @override
     def place(self, hash_: int) -> Placement | None:
         """None: loads decide among the candidates."""
         return None
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """The state as plain values."""
         return {
             "instances": self.instances,
             "choices": self.choices,
@@ -246,12 +251,13 @@ class Pkg(LayoutChoice):
         if self.intervals < 1:
             raise InvalidRequest(f"{self.name}: intervals {self.intervals} must be at least 1")
 
+    @override
     def start(self, instances: int) -> CandidateBased:
         """No loads yet."""
         return CandidateBased(instances, self.choices, (0.0,) * instances)
 
+    @override
     def restore(self, state: dict[str, Any]) -> CandidateBased:
-        """The layout that `CandidateBased.to_json` wrote."""
         return CandidateBased(
             state["instances"],
             state["choices"],
@@ -261,10 +267,12 @@ class Pkg(LayoutChoice):
         )
 
     @property
+    @override
     def history_intervals(self) -> int:
         """As many as the load is taken over."""
         return self.intervals
 
+    @override
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """The loads that the next batch starts from; nothing moves."""
         assert isinstance(layout, CandidateBased)
@@ -279,10 +287,12 @@ class Pkg(LayoutChoice):
         """The keys with more candidates, and how many."""
         return ()
 
+    @override
     def resize(self, layout: Layout, instances: int) -> CandidateBased:
         """Candidates are drawn anew."""
         return self.start(instances)
 
+    @override
     def grow(self, layout: Layout, held: Sequence[int]) -> CandidateBased:
         """One instance more."""
         return self.start(layout.instances + 1)
@@ -293,10 +303,12 @@ class _WithHead(Pkg):
     """The keys of the head get more candidates, and keep those that hold any of their state."""
 
     @property
+    @override
     def counts_keys(self) -> bool:
         """To find the head."""
         return True
 
+    @override
     def head(self, layout: CandidateBased, history: Sequence[Interval]) -> tuple[Degree, ...]:
         """Keys with more than HEAD_PART / N of the tuples, and those that have cooled."""
         n = layout.instances
@@ -321,9 +333,9 @@ class _WithHead(Pkg):
                 found.append(Degree(hash_, wide, 0))
         return tuple(sorted({one.hash_: one for one in found}.values()))
 
+    @abstractmethod
     def degree(self, head: Sequence[float], instances: int) -> int:
         """How many candidates the keys of the head get; `head`: their parts, descending."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -335,8 +347,8 @@ class WChoices(_WithHead):
     summary: ClassVar[str] = "as pkg; the heaviest keys may go to any instance"
     keeps_keys_whole: ClassVar[bool] = False
 
+    @override
     def degree(self, head: Sequence[float], instances: int) -> int:
-        """All."""
         return instances
 
 
@@ -349,6 +361,7 @@ class DChoices(_WithHead):
     summary: ClassVar[str] = "as pkg; the heaviest keys get as many candidates as they need"
     keeps_keys_whole: ClassVar[bool] = False
 
+    @override
     def degree(self, head: Sequence[float], instances: int) -> int:
         """The least d for which each prefix of the head fits on its candidates."""
         return least_degree(head, instances)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
@@ -43,28 +44,29 @@ NOISE_SIGMAS = 3.0
 Changes = dict[int, dict[int, float]]
 
 
-@dataclass(frozen=True)
-class KeyBased:
+@dataclass(frozen=True, slots=True)
+class KeyBased(Layout):
     """The layout state: the base function, and the keys that are not at their base home."""
 
     base: Base
     table: RoutingTable = field(default_factory=RoutingTable)
 
     @property
+    @override
     def instances(self) -> int:
-        """How many instances there are."""
         return self.base.instances
 
+    @override
     def router(self) -> TableRouter:
         """The table as arrays."""
         return self.table.router(self.base)
 
+    @override
     def place(self, hash_: int) -> Placement | None:
-        """Where the tuples of one key hash live."""
         return self.table.place(hash_, self.base)
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """The state as plain values."""
         name = next(name for name, base in BASES.items() if isinstance(self.base, base))
         return {
             "base": name,
@@ -85,15 +87,17 @@ class _KeyBasedChoice(LayoutChoice):
                 f"{self.name}: base {self.base!r} is unknown; choose one of {', '.join(BASES)}"
             )
 
+    @override
     def start(self, instances: int) -> KeyBased:
         """All keys at their base homes."""
         return KeyBased(BASES[self.base](instances))
 
+    @override
     def restore(self, state: dict[str, Any]) -> KeyBased:
-        """The layout that `KeyBased.to_json` wrote."""
         base = BASES[state["base"]](int(state["instances"]))
         return KeyBased(base, routing_table.from_json(state["table"]))
 
+    @override
     def resize(self, layout: Layout, instances: int) -> KeyBased:
         """Keys of the table stay, unless one of their homes goes; other keys follow the base.
 
@@ -110,6 +114,7 @@ class _KeyBasedChoice(LayoutChoice):
         }
         return KeyBased(base, RoutingTable(stay))
 
+    @override
     def grow(self, layout: Layout, held: Sequence[int]) -> KeyBased:
         """One instance more."""
         return self.resize(layout, layout.instances + 1)
@@ -139,11 +144,13 @@ class Planned(_KeyBasedChoice):
             raise InvalidRequest(f"{self.name}: intervals {self.intervals} must be at least 1")
 
     @property
+    @override
     def counts_keys(self) -> bool:
         """The planner moves keys by their counts."""
         return True
 
     @property
+    @override
     def history_intervals(self) -> int:
         """As many as the load is taken over."""
         return self.intervals
@@ -164,6 +171,7 @@ class Planned(_KeyBasedChoice):
     def pays(self, before: Floats, after: Floats) -> bool:
         """Whether a plan that turns loads (N,) `before` into `after` is worth its moves."""
 
+    @override
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """A new table and its moves, if a plan is due and pays; else None."""
         assert isinstance(layout, KeyBased)
@@ -202,17 +210,18 @@ class WithinLimit(Planned):
         if not self.min_gain >= 0:
             raise InvalidRequest(f"{self.name}: min_gain {self.min_gain} must be 0 or more")
 
+    @override
     def limit(self, level: Floats) -> float:
-        """UL."""
         return (1 + self.imbalance) * float(level.mean())
 
+    @override
     def is_due(self, level: Floats) -> bool:
         """Whether the greatest load is above UL by more than noise."""
         limit = self.limit(level)
         return bool(level.max() > limit + NOISE_SIGMAS * math.sqrt(limit))
 
+    @override
     def pays(self, before: Floats, after: Floats) -> bool:
-        """Whether the plan removes enough overload."""
         limit = self.limit(before)
         gain = np.maximum(before - limit, 0).sum() - np.maximum(after - limit, 0).sum()
         noise = NOISE_SIGMAS * math.sqrt(limit)
@@ -228,8 +237,8 @@ class Qmmp(WithinLimit):
     summary: ClassVar[str] = "splits keys freely, wherever a load ends"
     keeps_keys_whole: ClassVar[bool] = False
 
+    @override
     def changes(self, loads: Loads) -> Changes:
-        """Algorithm 3."""
         return plan_qmmp(loads, self.imbalance)
 
 
@@ -242,6 +251,6 @@ class Mnrt(WithinLimit):
     summary: ClassVar[str] = "splits keys on demand and merges them back"
     keeps_keys_whole: ClassVar[bool] = False
 
+    @override
     def changes(self, loads: Loads) -> Changes:
-        """Algorithm 4."""
         return plan_mnrt(loads, self.imbalance)

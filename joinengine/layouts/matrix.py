@@ -20,11 +20,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, u_of
-from joinengine.layouts.base import Layout, LayoutChoice, Plan
+from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
 from joinengine.model.keys import U_BITS, Placement, Side
 from joinengine.routing.routes import BOTH, Deliveries, Instances, storing
 from joinengine.routing.table import RoutingTable
@@ -32,18 +33,19 @@ from joinengine.routing.table import RoutingTable
 Cells = NDArray[np.uint16]
 
 
-@dataclass(frozen=True)
-class GridRouter:
+@dataclass(frozen=True, slots=True)
+class GridRouter(Router):
     """Cells (rows, columns) of instances."""
 
     cells: Cells
     listed: Words = field(default_factory=lambda: np.empty(0, np.uint64))
 
     @property
+    @override
     def instances(self) -> int:
-        """How many instances there are."""
         return self.cells.size
 
+    @override
     def route(self, side: Side, words: Words) -> Deliveries:
         """To all cells of the tuple's line."""
         lines = self.cells if side is Side.LEFT else self.cells.T
@@ -52,21 +54,22 @@ class GridRouter:
         rows = np.repeat(np.arange(len(words)), lines.shape[1])
         return Deliveries(rows, targets.ravel(), np.full(len(rows), BOTH))
 
+    @override
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
         """Where tuples are stored; their present holders do not matter."""
         return storing(self.route(side, words))
 
 
-@dataclass(frozen=True)
-class Grid:
+@dataclass(frozen=True, slots=True)
+class Grid(Layout):
     """The layout state: which instance is which cell."""
 
     cells: Cells
     table: RoutingTable = field(default_factory=RoutingTable)
 
     @property
+    @override
     def instances(self) -> int:
-        """How many instances there are."""
         return self.cells.size
 
     @property
@@ -75,16 +78,16 @@ class Grid:
         rows, columns = self.cells.shape
         return rows, columns
 
+    @override
     def router(self) -> GridRouter:
-        """What tasks need to route."""
         return GridRouter(self.cells)
 
+    @override
     def place(self, hash_: int) -> Placement | None:
-        """Keys do not decide."""
         return None
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """The state as plain values."""
         return {"cells": self.cells.tolist()}
 
 
@@ -104,21 +107,24 @@ class Dynamic(LayoutChoice):
     serves_aggregates: ClassVar[bool] = False
     keeps_keys_whole: ClassVar[bool] = False
 
+    @override
     def start(self, instances: int) -> Grid:
         """As square as can be."""
         used = 1 << (instances.bit_length() - 1)
         rows = 1 << (used.bit_length() - 1) // 2
         return Grid(np.arange(used, dtype=np.uint16).reshape(rows, -1))
 
+    @override
     def restore(self, state: dict[str, Any]) -> Grid:
-        """The layout that `Grid.to_json` wrote."""
         return Grid(np.array(state["cells"], np.uint16))
 
     @property
+    @override
     def history_intervals(self) -> int:
         """The sizes of the streams after the last one are enough."""
         return 1
 
+    @override
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """Another shape, if the present one stores too much."""
         assert isinstance(layout, Grid)
@@ -133,6 +139,7 @@ class Dynamic(LayoutChoice):
         reason = Reason(Cause.SHAPE, Balance(now, now), Balance(then, then), cost)
         return Plan(Grid(reshaped(layout.cells, best[0])), reason, rehome=True)
 
+    @override
     def resize(self, layout: Layout, instances: int) -> Grid:
         """Split every cell into two or four while there is room; a smaller grid starts anew."""
         assert isinstance(layout, Grid)
@@ -144,6 +151,7 @@ class Dynamic(LayoutChoice):
             cells = halved(cells, axis)
         return Grid(cells)
 
+    @override
     def grow(self, layout: Layout, held: Sequence[int]) -> Grid:
         """Every instance is split into four: a matrix cannot split one of them alone."""
         assert isinstance(layout, Grid)

@@ -10,21 +10,23 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from joinengine.kernels.hashing import Words, u_of
-from joinengine.layouts.base import Layout, LayoutChoice
+from joinengine.layouts.base import Layout, LayoutChoice, Router
 from joinengine.model.keys import U_BITS, Placement, Side
 from joinengine.routing.routes import BOTH, PROBE, STORE, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
 
 
-@dataclass(frozen=True)
-class ShuffleRouter:
+@dataclass(frozen=True, slots=True)
+class ShuffleRouter(Router):
     """Store at one instance, probe all."""
 
-    instances: int
+    instances: int = field()  # no default: it would be the protocol's property
     listed: Words = field(default_factory=lambda: np.empty(0, np.uint64))
 
+    @override
     def route(self, side: Side, words: Words) -> Deliveries:
         """Each tuple goes to all instances, and is stored at one of them."""
         n = self.instances
@@ -33,6 +35,7 @@ class ShuffleRouter:
         own = self._home(words)[rows]
         return Deliveries(rows, targets, np.where(targets == own, BOTH, PROBE))
 
+    @override
     def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
         """A tuple stays where it is, unless its instance is gone."""
         rows = np.arange(len(words))
@@ -43,23 +46,23 @@ class ShuffleRouter:
         return ((u_of(words) * np.uint64(self.instances)) >> np.uint64(U_BITS)).astype(np.uint16)
 
 
-@dataclass(frozen=True)
-class Shuffled:
+@dataclass(frozen=True, slots=True)
+class Shuffled(Layout):
     """The layout state."""
 
-    instances: int
+    instances: int = field()  # no default: it would be the protocol's property
     table: RoutingTable = field(default_factory=RoutingTable)
 
+    @override
     def router(self) -> ShuffleRouter:
-        """What tasks need to route."""
         return ShuffleRouter(self.instances)
 
+    @override
     def place(self, hash_: int) -> Placement | None:
-        """Keys do not decide."""
         return None
 
+    @override
     def to_json(self) -> dict[str, Any]:
-        """The state as plain values."""
         return {"instances": self.instances}
 
 
@@ -73,18 +76,19 @@ class Shuffle(LayoutChoice):
     serves_theta: ClassVar[bool] = True
     keeps_keys_whole: ClassVar[bool] = False
 
+    @override
     def start(self, instances: int) -> Shuffled:
-        """All alike."""
         return Shuffled(instances)
 
+    @override
     def restore(self, state: dict[str, Any]) -> Shuffled:
-        """The layout that `Shuffled.to_json` wrote."""
         return Shuffled(int(state["instances"]))
 
+    @override
     def resize(self, layout: Layout, instances: int) -> Shuffled:
-        """More or fewer, all alike."""
         return Shuffled(instances)
 
+    @override
     def grow(self, layout: Layout, held: Sequence[int]) -> Shuffled:
         """One instance more."""
         return Shuffled(layout.instances + 1)

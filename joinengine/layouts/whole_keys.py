@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import override
+
 from joinengine.balancing import dlb, mixed
 from joinengine.balancing.readj import plan_readj
 from joinengine.balancing.statistics import Floats, Loads
@@ -36,6 +38,7 @@ class Readj(WithinLimit):
         if self.sigma is not None and not self.sigma > 0:
             raise InvalidRequest(f"readj: sigma {self.sigma} must be above 0, or None to search")
 
+    @override
     def changes(self, loads: Loads) -> Changes:
         """Makes the best exchange until none helps."""
         return plan_readj(loads, self.imbalance, self.sigma)
@@ -68,6 +71,7 @@ class Llfd(_ByRecords):
     source: ClassVar[str] = f"{_FANG}, algorithm 1"
     summary: ClassVar[str] = "heaviest key to the least loaded instance, exchanging lighter ones"
 
+    @override
     def changes(self, loads: Loads) -> Changes:
         """Algorithm 1 on the load above the limit."""
         return mixed.plan_llfd(loads, self.imbalance, degree=self.degree)
@@ -81,8 +85,8 @@ class MinTable(_ByRecords):
     source: ClassVar[str] = f"{_FANG}, algorithm 2"
     summary: ClassVar[str] = "smallest routing table, from scratch each time"
 
+    @override
     def changes(self, loads: Loads) -> Changes:
-        """Algorithm 2."""
         return mixed.plan_mintable(loads, self.imbalance, degree=self.degree)
 
 
@@ -106,8 +110,8 @@ class MinMig(_ByPriority):
     source: ClassVar[str] = f"{_FANG}, algorithm 3"
     summary: ClassVar[str] = "least migration; its routing table grows"
 
+    @override
     def changes(self, loads: Loads) -> Changes:
-        """Algorithm 3."""
         return mixed.plan_minmig(loads, self.imbalance, self.beta, degree=self.degree)
 
 
@@ -131,8 +135,8 @@ class Mixed(_Limited):
     source: ClassVar[str] = f"{_FANG}, algorithm 4"
     summary: ClassVar[str] = "little migration within a limit on the routing table"
 
+    @override
     def changes(self, loads: Loads) -> Changes:
-        """Algorithm 4."""
         return mixed.plan_mixed(
             loads, self.imbalance, self.beta, self.table_limit, degree=self.degree
         )
@@ -146,8 +150,8 @@ class MixedBf(_Limited):
     source: ClassVar[str] = f"{_FANG}, section 3.3"
     summary: ClassVar[str] = "mixed by brute force: least migration, slow to plan"
 
+    @override
     def changes(self, loads: Loads) -> Changes:
-        """All numbers of keys."""
         return mixed.plan_mixed_bf(
             loads, self.imbalance, self.beta, self.table_limit, degree=self.degree
         )
@@ -169,16 +173,17 @@ class _ByDeviation(Planned):
             if not getattr(self, name) >= 0:
                 raise InvalidRequest(f"{self.name}: {name} {getattr(self, name)} is below 0")
 
+    @override
     def limit(self, level: Floats) -> float:
         """The mean and `threshold` per cent of it."""
         return (1 + self.threshold / 100) * float(level.mean())
 
+    @override
     def is_due(self, level: Floats) -> bool:
-        """Whether the deviation is above the threshold."""
         return dlb.score(level) > self.threshold
 
+    @override
     def pays(self, before: Floats, after: Floats) -> bool:
-        """Whether the deviation falls enough."""
         gain = dlb.score(before) - dlb.score(after)
         return gain > 0 and gain >= self.min_gain
 
@@ -191,8 +196,8 @@ class DlbLight(_ByDeviation):
     source: ClassVar[str] = "Zacheilas et al., DAIS 2016, algorithm 1"
     summary: ClassVar[str] = "moves the lightest keys of the most loaded instance"
 
+    @override
     def changes(self, loads: Loads) -> Changes:
-        """Algorithm 1 with light keys."""
         return dlb.plan_dlb_light(loads, self.threshold)
 
 
@@ -204,8 +209,8 @@ class DlbHeavy(_ByDeviation):
     source: ClassVar[str] = "Zacheilas et al., DAIS 2016, algorithm 1"
     summary: ClassVar[str] = "moves the heaviest keys of the most loaded instance"
 
+    @override
     def changes(self, loads: Loads) -> Changes:
-        """Algorithm 1 with heavy keys."""
         return dlb.plan_dlb_heavy(loads, self.threshold)
 
 
@@ -217,6 +222,6 @@ class Lptf(_ByDeviation):
     source: ClassVar[str] = "Zacheilas et al., DAIS 2016, section 5"
     summary: ClassVar[str] = "longest processing time first, from nothing; moves most keys"
 
+    @override
     def changes(self, loads: Loads) -> Changes:
-        """Longest processing time first."""
         return dlb.plan_lptf(loads, self.threshold)

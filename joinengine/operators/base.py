@@ -12,6 +12,7 @@ results stay the same multiset.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -123,69 +124,90 @@ class Order:
 class Operator(Protocol):
     """A step of a query as the driver sees it; `inputs` and `schemas` are per side."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def index(self) -> int:
         """The number of the operator in the query."""
 
     @property
+    @abstractmethod
     def inputs(self) -> tuple[Input, ...]:
         """Where tuples come from: two sides, or LEFT alone."""
 
     @property
+    @abstractmethod
     def schemas(self) -> tuple[pa.Schema, ...]:
         """The columns of the inputs."""
 
     @property
+    @abstractmethod
     def output_schema(self) -> pa.Schema:
         """The columns of the results."""
 
     @property
+    @abstractmethod
     def instances(self) -> int:
         """How many instances the operator starts with."""
 
     @property
+    @abstractmethod
     def condition(self) -> Condition:
         """Which tuples a layout must bring together."""
 
     @property
+    @abstractmethod
     def policy(self) -> LayoutPolicy:
         """What a change of the layout means for the operator."""
 
     @property
+    @abstractmethod
     def window(self) -> Timed | None:
         """Which columns hold event time; None: the operator ignores event time."""
 
     @property
+    @abstractmethod
     def watched(self) -> tuple[Side, ...]:
         """The sides of which each tuple also goes to a watcher; see operators.join.watching."""
 
+    @abstractmethod
     def admission(self, side: Side) -> Admission:
         """Which tuples enter a side, and under which hashes they are stored and probed."""
 
+    @abstractmethod
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
         """The state without the runs that no tuple on time can need, and how many rows left."""
 
+    @abstractmethod
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
         """Whether a batch is due without data; `quiet`: the last batch brought none either."""
 
+    @abstractmethod
     def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
         """How far event time has come on a side; `newest`: the greatest time seen there."""
 
+    @abstractmethod
     def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
         """The side whose event time the output `columns` hand on, and its columns; None: none."""
 
+    @abstractmethod
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
         """How far the latest of output `columns` may lag behind the watermark; None: no bound."""
 
+    @abstractmethod
     def tasks(self, order: Order) -> Sequence[OperatorTask]:
         """The tasks of a batch; none if nothing arrives and nothing is due."""
 
+    @abstractmethod
     def carry_out(self, task: OperatorTask, desk: Desk) -> None:
         """Do what the batch asks of the instances that a task hosts; in a worker."""
 
+    @abstractmethod
     def account(self) -> Mapping[str, Any]:
         """Plain values that must agree if a checkpoint is to be continued."""
 
+    @abstractmethod
     def lines(
         self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
     ) -> list[str]:

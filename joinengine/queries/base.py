@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,35 +137,44 @@ class Query(Protocol):
     """A query that the command line runs; each is a file of this package."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The name of the query on the command line."""
 
     @property
+    @abstractmethod
     def summary(self) -> str:
         """One line for `joinengine queries`."""
 
     @property
+    @abstractmethod
     def source(self) -> str:
         """Where the query comes from: a paper, a benchmark."""
 
     @property
+    @abstractmethod
     def aggregates(self) -> bool:
         """Whether the query aggregates, which not every layout serves."""
 
     @property
+    @abstractmethod
     def whole_keys(self) -> bool:
         """Whether only layouts that keep keys whole have the results of one process."""
 
     @property
+    @abstractmethod
     def layout(self) -> str:
         """The name of the layout if the user names none."""
 
+    @abstractmethod
     def stream(self, options: Options) -> Recordable:
         """The stream that the query reads."""
 
+    @abstractmethod
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamQuery:
         """The operators over a recorded stream; if nothing will run, `spark` may be None."""
 
+    @abstractmethod
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
         """SQL for DuckDB that has the same rows, in the same columns, as the query."""
 

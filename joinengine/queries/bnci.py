@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import override
+
 from joinengine import StreamJoin, band, within
-from joinengine.queries.base import Options
+from joinengine.queries.base import Options, Query
 from joinengine.spark.inputs import recorded_stream
 from joinengine.tpch.stream import RecordedStream, StreamSpec
 
@@ -26,7 +28,7 @@ LEFT_WHERE = "l_shipmode = 'TRUCK'"
 RIGHT_WHERE = "l_shipinstruct = 'NONE' and l_quantity > 48"
 
 
-class Bnci:
+class Bnci(Query):
     """The self-join of lineitem."""
 
     name = "bnci"
@@ -38,10 +40,11 @@ class Bnci:
     whole_keys = False
     layout = "mnrt"
 
+    @override
     def stream(self, options: Options) -> StreamSpec:
-        """The table lineitem."""
         return options.stream(("lineitem",), facts=("lineitem",))
 
+    @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         """A self-join: the same stream on both sides."""
         index, schema = recorded.index("lineitem"), recorded.schema("lineitem")
@@ -62,8 +65,8 @@ class Bnci:
             instances=options.instances,
         )
 
+    @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        """The self-join as SQL."""
         items = recorded.files("lineitem")
         columns = ", ".join(
             f"{side}.{name} as {name}_{number}"

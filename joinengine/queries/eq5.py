@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import override
+
 from joinengine import StreamJoin, equi, within
 from joinengine.model.windows import Within
-from joinengine.queries.base import Options
+from joinengine.queries.base import Options, Query
 from joinengine.spark.inputs import recorded_stream
 from joinengine.tpch.stream import RecordedStream, StreamSpec
 
@@ -28,7 +30,7 @@ KEYS = (
 TIMES = ("r_ts", "n_ts", "s_ts", "l_ts")
 
 
-class Eq5:
+class Eq5(Query):
     """region join nation join supplier join lineitem."""
 
     name = "eq5"
@@ -38,10 +40,12 @@ class Eq5:
     whole_keys = False
     layout = "mnrt"
 
+    @override
     def stream(self, options: Options) -> StreamSpec:
         """The four tables; lineitem is the large one."""
         return options.stream(TABLES, facts=("lineitem",))
 
+    @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         """A left-deep chain."""
         streams = [recorded_stream(spark, recorded.index(t), recorded.schema(t)) for t in TABLES]
@@ -58,8 +62,8 @@ class Eq5:
         assert isinstance(joined, StreamJoin)
         return joined
 
+    @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        """The chain as one SQL join."""
         clauses = [f"select * from '{recorded.files(TABLES[0])}'"]
         for number, (table, (left, right)) in enumerate(zip(TABLES[1:], KEYS, strict=True)):
             clause = f"join '{recorded.files(table)}' on {left} = {right}"

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import override
+
 from joinengine import StreamAggregate, StreamJoin, equi, sliding
-from joinengine.queries.base import Options
+from joinengine.queries.base import Options, Query
 from joinengine.spark.inputs import recorded_stream, recorded_table
 from joinengine.tpch.generate import tables
 from joinengine.tpch.stream import RecordedStream, StreamSpec
@@ -36,7 +38,7 @@ ORDERS = ("o_orderkey", "o_custkey", "o_ts")
 ITEMS = ("l_orderkey", "l_suppkey", "l_extendedprice", "l_discount", "l_ts")
 
 
-class Q5:
+class Q5(Query):
     """Revenue of orders and lineitem, by nation."""
 
     name = "q5"
@@ -46,6 +48,7 @@ class Q5:
     whole_keys = False
     layout = "mnrt"
 
+    @override
     def stream(self, options: Options) -> StreamSpec:
         """The two large tables; an hour of event time unless the options say otherwise."""
         span = options.span(HOUR_US)
@@ -53,6 +56,7 @@ class Q5:
         streams = ("orders", "lineitem")
         return options.stream(streams, facts=streams, span_us=span, shift_us=shift)
 
+    @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamAggregate:
         """Joins of both streams with tables, the join of the streams, and the aggregation."""
         layout: Any = {"layout": options.layout, "instances": options.instances}
@@ -95,6 +99,7 @@ class Q5:
             **layout,
         )
 
+    @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
         """SQL over each row of the streams once for each window that holds it."""
         size, slide = _window(options)

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from joinengine import StreamJoin, equi, within
-from joinengine.queries.base import Options
+from joinengine.queries.base import Options, Query
 from joinengine.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.spark.inputs import recorded_stream
 from joinengine.tpch.skew import shuffled, zipf_probabilities
@@ -39,7 +40,7 @@ WINDOW_US = 5_000_000
 COLUMNS = ("trade", "stock", "account", "side", "price_cents", "quantity", "t_ts")
 
 
-class Stock:
+class Stock(Query):
     """The self-join of trades."""
 
     name = "stock"
@@ -51,10 +52,11 @@ class Stock:
     whole_keys = False
     layout = "mnrt"
 
+    @override
     def stream(self, options: Options) -> SyntheticSpec:
-        """The table of trades."""
         return options.synthetic("trades", TRADES, _trades)
 
+    @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         """A self-join: the same stream on both sides."""
         trades = recorded_stream(spark, recorded.index("trades"), recorded.schema("trades"))
@@ -78,8 +80,8 @@ class Stock:
             instances=options.instances,
         )
 
+    @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        """The self-join as SQL."""
         trades = recorded.files("trades")
         span = options.window_us if options.window_us is not None else WINDOW_US
         columns = ", ".join(

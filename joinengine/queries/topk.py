@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from joinengine import StreamAggregate, top, windows
 from joinengine.model.errors import InvalidRequest
-from joinengine.queries.base import Options, Recordable
+from joinengine.queries.base import Options, Query, Recordable
 from joinengine.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.spark.inputs import recorded_stream
 from joinengine.tpch.skew import shuffled, zipf_probabilities
@@ -42,7 +43,7 @@ SLIDE_PART = 4
 _WORD = re.compile(r"[^\W_]+")
 
 
-class Topk:
+class Topk(Query):
     """The counts of words."""
 
     name = "topk"
@@ -52,8 +53,8 @@ class Topk:
     whole_keys = False
     layout = "mnrt"
 
+    @override
     def stream(self, options: Options) -> Recordable:
-        """The table of words."""
         if options.text is not None:
             words = _read_words(options.text)
             settings = {"text": str(options.text), "size": options.text.stat().st_size}
@@ -61,8 +62,8 @@ class Topk:
             return options.synthetic("words", len(words), _Text(words), exact=True, **settings)
         return options.synthetic("words", TUPLES, _generated, shift_us=options.shift_us)
 
+    @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamAggregate:
-        """An aggregation that counts words and takes the top."""
         words = recorded_stream(spark, recorded.index("words"), recorded.schema("words"))
         size, slide = _window(options)
         return StreamAggregate(
@@ -77,6 +78,7 @@ class Topk:
             merge_every=options.merge_every,
         )
 
+    @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
         """SQL over each word once for each window that holds it."""
         size, slide = _window(options)

@@ -10,6 +10,7 @@ that all planners see the same stream; an f that cannot be reached is refused.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +20,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow.csv as pc
 import pyarrow.dataset as ds
+from typing_extensions import override
 
 from joinengine.balancing.statistics import Floats, Ints
 from joinengine.kernels.hashing import Words, hash_columns, mix
@@ -43,15 +45,17 @@ LOGNORMAL = {Shape.LN1: (1.789, 2.366), Shape.LN2: (2.245, 1.133)}
 class Stream(Protocol):
     """The loads that planners and candidate layouts get."""
 
+    @abstractmethod
     def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
         """Key hashes (K,), ascending, and their tuples (K,), interval by interval."""
 
+    @abstractmethod
     def messages(self, n: int) -> Ints:
         """(n,) the key of each message, as a number; fewer if the stream has fewer messages."""
 
 
 @dataclass(frozen=True)
-class Workload:
+class Workload(Stream):
     """Loads of `keys` keys: Zipf(`zipf`), or a log-normal stream `shape` of LOGNORMAL.
 
     `rows` tuples an interval; `fluctuation` f: from one interval to the next the load of some
@@ -111,8 +115,8 @@ class Workload:
         _, found = np.unique(self.messages(self.rows), return_counts=True)
         return np.sort(found)[::-1].astype(float)
 
+    @override
     def messages(self, n: int) -> Ints:
-        """(n,) the key of each message."""
         rng = self.rng()
         if self.shape is not Shape.ZIPF:
             mu, sigma = LOGNORMAL[self.shape]
@@ -125,6 +129,7 @@ class Workload:
             drawn.append(np.searchsorted(cumulated, places))
         return np.concatenate([np.empty(0, np.int64), *drawn])
 
+    @override
     def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
         """Key hashes (K,) and their tuples (K,), interval by interval, without end."""
         rng = self.rng()
@@ -147,7 +152,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class StreamFile:
+class StreamFile(Stream):
     """The keys of a file, in its order: Parquet or CSV (`column`; None: the first), or lines.
 
     An interval is `rows` rows of the file.
@@ -168,6 +173,7 @@ class StreamFile:
                 f"column: {self.column!r} is not in {self.path}; its columns are {', '.join(names)}"
             )
 
+    @override
     def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
         """The keys that each interval brings; the last interval may be short."""
         waiting, n = list[Words](), 0
@@ -182,6 +188,7 @@ class StreamFile:
         if n:
             yield _counted(waiting)
 
+    @override
     def messages(self, n: int) -> Ints:
         """(n,) the first keys, numbered."""
         parts, found = list[Words](), 0

@@ -23,7 +23,7 @@ from pyspark import SparkFiles
 
 from joinengine.model.errors import InvalidRequest
 
-_NEEDED = ("joinengine", "pyarrow", "numpy", "duckdb")
+_NEEDED = ("joinengine", "pyarrow", "numpy", "duckdb", "cattrs", "typing_extensions")
 _PROBE = """
 import importlib.util, json, sys
 lacking = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]

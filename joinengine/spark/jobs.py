@@ -7,7 +7,9 @@ from typing import Any
 
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import override
 
+from joinengine.driver.jobs import Jobs
 from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
@@ -18,7 +20,7 @@ from joinengine.spark.tuning import ArrowBatches
 from joinengine.world.world import World
 
 
-class SparkJobs:
+class SparkJobs(Jobs):
     """Spark jobs; instructions travel as files of the exchange folder, operators with the job.
 
     `tables`: per table, a frame whose rows are the reports of routing it. `arrow_batches` says what
@@ -41,10 +43,12 @@ class SparkJobs:
         self._rdds: dict[tuple[int, int], RDD[Any]] = {}
 
     @property
+    @override
     def parallelism(self) -> int:
         """As many tasks as cores."""
         return self._parallelism
 
+    @override
     def route(self, frame: DataFrame, plan: RoutePlan) -> list[RouteReport]:
         """One job over the sources; collects one row per task."""
         self._apply(self._arrow_batches.settings(), frame.sparkSession)
@@ -62,6 +66,7 @@ class SparkJobs:
             clone.conf.set(name, value)
         self._set = settings
 
+    @override
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
         """One job for each."""
         return self._routed(self._tables, plan, "tables")
@@ -73,6 +78,7 @@ class SparkJobs:
             decode(bytes(row.report), RouteReport) for frame in frames for row in frame.collect()
         ]
 
+    @override
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
         """One job; collects one row per task."""
         first, name = tasks[0].header, f"operator-{operator.index}"

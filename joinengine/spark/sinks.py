@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from typing_extensions import override
 
-from joinengine.driver.sinks import STAGING, show
+from joinengine.driver.sinks import STAGING, Sink, show
 from joinengine.exchange.results import Target, ToParquet
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
@@ -20,7 +21,7 @@ Transform = Callable[[DataFrame], DataFrame]
 
 
 @dataclass
-class TransformedParquetSink:
+class TransformedParquetSink(Sink):
     """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery.
 
     Each attempt to deliver a batch writes files of its own. A marker, created only once, says which
@@ -39,10 +40,12 @@ class TransformedParquetSink:
         """The folder where attempts write."""
         return self.storage.at(f"{STAGING}/{self.query}")
 
+    @override
     def target(self, generation: int) -> Target:
         """Results wait in the checkpoint for the transformation."""
         return ToParquet(self.checkpoint.results.folder, generation)
 
+    @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Write the batch aside unless an attempt counts; rename the files of the one that does."""
         if not files:
@@ -69,6 +72,7 @@ class TransformedParquetSink:
         parts = [part for part in attempt.names() if part.startswith("part-")]
         return name, sorted(part for part in parts if part.endswith(".parquet"))
 
+    @override
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
         """Remove the results of delivered batches, and the files of attempts that do not count."""
         remove_unnamed(self.checkpoint.results, [stored.name for stored in files], generation)
@@ -80,7 +84,7 @@ class TransformedParquetSink:
 
 
 @dataclass
-class FrameSink:
+class FrameSink(Sink):
     """Any other sink: `write` gets each batch's results as a DataFrame; at-least-once.
 
     `write` is called with the batch number for every batch, also for an empty one.
@@ -92,15 +96,17 @@ class FrameSink:
     write: Callable[[DataFrame, int], None]
     transform: Transform | None = None
 
+    @override
     def target(self, generation: int) -> Target:
         """Results wait in the checkpoint."""
         return ToParquet(self.results.folder, generation)
 
+    @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
-        """Hand the results to `write`."""
         frame = _frame(self.spark, self.schema, self.results, files)
         self.write(self.transform(frame) if self.transform else frame, batch)
 
+    @override
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
         """Remove the results of batches that are delivered."""
         remove_unnamed(self.results, [stored.name for stored in files], generation)

@@ -9,6 +9,7 @@ Law: at any moment each live tuple of an instance is in exactly one of its runs,
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -55,20 +56,27 @@ class Changes:
 class Shelf(Protocol):
     """One kind of tuples that a keeper keeps: their columns, and how long each is needed."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def label(self) -> str:
         """The beginning of the names of its files."""
 
     @property
+    @abstractmethod
     def span_us(self) -> int | None:
         """How long, in event time, a tuple is needed; None: for ever."""
 
+    @abstractmethod
     def schema(self, side: Side) -> pa.Schema:
         """The columns of a side."""
 
+    @abstractmethod
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
         """(n,) the time of each tuple; None: they have none."""
 
+    @abstractmethod
     def last_needed(self, side: Side, times: Ints) -> Ints:
         """(n,) the last watermark at which each tuple is needed."""
 

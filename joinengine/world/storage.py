@@ -18,12 +18,14 @@ import re
 import shutil
 import uuid
 import zlib
+from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+from typing_extensions import override
 
 from joinengine.model.errors import DamagedState
 
@@ -42,25 +44,34 @@ class StoredFile:
 class Storage(Protocol):
     """The files below one folder; a name may lead into folders below it, with `/` between."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def folder(self) -> str:
         """The folder, as messages and other programs name it."""
 
+    @abstractmethod
     def at(self, name: str) -> Storage:
         """The files below a folder of this one."""
 
+    @abstractmethod
     def make(self) -> None:
         """Make the folder; no error if it is there."""
 
+    @abstractmethod
     def names(self) -> list[str]:
         """The names in the folder, drafts (`.`) left out; none if the folder is missing."""
 
+    @abstractmethod
     def exists(self, name: str) -> bool:
         """Whether a file or a folder has the name."""
 
+    @abstractmethod
     def get(self, name: str) -> bytes:
         """The content of a file. Raises FileNotFoundError."""
 
+    @abstractmethod
     def create(self, name: str, content: bytes) -> bool:
         """Create a file whole; False if the name exists, which leaves it as it is.
 
@@ -68,44 +79,52 @@ class Storage(Protocol):
         that must know it writes a nonce into the file, reads the file, and compares.
         """
 
+    @abstractmethod
     def put(self, name: str, content: bytes) -> None:
         """Write a file whole, and replace the one that may be there."""
 
+    @abstractmethod
     def move(self, name: str, to: str) -> None:
         """Rename a file, and replace the one that may be there. Raises FileNotFoundError."""
 
+    @abstractmethod
     def delete(self, name: str) -> None:
         """Remove a file, or a folder with all that is in it; no error if it is gone already."""
 
+    @abstractmethod
     def output(self, name: str) -> Any:
         """A new Arrow output stream; the file is torn until the stream is closed."""
 
+    @abstractmethod
     def map(self, name: str) -> pa.Buffer:
         """The content of a file, not read before it is used. Raises FileNotFoundError."""
 
+    @abstractmethod
     def seal(self, name: str) -> StoredFile:
         """Size and CRC of a file just written, as a later reader will see it; now it is durable."""
 
 
 @dataclass(frozen=True, slots=True)
-class LocalStorage:
+class LocalStorage(Storage):
     """A folder of a POSIX file system."""
 
-    folder: str
+    folder: str = field()  # no default: it would be the protocol's property
     fsync: bool = False
 
     def path(self, name: str) -> Path:
         """Where a file lies."""
         return Path(self.folder) / name
 
+    @override
     def at(self, name: str) -> LocalStorage:
-        """A folder in this one."""
         return LocalStorage(str(self.path(name)), self.fsync)
 
+    @override
     def make(self) -> None:
         """With its parents."""
         Path(self.folder).mkdir(parents=True, exist_ok=True)
 
+    @override
     def names(self) -> list[str]:
         """In one request if they are few, so that a name which is always there is seen."""
         try:
@@ -113,14 +132,15 @@ class LocalStorage:
         except FileNotFoundError:
             return []
 
+    @override
     def exists(self, name: str) -> bool:
-        """By asking for its status."""
         return self.path(name).exists()
 
+    @override
     def get(self, name: str) -> bytes:
-        """Reads the whole file."""
         return self.path(name).read_bytes()
 
+    @override
     def create(self, name: str, content: bytes) -> bool:
         """By a draft and a link, which is atomic and refuses to replace; a rename would not."""
         path = self.path(name)
@@ -134,12 +154,14 @@ class LocalStorage:
         self._keep_names(path.parent)
         return True
 
+    @override
     def put(self, name: str, content: bytes) -> None:
         """By a draft and a rename."""
         path = self.path(name)
         os.replace(self._draft(path, content), path)
         self._keep_names(path.parent)
 
+    @override
     def move(self, name: str, to: str) -> None:
         """Atomically; makes the folder of the new name."""
         target = self.path(to)
@@ -147,6 +169,7 @@ class LocalStorage:
         os.replace(self.path(name), target)
         self._keep_names(target.parent)
 
+    @override
     def delete(self, name: str) -> None:
         """A folder that is not empty is removed file by file."""
         path = self.path(name)
@@ -155,12 +178,14 @@ class LocalStorage:
         else:
             path.unlink(missing_ok=True)
 
+    @override
     def output(self, name: str) -> Any:
         """Makes the folder if it is missing."""
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return pa.OSFile(str(path), "wb")
 
+    @override
     def map(self, name: str) -> pa.Buffer:
         """A memory map; its pages belong to the file cache."""
         path = self.path(name)
@@ -168,6 +193,7 @@ class LocalStorage:
             return pa.py_buffer(b"")
         return pa.memory_map(str(path)).read_buffer()
 
+    @override
     def seal(self, name: str) -> StoredFile:
         """Reads the file back; some 4 GB/s."""
         if self.fsync:

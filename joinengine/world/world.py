@@ -13,7 +13,10 @@ import os
 import socket
 import time
 import uuid
+from abc import abstractmethod
 from typing import Protocol
+
+from typing_extensions import override
 
 from joinengine.world.storage import LocalStorage, Storage
 
@@ -21,50 +24,57 @@ from joinengine.world.storage import LocalStorage, Storage
 class World(Protocol):
     """Time, nonces and storage."""
 
+    @abstractmethod
     def now_s(self) -> float:
         """The time, in seconds since the epoch."""
 
+    @abstractmethod
     def timer_s(self) -> float:
         """Seconds since some fixed moment; two readings tell how long something took."""
 
+    @abstractmethod
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
 
+    @abstractmethod
     def nonce(self) -> str:
         """A string of 12 characters that no call has returned before, in any process."""
 
+    @abstractmethod
     def process(self) -> dict[str, str | int]:
         """Which process this is, for people: its `host` and its `pid`."""
 
+    @abstractmethod
     def storage(self, folder: str, *, fsync: bool = False) -> Storage:
         """The files below a folder; `fsync`: what is written survives power loss."""
 
 
-class Machine:
+class Machine(World):
     """The world as it is: this machine's clock and file system."""
 
+    @override
     def now_s(self) -> float:
-        """The system's clock."""
         return time.time()
 
+    @override
     def timer_s(self) -> float:
-        """The system's performance counter."""
         return time.perf_counter()
 
+    @override
     def sleep(self, seconds: float) -> None:
-        """Block the thread."""
         time.sleep(seconds)
 
+    @override
     def nonce(self) -> str:
         """48 random bits."""
         return uuid.uuid4().hex[:12]
 
+    @override
     def process(self) -> dict[str, str | int]:
-        """Host name and process id."""
         return {"host": socket.gethostname(), "pid": os.getpid()}
 
+    @override
     def storage(self, folder: str, *, fsync: bool = False) -> Storage:
-        """A folder of a POSIX file system."""
         return LocalStorage(folder, fsync=fsync)
 
 

@@ -6,6 +6,9 @@ import sys
 
 from joinengine.spark.interpreter import fault_of
 
+#: What tasks import.
+NEEDED = ("joinengine", "pyarrow", "numpy", "duckdb", "cattrs", "typing_extensions")
+
 
 def executable(path, text):
     path.write_text(f"#!/bin/sh\n{text}\n")
@@ -18,7 +21,7 @@ def test_a_python_that_cannot_serve_is_described(tmp_path):
     old = executable(tmp_path / "old", "echo '[\"3.7\", []]'")
     broken = executable(tmp_path / "broken", "echo no library >&2; exit 127")
     same = executable(tmp_path / "same", f'exec "{sys.executable}" "$@"')
-    assert fault_of(bare) == f"{bare}, which lacks joinengine and pyarrow and numpy and duckdb"
+    assert fault_of(bare) == f"{bare}, which lacks {' and '.join(NEEDED)}"
     assert fault_of(old).startswith(f"{old}, which is Python 3.7, while the driver is Python 3.")
     assert fault_of(broken) == f"{broken}, which ends with no library"
     assert fault_of(str(tmp_path / "none")) == f"{tmp_path / 'none'}, which is not there"
@@ -27,7 +30,7 @@ def test_a_python_that_cannot_serve_is_described(tmp_path):
 
 
 def test_what_spark_ships_to_its_workers_counts(tmp_path):
-    for name in ("joinengine", "pyarrow", "numpy", "duckdb"):
+    for name in NEEDED:
         (tmp_path / f"{name}.py").touch()
     bare = executable(tmp_path / "bare", f'cd / && exec "{sys.executable}" -S "$@"')
     assert fault_of(bare, (str(tmp_path),)) is None

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from typing_extensions import override
+
 from joinengine.exchange.blocks import Admission
 from joinengine.exchange.keying import Keying
 from joinengine.layouts.base import LayoutChoice
@@ -17,17 +19,18 @@ from joinengine.model.query import FromOperator
 from joinengine.operators.accounts import common_account
 from joinengine.operators.aggregation.spec import AggregateSpec
 from joinengine.operators.aggregation.task import CLOSED, PASSES_ON, aggregate_arrived, next_end
-from joinengine.operators.base import LayoutPolicy, OneInput, OperatorTask, Order
+from joinengine.operators.base import LayoutPolicy, OneInput, Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.operators.timing import Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregation(AggregateSpec, OneInput):
+class Aggregation(AggregateSpec, OneInput, Operator):
     """One stage of an aggregation; see AggregateSpec for its facts."""
 
     @property
+    @override
     def policy(self) -> LayoutPolicy:
         """Only PARTIAL can change its layout, and a new layout moves no state.
 
@@ -36,6 +39,7 @@ class Aggregation(AggregateSpec, OneInput):
         """
         return LayoutPolicy(changes=self.stage is Stage.PARTIAL, follows=False, grows=False)
 
+    @override
     def admission(self, side: Side) -> Admission:
         """All tuples, routed by their group; NULL is a group."""
         return Admission(
@@ -45,6 +49,7 @@ class Aggregation(AggregateSpec, OneInput):
             stays_put=True,
         )
 
+    @override
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
         """Whether partial results are to be passed on, or a window is over."""
         runs = state.shelves.state
@@ -52,6 +57,7 @@ class Aggregation(AggregateSpec, OneInput):
             return bool(runs) and (quiet or state.clock.watermark == math.inf)
         return next_end(self, runs.values(), state.clock.closed) <= state.clock.watermark
 
+    @override
     def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
         """The limit of a stage; MERGE and TOP wait for all partial results of a window.
 
@@ -67,6 +73,7 @@ class Aggregation(AggregateSpec, OneInput):
         before = upstream.states[source.operator]
         return Limit(-math.inf if before.shelves.state else before.clock.watermark)
 
+    @override
     def tasks(self, order: Order) -> Sequence[OperatorTask]:
         """The tasks of a batch; none unless tuples or partial results arrive or a batch is due."""
         state, blocks = order.state, order.blocks[Side.LEFT]
@@ -83,10 +90,11 @@ class Aggregation(AggregateSpec, OneInput):
         # The emulated work is that of tuples.
         return [replace(one, header=replace(one.header, work_s=0.0)) for one in tasks]
 
+    @override
     def carry_out(self, task: OperatorTask, desk: Desk) -> None:
-        """Do the work of the stage at each hosted instance."""
         aggregate_arrived(self, task, desk)
 
+    @override
     def account(self) -> Mapping[str, Any]:
         """Groups, windows, aggregates and the top."""
         return {
@@ -97,10 +105,10 @@ class Aggregation(AggregateSpec, OneInput):
             "top": repr(self.grouping.top),
         }
 
+    @override
     def lines(
         self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
     ) -> list[str]:
-        """What the stage does, and where."""
         (name,) = inputs
         if self.stage is Stage.PARTIAL:
             time = " or ".join(self.times(Side.LEFT))

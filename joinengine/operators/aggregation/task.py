@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from joinengine.exchange.blocks import Tuples
 from joinengine.kernels.comparing import latest_time
@@ -36,6 +37,7 @@ from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.predicates.grouping import add_parts, add_tuples, finish, greatest, partial_schema
 from joinengine.predicates.sketching import add_sketches, heaviest, sketch_counts
+from joinengine.state.keeper import Shelf
 from joinengine.state.run import OpenRun, Run
 
 #: Rows of partial results that a task may merge in a batch.
@@ -53,32 +55,36 @@ def aggregate_arrived(spec: AggregateSpec, task: OperatorTask, desk: Desk) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class PartsShelf:
+class PartsShelf(Shelf):
     """Partial results that wait to be passed on, or for the end of their windows."""
 
     spec: AggregateSpec
 
     @property
+    @override
     def label(self) -> str:
-        """The beginning of the names of its runs."""
         return f"parts-{self.spec.index}"
 
     @property
+    @override
     def span_us(self) -> int:
         """Partial results live as long as a window."""
         return self.spec.grouping.panes.size_us
 
+    @override
     def schema(self, side: Side) -> pa.Schema:
         """The columns of partial results; at TOP those of results."""
         if self.spec.stage is Stage.PARTIAL:
             return self.spec.output_schema
         return self.spec.schemas[0]
 
+    @override
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
         """(n,) the pane of each partial result; at TOP the end of its window."""
         name = WINDOW_END if self.spec.stage is Stage.TOP else PANE
         return fixed_width(columns.column(name), np.dtype(np.int64))
 
+    @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
         """(n,) for ever: partial results that no window needs are excluded from their runs."""
         return np.full(len(times), np.iinfo(np.int64).max)

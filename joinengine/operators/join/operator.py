@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from typing_extensions import override
+
 from joinengine.exchange.blocks import Admission
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.durations import describe
@@ -18,7 +20,7 @@ from joinengine.model.query import FromOperator, JoinType
 from joinengine.model.texts import condition_text
 from joinengine.model.windows import Sliding
 from joinengine.operators.accounts import common_account
-from joinengine.operators.base import LayoutPolicy, OperatorTask, Order
+from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.task import join_arrived
@@ -29,14 +31,16 @@ from joinengine.state.run import Run
 
 
 @dataclass(frozen=True, slots=True)
-class Join(JoinSpec):
+class Join(JoinSpec, Operator):
     """A join of two inputs; see JoinSpec for its facts."""
 
     @property
+    @override
     def policy(self) -> LayoutPolicy:
         """Any layout; state follows the layout, or stays and is probed where it lies."""
         return LayoutPolicy(may_lag=True, copies=True)
 
+    @override
     def admission(self, side: Side) -> Admission:
         """The tuples that pass the filter."""
         return Admission(
@@ -47,6 +51,7 @@ class Join(JoinSpec):
             windows_each=self.windows_each,
         )
 
+    @override
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
         """The state without the runs whose last partner would be late."""
         if self.window is None:
@@ -66,6 +71,7 @@ class Join(JoinSpec):
         shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
         return replace(state, shelves=shelves), gone
 
+    @override
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
         """Whether watchers can judge an entry in `batch` although no tuple comes."""
         if self.how is JoinType.LEFT_SEMI:
@@ -74,10 +80,12 @@ class Join(JoinSpec):
         pending = state.shelves.on(PENDING).values()
         return any(run.min_time is not None and run.min_time < limit for run in pending)
 
+    @override
     def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
         """The limit of the side's source or of the operator before it."""
         return limit_of_side(self, side, newest, upstream)
 
+    @override
     def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
         """A join with a table hands on the event time of the stream."""
         if self.table is None:
@@ -86,6 +94,7 @@ class Join(JoinSpec):
         named = {column.name: column.column for column in self.output if column.side is stream}
         return stream, [named[name] for name in columns if name in named]
 
+    @override
     def tasks(self, order: Order) -> Sequence[OperatorTask]:
         """The tasks of a batch; none if no tuple arrives, no state moves and no watcher works."""
         state = order.state
@@ -98,10 +107,11 @@ class Join(JoinSpec):
         facts = {WATCHERS: state.watchers, CLOSING: self._closing(state, order.batch)}
         return order.tasks(max(instances, state.watchers), (PENDING, UNREAD, SEEN), facts)
 
+    @override
     def carry_out(self, task: OperatorTask, desk: Desk) -> None:
-        """Join at each hosted instance."""
         join_arrived(self, task, desk)
 
+    @override
     def account(self) -> Mapping[str, Any]:
         """Condition, type, window, predicates, and both inputs."""
         return {
@@ -114,6 +124,7 @@ class Join(JoinSpec):
             "right": self.schemas[1].to_string(),
         }
 
+    @override
     def lines(
         self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
     ) -> list[str]:

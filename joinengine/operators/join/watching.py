@@ -19,11 +19,12 @@ met a partner; judging looks at the entries that are due, which are the head of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from joinengine.exchange.results import Results
 from joinengine.kernels.comparing import EARLIEST, latest_time, no_time
@@ -36,7 +37,7 @@ from joinengine.model.windows import Sliding
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.operators.join.spec import JoinSpec
-from joinengine.state.keeper import Keeper
+from joinengine.state.keeper import Keeper, Shelf
 from joinengine.state.operator_state import PENDING
 from joinengine.state.run import OpenRun
 
@@ -53,18 +54,20 @@ WATCHERS, CLOSING = "watchers", "closing"
 
 
 @dataclass(frozen=True, slots=True)
-class WatchShelf:
+class WatchShelf(Shelf):
     """What watchers keep: marks, or, if `tuples`, entries with their tuples."""
 
     spec: JoinSpec
-    label: str
+    label: str = field()  # no default: it would be the protocol's property
     tuples: bool
 
     @property
+    @override
     def span_us(self) -> int | None:
         """Entries live about as long as their tuples may find partners."""
         return None if self.spec.window is None else self.spec.window.span_us
 
+    @override
     def schema(self, side: Side) -> pa.Schema:
         """When an entry closes; if `tuples`, also its number and the columns of the tuple."""
         closes = pa.field(CLOSES, pa.int64())
@@ -73,10 +76,12 @@ class WatchShelf:
         fields = [field for field in self.spec.carried_schema(side) if field.name != ID]
         return pa.schema([*fields, pa.field(ENTRY, pa.uint64()), closes])
 
+    @override
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
         """When each entry closes."""
         return fixed_width(columns.column(CLOSES), np.dtype(np.int64))
 
+    @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
         """An entry is needed until it closes."""
         return times
@@ -280,15 +285,15 @@ class Watchers:
         """Show tuples of `side` as results; the columns of the other side are NULL."""
         schema, n = self._spec.output_schema, entries.num_rows
         columns = list[pa.Array]()
-        for field, column in zip(schema, self._spec.output, strict=True):
+        for shown, column in zip(schema, self._spec.output, strict=True):
             if column.side is None:
-                columns.append(self._window_column(entries, column.column, field.type))
+                columns.append(self._window_column(entries, column.column, shown.type))
             elif column.side is side:
-                columns.append(entries.column(column.column).cast(field.type))
+                columns.append(entries.column(column.column).cast(shown.type))
             elif column.instead is not None:
-                columns.append(entries.column(column.instead).cast(field.type))
+                columns.append(entries.column(column.instead).cast(shown.type))
             else:
-                columns.append(pa.nulls(n, field.type))
+                columns.append(pa.nulls(n, shown.type))
         results.add(columns)
 
     def _window_column(self, entries: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from joinengine.exchange.blocks import Admission
 from joinengine.exchange.keying import Keying
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.keys import Side
 from joinengine.operators.accounts import common_account
-from joinengine.operators.base import OneInput, OperatorTask, Order
+from joinengine.operators.base import OneInput, Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.queries.first_story.spec import NoveltySpec
 from joinengine.queries.first_story.task import CLOSED, judge_due
@@ -19,19 +21,20 @@ from joinengine.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
-class Novelty(NoveltySpec, OneInput):
+class Novelty(NoveltySpec, OneInput, Operator):
     """Tuples that resemble none of those before them under their key; see NoveltySpec.
 
     State follows the layout at once: a tuple looks for others at one instance only.
     """
 
+    @override
     def admission(self, side: Side) -> Admission:
-        """All columns, by key."""
         keys = (self.key,)
         return Admission(
             Keying((keys, keys)), self.window.times[0], self.schemas[0], stays_put=True
         )
 
+    @override
     def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
         """Whether tuples may have become due since the last batch."""
         clock, runs = state.clock, state.shelves.state.values()
@@ -39,6 +42,7 @@ class Novelty(NoveltySpec, OneInput):
             run.max_time is not None and run.max_time >= clock.closed for run in runs
         )
 
+    @override
     def tasks(self, order: Order) -> Sequence[OperatorTask]:
         """The tasks of a batch; none if no tuple arrives, no state moves and no tuple is due."""
         state = order.state
@@ -47,10 +51,11 @@ class Novelty(NoveltySpec, OneInput):
             return []
         return order.tasks(state.layouts.router.instances, facts={CLOSED: state.clock.closed})
 
+    @override
     def carry_out(self, task: OperatorTask, desk: Desk) -> None:
-        """Judge at each hosted instance."""
         judge_due(self, task, desk)
 
+    @override
     def account(self) -> Mapping[str, Any]:
         """The key, the terms and what counts as similar."""
         return {
@@ -59,10 +64,10 @@ class Novelty(NoveltySpec, OneInput):
             "how": f"novelty: {self._rule}",
         }
 
+    @override
     def lines(
         self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
     ) -> list[str]:
-        """What is compared, where, and when."""
         return [
             f"operator {self.index}: novelty: {self._rule} before, by {self.key}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",

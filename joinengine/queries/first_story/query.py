@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from joinengine.kernels.hashing import mix
-from joinengine.queries.base import Options
+from joinengine.queries.base import Options, Query
 from joinengine.queries.first_story.novelty import StreamNovelty
 from joinengine.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.spark.inputs import recorded_stream
@@ -37,7 +38,7 @@ OWN_WORDS, OTHER_WORDS = 7, 3
 VOCABULARY = 50_000
 
 
-class FirstStory:
+class FirstStory(Query):
     """The texts that resemble no earlier text."""
 
     name = "first-story"
@@ -47,12 +48,12 @@ class FirstStory:
     whole_keys = True
     layout = "dlb-h"
 
+    @override
     def stream(self, options: Options) -> SyntheticSpec:
-        """The table of texts."""
         return options.synthetic("texts", TEXTS, _texts, texts_a_story=TEXTS_A_STORY)
 
+    @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamNovelty:
-        """The novelty of texts, by their key."""
         texts = recorded_stream(spark, recorded.index("texts"), recorded.schema("texts"))
         return StreamNovelty(
             texts,
@@ -66,6 +67,7 @@ class FirstStory:
             instances=options.instances,
         )
 
+    @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
         """SQL over pairs that share a term; a text with no pair above the threshold is new."""
         return (

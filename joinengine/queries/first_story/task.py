@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from joinengine.exchange.blocks import Tuples
 from joinengine.kernels.comparing import latest_time
@@ -29,6 +30,7 @@ from joinengine.operators.desk import Desk
 from joinengine.operators.spines import Spines
 from joinengine.queries.first_story.similarity import best_similarities, take_lists
 from joinengine.queries.first_story.spec import NoveltySpec
+from joinengine.state.keeper import Shelf
 from joinengine.state.run import OpenRun
 
 #: The fact of a task: tuples in [CLOSED, watermark) are due.
@@ -43,29 +45,31 @@ def judge_due(spec: NoveltySpec, task: OperatorTask, desk: Desk) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class TuplesShelf:
+class TuplesShelf(Shelf):
     """Tuples with all their columns."""
 
     spec: NoveltySpec
 
     @property
+    @override
     def label(self) -> str:
-        """By the number of the operator."""
         return f"tuples-{self.spec.index}"
 
     @property
+    @override
     def span_us(self) -> int | None:
         """A tuple is needed while fewer than the history have followed it."""
         return None
 
+    @override
     def schema(self, side: Side) -> pa.Schema:
-        """As they came."""
         return self.spec.schemas[0]
 
+    @override
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
-        """Event time."""
         return latest_time(columns, self.spec.times(side))
 
+    @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
         """Merges drop nothing."""
         return np.full(len(times), np.iinfo(np.int64).max)
