@@ -152,7 +152,9 @@ def explain(
 @cli.command()
 @click.argument("checkpoint", type=PATH)
 @click.option("--key", help="Homes and rows of this key; a,b if it has two columns.")
-@click.option("--join", "join_number", type=int, default=None, help="Operator of --key. [default: the last]")
+@click.option(
+    "--join", "join_number", type=int, default=None, help="Operator of --key. [default: the last]"
+)
 @click.option("--json", "json_path", type=PATH, help="Write the report to this file.")
 def state(
     checkpoint: Path, key: str | None, join_number: int | None, json_path: Path | None

@@ -37,7 +37,13 @@ PATH = click.Path(path_type=Path)
 def query_options(command: Command) -> Command:
     """Options of all commands that run or explain a query."""
     options = [
-        click.option("--instances", type=int, default=8, show_default=True, help="Instances of each operator."),
+        click.option(
+            "--instances",
+            type=int,
+            default=8,
+            show_default=True,
+            help="Instances of each operator.",
+        ),
         click.option(
             "--scale",
             type=float,
@@ -59,9 +65,17 @@ def query_options(command: Command) -> Command:
             show_default=True,
             help="When the rows of dimension tables come.",
         ),
-        click.option("--disorder", type=DURATION, default="0s", help="Greatest random delay of a tuple."),
-        click.option("--shift-every", type=DURATION, help="Event time after which other keys are hot."),
-        click.option("--aggregators", type=int, help="Instances that merge partial results. [default: --instances]"),
+        click.option(
+            "--disorder", type=DURATION, default="0s", help="Greatest random delay of a tuple."
+        ),
+        click.option(
+            "--shift-every", type=DURATION, help="Event time after which other keys are hot."
+        ),
+        click.option(
+            "--aggregators",
+            type=int,
+            help="Instances that merge partial results. [default: --instances]",
+        ),
         click.option(
             "--merge-every",
             type=int,

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joinengine.balancing.statistics import Floats, Ints, Loads
+from joinengine.balancing.statistics import Floats, Ints, Loads, NewShares
 from joinengine.kernels.probing import expand_ranges
 
 
@@ -134,7 +134,7 @@ def neighbours(values: Ints, degree: int) -> tuple[Ints, Ints]:
     return lower, np.where((lower == values) | (upper > greatest), lower, upper)
 
 
-def placed_anew(items: Items, spots: Spots, whole: np.ndarray) -> dict[int, dict[int, float]]:
+def placed_anew(items: Items, spots: Spots, whole: np.ndarray) -> NewShares:
     """The keys whose home changes, or that are not `whole` (K,) at their home."""
     moved = spots.instances != items.now[spots.items]
     order = np.flatnonzero(moved)[np.argsort(spots.items[moved], kind="stable")]

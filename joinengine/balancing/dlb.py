@@ -20,9 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from joinengine.balancing.llfd import ROUNDING, as_changes, whole_homes
-from joinengine.balancing.statistics import Floats, Ints, Loads
-
-Changes = dict[int, dict[int, float]]
+from joinengine.balancing.statistics import Floats, Ints, Loads, NewShares
 
 
 def score(level: Floats) -> float:
@@ -35,17 +33,17 @@ def score(level: Floats) -> float:
     return 100 * float(level.std()) / mean if mean else 0.0
 
 
-def plan_dlb_heavy(loads: Loads, threshold: float) -> Changes:
+def plan_dlb_heavy(loads: Loads, threshold: float) -> NewShares:
     """Move the heaviest keys that help until the score is `threshold` (per cent) or less."""
     return _plan(loads, threshold, lightest=False)
 
 
-def plan_dlb_light(loads: Loads, threshold: float) -> Changes:
+def plan_dlb_light(loads: Loads, threshold: float) -> NewShares:
     """Move the lightest keys until the score is `threshold` (per cent) or less."""
     return _plan(loads, threshold, lightest=True)
 
 
-def plan_lptf(loads: Loads, threshold: float) -> Changes:
+def plan_lptf(loads: Loads, threshold: float) -> NewShares:
     """If the score is above `threshold`, place all keys anew, longest processing time first."""
     cost = loads.spread + loads.fixed
     if score(loads.per_instance()) <= threshold:
@@ -61,7 +59,7 @@ def plan_lptf(loads: Loads, threshold: float) -> Changes:
     return as_changes(loads, homes)
 
 
-def _plan(loads: Loads, threshold: float, *, lightest: bool) -> Changes:
+def _plan(loads: Loads, threshold: float, *, lightest: bool) -> NewShares:
     homes, _ = whole_homes(loads)
     cost = loads.spread + loads.fixed
     level = loads.rest + np.bincount(homes, cost, minlength=loads.n_instances)

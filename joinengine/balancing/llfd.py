@@ -26,14 +26,14 @@ from typing import NamedTuple
 import numpy as np
 
 from joinengine.balancing.compact import Items, Spots
-from joinengine.balancing.statistics import Floats, Ints, Loads
+from joinengine.balancing.statistics import Floats, Ints, Loads, NewShares
 
 #: Loads are sums of counts; below this share of the mean a difference is rounding.
 ROUNDING = 1e-9
 GUEST = -1
 
 
-def as_changes(loads: Loads, homes: Ints) -> dict[int, dict[int, float]]:
+def as_changes(loads: Loads, homes: Ints) -> NewShares:
     """The keys that must be placed anew so that each is whole at `homes[key]`."""
     before, whole = whole_homes(loads)
     moved = np.flatnonzero((before != homes) | ~whole)

@@ -23,18 +23,16 @@ import numpy as np
 
 from joinengine.balancing.compact import Items, Spots, placed_anew, records, single_keys
 from joinengine.balancing.llfd import Assignment, place, whole_homes
-from joinengine.balancing.statistics import Bools, Floats, Ints, Loads
-
-Changes = dict[int, dict[int, float]]
+from joinengine.balancing.statistics import Bools, Floats, Ints, Loads, NewShares
 
 
-def plan_llfd(loads: Loads, imbalance: float, *, degree: int | None = None) -> Changes:
+def plan_llfd(loads: Loads, imbalance: float, *, degree: int | None = None) -> NewShares:
     """No cleaning; the heaviest keys leave first."""
     task = Task.of(loads, imbalance, None, degree)
     return task.changes(task.balanced(task.cleaned(0)))
 
 
-def plan_mintable(loads: Loads, imbalance: float, *, degree: int | None = None) -> Changes:
+def plan_mintable(loads: Loads, imbalance: float, *, degree: int | None = None) -> NewShares:
     """All keys cleaned; the heaviest leave first."""
     task = Task.of(loads, imbalance, None, degree)
     return task.changes(task.mintable())
@@ -42,7 +40,7 @@ def plan_mintable(loads: Loads, imbalance: float, *, degree: int | None = None) 
 
 def plan_minmig(
     loads: Loads, imbalance: float, beta: float = 1.5, *, degree: int | None = None
-) -> Changes:
+) -> NewShares:
     """No cleaning; those leave first that have most load^beta for their state."""
     task = Task.of(loads, imbalance, beta, degree)
     return task.changes(task.balanced(task.cleaned(0)))
@@ -55,7 +53,7 @@ def plan_mixed(
     table_limit: int = 3000,
     *,
     degree: int | None = None,
-) -> Changes:
+) -> NewShares:
     """Clean as many keys of the table as keep it within `table_limit`."""
     task = Task.of(loads, imbalance, beta, degree)
     cleaned = 0
@@ -76,7 +74,7 @@ def plan_mixed_bf(
     table_limit: int = 3000,
     *,
     degree: int | None = None,
-) -> Changes:
+) -> NewShares:
     """Try every number of keys to clean; of the plans within the limit take the least migration."""
     task = Task.of(loads, imbalance, beta, degree)
     best, least = None, np.inf
@@ -159,7 +157,7 @@ class Task:
         moved = spots.instances != self.items.now[spots.items]
         return float((self.items.state[spots.items] * spots.counts)[moved].sum())
 
-    def changes(self, spots: Spots) -> Changes:
+    def changes(self, spots: Spots) -> NewShares:
         """The keys to be placed anew."""
         return placed_anew(self.items, spots, self.whole)
 

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from joinengine.balancing.statistics import Bools, Floats, Ints, Loads
+from joinengine.balancing.statistics import Bools, Floats, Ints, Loads, NewShares
 from joinengine.balancing.workspace import DUST, Piece, Workspace
 
 
@@ -48,7 +48,7 @@ class Effect(IntEnum):
     CUT_OUT = 7
 
 
-def plan_mnrt(loads: Loads, imbalance: float) -> dict[int, dict[int, float]]:
+def plan_mnrt(loads: Loads, imbalance: float) -> NewShares:
     """The keys to place anew: key number -> instance -> share. Empty if all loads are within UL."""
     work = Workspace(loads)
     mean = work.mean()

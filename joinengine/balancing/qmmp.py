@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from joinengine.balancing.statistics import Loads
+from joinengine.balancing.statistics import Loads, NewShares
 from joinengine.balancing.workspace import Piece, Workspace
 
 
-def plan_qmmp(loads: Loads, imbalance: float) -> dict[int, dict[int, float]]:
+def plan_qmmp(loads: Loads, imbalance: float) -> NewShares:
     """The keys to place anew: key number -> instance -> share. Empty if all loads are within UL."""
     work = Workspace(loads)
     mean = work.mean()

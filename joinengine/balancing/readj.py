@@ -20,15 +20,13 @@ from itertools import pairwise
 import numpy as np
 
 from joinengine.balancing.llfd import ROUNDING, as_changes, whole_homes
-from joinengine.balancing.statistics import Floats, Ints, Loads
+from joinengine.balancing.statistics import Floats, Ints, Loads, NewShares
 
 SIGMAS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 MAX_MOVES = 5
 
 
-def plan_readj(
-    loads: Loads, imbalance: float, sigma: float | None = None
-) -> dict[int, dict[int, float]]:
+def plan_readj(loads: Loads, imbalance: float, sigma: float | None = None) -> NewShares:
     """The keys to place anew."""
     best, lowest = None, np.inf
     for one in SIGMAS if sigma is None else (sigma,):

@@ -35,6 +35,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+#: Key number -> instance -> share, for the keys that a plan places anew.
+NewShares = dict[int, dict[int, float]]
+
 #: A key is reported if it has more than one part in this many of an instance's tuples of a side.
 HEAVY_PART = 4096
 #: The smaller side is copied if the larger one is at least this many times as large. Over
@@ -263,9 +266,7 @@ def _fragments(hashes: Words, table: RoutingTable, base: Base) -> tuple[Ints, In
     return all_keys, all_homes, all_shares
 
 
-def build_table(
-    table: RoutingTable, loads: Loads, changed: dict[int, dict[int, float]]
-) -> RoutingTable:
+def build_table(table: RoutingTable, loads: Loads, changed: NewShares) -> RoutingTable:
     """`table` with the keys of `changed` (key number -> instance -> share) placed anew.
 
     Ranges of u stay where they are as far as the new shares allow, so that little state moves.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from joinengine.balancing.statistics import Floats, Ints, Loads
+from joinengine.balancing.statistics import Floats, Ints, Loads, NewShares
 
 #: Shares below this are rounding dust; u itself is exact to 6e-8.
 DUST = 1e-9
@@ -33,7 +33,7 @@ class Workspace:
     def __init__(self, loads: Loads) -> None:
         self.loads = loads
         self.level = loads.per_instance()
-        self.changed: dict[int, dict[int, float]] = {}
+        self.changed: NewShares = {}
         self._guests: list[set[int]] = [set() for _ in range(loads.n_instances)]
         self._order = np.argsort(loads.instances, kind="stable")
         self._bounds = np.searchsorted(

@@ -26,6 +26,7 @@ from joinengine.balancing.statistics import (
     Floats,
     Interval,
     Loads,
+    NewShares,
     build_table,
     gather_loads,
 )
@@ -39,9 +40,6 @@ from joinengine.routing.table import RoutingTable, TableRouter
 
 #: An instance that received n tuples by chance alone may well have received n + 3 sqrt(n).
 NOISE_SIGMAS = 3.0
-
-#: Key number -> instance -> share, for the keys that a plan places anew.
-Changes = dict[int, dict[int, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,7 @@ class Planned(_KeyBasedChoice):
         return self.intervals
 
     @abstractmethod
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         """The planner."""
 
     @abstractmethod
@@ -238,7 +236,7 @@ class Qmmp(WithinLimit):
     keeps_keys_whole: ClassVar[bool] = False
 
     @override
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         return plan_qmmp(loads, self.imbalance)
 
 
@@ -252,5 +250,5 @@ class Mnrt(WithinLimit):
     keeps_keys_whole: ClassVar[bool] = False
 
     @override
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         return plan_mnrt(loads, self.imbalance)

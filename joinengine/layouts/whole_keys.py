@@ -16,8 +16,8 @@ from typing_extensions import override
 
 from joinengine.balancing import dlb, mixed
 from joinengine.balancing.readj import plan_readj
-from joinengine.balancing.statistics import Floats, Loads
-from joinengine.layouts.key_based import Changes, Planned, WithinLimit
+from joinengine.balancing.statistics import Floats, Loads, NewShares
+from joinengine.layouts.key_based import Planned, WithinLimit
 from joinengine.model.errors import InvalidRequest
 
 _FANG = "Fang et al., 2016"
@@ -39,7 +39,7 @@ class Readj(WithinLimit):
             raise InvalidRequest(f"readj: sigma {self.sigma} must be above 0, or None to search")
 
     @override
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         """Makes the best exchange until none helps."""
         return plan_readj(loads, self.imbalance, self.sigma)
 
@@ -72,7 +72,7 @@ class Llfd(_ByRecords):
     summary: ClassVar[str] = "heaviest key to the least loaded instance, exchanging lighter ones"
 
     @override
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         """Algorithm 1 on the load above the limit."""
         return mixed.plan_llfd(loads, self.imbalance, degree=self.degree)
 
@@ -86,7 +86,7 @@ class MinTable(_ByRecords):
     summary: ClassVar[str] = "smallest routing table, from scratch each time"
 
     @override
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         return mixed.plan_mintable(loads, self.imbalance, degree=self.degree)
 
 
@@ -111,7 +111,7 @@ class MinMig(_ByPriority):
     summary: ClassVar[str] = "least migration; its routing table grows"
 
     @override
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         return mixed.plan_minmig(loads, self.imbalance, self.beta, degree=self.degree)
 
 
@@ -136,7 +136,7 @@ class Mixed(_Limited):
     summary: ClassVar[str] = "little migration within a limit on the routing table"
 
     @override
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         return mixed.plan_mixed(
             loads, self.imbalance, self.beta, self.table_limit, degree=self.degree
         )
@@ -151,7 +151,7 @@ class MixedBf(_Limited):
     summary: ClassVar[str] = "mixed by brute force: least migration, slow to plan"
 
     @override
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         return mixed.plan_mixed_bf(
             loads, self.imbalance, self.beta, self.table_limit, degree=self.degree
         )
@@ -197,7 +197,7 @@ class DlbLight(_ByDeviation):
     summary: ClassVar[str] = "moves the lightest keys of the most loaded instance"
 
     @override
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         return dlb.plan_dlb_light(loads, self.threshold)
 
 
@@ -210,7 +210,7 @@ class DlbHeavy(_ByDeviation):
     summary: ClassVar[str] = "moves the heaviest keys of the most loaded instance"
 
     @override
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         return dlb.plan_dlb_heavy(loads, self.threshold)
 
 
@@ -223,5 +223,5 @@ class Lptf(_ByDeviation):
     summary: ClassVar[str] = "longest processing time first, from nothing; moves most keys"
 
     @override
-    def changes(self, loads: Loads) -> Changes:
+    def changes(self, loads: Loads) -> NewShares:
         return dlb.plan_lptf(loads, self.threshold)

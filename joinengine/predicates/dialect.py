@@ -102,7 +102,7 @@ def compile_predicate(
     Raises InvalidRequest, which names the argument `what`, if the text is no predicate, if a column
     is missing or on both sides, and for every expression that is not served.
     """
-    reading = Reading(text, schemas, what, zone)
+    reading = Translation(text, schemas, what, zone)
     sql, kind = reading.select(parsed(text, what))
     if kind != "BOOLEAN":
         raise InvalidRequest(f"{what}: {text!r} is of type {kind}, not a predicate")
@@ -127,7 +127,7 @@ def parsed(text: str, what: str) -> Any:
 
 
 @dataclass(slots=True)
-class Reading:
+class Translation:
     """A text being read: `columns` collects the columns that it names, as c0, c1, .."""
 
     text: str

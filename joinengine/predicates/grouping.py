@@ -22,7 +22,7 @@ from joinengine.model.aggregates import PANE, Aggregate, AggregateFunction, Grou
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, WINDOW_START
-from joinengine.predicates.dialect import Reading, arguments_of, evaluated_type, parsed
+from joinengine.predicates.dialect import Translation, arguments_of, evaluated_type, parsed
 from joinengine.predicates.engine import engine
 
 #: SQL's names; avg is mean.
@@ -66,7 +66,7 @@ def compile_aggregate(
     if not arguments:
         return Aggregate(name, AggregateFunction.COUNT, None, pa.int64())
     tree["statements"][0]["node"]["select_list"] = arguments
-    reading = Reading(text, (schema, pa.schema([])), what, zone, columns)
+    reading = Translation(text, (schema, pa.schema([])), what, zone, columns)
     select, kind = reading.select(tree)
     sql = select.removeprefix("SELECT ")
     if function is AggregateFunction.COUNT:
@@ -94,7 +94,7 @@ def _type_of_sum(kind: str, what: str) -> str:
     raise InvalidRequest(f"{what} adds up values of type {kind}; cast them to numbers first")
 
 
-def _arrow_type(select: str, reading: Reading) -> pa.DataType:
+def _arrow_type(select: str, reading: Translation) -> pa.DataType:
     """The type of a result; a column alone keeps its own."""
     plain = {
         f"SELECT c{i}": reading.schemas[0].field(n).type for i, (_, n) in enumerate(reading.columns)

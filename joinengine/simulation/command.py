@@ -22,7 +22,7 @@ from joinengine.reporting.reports import made_by
 from joinengine.routing.base import BASES
 from joinengine.simulation.choosing import METHODS, Estimate, Setting, play
 from joinengine.simulation.planning import Served, Sizes, replay
-from joinengine.simulation.workload import Shape, Stream, StreamFile, Workload, sources_of
+from joinengine.simulation.workload import KeyStream, Shape, StreamFile, Workload, sources_of
 
 out = Console(soft_wrap=True)
 PATH = click.Path(path_type=Path)
@@ -147,7 +147,7 @@ def simulate(
         json_path.write_text(json.dumps(content, indent=1, default=str))
 
 
-def _stream(settings: dict[str, Any]) -> Stream:
+def _stream(settings: dict[str, Any]) -> KeyStream:
     """The user's stream (`--stream`), or a synthetic one."""
     if settings["stream"] is None:
         given = {f.name: settings[f.name] for f in fields(Workload) if f.name in settings}
@@ -193,7 +193,9 @@ def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
     return replace(choice, **given)
 
 
-def _choose(name: str, stream: Stream, settings: dict[str, Any], work_s: float) -> dict[str, Any]:
+def _choose(
+    name: str, stream: KeyStream, settings: dict[str, Any], work_s: float
+) -> dict[str, Any]:
     keys = stream.messages(settings["messages"])
     by_key = settings["skewed_sources"]
     sources = sources_of(len(keys), settings["sources"], by_key=by_key, seed=settings["seed"])

@@ -39,7 +39,7 @@ from joinengine.model.keys import U_ONE, Mode
 from joinengine.model.named import one_of
 from joinengine.routing.base import BASES
 from joinengine.routing.table import RoutingTable
-from joinengine.simulation.workload import Stream
+from joinengine.simulation.workload import KeyStream
 
 #: A task's report in numbers of 8 bytes. For a key: its hash, tuples and state. For a record of
 #: like keys: five of its six dimensions, and the number of its keys. For the task itself: its load.
@@ -73,7 +73,7 @@ class Sizes:
         object.__setattr__(self, "operator", one_of(Served, self.operator, "operator"))
 
 
-def replay(choice: Planned | Hash, stream: Stream, sizes: Sizes) -> dict[str, Any]:
+def replay(choice: Planned | Hash, stream: KeyStream, sizes: Sizes) -> dict[str, Any]:
     """The figures of one planner over the intervals of `stream`, at most `sizes.intervals`."""
     layout = KeyBased(BASES[choice.base](sizes.instances))
     recent = deque[tuple[Words, Floats]](maxlen=sizes.window)

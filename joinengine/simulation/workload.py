@@ -42,7 +42,7 @@ class Shape(StrEnum):
 LOGNORMAL = {Shape.LN1: (1.789, 2.366), Shape.LN2: (2.245, 1.133)}
 
 
-class Stream(Protocol):
+class KeyStream(Protocol):
     """The loads that planners and candidate layouts get."""
 
     @abstractmethod
@@ -55,7 +55,7 @@ class Stream(Protocol):
 
 
 @dataclass(frozen=True)
-class Workload(Stream):
+class Workload(KeyStream):
     """Loads of `keys` keys: Zipf(`zipf`), or a log-normal stream `shape` of LOGNORMAL.
 
     `rows` tuples an interval; `fluctuation` f: from one interval to the next the load of some
@@ -152,7 +152,7 @@ class Workload(Stream):
 
 
 @dataclass(frozen=True)
-class StreamFile(Stream):
+class StreamFile(KeyStream):
     """The keys of a file, in its order: Parquet or CSV (`column`; None: the first), or lines.
 
     An interval is `rows` rows of the file.

@@ -39,7 +39,7 @@ Bools = NDArray[np.bool_]
 Rows = Mapping[Side, Ints]
 
 
-class Arrived(NamedTuple):
+class SortedTuples(NamedTuple):
     """Tuples of one side that reached an instance in this batch, sorted by word."""
 
     words: Words
@@ -67,7 +67,7 @@ class Matcher:
     def match(
         self,
         side: Side,
-        arrived: Arrived,
+        arrived: SortedTuples,
         rows: Ints,
         opened: OpenRun,
         their_rows: Ints,
@@ -158,7 +158,7 @@ class Matcher:
         return keep
 
     def _times(
-        self, arrived: Arrived, opened: OpenRun, at: Rows, side: Side
+        self, arrived: SortedTuples, opened: OpenRun, at: Rows, side: Side
     ) -> dict[Side, Ints] | None:
         """The times of both tuples of each pair."""
         if arrived.times is None:

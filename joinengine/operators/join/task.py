@@ -26,7 +26,7 @@ from joinengine.kernels.probing import find, group_keys, live_rows, sort_order
 from joinengine.model.keys import U_BITS, Side
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
-from joinengine.operators.join.matching import PAIRS, Arrived, Matcher
+from joinengine.operators.join.matching import PAIRS, Matcher, SortedTuples
 from joinengine.operators.join.shelf import StateShelf
 from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Watchers
@@ -117,7 +117,7 @@ class _Worker:
                 self._count_keys(instance, homed, kept)
             here.probe_copies = sum(here.received) - sum(here.stored)
 
-    def _arrivals(self, instance: int, side: Side) -> Iterator[tuple[Arrived, bool]]:
+    def _arrivals(self, instance: int, side: Side) -> Iterator[tuple[SortedTuples, bool]]:
         """Arrived tuples of a side, sorted, in pieces that fit, and whether each is the last."""
         slices = self._readers[side].slices(instance)
         rows = sum(piece.num_rows for piece in slices)
@@ -131,7 +131,7 @@ class _Worker:
             if len(arrived.words):
                 yield arrived, number == len(packs)
 
-    def _sorted(self, instance: int, side: Side, pieces: Sequence[pa.RecordBatch]) -> Arrived:
+    def _sorted(self, instance: int, side: Side, pieces: Sequence[pa.RecordBatch]) -> SortedTuples:
         """The tuples that are to be joined, sorted; a watcher gets those that are watched."""
         with self._timed("exchange"):
             tuples = Tuples.of(pieces)
@@ -141,7 +141,7 @@ class _Worker:
         columns = tuples.columns.take(pa.array(order))
         names = self._spec.times(side)
         times = latest_time(columns, names) if names else None
-        return Arrived(tuples.words[order], tuples.flags[order], columns, times)
+        return SortedTuples(tuples.words[order], tuples.flags[order], columns, times)
 
     def _joining(self, instance: int, side: Side, tuples: Tuples) -> Tuples:
         """The tuples of a watched side without those that arrived for the watcher alone."""
@@ -156,7 +156,7 @@ class _Worker:
             return tuples
         return Tuples(words[joining], flags[joining], columns.filter(pa.array(joining)))
 
-    def _probe(self, side: Side, arrived: Arrived, state: Iterable[OpenRun]) -> None:
+    def _probe(self, side: Side, arrived: SortedTuples, state: Iterable[OpenRun]) -> None:
         """Pair the tuples of `side` with the stored ones of the other side."""
         near = [one for one in state if not self._apart(side, arrived, one.run)]
         if not near:
@@ -181,7 +181,7 @@ class _Worker:
                     theirs = ranks if opened.gone is None else live_rows(opened.gone, ranks)
                     self._matcher.match(side, arrived, probing[rows], opened, theirs, cells)
 
-    def _apart(self, side: Side, arrived: Arrived, run: Run) -> bool:
+    def _apart(self, side: Side, arrived: SortedTuples, run: Run) -> bool:
         """Whether no tuple of the run can be close enough in time to one that arrived."""
         window = self._spec.window
         if window is None or arrived.times is None:
@@ -194,7 +194,13 @@ class _Worker:
         return right[1] - left[0] < window.lower_us or right[0] - left[1] > window.upper_us
 
     def _store(
-        self, instance: int, side: Side, arrived: Arrived, homed: list[Words], *, own_file: bool
+        self,
+        instance: int,
+        side: Side,
+        arrived: SortedTuples,
+        homed: list[Words],
+        *,
+        own_file: bool,
     ) -> list[OpenRun]:
         """Seal the tuples that are stored here, and append their words to `homed`."""
         stored = (arrived.flags & STORE) > 0
