@@ -2,10 +2,10 @@
 
 Why the settings: over unix domain sockets a Python task costs 15 ms less than over loopback TCP; a
 checkpoint manager that goes through `FileSystem` writes Spark's own logs in some 40 ms a batch less
-than the default on a local disk; with a limit on an Arrow batch's bytes Spark adds up all its buffers
-after every row, half of what a row costs on its way to Python, so batches are limited by rows
-alone; the JVM's optimising compiler is kept for loops over tuples, since on two cores it takes a
-third of the machine for minutes to optimise planning code (docs/decisions/0004 has the figures).
+than the default on a local disk; with a limit on an Arrow batch's bytes Spark adds up all its
+buffers after every row, half of what a row costs on its way to Python, so batches are limited by
+rows alone; the JVM's optimising compiler is kept for loops over tuples, since on two cores it takes
+a third of the machine for minutes to optimise planning code (docs/decisions/0004 has the figures).
 
 In a session that the user has made, a query sets for itself what a query can have for itself
 (`for_query`, joinengine.spark.tuning); the rest is named in one warning.
