@@ -13,7 +13,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 
 from filelock import FileLock
@@ -53,14 +52,21 @@ def tables(scale: float, names: Iterable[str], say: Say = silent) -> dict[str, P
     """
     check_scale(scale)
     folder = home() / "tables" / f"sf{scale:g}"
-    found = dict[str, Path]()
+    paths = dict[str, Path]()
     for name in names:
         if name not in TABLES:
             raise InvalidRequest(f"table {name!r} is unknown; TPC-H has {', '.join(TABLES)}")
-        path = folder / f"{name}.parquet"
-        build_once(path, partial(_generate, table=name, scale=scale, say=say))
-        found[name] = path
-    return found
+        paths[name] = folder / f"{name}.parquet"
+    if _lacking(paths):
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock"):
+            if lacking := _lacking(paths):
+                _generate(folder, lacking, scale, say)
+    return paths
+
+
+def _lacking(paths: dict[str, Path]) -> list[str]:
+    return [name for name, path in paths.items() if not path.exists()]
 
 
 def check_scale(scale: float) -> None:
@@ -91,28 +97,25 @@ def build_once(path: Path, build: Callable[[Path], None]) -> None:
                 draft.unlink(missing_ok=True)
 
 
-def _generate(draft: Path, table: str, scale: float, say: Say) -> None:
-    say(f"generating TPC-H {table} at scale {scale:g}")
-    folder = draft.with_suffix(".d")
+def _generate(folder: Path, names: list[str], scale: float, say: Say) -> None:
+    """Make tables by one process, for its start takes longer than a small table."""
+    say(f"generating TPC-H {', '.join(names)} at scale {scale:g}")
+    draft = folder / f".{uuid.uuid4().hex[:8]}"
     # The interpreter's folder comes first: a virtual environment need not be on PATH.
     search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     program = shutil.which("tpchgen-cli", path=search)
     if program is None:
         raise JoinEngineError("tpchgen-cli is not installed; run: pip install tpchgen-cli")
-    command = [
-        program,
-        "parquet",
-        "--scale-factor",
-        f"{scale:g}",
-        "--tables",
-        table,
-        "--output-dir",
-        str(folder),
-    ]
+    command = [program, "parquet", "--scale-factor", f"{scale:g}", "--tables", ",".join(names)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, "--output-dir", str(draft)], capture_output=True, text=True, check=False
+        )
         if done.returncode:
-            raise JoinEngineError(f"tpchgen-cli failed on {table}: {done.stderr.strip()}")
-        (folder / f"{table}.parquet").rename(draft)
+            raise JoinEngineError(
+                f"tpchgen-cli failed on {', '.join(names)}: {done.stderr.strip()}"
+            )
+        for name in names:
+            (draft / f"{name}.parquet").rename(folder / f"{name}.parquet")
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)

@@ -20,8 +20,8 @@ import uuid
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -111,18 +111,20 @@ class LocalStorage(Storage):
     folder: str = field()  # no default: it would be the protocol's property
     fsync: bool = False
 
-    def path(self, name: str) -> Path:
+    # Paths are plain strings here: a task asks for some hundred files a batch.
+
+    def path(self, name: str) -> str:
         """Where a file lies."""
-        return Path(self.folder) / name
+        return f"{self.folder}/{name}"
 
     @override
     def at(self, name: str) -> LocalStorage:
-        return LocalStorage(str(self.path(name)), self.fsync)
+        return LocalStorage(self.path(name), self.fsync)
 
     @override
     def make(self) -> None:
         """With its parents."""
-        Path(self.folder).mkdir(parents=True, exist_ok=True)
+        os.makedirs(self.folder, exist_ok=True)
 
     @override
     def names(self) -> list[str]:
@@ -134,11 +136,12 @@ class LocalStorage(Storage):
 
     @override
     def exists(self, name: str) -> bool:
-        return self.path(name).exists()
+        return os.path.exists(self.path(name))
 
     @override
     def get(self, name: str) -> bytes:
-        return self.path(name).read_bytes()
+        with open(self.path(name), "rb") as file:
+            return file.read()
 
     @override
     def create(self, name: str, content: bytes) -> bool:
@@ -150,8 +153,8 @@ class LocalStorage(Storage):
         except FileExistsError:
             return False
         finally:
-            draft.unlink(missing_ok=True)
-        self._keep_names(path.parent)
+            os.unlink(draft)
+        self._keep_names(path)
         return True
 
     @override
@@ -159,63 +162,68 @@ class LocalStorage(Storage):
         """By a draft and a rename."""
         path = self.path(name)
         os.replace(self._draft(path, content), path)
-        self._keep_names(path.parent)
+        self._keep_names(path)
 
     @override
     def move(self, name: str, to: str) -> None:
         """Atomically; makes the folder of the new name."""
         target = self.path(to)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
         os.replace(self.path(name), target)
-        self._keep_names(target.parent)
+        self._keep_names(target)
 
     @override
     def delete(self, name: str) -> None:
         """A folder that is not empty is removed file by file."""
         path = self.path(name)
-        if path.is_dir():
+        if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
     @override
     def output(self, name: str) -> Any:
         """Makes the folder if it is missing."""
         path = self.path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return pa.OSFile(str(path), "wb")
+        try:
+            return pa.OSFile(path, "wb")
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return pa.OSFile(path, "wb")
 
     @override
     def map(self, name: str) -> pa.Buffer:
         """A memory map; its pages belong to the file cache."""
         path = self.path(name)
-        if not path.stat().st_size:  # cannot be mapped
+        if not os.stat(path).st_size:  # cannot be mapped
             return pa.py_buffer(b"")
-        return pa.memory_map(str(path)).read_buffer()
+        return pa.memory_map(path).read_buffer()
 
     @override
     def seal(self, name: str) -> StoredFile:
         """Reads the file back; some 4 GB/s."""
         if self.fsync:
-            with self.path(name).open("rb") as file:
+            with open(self.path(name), "rb") as file:
                 os.fsync(file.fileno())
         content = self.map(name)
         return StoredFile(name.rpartition("/")[2], content.size, zlib.crc32(content))
 
-    def _draft(self, path: Path, content: bytes) -> Path:
-        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
-        with draft.open("wb") as file:
+    def _draft(self, path: str, content: bytes) -> str:
+        folder, _, name = path.rpartition("/")
+        draft = f"{folder}/.{name}.{uuid.uuid4().hex[:12]}"
+        with open(draft, "wb") as file:
             file.write(content)
             if self.fsync:
                 file.flush()
                 os.fsync(file.fileno())
         return draft
 
-    def _keep_names(self, folder: Path) -> None:
-        """Make the names in `folder` survive power loss."""
+    def _keep_names(self, path: str) -> None:
+        """Make the names in the folder of `path` survive power loss."""
         if not self.fsync:
             return
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(os.path.dirname(path), os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

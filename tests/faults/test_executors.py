@@ -37,7 +37,7 @@ def watch(rows, total, batches):
         os.kill(killed[0], signal.SIGKILL)
 
 spark = session(master="local-cluster[2,1,2048]", spark__executor__memory="1g")
-options = Options(scale=0.01, zipf=1.0, instances=6, interval_rows=2000)
+options = Options(scale=0.01, zipf=1.0, instances=6, interval_rows=5000)
 places = Places(out=Path(sys.argv[1]))
 before = executors()
 report = run(spark, find("eq5"), options, places, validate=True, watch=watch)

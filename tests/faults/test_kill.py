@@ -18,10 +18,10 @@ from joinengine.state.checkpoint import Checkpoint
 pytestmark = pytest.mark.spark
 
 
-def start(tmp_path, *more):
+def start(tmp_path, rows, *more):
     command = [
         *(sys.executable, "-m", "joinengine", "run", "eq5", "--layout", "mnrt", "--zipf", "1.0"),
-        *("--scale", "0.01", "--instances", "6", "--interval-rows", "2000"),
+        *("--scale", "0.01", "--instances", "6", "--interval-rows", str(rows)),
         *("--out", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "checkpoint")),
         *more,
     ]
@@ -47,9 +47,10 @@ def kill(process):
 def run_with_kills(tmp_path, kills, seed):
     """Kill at a random moment after a random batch of each attempt, then let it end."""
     rng = random.Random(seed)
+    rows = 2000 if kills > 3 else 6000  # enough batches for as many kills
     at = []
     for _ in range(kills):
-        process = start(tmp_path)
+        process = start(tmp_path, rows)
         goal = batches_done(tmp_path) + rng.choice([0, 1, 1, 2])
         deadline = time.monotonic() + 90
         while process.poll() is None and batches_done(tmp_path) < goal:
@@ -60,7 +61,7 @@ def run_with_kills(tmp_path, kills, seed):
         time.sleep(rng.uniform(0, 0.6))
         kill(process)
         at.append(batches_done(tmp_path))
-    final = start(tmp_path, "--validate", "--json", str(tmp_path / "report.json"))
+    final = start(tmp_path, rows, "--validate", "--json", str(tmp_path / "report.json"))
     assert final.wait(timeout=180) == 0, (tmp_path / "log").read_text()
     return at, json.loads((tmp_path / "report.json").read_text())
 

@@ -34,7 +34,7 @@ def tuples_of(rng, batch, n, serial):
     return left, right
 
 
-@pytest.mark.parametrize("merge_rows", [1 << 18, 30])
+@pytest.mark.parametrize("merge_rows", [30, pytest.param(1 << 18, marks=pytest.mark.slow)])
 def test_live_runs_stay_logarithmic_over_500_batches(tmp_path, monkeypatch, merge_rows):
     """With the allowance of a task and with one so small that merges take many batches."""
     monkeypatch.setattr(join_module, "MERGE_ROWS", merge_rows)

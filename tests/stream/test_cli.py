@@ -238,12 +238,12 @@ def test_switches_resizes_and_capacity(joinengine, tmp_path):
 
 def test_compare_draws_and_agrees(joinengine, tmp_path):
     done = joinengine(
-        *("compare", "eq5", "--layouts", "hash,qmmp,mnrt", "--zipf", "0,1.5", "--scale", 0.001),
+        *("compare", "eq5", "--layouts", "hash,mnrt", "--zipf", "0,1.5", "--scale", 0.001),
         *("--instances", 3, "--order", "last", "--json", tmp_path / "compare.json"),
     )
     runs = json.loads((tmp_path / "compare.json").read_text())["runs"]
     assert [(run["layout"], run["zipf"]) for run in runs] == [
-        (layout, z) for z in (0, 1.5) for layout in ("hash", "qmmp", "mnrt")
+        (layout, z) for z in (0, 1.5) for layout in ("hash", "mnrt")
     ]
     assert all(run["valid"] for run in runs)
     for z in (0, 1.5):
