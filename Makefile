@@ -59,8 +59,8 @@ bench-papers: $(READY)  ## what the papers state of decisions, beside what comes
 	@echo "bench-papers: some minutes"
 	$(BIN)/python -m benchmarks.papers --out out/papers
 
-golden: $(READY)  ## write the filed plans anew; read the diff
-	@echo "golden: tests/golden/plans"
+golden: $(READY)  ## write the filed plans and decisions anew; read the diff
+	@echo "golden: tests/golden/plans, tests/golden/steps"
 	JOINENGINE_WRITE_GOLDEN=1 $(BIN)/pytest -q tests/golden
 
 lint: $(READY)  ## style and mistakes
