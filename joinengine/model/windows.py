@@ -96,8 +96,11 @@ class Within:
     def near(self, left: Times, right: Times) -> Bools:
         """(n,) pairs -> whether each is close enough to match."""
         lead = right - left
-        wrapped = ((left ^ right) & (lead ^ right)) < 0  # farther apart than any bound
-        return (lead >= self.lower_us) & (lead <= self.upper_us) & ~wrapped
+        close = (lead >= self.lower_us) & (lead <= self.upper_us)
+        opposite = left ^ right
+        if np.any(opposite < 0):  # only then may the difference be too large, and have wrapped
+            close &= (opposite & (lead ^ right)) >= 0
+        return close
 
     def output_lag_us(self, side: Side) -> int:
         """How far a joined row's `side` time may lag behind the watermark (inner joins).
