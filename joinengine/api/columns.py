@@ -105,6 +105,13 @@ def check_type(how: JoinType, window: Window | None, table: Side | None) -> None
             f"how: {how.value!r} needs a window: over the full history no tuple is ever known "
             f"to have no match; give within="
         )
+    endless = None if window is None else window.endless
+    if endless is not None and endless in how.watched:
+        name, bound = endless.name.lower(), ("upper", "lower")[endless]
+        raise InvalidRequest(
+            f"how: {how.value!r} follows each tuple of the {name} side until no partner can come, "
+            f"and within has no {bound} bound, so that is never: give within(.., {bound}=..)"
+        )
     if isinstance(window, Sliding) and window.most_windows > MOST_WINDOWS:
         raise InvalidRequest(
             f"how: {how.value!r} follows each tuple through every window that holds it, here "

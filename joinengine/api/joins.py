@@ -155,6 +155,14 @@ class StreamJoin(StreamQuery):
                 f"of any age: give that join a window, or this one none"
             )
         if output_lag_us(self._output, self._window, (), columns) is None:
+            endless = self._window.endless
+            if endless is not None:
+                kept, other = endless.name.lower(), endless.other.name.lower()
+                raise InvalidRequest(
+                    f"within: {', '.join(columns)} may be of any age, since the interval of the "
+                    f"join before is open and keeps its {kept} side for ever; name the event time "
+                    f"of its {other} side: {', '.join(self._window.times[endless.other])}"
+                )
             left, right = (", ".join(times) for times in self._window.times)
             raise InvalidRequest(
                 f"within: ({', '.join(columns)}) is not the event time of joined rows; name all "

@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from joinengine.model.keys import Side
-from joinengine.model.windows import Delays, Window
+from joinengine.model.windows import Delays, Sliding, Window
 
 #: The column with the number of each watched tuple, beside the user's columns.
 ID = "__id"
@@ -135,16 +135,19 @@ def output_lag_us(
     None: the columns do not hold the whole event time of a side. One tuple of a pair arrived in
     this batch, at or above the watermark; the other is at most a bound away. So a time that covers
     both sides is never below the watermark. A tuple without a partner has the time of its own side
-    alone.
+    alone. The time of a side whose tuples are kept for ever may be of any age.
     """
     named = {(column.side, column.column) for column in output if column.name in columns}
     if (None, WINDOW_END) in named:
         return 0
     if (None, WINDOW_START) in named:
-        return window.span_us - 1
+        assert isinstance(window, Sliding)
+        return window.size_us - 1
     covered = [side for side in Side if {(side, name) for name in window.times[side]} <= named]
     if not covered:
         return None
-    pairs = 0 if len(covered) == len(Side) else min(window.output_lag_us(s) for s in covered)
-    alone = [window.output_lag_us(side) for side in watched if side in covered]
-    return max([pairs, *alone])
+    lags = {side: window.output_lag_us(side) for side in covered}
+    pairs = 0 if len(covered) == len(Side) else lags[covered[0]]
+    alone = [lags[side] for side in watched if side in covered]
+    known = [lag for lag in (pairs, *alone) if lag is not None]
+    return max(known) if len(known) == 1 + len(alone) else None

@@ -1,6 +1,7 @@
 """Windows: which pairs are close enough in event time to match, and when a tuple may leave.
 
-An interval (`Within`) bounds right time minus left time. A sliding window (`Sliding`; tumbling if
+An interval (`Within`) bounds right time minus left time; one of its ends may be open, and the tuples
+of one side then never leave. A sliding window (`Sliding`; tumbling if
 slide = size) makes a pair of two tuples once for each window that holds both: window k is
 [k * slide, k * slide + size). All times and lengths are microseconds in 64-bit integers. A length
 beyond that range is refused, sums are held at its ends, and a window that would begin or end beyond
@@ -55,7 +56,7 @@ def window_numbers(size_us: int, slide_us: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Pairs with lower <= right time - left time <= upper.
+    """Pairs with lower <= right time - left time <= upper; None: that end is open.
 
     `times`: per side the event-time columns; a tuple's time is the latest of them. (Only rows of
     another join have several: one for each of its inputs.) `delays`: per side, how far a tuple may
@@ -65,49 +66,84 @@ class Within:
     """
 
     times: tuple[tuple[str, ...], tuple[str, ...]]
-    lower_us: int
-    upper_us: int
+    lower_us: int | None
+    upper_us: int | None
     delays_us: Delays = (None, None)
     idle_after_us: int | None = None
 
     def __post_init__(self) -> None:
-        _check_length("within: lower", self.lower_us)
-        _check_length("within: upper", self.upper_us)
-        if self.lower_us > self.upper_us:
+        if self.lower_us is None and self.upper_us is None:
             raise InvalidRequest(
-                f"within: lower {describe(self.lower_us)} is above upper "
-                f"{describe(self.upper_us)}; swap them"
+                "within: neither lower nor upper is given; give at least one, or leave within out "
+                "for a join over the full history"
+            )
+        _check_length("within: lower", self.lower_us or 0)
+        _check_length("within: upper", self.upper_us or 0)
+        if None not in (self.lower_us, self.upper_us) and self.lower_us > self.upper_us:  # type: ignore[operator]
+            raise InvalidRequest(
+                f"within: lower {describe(self.lower_us or 0)} is above upper "
+                f"{describe(self.upper_us or 0)}; swap them"
             )
         _check_lateness("within", self.delays_us, self.idle_after_us)
 
     @property
-    def span_us(self) -> int:
-        """The greatest distance in event time of a pair: the state must cover it."""
+    def span_us(self) -> int | None:
+        """The greatest distance in event time of a pair: the state must cover it; None: none."""
+        if self.lower_us is None or self.upper_us is None:
+            return None
         return max(self.upper_us, 0) + max(-self.lower_us, 0)
+
+    @property
+    def endless(self) -> Side | None:
+        """The side whose tuples may find partners for ever, because an end is open; None: none.
+
+        Without an upper bound, however late a right tuple is, it may match any left tuple.
+        """
+        if self.upper_us is None:
+            return Side.LEFT
+        return Side.RIGHT if self.lower_us is None else None
 
     def last_partners(self, side: Side, times: SomeTimes) -> SomeTimes:
         """Times of `side` -> the latest time at which a partner of each may come.
 
         If time + upper < watermark, a left tuple leaves; if time - lower < watermark, a right one.
+        A tuple of the endless side may find one as long as there is time.
         """
-        most = self.upper_us if side is Side.LEFT else -self.lower_us
-        return plus_held(times, most)[0] if isinstance(times, np.ndarray) else times + most
+        most = _reach(self, side)
+        if isinstance(times, np.ndarray):
+            return np.full_like(times, INT_MAX) if most is None else plus_held(times, most)[0]
+        return INT_MAX if most is None else times + most
 
     def near(self, left: Times, right: Times) -> Bools:
         """(n,) pairs -> whether each is close enough to match."""
         lead = right - left
-        close = (lead >= self.lower_us) & (lead <= self.upper_us)
+        close = np.ones(len(lead), bool)
+        if self.lower_us is not None:
+            close &= lead >= self.lower_us
+        if self.upper_us is not None:
+            close &= lead <= self.upper_us
         opposite = left ^ right
         if np.any(opposite < 0):  # only then may the difference be too large, and have wrapped
-            close &= (opposite & (lead ^ right)) >= 0
+            wrapped = (opposite & (lead ^ right)) < 0
+            open_there = np.where(right > left, self.upper_us is None, self.lower_us is None)
+            close = np.where(wrapped, open_there, close)
         return close
 
-    def output_lag_us(self, side: Side) -> int:
-        """How far a joined row's `side` time may lag behind the watermark (inner joins).
+    def output_lag_us(self, side: Side) -> int | None:
+        """How far a joined row's `side` time may lag behind the watermark; None: without limit.
 
         One of the two tuples arrived in this batch, on time; the other is at most a bound away.
+        If the interval has no end there, the other may be of any age.
         """
-        return max(self.upper_us, 0) if side is Side.LEFT else max(-self.lower_us, 0)
+        most = _reach(self, side)
+        return None if most is None else max(most, 0)
+
+
+def _reach(window: Within, side: Side) -> int | None:
+    """How much later than a tuple of `side` a partner may be; None: without limit."""
+    if side is Side.LEFT:
+        return window.upper_us
+    return None if window.lower_us is None else -window.lower_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +178,11 @@ class Sliding:
     def span_us(self) -> int:
         """The time that state must cover: a tuple stays while a window that holds it is open."""
         return self.size_us
+
+    @property
+    def endless(self) -> Side | None:
+        """No side: all windows end."""
+        return None
 
     @property
     def most_windows(self) -> int:
@@ -186,19 +227,19 @@ def within(
     left: TimeColumns,
     right: TimeColumns,
     *,
-    lower: Duration,
-    upper: Duration,
+    lower: Duration | None = None,
+    upper: Duration | None = None,
     delay: Duration | tuple[Duration, Duration] | None = None,
     idle_after: Duration | None = None,
 ) -> Within:
-    """Match pairs with lower <= right time - left time <= upper.
+    """Match pairs with lower <= right time - left time <= upper; an absent bound is open.
 
-    `left`, `right`: the event-time column of each side; if the side is itself a join, it may be
+    Without `upper` left tuples are kept for ever, without `lower` right tuples. `left`, `right`: the event-time column of each side; if the side is itself a join, it may be
     several, and the latest counts. `delay`: how long a tuple may lag behind the newest of its side,
     one value or (left, right); default: the inputs' own `withWatermark`. `idle_after`: a side that
     has brought no tuple for so long (wall time) no longer holds the watermark up.
 
-    Raises InvalidRequest if lower is above upper, a delay is negative, a length is beyond 64-bit
+    Raises InvalidRequest if there is no bound, lower is above upper, a delay is negative, a length is beyond 64-bit
     integers, or a text is no duration.
 
     >>> within("a", "b", lower="-1 hour", upper="0 seconds").span_us
@@ -206,8 +247,8 @@ def within(
     """
     return Within(
         times=(_columns(left), _columns(right)),
-        lower_us=microseconds(lower, "within: lower"),
-        upper_us=microseconds(upper, "within: upper"),
+        lower_us=_optional(lower, "within: lower"),
+        upper_us=_optional(upper, "within: upper"),
         delays_us=_delays(delay, "within"),
         idle_after_us=_optional(idle_after, "within: idle_after"),
     )

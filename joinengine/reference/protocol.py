@@ -293,7 +293,11 @@ def matches(within: Within | None, left: Row, right: Row) -> bool:
     """Equal keys, close enough in time."""
     if left.key is None or left.key != right.key:
         return False
-    return within is None or within.lower_us <= right.time - left.time <= within.upper_us
+    if within is None:
+        return True
+    lead = right.time - left.time
+    low, high = within.lower_us, within.upper_us
+    return (low is None or low <= lead) and (high is None or lead <= high)
 
 
 def relayout(manifest: Manifest, table: Mapping[int, Placement], *, lazy: bool) -> Manifest:

@@ -119,9 +119,10 @@ HOT = _hot()
 bounds = st.tuples(st.sampled_from([-200, -50, 0, 70]), st.sampled_from([0, 60, 300])).map(
     lambda ends: (f"{ends[0]} us", f"{ends[0] + ends[1]} us")
 ) | st.sampled_from([("0 us", LONGEST), (f"-{LONGEST}", LONGEST), (f"-{LONGEST}", "-50 us")])
+open_bounds = st.sampled_from([("0 us", None), ("-50 us", None), (None, "70 us"), (None, "-50 us")])
 windows = st.none() | st.builds(
     lambda ends, delay: within("lt", "rt", lower=ends[0], upper=ends[1], delay=delay),
-    bounds,
+    bounds | open_bounds,
     st.sampled_from(["0 us", "100 us", "400 us", "106751991 days"]),
 )
 #: Filters of the two sides, and what they let in.
@@ -195,6 +196,12 @@ def matched(left, right, window):
     return Counter(_matched(tuple(left), tuple(right), window))
 
 
+def in_interval(window, lead):
+    """Whether right time - left time lies within the bounds that there are."""
+    low, high = window.lower_us, window.upper_us
+    return (low is None or low <= lead) and (high is None or lead <= high)
+
+
 @lru_cache(maxsize=4)
 def _matched(left, right, window):
     """Kept, since many a law feeds the same batches to layout after layout."""
@@ -202,7 +209,7 @@ def _matched(left, right, window):
     def pairs(a, b):
         if a[0] != b[0]:
             return False
-        return window is None or window.lower_us <= b[2] - a[2] <= window.upper_us
+        return window is None or in_interval(window, b[2] - a[2])
 
     return Counter({a + b: n for (a, b), n in nested_loop(left, right, pairs).items()})
 

@@ -24,6 +24,7 @@ from tests.laws.cases import (
     everything,
     feed,
     filters,
+    in_interval,
     kills,
     let_in,
     relaxed,
@@ -59,7 +60,7 @@ def near(window, a, b):
     """Whether two rows are as far apart in time as an interval asks."""
     if not isinstance(window, Within):
         return True
-    return None not in (a[2], b[2]) and window.lower_us <= b[2] - a[2] <= window.upper_us
+    return None not in (a[2], b[2]) and in_interval(window, b[2] - a[2])
 
 
 def expected(left, right, window, how, matches=lambda a, b: a[0] == b[0]):
@@ -161,6 +162,64 @@ def test_every_join_type_of_a_band_with_a_predicate(batches, window, how, layout
         feed(query, batches)
         query.finish(len(batches))
         assert query.output() == expected(*everything(batches), window, how, matches)
+
+
+#: What an interval with one bound serves: a tuple that never leaves is never known unmatched.
+OPEN_TYPES = {"lower": ["inner", "right"], "upper": ["inner", "left", "left_semi", "left_anti"]}
+
+
+@pytest.mark.usefixtures("acting")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@relaxed
+@example(
+    batches=HOT,
+    kind=("upper", "left_anti"),
+    bound=0,
+    late=False,
+    schedule={},
+    kills={(1, "joined")},
+)
+@given(
+    batches=streams(),
+    kind=st.sampled_from([(bound, how) for bound, types in OPEN_TYPES.items() for how in types]),
+    bound=st.sampled_from([-120, 0, 70]),
+    late=st.booleans(),
+    schedule=st.just({}) | schedules,
+    kills=kills,
+)
+def test_an_interval_open_on_one_side(layout, batches, kind, bound, late, schedule, kills):
+    """Late rows are left out; the side that ends leaves, the other one stays until the end."""
+    name, how = kind
+    delay = "0 us" if late else DELAY
+    window = within("lt", "rt", **{name: f"{bound} us"}, delay=delay)
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery(
+            folder,
+            two_way(window, enough(layout, 4), how=how),
+            layout,
+            choice=CHOICES[layout],
+            settings=Settings(schedule=schedule),
+        )
+        feed(query, batches, kills)
+        in_time = on_time(batches, window) if late else batches
+        stays = window.endless
+        kept = [row for row in everything(in_time)[stays] if row[0] is not None]
+        held = sum(run.live for run in query.state.shelves.state.values() if run.side is stays)
+        assert held >= sum(row[2] is not None for row in kept)
+        query.finish(len(batches))
+        assert query.output() == expected(*everything(in_time), window, how)
+        assert query.state.shelves.is_empty
+
+
+def on_time(batches, window):
+    """The tuples at or above the watermark of their batch, and those without a time."""
+    newest, watermark, kept = [-math.inf, -math.inf], -math.inf, []
+    for batch in batches:
+        kept.append(tuple([r for r in rows if r[2] is None or r[2] >= watermark] for rows in batch))
+        for side, rows in enumerate(batch):
+            newest[side] = max([newest[side], *(r[2] for r in rows if r[2] is not None)])
+        watermark = max(watermark, min(newest) - window.delays_us[0])
+    return kept
 
 
 @relaxed

@@ -46,6 +46,18 @@ REFUSED = {
     "day is date32.*; event time must be a timestamp": {
         "within": within("day", "i_ts", lower="0 s", upper="1 s", delay="0 s")
     },
+    "how: 'left' follows each tuple of the left side .* no upper bound": {
+        "within": within("o_ts", "i_ts", lower="0 s", delay="0 s"),
+        "how": "left",
+    },
+    "how: 'full' follows each tuple of the right side .* no lower bound": {
+        "within": within("o_ts", "i_ts", upper="0 s", delay="0 s"),
+        "how": "full",
+    },
+    "how: 'left_semi' follows each tuple of the left": {
+        "within": within("o_ts", "i_ts", lower="0 s", delay="0 s"),
+        "how": "left_semi",
+    },
     "how late may o_ts be": {"within": within("o_ts", "i_ts", lower="0 s", upper="1 s")},
 }
 
@@ -110,6 +122,23 @@ def test_a_window_on_a_full_history_join(sides):
     window = within("i_ts", "o_ts", lower="0 s", upper="1 s", delay="0 s")
     with pytest.raises(InvalidRequest, match="comes from a full-history join"):
         StreamJoin(inner, third, on="id", within=window, suffixes=("", "_3"))
+
+
+def test_a_window_on_the_time_of_a_side_that_never_leaves(sides):
+    """An open interval has a watermark by the time of the side that ends; explain says so."""
+    opened = within("o_ts", "i_ts", lower="0 s", delay="0 s")
+    inner = StreamJoin(*sides, on=equi("id", "order_id"), within=opened)
+    third = sides[0].select(["id", "o_ts"])
+    settings = {"lower": "0 s", "upper": "1 s", "delay": "0 s"}
+    for time in ("i_ts", ["o_ts", "i_ts"]):
+        within_it = within(time, "o_ts", **settings)
+        StreamJoin(inner, third, on="id", within=within_it, suffixes=("", "_3"))
+    by_left = within("o_ts", "o_ts", **settings)
+    with pytest.raises(InvalidRequest, match="o_ts may be of any age .* its right side: i_ts"):
+        StreamJoin(inner, third, on="id", within=by_left, suffixes=("", "_3"))
+    text = inner.explain()
+    assert "kept for ever (the interval has no upper bound); late when 0 s behind" in text
+    assert "leaves when the watermark passes i_ts + 0 s" in text
 
 
 def test_a_window_on_half_of_a_time(spark, sides):

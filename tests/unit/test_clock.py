@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from joinengine.driver import clock
+from joinengine.model.windows import within
 from joinengine.operators.timing import limit_of_side
 from joinengine.state.operator_state import PENDING
 from tests.harness import two_way
@@ -73,6 +74,18 @@ def test_a_chain_waits_for_what_the_first_join_may_still_make():
     lag = query.operators[0].output_lag_us(("rt",))
     assert second.clock.watermark == 50 * SECOND - lag
     assert not second.clock.held_back
+
+
+def test_an_open_interval_bounds_the_age_of_its_rows_by_one_side_alone():
+    earlier, later = chain().operators
+    opened = within("lt", "rt", lower="-3 us", delay="0 us")
+    query = replace(chain(), operators=(replace(earlier, window=opened), later))
+    inputs = [seen(LEFT, 50), seen(RIGHT, 40), seen(RIGHT, 99, operator=1)]
+    after = advanced(query, manifest_of(query), *inputs)
+    assert query.operators[0].output_lag_us(("rt",)) == 3
+    assert after.operators[1].clock.watermark == 37
+    assert query.operators[0].output_lag_us(("lt",)) is None
+    assert query.operators[0].output_lag_us(("lt", "rt")) == 0
 
 
 def test_results_that_come_a_batch_late_hold_the_next_join_back_by_a_batch():

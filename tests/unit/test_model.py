@@ -64,7 +64,29 @@ def test_when_a_tuple_leaves(lower, upper, left, right, span):
     assert window.span_us == span * 10**6
 
 
+def test_without_a_bound_one_side_never_leaves():
+    later, earlier = within("a", "b", lower="2 s"), within("a", "b", upper="-3 s")
+    times = np.array([0, 5])
+    assert later.last_partners(Side.LEFT, times).tolist() == [INT_MAX] * 2
+    assert later.last_partners(Side.RIGHT, times).tolist() == [-2_000_000, -1_999_995]
+    assert earlier.last_partners(Side.LEFT, 0) == -3_000_000
+    assert earlier.last_partners(Side.RIGHT, 0) == INT_MAX
+    assert (later.endless, earlier.endless) == tuple(Side)
+    assert later.span_us is earlier.span_us is None
+
+
+def test_the_time_of_the_side_that_ends_alone_bounds_the_age_of_a_pair():
+    """A row made now may have a left time of any age if the interval has no upper bound."""
+    assert within("a", "b", lower="2 s").output_lag_us(Side.LEFT) is None
+    assert within("a", "b", lower="2 s").output_lag_us(Side.RIGHT) == 0
+    assert within("a", "b", lower="-2 s").output_lag_us(Side.RIGHT) == 2_000_000
+    assert within("a", "b", upper="2 s").output_lag_us(Side.LEFT) == 2_000_000
+    assert within("a", "b", upper="2 s").output_lag_us(Side.RIGHT) is None
+
+
 def test_impossible_windows_are_refused():
+    with pytest.raises(InvalidRequest, match="neither lower nor upper"):
+        within("a", "b", delay="1 s")
     with pytest.raises(InvalidRequest, match="swap"):
         within("a", "b", lower="2 s", upper="1 s")
     with pytest.raises(InvalidRequest, match="negative"):
@@ -114,6 +136,15 @@ def test_intervals_are_exact_at_the_ends_of_time(left, right, lower, upper):
     for side, time, most in ((Side.LEFT, left, upper), (Side.RIGHT, right, -lower)):
         held = max(INT_MIN, min(time + most, INT_MAX))
         assert window.last_partners(side, np.array([time])).tolist() == [held]
+
+
+@example(left=INT_MIN, right=INT_MAX, bound=5, above=True)
+@example(left=INT_MAX, right=INT_MIN, bound=5, above=True)
+@given(left=moments, right=moments, bound=lengths | lengths.map(int.__neg__), above=st.booleans())
+def test_open_intervals_are_exact_at_the_ends_of_time(left, right, bound, above):
+    window = within("a", "b", **{"lower" if above else "upper": f"{bound} us"})
+    near = window.near(np.array([left]), np.array([right])).tolist()
+    assert near == [right - left >= bound if above else right - left <= bound]
 
 
 @example(left=INT_MIN, right=INT_MAX - 100, size=5, slide=1)

@@ -166,8 +166,9 @@ class Join(JoinSpec, Operator):
         if isinstance(window, Sliding):
             lengths = describe(window.size_us), describe(window.slide_us)
             return f"{left} and {right} in a window of {lengths[0]} every {lengths[1]}"
-        bounds = describe(window.lower_us), describe(window.upper_us)
-        return f"{bounds[0]} <= {right} - {left} <= {bounds[1]}"
+        low = "" if window.lower_us is None else f"{describe(window.lower_us)} <= "
+        high = "" if window.upper_us is None else f" <= {describe(window.upper_us)}"
+        return f"{low}{right} - {left}{high}"
 
     def _side_line(self, side: Side, name: str) -> str:
         return f"  {side.name.lower():5} {self._leaving(side, name)}"
@@ -181,6 +182,11 @@ class Join(JoinSpec, Operator):
             return f"{name}: probes the table, and is not kept"
         if window is None:
             return f"{name}: kept for ever (full history)"
+        late = f"late when {describe(window.delays_us[side] or 0)} behind the newest"
+        late = "" if isinstance(self.inputs[side], FromOperator) else f"; {late}"
+        if window.endless is side:
+            bound = "upper" if side is Side.LEFT else "lower"
+            return f"{name}: kept for ever (the interval has no {bound} bound){late}"
         time = " or ".join(window.times[side])
         time = f"the latest of {time}" if len(window.times[side]) > 1 else time
         if isinstance(window, Sliding):
@@ -188,16 +194,12 @@ class Join(JoinSpec, Operator):
         else:
             kept = describe(window.last_partners(side, 0))
             leaves = f"leaves when the watermark passes {time} + {kept}"
-        if isinstance(self.inputs[side], FromOperator):
-            return f"{name}: {leaves}"
-        return (
-            f"{name}: {leaves}; late when {describe(window.delays_us[side] or 0)} behind the newest"
-        )
+        return f"{name}: {leaves}{late}"
 
     def _forecast(self, side: Side, rates: Mapping[Side, float]) -> str:
         """How many rows of a side the state will hold, at the rate that was seen."""
         rate, window = rates.get(side), self.window
-        if window is None or rate is None or self.passes_by(side):
+        if window is None or rate is None or self.passes_by(side) or window.endless is side:
             return ""
         if isinstance(window, Sliding):
             kept = window.size_us

@@ -191,7 +191,9 @@ class _Worker:
         mine = int(arrived.times.min()), int(arrived.times.max())
         theirs = run.min_time, run.max_time
         left, right = (mine, theirs) if side is Side.LEFT else (theirs, mine)
-        return right[1] - left[0] < window.lower_us or right[0] - left[1] > window.upper_us
+        lower, upper = window.lower_us, window.upper_us
+        early = lower is not None and right[1] - left[0] < lower
+        return early or (upper is not None and right[0] - left[1] > upper)
 
     def _store(
         self,
