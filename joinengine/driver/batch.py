@@ -14,11 +14,11 @@ newer driver has made (docs/decisions/0009).
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 from joinengine.balancing.reasons import Cause, Reason
@@ -34,6 +34,7 @@ from joinengine.driver.step import Arrived, Batch, Counts, Done, Moment, Program
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.results import Target
 from joinengine.exchange.ticks import request_tick
+from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.operators.base import QuerySpec
@@ -74,7 +75,7 @@ class BatchRunner:
         self._choices = choices
         self.generation = 0
         self._committed = False
-        self._wishes: SimpleQueue[Relayout] = SimpleQueue()
+        self._wishes = deque[Relayout]()
         self._granted: Sequence[Relayout] = ()
         self._checkpoint = checkpoint
         self._sink = sink
@@ -92,12 +93,22 @@ class BatchRunner:
     @property
     def choices(self) -> list[LayoutChoice]:
         """The layouts of the operators as they are now."""
-        return [state.layouts.newest.choice for state in self.manifest.operators]
+        return [chosen.choice for chosen in self.chosen]
+
+    @property
+    def chosen(self) -> list[Chosen]:
+        """The same, as they stand in the manifest."""
+        return [state.layouts.newest for state in self.manifest.operators]
+
+    @property
+    def wishes(self) -> list[Relayout]:
+        """The wishes of users that wait for the end of a batch."""
+        return list(self._wishes)
 
     def relayout(self, wish: Relayout) -> None:
         """Change all layouts after the running batch; InvalidRequest if one of them cannot."""
         self._check(wish)
-        self._wishes.put(wish)
+        self._wishes.append(wish)
 
     def observe(self, observer: Callable[[BatchRecord], None]) -> None:
         """Call `observer` with the record of each batch that is computed."""
@@ -254,7 +265,7 @@ class BatchRunner:
         )
         self._take_up(found)
         for wish in self._granted:
-            self._wishes.put(wish)
+            self._wishes.append(wish)
         return False
 
     # Around the steps
@@ -291,8 +302,8 @@ class BatchRunner:
     def _wishes_before(self, batch: int) -> list[Relayout]:
         """The wishes to grant before a batch: the scheduled ones, then those of users since."""
         wishes = list(self._settings.schedule.get(batch, ()))
-        while not self._wishes.empty():
-            wishes.append(self._wishes.get())
+        while self._wishes:
+            wishes.append(self._wishes.popleft())
         return wishes
 
     def _check(self, wish: Relayout) -> None:

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from joinengine.balancing.reasons import Reason
 from joinengine.driver.step import Done, Next
 from joinengine.exchange.reports import InputReport, OperatorReport, RouteReport
 from joinengine.model.keys import Side
+from joinengine.operators.timing import Flow
 from joinengine.state.keeper import Changes
 from joinengine.state.operator_state import PENDING, STATE, OperatorState
 
@@ -28,9 +30,13 @@ class OperatorRecord:
     stored: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     busy_s: list[float] = field(default_factory=list)
-    #: per side: copies stored, and the greatest event time seen so far
+    #: per side: copies stored, the greatest event time seen so far, and copies and bytes held
     homed: list[int] = field(default_factory=lambda: [0, 0])
     newest: tuple[float, float] = (-math.inf, -math.inf)
+    side_rows: list[int] = field(default_factory=lambda: [0, 0])
+    side_bytes: list[int] = field(default_factory=lambda: [0, 0])
+    #: of the next batch
+    watermark: float = -math.inf
     output_rows: int = 0
     state_rows: int = 0
     state_bytes: int = 0
@@ -157,8 +163,11 @@ class BatchRecord:
         for run in state.shelves.state.values():
             if run.instance < entry.instances:
                 entry.held[run.instance] += run.live
+            entry.side_rows[run.side] += run.live
+            entry.side_bytes[run.side] += run.live_bytes
         left, right = state.clock.sides
         entry.newest = left.newest, right.newest
+        entry.watermark = state.clock.watermark
         entry.state_rows = state.shelves.rows
         entry.state_bytes = state.shelves.size_bytes
         entry.pending_rows = state.shelves.live_rows(PENDING)
@@ -166,19 +175,34 @@ class BatchRecord:
         entry.null_rows = sum(report.null_rows for report in inputs)
 
 
-def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], float]:
-    """(operator, side) -> copies stored for each second of event time; unknown ones are left out.
+def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], Flow]:
+    """(operator, side) -> how its tuples came so far; sides that are not known yet are left out.
 
-    The rate is measured from a side's first batch to its last. The tuples of the first batch do not
+    It is measured from a side's first batch to its last. The tuples of the first batch do not
     count: it is unknown over how much event time they were gathered.
     """
-    rates = dict[tuple[int, Side], float]()
+    seen = dict[tuple[int, Side], Flow]()
     for number in range(len(records[0].joins)) if records else ():
         for side in Side:
-            seen = [record.joins[number] for record in records]
-            seen = [join for join in seen if math.isfinite(join.newest[side])]
-            span_us = seen[-1].newest[side] - seen[0].newest[side] if seen else 0
-            if span_us > 0:
-                copies = sum(join.homed[side] for join in seen[1:])
-                rates[number, side] = copies / span_us * 1e6
-    return rates
+            flow = _flow([record.joins[number] for record in records], side)
+            if flow is not None:
+                seen[number, side] = flow
+    return seen
+
+
+def _flow(batches: Sequence[OperatorRecord], side: Side) -> Flow | None:
+    brought = [b for b in batches if b.homed[side] and math.isfinite(b.newest[side])]
+    if len(brought) < 2:
+        return None
+    span_us = brought[-1].newest[side] - brought[0].newest[side]
+    if span_us <= 0:
+        return None
+    lags = [b.newest[side] - b.watermark for b in brought if math.isfinite(b.watermark)]
+    held = next((b for b in reversed(brought) if b.side_rows[side]), None)
+    return Flow(
+        batch_rows=sum(b.homed[side] for b in brought[1:]) / (len(brought) - 1),
+        batch_us=span_us / (len(brought) - 1),
+        newest_us=brought[-1].newest[side],
+        lag_us=median(lags) if lags else None,
+        copy_bytes=held.side_bytes[side] / held.side_rows[side] if held else 0.0,
+    )

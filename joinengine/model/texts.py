@@ -20,3 +20,22 @@ def condition_text(condition: Condition) -> str:
         text = f"{low}{condition.right} - {condition.left}{high}"
         return text if condition.equal is None else f"{condition_text(condition.equal)} and {text}"
     return condition.predicate
+
+
+def size_text(size_bytes: float) -> str:
+    """A number of bytes in a unit that people read.
+
+    >>> size_text(820), size_text(3_140_000), size_text(20_000_000_000)
+    ('820 B', '3.1 MB', '20.0 GB')
+    """
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:,.1f} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+class Shown(str):
+    """Text of several lines that a REPL and a notebook show as it is, without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__

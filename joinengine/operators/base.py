@@ -27,7 +27,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import Input, Timed
 from joinengine.operators.desk import Desk, TaskHeader
 from joinengine.operators.spines import Place, Stored, by_place
-from joinengine.operators.timing import Limit, Upstream, limit_of_side
+from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import Run, RunStore
 from joinengine.world.world import World
@@ -209,11 +209,11 @@ class Operator(Protocol):
 
     @abstractmethod
     def lines(
-        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
+        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
     ) -> list[str]:
         """The lines of the operator in `explain`; `inputs`: the names of its inputs.
 
-        `rates`: copies stored for each second of event time, for sides where that was measured.
+        `rates`: how tuples have come so far, for sides where that was measured.
         """
 
 

@@ -7,12 +7,69 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource, Input
+from joinengine.model.windows import Window
 from joinengine.state.operator_state import OperatorState
+from joinengine.state.spine import WINDOW_PART
 
 if TYPE_CHECKING:
     from joinengine.operators.base import Operator
+
+#: Beyond so many batches the state is not stepped through.
+MOST_STEPS = 10_000
+
+
+class Flow(NamedTuple):
+    """How tuples have come to a side so far; `newest_us` is the greatest event time seen.
+
+    `batch_rows`, `batch_us`: copies stored by a batch, and the event time that it covers. `lag_us`:
+    how far the watermark stays behind the newest tuple; None: unknown. `copy_bytes`: of one copy in
+    the state, as a mean. All are those of batches that brought tuples.
+    """
+
+    batch_rows: float
+    batch_us: float
+    newest_us: float
+    lag_us: float | None = None
+    copy_bytes: float = 0.0
+
+    @property
+    def rows_per_s(self) -> float:
+        """Copies stored for each second of event time."""
+        return self.batch_rows / self.batch_us * 1e6
+
+
+def batches_held(window: Window, side: Side, flow: Flow) -> float:
+    """How many batches of a side the state holds at its fullest, if they go on as `flow`.
+
+    A batch is dropped with its newest tuple, and by the watermark of the batch before; merging
+    holds runs back for a sixteenth of the window, as a mean, where batches are short enough to be
+    merged at all (joinengine.state.spine). Where the edge of the window falls on that of a batch,
+    it is open whether one more batch is held: half of it counts.
+
+    >>> hour = 3_600_000_000
+    >>> within = Within((("a",), ("b",)), 0, hour)
+    >>> batches_held(within, Side.LEFT, Flow(20_000, 4 * hour, 40 * hour, lag_us=hour / 12))
+    2.0
+    """
+    lag = (window.delays_us[side] or 0) if flow.lag_us is None else flow.lag_us
+    if 3 * flow.batch_us <= window.span_us / WINDOW_PART:
+        lag += window.span_us / WINDOW_PART / 2
+    whole = (window.span_us + lag) / flow.batch_us
+    if whole > MOST_STEPS:  # then a batch more or less is nothing
+        return whole + 1
+    steps = math.ceil(whole) + 2
+    edges = flow.newest_us + flow.batch_us * np.arange(-2 * steps, 1)
+    leaves = window.last_partners(side, edges.astype(np.int64))
+    ends = np.arange(steps, 2 * steps + 1)
+    held = [
+        ends + 1 - np.searchsorted(leaves, edges[ends - 1] - lag + shift * flow.batch_us)
+        for shift in (-0.1, 0.1)
+    ]
+    return float(np.mean([max(one.max(), 1) for one in held]))
 
 
 class Limit(NamedTuple):

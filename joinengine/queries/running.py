@@ -125,11 +125,10 @@ def _count_false_alarms(report: dict[str, Any], expected: str, say: Say) -> None
 def _wait(running: JoinQuery, watch: Callable[[int, int], None]) -> None:
     try:
         while not running.awaitTermination(_POLL_S):
-            done = running.progress()
-            watch(*done)
+            watch(*running.done)
     finally:
         running.stop()
-    watch(*running.progress())
+    watch(*running.done)
 
 
 def _head(query: Query, options: Options) -> dict[str, Any]:

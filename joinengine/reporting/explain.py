@@ -1,31 +1,88 @@
-"""The plan of a query in words: its operators, their layouts, and when a tuple leaves the state."""
+"""A query in words: its operators, their layouts, when a tuple leaves the state, what waits."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any
 
+from joinengine.driver.records import BatchRecord
+from joinengine.driver.relayout import Relayout
 from joinengine.layouts.base import LayoutChoice
+from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, Input
-from joinengine.operators.base import QuerySpec
+from joinengine.model.texts import Shown
+from joinengine.operators.base import Operator, QuerySpec, sides_of
+from joinengine.operators.timing import Flow
 
 
 def explain(
     query: QuerySpec,
     choices: Sequence[LayoutChoice],
-    rates: Mapping[tuple[int, Side], float] | None = None,
+    rates: Mapping[tuple[int, Side], Flow] | None = None,
+    instances: Sequence[int] | None = None,
+    wishes: Sequence[Relayout] = (),
 ) -> str:
     """A few lines for each operator.
 
-    `rates`: (operator, side) -> copies stored per second of event time, for the sides that have
-    been measured. The lines of these sides forecast how many rows the state will hold.
+    `rates`: (operator, side) -> how tuples have come, for the sides that have been measured. The
+    lines of these sides forecast how much the state will hold. `instances`: how many the operators
+    have now; None: as many as they start with. `wishes`: of users, for the next batch.
     """
     lines, seen = list[str](), rates or {}
     for operator, choice in zip(query.operators, choices, strict=True):
         inputs = [_name(query, source) for source in operator.inputs]
-        ours = {side: rate for (number, side), rate in seen.items() if number == operator.index}
-        lines += operator.lines(inputs, choice, ours)
-    return "\n".join(lines)
+        ours = {side: flow for (number, side), flow in seen.items() if number == operator.index}
+        now = operator if instances is None else _sized(operator, instances[operator.index])
+        lines += now.lines(inputs, choice, ours)
+    lines += [f"asked for: {_wished(wish)}; takes effect with the next batch" for wish in wishes]
+    return Shown("\n".join(lines))
+
+
+def name_of(operator: Operator) -> str:
+    """What metrics call an operator: its kind and its number."""
+    return f"joinengine {type(operator).__name__.lower()} {operator.index}"
+
+
+def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
+    """Why tuples still wait after a run that read all there was: a side has brought none.
+
+    For each such operator a sentence; a watermark that only lags is no reason for one.
+    """
+    found = list[str]()
+    last = records[-1].joins if records else []
+    for operator, join in zip(query.operators, last, strict=False):
+        window = operator.window
+        if window is None or not join.pending_rows:
+            continue
+        silent = [side for side in sides_of(operator) if join.newest[side] == -math.inf]
+        for side in silent:
+            idle = window.idle_after_us
+            then = "the side counts as idle only in a query whose trigger goes on running"
+            if idle is not None:
+                then = f"a query whose trigger goes on running would wait {describe(idle)} for it"
+            found.append(
+                f"{join.pending_rows:,} rows of operator {operator.index} wait and are no results "
+                f"yet: its {side.name.lower()} side ({_name(query, operator.inputs[side])}) has "
+                f"brought no row with an event time, so there is no watermark; availableNow ends "
+                f"here, {then}"
+            )
+    return found
+
+
+def _sized(operator: Operator, instances: int) -> Operator:
+    """The operator as it would be on so many instances, if it can say so."""
+    one: Any = operator
+    named = is_dataclass(one) and "instances" in one.__dataclass_fields__
+    return replace(one, instances=instances) if named else operator
+
+
+def _wished(wish: Relayout) -> str:
+    layout = "" if wish.choice is None else f"layout {wish.choice.label}"
+    size = "" if wish.instances is None else f"{wish.instances} instances"
+    return " on ".join(filter(None, [layout, size]))
 
 
 def _name(query: QuerySpec, source: Input) -> str:

@@ -8,6 +8,7 @@ to batch lies in files (joinengine.spark.tasks).
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -16,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -28,8 +30,10 @@ from joinengine.driver.sinks import SideOutput, SinkFactory
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.texts import Shown
 from joinengine.operators.base import QuerySpec
-from joinengine.reporting.explain import explain
+from joinengine.reporting.explain import explain, name_of, waiting_for
+from joinengine.reporting.progress import batch_line
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
 from joinengine.spark import session
 from joinengine.spark.failures import in_own_words, plain_error
@@ -38,10 +42,13 @@ from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.source import NAME
 from joinengine.spark.tasks import RouteDescriptors, RouteRows
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
+from joinengine.spark.waiting import wait
+from joinengine.spark.watch import Listener, Watch
 from joinengine.state.checkpoint import Checkpoint, tick_name
 from joinengine.world.world import MACHINE
 
 _REPORT = "report binary"
+_log = logging.getLogger("joinengine")
 
 
 @dataclass(frozen=True)
@@ -62,10 +69,26 @@ class Request:
 class JoinQuery:
     """The handle of a running query; mirrors Spark's `StreamingQuery`, which `query` holds."""
 
-    def __init__(self, query: StreamingQuery, runner: BatchRunner, watch: _TriggerTimes) -> None:
+    def __init__(
+        self, query: StreamingQuery, runner: BatchRunner, watch: Watch, *, ends: bool = False
+    ) -> None:
+        """`ends`: the query stops when it has read what was there at its start."""
         self.query = query
         self._runner = runner
         self._watch = watch
+        self._ends = ends
+
+    def __repr__(self) -> str:
+        rows, batches = self.done
+        name = f" {self.name!r}" if self.name else ""
+        active = "running" if self.isActive else "ended"
+        layouts = [
+            f"{chosen.choice.label} on {chosen.layout.instances}" for chosen in self._runner.chosen
+        ]
+        return (
+            f"<JoinQuery{name} {active}: {batches:,} batches and {rows:,} tuples in this run; "
+            f"layout {', '.join(dict.fromkeys(layouts))}>"
+        )
 
     @property
     def id(self) -> str:
@@ -93,22 +116,42 @@ class JoinQuery:
         return self.query.status
 
     @property
-    def lastProgress(self) -> Any:
-        """Spark's account of the last trigger."""
-        return self.query.lastProgress
+    def lastProgress(self) -> StreamingQueryProgress | None:
+        """Spark's account of the last trigger, filled with what joinengine knows of it.
+
+        docs/metrics.md says what the fields mean. None: no trigger is over yet.
+        """
+        return self._watch.last_progress(self.query)
 
     @property
-    def recentProgress(self) -> Any:
-        """Spark's account of the last triggers."""
-        return self.query.recentProgress
+    def recentProgress(self) -> list[StreamingQueryProgress]:
+        """Spark's account of the last triggers (100 unless set), each as `lastProgress`."""
+        return self._watch.recent_progress(self.query)
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call `listener(progress)` after each batch from now on; `progress` as in `lastProgress`.
+
+        The call comes when the batch is committed, before Spark has counted its own time for it, so
+        `durationMs` holds joinengine's steps; and the next batch waits for it. If a listener
+        raises, that is logged, and the query goes on.
+        """
+        self._watch.add_listener(listener)
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait until the query ends. If an error ended it, raises it as a JoinEngineError.
+        """Wait until the query ends; with `timeout` (seconds), returns whether it has.
 
-        The error is TakenOver if another driver goes on with the checkpoint.
+        On a terminal one line shows how far the query is. Ctrl-C stops the query and raises
+        KeyboardInterrupt; a script that does not catch it ends with exit code 130. If an error
+        ended the query, raises it as a JoinEngineError, and TakenOver if another driver goes on
+        with the checkpoint.
         """
         with in_own_words(), self._runner.fenced():
-            return self.query.awaitTermination(timeout)  # type: ignore[arg-type]
+            ended = wait(self.query, timeout, self._watch.line)
+        if ended and self._ends:
+            for text in waiting_for(self._runner.query, self._watch.records):
+                _log.warning("joinengine: %s", text)
+            self._ends = False
+        return ended if timeout is not None else None
 
     def processAllAvailable(self) -> None:
         """Wait until all data that is there now is processed; raises as `awaitTermination`."""
@@ -128,9 +171,14 @@ class JoinQuery:
         """The records of the batches that this run has computed."""
         return self._watch.complete(self.query)
 
-    def progress(self) -> tuple[int, int]:
+    @property
+    def done(self) -> tuple[int, int]:
         """Tuples read and batches done so far by this run; costs nothing."""
         return self._watch.done
+
+    def progress(self) -> str:
+        """A line for each batch of this run, and one for the sum."""
+        return Shown("\n".join([*map(batch_line, self.batches()), self._watch.line()]))
 
     def metrics(self) -> pa.Table:
         """One row per batch of this run, with the columns of the JSON report's `batches`."""
@@ -150,46 +198,20 @@ class JoinQuery:
         """
         self._runner.relayout(Relayout(instances=instances))
 
-    def explain(self) -> None:
-        """Print the operators, their layouts, when a tuple leaves the state, and a forecast.
+    def explain(self) -> str:
+        """The operators as they are now, when a tuple leaves the state, and a forecast, as text.
 
-        The forecast says how many rows the state will hold at the rates of this run so far.
+        The forecast says how many rows and bytes the state will hold at its fullest, if tuples come
+        as in this run so far. Wishes that wait for the next batch are named.
         """
-        rates = rates_seen(self.batches())
-        print(explain(self._runner.query, self._runner.choices, rates))
-
-
-class _TriggerTimes:
-    """Collects batch records and, from Spark, how long each whole trigger took.
-
-    Spark is asked after every batch, since it keeps only the last progress reports. A listener
-    would leave errors in the log of every program that ends without stopping Spark.
-    """
-
-    def __init__(self) -> None:
-        self.query: StreamingQuery | None = None
-        self.records = list[BatchRecord]()
-        self._triggers = dict[int, float]()
-        self.done = (0, 0)
-
-    def note(self, record: BatchRecord) -> None:
-        """Take a record, and the trigger time of the batch before it."""
-        self.records.append(record)
-        self.done = (self.done[0] + record.input_rows, self.done[1] + 1)
-        last = None if self.query is None else self.query._jsq.lastProgress()
-        if last is not None and last.durationMs().get("triggerExecution") is not None:
-            self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
-
-    def complete(self, query: StreamingQuery) -> list[BatchRecord]:
-        """The records, with the whole time of each trigger that Spark has reported by now."""
-        for progress in query.recentProgress:
-            if "triggerExecution" in progress["durationMs"]:
-                elapsed = progress["durationMs"]["triggerExecution"] / 1e3
-                self._triggers.setdefault(progress["batchId"], elapsed)
-        for record in self.records:
-            elapsed = self._triggers.get(record.batch, record.seconds["elapsed_s"])
-            record.trigger_s = max(elapsed, record.seconds["elapsed_s"])
-        return list(self.records)
+        runner = self._runner
+        return explain(
+            runner.query,
+            runner.choices,
+            rates_seen(self.batches()),
+            [chosen.layout.instances for chosen in runner.chosen],
+            runner.wishes,
+        )
 
 
 def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
@@ -220,7 +242,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         aside,
     )
     runner.recover()
-    watch = _TriggerTimes()
+    watch = Watch([name_of(operator) for operator in request.query.operators])
     runner.observe(watch.note)
     writer: DataStreamWriter = (
         _united(request, checkpoint, runner.generation)
@@ -234,7 +256,8 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     with session.for_query(spark):
         query = writer.start()
     watch.query = query
-    return JoinQuery(query, runner, watch)
+    ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
+    return JoinQuery(query, runner, watch, ends=ends)
 
 
 def local_path(location: str, what: str) -> Path:

@@ -91,7 +91,7 @@ def test_rate_source(spark, tmp_path):
         .option("checkpointLocation", tmp_path / "checkpoint")
         .start()
     )
-    while query.progress()[1] < 4:
+    while query.done[1] < 4:
         query.awaitTermination(0.1)
     query.stop()
     batches = query.batches()

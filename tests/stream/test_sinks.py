@@ -158,7 +158,6 @@ def test_the_query_mirrors_sparks(writer):
     assert query.exception() is None
     assert query.lastProgress["batchId"] == 3
     assert query.status["isDataAvailable"] is False
-    query.explain()
 
 
 def test_a_stream_that_ends_expires_all_state(spark, folders, tmp_path):
@@ -179,30 +178,6 @@ def test_a_stream_that_ends_expires_all_state(spark, folders, tmp_path):
     assert batches[-1].joins[0].state_rows == 0
     assert batches[-1].joins[0].expired_rows > 0
     assert found_in(tmp_path / "out")
-
-
-def test_the_forecast_is_about_what_the_state_holds(spark, folders, tmp_path, capsys):
-    for _ in range(8):
-        folders.add()
-    left = parquet_stream(spark, folders.orders, rows_per_interval=40)
-    right = parquet_stream(spark, folders.items, rows_per_interval=120)
-    window = within("o_ts", "i_ts", lower="-5 s", upper="20 s", delay="10 s")
-    joined = StreamJoin(left, right, on=equi("id", "order_id"), within=window, instances=2)
-    query = (
-        joined.writeStream.format("noop")
-        .option("checkpointLocation", tmp_path / "checkpoint")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    query.explain()
-    told = [line for line in capsys.readouterr().out.splitlines() if "rows in the state" in line]
-    assert "leaves when the watermark passes o_ts + 20 s" in told[0]
-    forecast = sum(int(line.split("; some ")[1].split(" ")[0]) for line in told)
-    # 40 orders and 120 items every 10 s: 30 s of the ones, 15 s of the others; runs leave whole.
-    assert forecast == pytest.approx(30 * 4 + 15 * 12, rel=0.1)
-    held = query.batches()[-1].joins[0].state_rows
-    assert forecast / 1.5 < held < forecast * 2
 
 
 def test_an_idle_side_does_not_hold_the_watermark(spark, folders, tmp_path):

@@ -21,7 +21,7 @@ from joinengine.operators.aggregation.spec import AggregateSpec
 from joinengine.operators.aggregation.task import CLOSED, PASSES_ON, aggregate_arrived, next_end
 from joinengine.operators.base import LayoutPolicy, OneInput, Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
-from joinengine.operators.timing import Limit, Upstream, limit_of_side
+from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
 
 
@@ -107,7 +107,7 @@ class Aggregation(AggregateSpec, OneInput, Operator):
 
     @override
     def lines(
-        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
+        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
     ) -> list[str]:
         (name,) = inputs
         if self.stage is Stage.PARTIAL:

@@ -17,7 +17,7 @@ from joinengine.layouts.base import LayoutChoice
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, JoinType
-from joinengine.model.texts import condition_text
+from joinengine.model.texts import condition_text, size_text
 from joinengine.model.windows import Sliding
 from joinengine.operators.accounts import common_account
 from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
@@ -25,7 +25,7 @@ from joinengine.operators.desk import Desk
 from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.task import join_arrived
 from joinengine.operators.join.watching import CLOSING, SEEN, UNREAD, WATCHERS
-from joinengine.operators.timing import Limit, Upstream, limit_of_side
+from joinengine.operators.timing import Flow, Limit, Upstream, batches_held, limit_of_side
 from joinengine.state.operator_state import PENDING, STATE, OperatorState
 from joinengine.state.run import Run
 
@@ -126,7 +126,7 @@ class Join(JoinSpec, Operator):
 
     @override
     def lines(
-        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
+        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
     ) -> list[str]:
         """The condition, the layout, and per side when a tuple leaves."""
         where = "" if self.predicate is None else f", where {self.predicate.text}"
@@ -196,15 +196,14 @@ class Join(JoinSpec, Operator):
             leaves = f"leaves when the watermark passes {time} + {kept}"
         return f"{name}: {leaves}{late}"
 
-    def _forecast(self, side: Side, rates: Mapping[Side, float]) -> str:
-        """How many rows of a side the state will hold, at the rate that was seen."""
-        rate, window = rates.get(side), self.window
-        if window is None or rate is None or self.passes_by(side) or window.endless is side:
+    def _forecast(self, side: Side, rates: Mapping[Side, Flow]) -> str:
+        """How much of a side the state will hold, if tuples come as they came so far."""
+        flow, window = rates.get(side), self.window
+        if window is None or flow is None or self.passes_by(side) or window.endless is side:
             return ""
-        if isinstance(window, Sliding):
-            kept = window.size_us
-        else:
-            kept = max(window.last_partners(side, 0), 0)
-        # The watermark is one delay behind the newest tuple; a tuple leaves when it has passed.
-        rows = rate * (kept + (window.delays_us[side] or 0)) / 1e6
-        return f"; some {rows:,.0f} rows in the state, at {rate:,.1f} a second of event time"
+        rows = flow.batch_rows * batches_held(window, side, flow)
+        return (
+            f"; some {rows:,.0f} rows and {size_text(rows * flow.copy_bytes)} in the state, at "
+            f"{flow.rows_per_s:,.1f} a second of event time in batches of "
+            f"{flow.batch_us / 1e6:,.3g} s"
+        )

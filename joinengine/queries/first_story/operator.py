@@ -15,6 +15,7 @@ from joinengine.model.keys import Side
 from joinengine.operators.accounts import common_account
 from joinengine.operators.base import OneInput, Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
+from joinengine.operators.timing import Flow
 from joinengine.queries.first_story.spec import NoveltySpec
 from joinengine.queries.first_story.task import CLOSED, judge_due
 from joinengine.state.operator_state import OperatorState
@@ -66,7 +67,7 @@ class Novelty(NoveltySpec, OneInput, Operator):
 
     @override
     def lines(
-        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, float]
+        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
     ) -> list[str]:
         return [
             f"operator {self.index}: novelty: {self._rule} before, by {self.key}",

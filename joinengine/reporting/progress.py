@@ -1,0 +1,151 @@
+"""The progress of a query: one line per batch for people, and Spark's own form for programs.
+
+Why: Spark counts descriptors where joinengine's own source reads tuples, and knows nothing of a
+state that is not in its stores. So the fields of its progress reports are filled from the records
+of batches; what Spark alone knows (its durations, offsets) stays. docs/metrics.md has all fields.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.model.texts import size_text
+from joinengine.reporting.reports import STEPS, batch_rows
+
+#: The name of joinengine's metrics in `observedMetrics`.
+METRICS = "joinengine"
+#: Fields of an operator that Spark's progress has no place for.
+CUSTOM = (
+    *("moved_rows", "moved_bytes", "routing_entries", "split_keys", "probe_copies"),
+    *("null_rows", "pending_rows", "layout_versions"),
+)
+
+
+def batch_line(record: BatchRecord) -> str:
+    """A batch in words, on one line."""
+    joins = record.joins
+    taken = whole_s(record)
+    rows, size = (sum(getattr(j, name) for j in joins) for name in ("state_rows", "state_bytes"))
+    parts = [
+        f"batch {record.batch}: {record.input_rows:,} rows in {taken:.2f} s "
+        f"({record.input_rows / taken if taken else 0:,.0f} rows/s)",
+        f"{record.output_rows:,} results",
+        f"state {rows:,} rows, {size_text(size)}",
+    ]
+    for name, words in (
+        ("pending_rows", "waiting"),
+        ("late_rows", "late"),
+        ("null_rows", "without a key or time"),
+        ("moved_rows", "moved"),
+    ):
+        count = sum(getattr(join, name) for join in joins)
+        parts += [f"{count:,} {words}"] if count else []
+    times = _event_time(joins)
+    parts += [f"watermark {times['watermark']}"] if "watermark" in times else []
+    return ", ".join(parts)
+
+
+def whole_s(record: BatchRecord) -> float:
+    """Seconds of the whole trigger; of joinengine's part, until Spark has told the whole."""
+    return max(record.trigger_s, record.seconds.get("elapsed_s", 0.0))
+
+
+def filled(
+    progress: dict[str, Any],
+    record: BatchRecord,
+    before: BatchRecord | None,
+    operators: Sequence[str],
+) -> dict[str, Any]:
+    """Spark's progress of a batch, as plain values, with what joinengine knows of it.
+
+    `before`: the record of the batch before, in this run. `operators`: their names.
+    """
+    gap = record.started - before.started if before is not None else 0.0
+    rates = {
+        "numInputRows": record.input_rows,
+        "inputRowsPerSecond": record.input_rows / gap if gap > 0 else 0.0,
+        "processedRowsPerSecond": record.input_rows / whole_s(record) if whole_s(record) else 0.0,
+    }
+    sources = progress["sources"]
+    if len(sources) == 1:  # joinengine's own source alone, whose rows are descriptors for Spark
+        sources = [sources[0] | rates]
+    metrics = {METRICS: _flat(batch_rows(record))}
+    return {
+        **progress,
+        **rates,
+        "eventTime": _event_time(record.joins),
+        "stateOperators": [
+            _state_operator(name, join) for name, join in zip(operators, record.joins, strict=True)
+        ],
+        "sources": sources,
+        "sink": progress["sink"] | {"numOutputRows": record.output_rows},
+        "observedMetrics": progress.get("observedMetrics", {}) | metrics,
+    }
+
+
+def outline(about: dict[str, Any], record: BatchRecord) -> dict[str, Any]:
+    """The progress of a batch that Spark has not reported yet, to be `filled`.
+
+    `about`: `id`, `runId` and `name` of the query. Its durations are those of joinengine's steps.
+    """
+    steps = {step.removesuffix("_s"): record.seconds.get(step, 0.0) for step in STEPS}
+    durations = {"triggerExecution": whole_s(record), "addBatch": whole_s(record)} | steps
+    return {
+        **about,
+        "timestamp": _iso(record.started * 1e6),
+        "batchId": record.batch,
+        "batchDuration": round(whole_s(record) * 1e3),
+        "durationMs": {name: round(seconds * 1e3) for name, seconds in durations.items()},
+        "sources": [],
+        "sink": {"description": METRICS, "numOutputRows": 0, "metrics": {}},
+    }
+
+
+def _state_operator(name: str, join: OperatorRecord) -> dict[str, Any]:
+    return {
+        "operatorName": name,
+        "numRowsTotal": join.state_rows,
+        "numRowsUpdated": sum(join.homed),
+        "numRowsRemoved": join.expired_rows,
+        "allUpdatesTimeMs": round(sum(join.busy_s) * 1e3),
+        "allRemovalsTimeMs": 0,
+        "commitTimeMs": 0,
+        "memoryUsedBytes": join.state_bytes,
+        "numRowsDroppedByWatermark": join.late_rows,
+        "numShufflePartitions": join.instances,
+        "numStateStoreInstances": join.instances,
+        "customMetrics": {field: getattr(join, field) for field in CUSTOM},
+    }
+
+
+def _event_time(joins: Sequence[OperatorRecord]) -> dict[str, str]:
+    """The greatest event time so far, and the least watermark; what is not known is left out."""
+    newest = [time for join in joins for time in join.newest if math.isfinite(time)]
+    watermarks = [join.watermark for join in joins if math.isfinite(join.watermark)]
+    times = ({"max": max(newest)} if newest else {}) | (
+        {"watermark": min(watermarks)} if watermarks else {}
+    )
+    told = {name: _iso(time) for name, time in times.items()}
+    return {name: text for name, text in told.items() if text is not None}
+
+
+def _iso(time_us: float) -> str | None:
+    """A time as Spark writes it; None: it is beyond the years that a date can have."""
+    try:
+        time = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=time_us)
+    except OverflowError:
+        return None
+    return f"{time.isoformat(timespec='milliseconds')}Z"
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with a struct as fields of its own: `latency_s.p50` is `latency_s_p50`."""
+    flat = dict[str, Any]()
+    for name, value in row.items():
+        parts = value.items() if isinstance(value, dict) else [(None, value)]
+        flat |= {name if part is None else f"{name}_{part}": one for part, one in parts}
+    return flat

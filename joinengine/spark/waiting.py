@@ -1,0 +1,106 @@
+"""Waiting for a query in a program: the line on a terminal, and what Ctrl-C does.
+
+Ctrl-C reaches the driver's Python alone: PySpark starts the JVM deaf to it, and workers have a
+process group of their own. By itself PySpark would cancel all jobs, which fails the running batch
+with a trace of the JVM, and would leave the answer of the call that waits on the line to the JVM.
+So the signal is only noted, and the query is stopped between two short calls.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+#: How long one call waits, and thus how long Ctrl-C may, in seconds.
+_POLL_S = 0.2
+#: How often the line is drawn, in seconds; nothing is drawn before.
+_DRAW_S = 1.0
+
+
+class Interrupted(KeyboardInterrupt, SystemExit):
+    """Ctrl-C has stopped the query: a KeyboardInterrupt that ends a script with exit code 130."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code = 128 + signal.SIGINT
+
+
+def wait(query: Any, timeout_s: float | None, tell: Callable[[], str]) -> bool:
+    """Wait until Spark's `query` ends; False: it has not after `timeout_s` seconds.
+
+    `tell()` is the line for a terminal. On Ctrl-C the query is stopped, and a KeyboardInterrupt
+    raised; in a script the latter is an Interrupted.
+    """
+    end = None if timeout_s is None else time.monotonic() + timeout_s
+    with _noted_interrupt() as asked, _line_on_terminal(tell) as draw:
+        while True:
+            left = _POLL_S if end is None else min(_POLL_S, max(end - time.monotonic(), 0.0))
+            if query.awaitTermination(left):
+                return True
+            if asked():
+                draw("joinengine: stopping")
+                query.stop()
+                break
+            if end is not None and time.monotonic() >= end:
+                return False
+            draw(None)
+    print(
+        "joinengine: stopped on Ctrl-C; nothing is lost, start the query again to go on",
+        file=sys.stderr,
+    )
+    raise KeyboardInterrupt if _is_interactive() else Interrupted
+
+
+@contextmanager
+def _noted_interrupt() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed inside; pressed twice, it interrupts as it always does."""
+    noted = threading.Event()
+
+    def note(number: int, frame: Any) -> None:
+        if noted.is_set():
+            raise KeyboardInterrupt
+        noted.set()
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or not callable(signal.getsignal(signal.SIGINT)):  # ignored, as in the background
+        yield noted.is_set
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _line_on_terminal(tell: Callable[[], str]) -> Iterator[Callable[[str | None], None]]:
+    """A function that draws a line on a terminal, in place of the last; elsewhere nothing."""
+    shown = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    next_s, drawn = time.monotonic() + _DRAW_S, False
+
+    def draw(text: str | None) -> None:
+        nonlocal next_s, drawn
+        if not shown or (text is None and time.monotonic() < next_s):
+            return
+        next_s, drawn = time.monotonic() + _DRAW_S, True
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r{(tell() if text is None else text)[:width]}\x1b[K", end="", file=sys.stderr)
+        sys.stderr.flush()
+
+    try:
+        yield draw
+    finally:
+        if drawn:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _is_interactive() -> bool:
+    """Whether the program is a notebook or a prompt, which an exit would end."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules

@@ -1,0 +1,108 @@
+"""What a run of a query has done so far: records of its batches, and Spark's progress reports."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+from joinengine.driver.records import BatchRecord
+from joinengine.reporting.progress import filled, outline, whole_s
+
+_log = logging.getLogger("joinengine")
+
+#: Called with the progress of each batch.
+Listener = Callable[[StreamingQueryProgress], None]
+
+
+class Watch:
+    """Collects batch records and, from Spark, how long each whole trigger took.
+
+    Spark is asked after every batch, since it keeps only the last progress reports. A listener of
+    Spark's would leave errors in the log of every program that ends without stopping Spark.
+    `operators`: the names of the query's operators.
+    """
+
+    def __init__(self, operators: Sequence[str]) -> None:
+        self.query: StreamingQuery | None = None
+        self.records = list[BatchRecord]()
+        self.done = (0, 0)
+        self._operators = operators
+        self._triggers = dict[int, float]()
+        self._listeners = list[Listener]()
+
+    def note(self, record: BatchRecord) -> None:
+        """Take a record, and the trigger time of the batch before it; tell the listeners."""
+        record.trigger_s = record.seconds["elapsed_s"]
+        self.records.append(record)
+        self.done = (self.done[0] + record.input_rows, self.done[1] + 1)
+        last = None if self.query is None else self.query._jsq.lastProgress()
+        if last is not None and last.durationMs().get("triggerExecution") is not None:
+            self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
+        if self._listeners and self.query is not None:
+            self._tell(self.query, record)
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call `listener` after each batch from now on."""
+        self._listeners.append(listener)
+
+    def line(self) -> str:
+        """The run so far, on one line."""
+        rows, batches = self.done
+        if not self.records:
+            return "joinengine: no batch yet"
+        spent = sum(map(whole_s, self.records))
+        results = sum(record.output_rows for record in self.records)
+        state = sum(join.state_rows for join in self.records[-1].joins)
+        return (
+            f"joinengine: {batches:,} batches, {rows:,} rows read, {rows / spent:,.0f} rows/s, "
+            f"{results:,} results, {state:,} rows in the state"
+        )
+
+    def complete(self, query: StreamingQuery) -> list[BatchRecord]:
+        """The records, with the whole time of each trigger that Spark has reported by now."""
+        for progress in query.recentProgress:
+            if "triggerExecution" in progress["durationMs"]:
+                elapsed = progress["durationMs"]["triggerExecution"] / 1e3
+                self._triggers.setdefault(progress["batchId"], elapsed)
+        for record in self.records:
+            elapsed = self._triggers.get(record.batch, record.seconds["elapsed_s"])
+            record.trigger_s = max(elapsed, record.seconds["elapsed_s"])
+        return list(self.records)
+
+    def last_progress(self, query: StreamingQuery) -> StreamingQueryProgress | None:
+        """Spark's report of the last trigger, filled."""
+        found = query._jsq.lastProgress()
+        return None if found is None else self._filled(json.loads(found.json()))
+
+    def recent_progress(self, query: StreamingQuery) -> list[StreamingQueryProgress]:
+        """Spark's reports of the last triggers, filled."""
+        return [self._filled(json.loads(one.json())) for one in query._jsq.recentProgress()]
+
+    def _filled(self, progress: dict[str, Any]) -> StreamingQueryProgress:
+        """A report with what the record of its batch says.
+
+        Spark also reports triggers that found nothing to do, under the number of the next batch.
+        """
+        at = progress["batchId"] - self.records[0].batch if self.records else -1
+        if "addBatch" in progress["durationMs"] and 0 <= at < len(self.records):
+            record, before = self.records[at], self.records[at - 1] if at else None
+            record.trigger_s = max(
+                progress["durationMs"]["triggerExecution"] / 1e3, record.seconds["elapsed_s"]
+            )
+            progress = filled(progress, record, before, self._operators)
+        return StreamingQueryProgress.fromJson(progress)
+
+    def _tell(self, query: StreamingQuery, record: BatchRecord) -> None:
+        about = {"id": query.id, "runId": query.runId, "name": query.name}
+        before = self.records[-2] if len(self.records) > 1 else None
+        progress = filled(outline(about, record), record, before, self._operators)
+        for listener in self._listeners:
+            try:
+                listener(StreamingQueryProgress.fromJson(progress))
+            except Exception:  # the query does not depend on those who watch it
+                _log.exception("joinengine: a listener failed at batch %s", record.batch)

@@ -1,0 +1,53 @@
+"""The forecast of `explain` says what the state will hold, over several streams."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from joinengine.driver.records import rates_seen
+from joinengine.model.keys import Side
+from joinengine.model.windows import tumbling, within
+from joinengine.operators.timing import batches_held
+from tests.harness import LocalQuery, two_way
+
+S = 1_000_000
+BOUNDS = {"lower": "-5 s", "upper": "20 s", "delay": "3 s"}
+#: name -> (window, layout, seconds of event time of a batch)
+STREAMS = {
+    "interval, short batches": (within("lt", "rt", **BOUNDS), "mnrt", 0.7),
+    "interval, long batches": (within("lt", "rt", **BOUNDS), "hash", 47.0),
+    "tumbling": (tumbling("lt", "rt", "30 s", delay="2 s"), "mnrt", 4.0),
+    "copies": (within("lt", "rt", **BOUNDS), "dynamic", 6.5),
+}
+
+
+def forecast(window, records):
+    """(rows, bytes) of both sides, as `explain` adds them up."""
+    flows = rates_seen(records)
+    rows = {
+        side: flows[0, side].batch_rows * batches_held(window, side, flows[0, side])
+        for side in Side
+    }
+    return sum(rows.values()), sum(rows[side] * flows[0, side].copy_bytes for side in Side)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_forecast_is_within_a_third_of_what_is_held(name, tmp_path):
+    window, layout, step = STREAMS[name]
+    query = LocalQuery(tmp_path, two_way(window, 4), layout)
+    rng = random.Random(3)
+    batches = max(int(100 / step), 14)
+    for batch in range(batches):
+        left, right = (
+            [(rng.randrange(9), n, int((batch + rng.random()) * step * S)) for n in range(rows)]
+            for rows in (40, 90)
+        )
+        query.run_tuples(batch, left, right)
+    half = query.records[: batches // 2]
+    rows, size = forecast(window, half)
+    later = [record.joins[0] for record in query.records[batches // 2 :]]
+    held = max(later, key=lambda join: join.state_rows)
+    assert rows == pytest.approx(held.state_rows, rel=0.3)
+    assert size == pytest.approx(held.state_bytes, rel=0.3)

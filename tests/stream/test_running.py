@@ -1,0 +1,109 @@
+"""A running query tells how it runs: in words, in Spark's own reports, and when it is stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from joinengine import StreamJoin, equi, parquet_stream, within
+from joinengine.layouts import Qmmp
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def joined(spark, folders):
+    left = parquet_stream(spark, folders.orders, rows_per_interval=40)
+    right = parquet_stream(spark, folders.items, rows_per_interval=120)
+    window = within("o_ts", "i_ts", lower="-5 s", upper="20 s", delay="10 s")
+    return StreamJoin(left, right, on=equi("id", "order_id"), within=window, instances=4)
+
+
+def start(joined, tmp_path, **trigger):
+    writer = joined.writeStream.format("noop").trigger(**(trigger or {"availableNow": True}))
+    return writer.option("checkpointLocation", tmp_path / "checkpoint").start()
+
+
+def test_a_query_tells_how_it_runs(joined, tmp_path):
+    query = start(joined, tmp_path)
+    heard = []
+    query.add_listener(heard.append)
+    query.add_listener(lambda progress: 1 / 0)
+    query.awaitTermination()
+    rows = query.metrics().to_pylist()
+    assert query.done == (sum(row["input_rows"] for row in rows), 4)
+
+    told = query.recentProgress
+    assert [one.batchId for one in told] == [0, 1, 2, 3]
+    assert query.lastProgress == told[-1]
+    for one, row, record in zip(told, rows, query.batches(), strict=True):
+        assert one.numInputRows == row["input_rows"] == one.sources[0].numInputRows
+        assert one.sink.numOutputRows == row["output_rows"]
+        (state,) = one.stateOperators
+        assert state.operatorName == "joinengine join 0"
+        assert state.numRowsTotal == row["state_rows"] > 0
+        assert state.memoryUsedBytes == row["state_bytes"] > 0
+        assert state.numRowsUpdated == sum(record.joins[0].stored)
+        assert one["observedMetrics"]["joinengine"]["null_rows"] == row["null_rows"] > 0
+        assert json.loads(one.json)["processedRowsPerSecond"] > 0
+    assert told[-1].eventTime["max"] > told[-1].eventTime["watermark"] > "2024-01-01T00:00:10"
+    assert told[2].inputRowsPerSecond > 0
+
+    assert {one.batchId for one in heard} >= {1, 2, 3}
+    for one in heard:
+        same = told[one.batchId]
+        for field in ("runId", "numInputRows", "eventTime", "stateOperators"):
+            assert one[field] == same[field]
+        assert one.durationMs["triggerExecution"] > 0
+
+    lines = query.progress().splitlines()
+    assert len(lines) == 5
+    words = r"batch 3: 160 rows in .* results, state [\d,]+ rows, [\d.]+ kB, .* watermark 2024-"
+    assert re.match(words, lines[3])
+    assert "4 batches, 640 rows read" in lines[4]
+    plan = query.explain()
+    assert repr(plan) == plan
+    assert "layout mnrt on 4 instances" in plan
+    forecast = re.findall(r"some ([\d,]+) rows and [\d.]+ kB in the state", plan)
+    held = query.batches()[-1].joins[0].side_rows
+    for said, rows in zip(forecast, held, strict=True):
+        assert int(said) == pytest.approx(rows, rel=0.35)
+
+
+def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_path):
+    query = start(joined, tmp_path, processingTime="100 milliseconds")
+    try:
+        query.processAllAvailable()
+        assert "running: 4 batches and 640 tuples" in repr(query)
+        query.switch_layout(Qmmp())
+        query.resize(6)
+        told = query.explain().splitlines()
+        assert "layout mnrt on 4 instances" in told[1]
+        assert told[-2:] == [
+            "asked for: layout qmmp; takes effect with the next batch",
+            "asked for: 6 instances; takes effect with the next batch",
+        ]
+        folders.add()
+        query.processAllAvailable()
+        assert "layout qmmp on 6 instances" in query.explain()
+        assert "asked for" not in query.explain()
+    finally:
+        query.stop()
+    assert "ended: 5 batches" in repr(query)
+    assert "layout qmmp on 6>" in repr(query)
+
+
+def test_a_run_that_ends_says_why_rows_still_wait(spark, folders, tmp_path, caplog):
+    items = parquet_stream(spark, folders.items).where("order_id = -1")
+    window = within("o_ts", "i_ts", lower="0 s", upper="5 s", delay="1 s", idle_after="1 s")
+    orders = parquet_stream(spark, folders.orders)
+    on = equi("id", "order_id")
+    joined = StreamJoin(orders, items, on=on, within=window, how="left", instances=2)
+    query = start(joined, tmp_path)
+    query.awaitTermination()
+    (said,) = [one.message for one in caplog.records if "wait" in one.message]
+    assert "rows of operator 0 wait and are no results yet: its right side (folder" in said
+    assert "would wait 1 s for it" in said
+    assert not query.metrics()["output_rows"].to_pylist()[0]

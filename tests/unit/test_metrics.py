@@ -1,0 +1,74 @@
+"""docs/metrics.md names every figure that joinengine gives, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.queries import running
+from joinengine.queries.base import Options
+from joinengine.reporting import progress, tables
+from joinengine.reporting.reports import BATCH_SCHEMA, STEPS, batch_rows, run_report
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def named(heading, table=0, ticked=True):
+    """The names in the first column of a table below a heading."""
+    text = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.M)
+    cells = [line.split("|")[1] for line in tables[table].splitlines()[2:]]
+    if not ticked:
+        return [name.strip() for cell in cells for name in cell.split(",")]
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+
+
+@pytest.fixture
+def record():
+    seconds = dict.fromkeys(("elapsed_s", *STEPS), 1.0)
+    operator = OperatorRecord(2, received=[1, 2], stored=[1, 2], held=[1, 2], busy_s=[0.1, 0.2])
+    return BatchRecord(0, 0.0, seconds, joins=[operator], input_rows=3)
+
+
+def same(names, keys):
+    assert len(set(names)) == len(names)
+    assert set(names) == set(keys)
+
+
+def test_the_columns_of_metrics(record):
+    same(named("Metrics of a batch"), BATCH_SCHEMA.names)
+    same(BATCH_SCHEMA.names, batch_rows(record))
+
+
+def test_the_keys_of_the_report(record):
+    report = run_report([record])
+    head = running._head(type("Query", (), {"name": "eq5"}), Options())
+    same(named("Report"), {*report, *head, "valid", "made_by"})
+    same(named("Figures of an operator"), report["joins"][0])
+
+
+def test_the_titles_of_the_table():
+    titles = [title for title, _, _ in tables._COLUMNS]
+    same(named("Table of the command line", ticked=False), titles)
+
+
+def test_the_fields_of_progress(record):
+    outline = progress.outline({"id": "a", "runId": "b", "name": None}, record)
+    told = progress.filled(outline, record, None, ["joinengine join 0"])
+    changed = [name for name, value in told.items() if value != outline.get(name)]
+    # Two are filled in part, and one is filled if it is known.
+    parts = {"sink": "sink.numOutputRows", "observedMetrics": 'observedMetrics["joinengine"]'}
+    filled = {parts.get(name, name) for name in [*changed, "sink", "eventTime", "sources"]}
+    same(named("Progress"), filled)
+    (state,) = told["stateOperators"]
+    same(named("Progress", 1), state)
+    text = PAGE.read_text()
+    same(progress.CUSTOM, state["customMetrics"])
+    assert all(
+        f"`{name}`" in text.split("| `customMetrics` |")[1].split("\n")[0]
+        for name in progress.CUSTOM
+    )
+    assert "latency_s_p50" in told["observedMetrics"]["joinengine"]
