@@ -1,8 +1,8 @@
 """Windows: which pairs are close enough in event time to match, and when a tuple may leave.
 
-An interval (`Within`) bounds right time minus left time; one of its ends may be open, and the tuples
-of one side then never leave. A sliding window (`Sliding`; tumbling if
-slide = size) makes a pair of two tuples once for each window that holds both: window k is
+An interval (`Within`) bounds right time minus left time; one of its ends may be open, and then the
+tuples of one side never leave. A sliding window (`Sliding`; tumbling if slide = size) makes a pair
+of two tuples once for each window that holds both: window k is
 [k * slide, k * slide + size). All times and lengths are microseconds in 64-bit integers. A length
 beyond that range is refused, sums are held at its ends, and a window that would begin or end beyond
 it does not exist.
@@ -234,13 +234,14 @@ def within(
 ) -> Within:
     """Match pairs with lower <= right time - left time <= upper; an absent bound is open.
 
-    Without `upper` left tuples are kept for ever, without `lower` right tuples. `left`, `right`: the event-time column of each side; if the side is itself a join, it may be
-    several, and the latest counts. `delay`: how long a tuple may lag behind the newest of its side,
-    one value or (left, right); default: the inputs' own `withWatermark`. `idle_after`: a side that
+    Without `upper` left tuples are kept for ever, without `lower` right tuples. `left`, `right`:
+    the event-time column of each side; if the side is itself a join, it may be several, and the
+    latest counts. `delay`: how long a tuple may lag behind the newest of its side, one value or
+    (left, right); default: the inputs' own `withWatermark`. `idle_after`: a side that
     has brought no tuple for so long (wall time) no longer holds the watermark up.
 
-    Raises InvalidRequest if there is no bound, lower is above upper, a delay is negative, a length is beyond 64-bit
-    integers, or a text is no duration.
+    Raises InvalidRequest if there is no bound, lower is above upper, a delay is negative, a length
+    is beyond 64-bit integers, or a text is no duration.
 
     >>> within("a", "b", lower="-1 hour", upper="0 seconds").span_us
     3600000000

@@ -56,9 +56,11 @@ def batches_held(window: Window, side: Side, flow: Flow) -> float:
     2.0
     """
     lag = (window.delays_us[side] or 0) if flow.lag_us is None else flow.lag_us
-    if 3 * flow.batch_us <= window.span_us / WINDOW_PART:
-        lag += window.span_us / WINDOW_PART / 2
-    whole = (window.span_us + lag) / flow.batch_us
+    # If the interval is open on the other side, this one is kept by its one bound.
+    span_us = abs(window.last_partners(side, 0)) if window.span_us is None else window.span_us
+    if 3 * flow.batch_us <= span_us / WINDOW_PART:
+        lag += span_us / WINDOW_PART / 2
+    whole = (span_us + lag) / flow.batch_us
     if whole > MOST_STEPS:  # then a batch more or less is nothing
         return whole + 1
     steps = math.ceil(whole) + 2
