@@ -20,7 +20,8 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
 from joinengine.operators.base import QuerySpec
 from joinengine.spark.inputs import Source
-from joinengine.spark.query import JoinQuery, Request, local_path, start
+from joinengine.spark.paths import local_path
+from joinengine.spark.query import JoinQuery, Request, start
 from joinengine.spark.sinks import FrameSink, Transform, TransformedParquetSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage

@@ -26,7 +26,7 @@ from joinengine.balancing.statistics import Interval
 from joinengine.driver import clock, relayout, step
 from joinengine.driver.folding import fold
 from joinengine.driver.jobs import Jobs
-from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.records import BatchRecord, OperatorRecord, skipped_files
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import SideOutput, Sink
@@ -172,6 +172,7 @@ class BatchRunner:
                 wishes = self._granted = self._wishes_before(batch + 1)
                 moment = Moment(self._world.now_s(), self._world.nonce())
                 after = step.close(self._program, last, here, done, self._counts, wishes, moment)
+                after = self._with_skipped(after, routed)
             with timed("commit_s"):
                 ours = self._commit(after)
             with timed("sink_s"):
@@ -236,6 +237,19 @@ class BatchRunner:
             why = self._resumed_for[operator.index]
             record.joins.append(OperatorRecord.of(state, expired_rows=gone, reason=why))
         return Done(states, all_reports, arrived, clock.progress_of(routed))
+
+    def _with_skipped(self, after: step.Next, routed: Sequence[RouteReport]) -> step.Next:
+        """The outcome of a batch, whose side output names the source files that were skipped."""
+        skipped = skipped_files(routed)
+        for one in skipped:
+            _log.warning("joinengine: source file %s is left out: it %s", one.file, one.reason)
+        if self._aside is None or not skipped:
+            return after
+        manifest = after.manifest
+        name = tagged(self.generation, f"skipped-{self._world.nonce()}.parquet")
+        staged = self._aside.stage_skipped(name, manifest.batch, skipped)
+        manifest = replace(manifest, refused=(*manifest.refused, staged))
+        return replace(after, manifest=manifest)
 
     def _target(self) -> Target:
         return self._sink.target(self.generation)

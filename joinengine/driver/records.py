@@ -12,6 +12,7 @@ import numpy as np
 
 from joinengine.balancing.reasons import Reason
 from joinengine.driver.step import Done, Next
+from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.reports import InputReport, OperatorReport, RouteReport
 from joinengine.model.keys import Side
 from joinengine.operators.timing import Flow
@@ -97,6 +98,8 @@ class BatchRecord:
     output_rows: int = 0
     checksum: int = 0
     left_at: list[tuple[float, int]] = field(default_factory=list)
+    #: files of sources that were not read, with the reason
+    skipped: list[Skipped] = field(default_factory=list)
     #: the whole trigger, Spark's own logs included; known when Spark has told it
     trigger_s: float = 0.0
 
@@ -108,6 +111,7 @@ class BatchRecord:
     ) -> None:
         """Add up the reports of the tasks, and take over the facts of the next manifest."""
         self.input_rows = sum(task.source_rows for task in routed)
+        self.skipped = skipped_files(routed)
         for task in routed:
             self._add_work(task.seconds)
         for number, (entry, ours, state) in enumerate(
@@ -173,6 +177,11 @@ class BatchRecord:
         entry.pending_rows = state.shelves.live_rows(PENDING)
         entry.late_rows = sum(report.late_rows for report in inputs)
         entry.null_rows = sum(report.null_rows for report in inputs)
+
+
+def skipped_files(routed: Sequence[RouteReport]) -> list[Skipped]:
+    """The files that route tasks have skipped; one that several of them read is there once."""
+    return list({one.file: one for task in routed for one in task.skipped}.values())
 
 
 def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], Flow]:

@@ -16,15 +16,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import pyarrow as pa
 from typing_extensions import override
 
+from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.results import Discard, Target, ToParquet
+from joinengine.exchange.staging import ParquetFile
 from joinengine.model.errors import DamagedState
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed
 
 #: The staging folder in an output folder; readers skip names that begin with an underscore.
 STAGING = "_joinengine"
+_SKIPPED = pa.schema([("file", pa.string()), ("reason", pa.string()), ("batch", pa.int64())])
 
 
 class Sink(Protocol):
@@ -119,6 +123,19 @@ class SideOutput:
             label, _, name = rest.rpartition("-")
             staged = f"{STAGING}/{self.query}/{stored.name}"
             show(self.storage, staged, f"{label}/part-{batch:08d}-{tag}-{name}", batch)
+
+    def stage_skipped(self, name: str, batch: int, skipped: Sequence[Skipped]) -> StoredFile:
+        """Stage the files that sources have skipped in a batch; visible in the folder `skipped`."""
+        columns = [*zip(*skipped, strict=True), [batch] * len(skipped)]
+        rows = pa.RecordBatch.from_arrays(
+            [pa.array(values, f.type) for values, f in zip(columns, _SKIPPED, strict=True)],
+            schema=_SKIPPED,
+        )
+        file = ParquetFile(self.staging, name)
+        file.add(rows)
+        staged = file.close()
+        assert staged is not None
+        return staged
 
     def prepare(self) -> None:
         """Make the staging folder."""

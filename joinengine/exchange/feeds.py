@@ -12,17 +12,19 @@ the next segment; the other reads it and looks again (joinengine.exchange.source
 A *recorded* feed is a finite stream that was cut into intervals when it was written; it also knows
 how far event time has come at the end of each interval.
 
-Law: the same positions give the same row groups, for ever, to every driver; a file is in the log at
-most once. If a logged file has changed since, it is refused by name.
+A file that is to be skipped is in the log with the reason, and takes one position, so that it is
+handed out once, as a row group that holds nothing.
+
+Law: the same positions give the same row groups, for ever, to every driver; a file is in the log
+for reading at most once. If a logged file has changed since, it is refused by name, or skipped.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
@@ -31,13 +33,29 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from typing_extensions import override
 
+from joinengine.exchange.listing import (
+    Expected,
+    Listing,
+    OnBadFile,
+    SchemaChanges,
+    check_unchanged,
+    in_a_line,
+    unreadable,
+)
+from joinengine.exchange.schemas import (
+    Footer,
+    cast,
+    completed,
+    from_text,
+    partition_value,
+    partition_values,
+)
 from joinengine.exchange.sourcelog import Entry, SourceLog
 from joinengine.model.conditions import Predicate
-from joinengine.model.errors import DamagedState, InvalidRequest
+from joinengine.model.errors import DamagedState, UnreadableFile
 from joinengine.model.named import one_of
 from joinengine.predicates.theta import passes
 from joinengine.world.world import MACHINE
@@ -45,24 +63,37 @@ from joinengine.world.world import MACHINE
 #: The progress of a stream that has ended.
 ENDED = math.inf
 _READ_ROWS = 1 << 17
+#: How long a look that waits for half-written files sleeps before it looks again, in seconds.
+_AGAIN_S = 0.5
 
 
 class RowGroup(NamedTuple):
-    """A row group of a file; `size`, `modified_ns`: the file when it was logged, -1: unlogged."""
+    """A row group of a file; `size`, `modified_ns`: the file when it was logged, -1: unlogged.
+
+    `skipped`: why the file is not read; the group then stands for the whole file.
+    """
 
     file: str
     group: int
     rows: int
     size: int = -1
     modified_ns: int = -1
+    skipped: str | None = None
+
+
+class Skipped(NamedTuple):
+    """A file of a source that is not read, or not to its end, and why."""
+
+    file: str
+    reason: str
 
 
 class Feed(Protocol):
     """A stream of row groups; positions count from 0."""
 
     @abstractmethod
-    def discover(self) -> None:
-        """Look for new row groups."""
+    def discover(self, *, wait: bool = False) -> None:
+        """Look for new row groups; `wait`: until no file is half-written any more."""
 
     @abstractmethod
     def end(self) -> int:
@@ -88,18 +119,35 @@ class FolderFeed(Feed):
     `rows_per_interval` rows are reached.
     """
 
-    def __init__(self, folder: str, rows_per_interval: int, log: SourceLog | None) -> None:
+    def __init__(
+        self,
+        folder: str,
+        rows_per_interval: int,
+        log: SourceLog | None,
+        expected: Expected | None = None,
+        footers: Mapping[str, Footer] | None = None,
+    ) -> None:
+        """`expected`: None: any file will do. `footers`: those that are known, by path."""
         self._folder = Path(folder)
         self._rows_per_interval = rows_per_interval
         self._log = log
         self._groups = list[RowGroup]()
-        self._known = set[str]()
+        self._listing = Listing(self._folder, expected or Expected(), footers)
         self._read_on()
 
     @override
-    def discover(self) -> None:
-        """Log the files that have appeared since; hidden ones (`.`, `_`) are left out."""
-        while entries := self._new_entries():
+    def discover(self, *, wait: bool = False) -> None:
+        """Log the files that have appeared since; hidden ones (`.`, `_`) are left out.
+
+        Raises InvalidRequest, with the file, for one that is bad and not to be skipped.
+        """
+        self._look()
+        while wait and self._listing.unsettled_s:
+            MACHINE.sleep(min(self._listing.unsettled_s, _AGAIN_S))
+            self._look()
+
+    def _look(self) -> None:
+        while entries := self._listing.look(MACHINE.now_s()):
             if self._log is None or self._log.append(entries):
                 for entry in entries:
                     self._take(entry)
@@ -110,19 +158,6 @@ class FolderFeed(Feed):
         """Take up the entries that other drivers have logged."""
         for entry in () if self._log is None else self._log.read_on():
             self._take(entry)
-
-    def _new_entries(self) -> list[Entry]:
-        found = list[tuple[int, str, int]]()
-        for path in parquet_files(self._folder):
-            if str(path) not in self._known:
-                stat = path.stat()
-                found.append((stat.st_mtime_ns, str(path), stat.st_size))
-        entries = list[Entry]()
-        for modified_ns, name, size in sorted(found):
-            metadata = read_footer(Path(name))
-            rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-            entries.append({"file": name, "size": size, "modified_ns": modified_ns, "rows": rows})
-        return entries
 
     @override
     def end(self) -> int:
@@ -154,12 +189,16 @@ class FolderFeed(Feed):
         return None
 
     def _take(self, entry: Entry) -> None:
-        self._known.add(entry["file"])
+        self._listing.take(entry)
+        file, size, modified_ns = (entry[name] for name in ("file", "size", "modified_ns"))
         self._groups += [
-            RowGroup(entry["file"], group, rows, entry["size"], entry["modified_ns"])
+            RowGroup(file, group, rows, size, modified_ns)
             for group, rows in enumerate(entry["rows"])
             if rows
         ]
+        # Without a log a restart would not know of the file, and count other positions.
+        if "skipped" in entry and self._log is not None:
+            self._groups.append(RowGroup(file, 0, 0, size, modified_ns, entry["skipped"]))
 
 
 class RecordedFeed(Feed):
@@ -176,7 +215,7 @@ class RecordedFeed(Feed):
         self._progress: list[int] = content["progress"]
 
     @override
-    def discover(self) -> None:
+    def discover(self, *, wait: bool = False) -> None:
         """Nothing is ever new."""
 
     @override
@@ -207,8 +246,8 @@ class FeedKind(StrEnum):
     RECORDED = "recorded"
 
 
-def open_feed(options: dict[str, Any]) -> Feed:
-    """A feed from the plain values that travel to the source.
+def open_feed(options: dict[str, Any], footers: Mapping[str, Footer] | None = None) -> Feed:
+    """A feed from the plain values that travel to the source; `footers` as in `FolderFeed`.
 
     Raises InvalidRequest for a kind that is unknown.
     """
@@ -217,9 +256,21 @@ def open_feed(options: dict[str, Any]) -> Feed:
             folder = options.get("log")
             generation = options.get("generation", 0)
             log = None if folder is None else SourceLog(MACHINE.storage(folder), generation)
-            return FolderFeed(options["path"], options["rows_per_interval"], log)
+            rows = options["rows_per_interval"]
+            return FolderFeed(options["path"], rows, log, _expected(options), footers)
         case FeedKind.RECORDED:
             return RecordedFeed(options["path"])
+
+
+def _expected(options: dict[str, Any]) -> Expected:
+    columns = options.get("columns")
+    return Expected(
+        columns=None if columns is None else from_text(columns),
+        on_bad_file=OnBadFile(options.get("on_bad_file", OnBadFile.FAIL)),
+        schema_changes=SchemaChanges(options.get("schema_changes", SchemaChanges.REFUSE)),
+        settle_s=options.get("settle_s", 0.0),
+        zone=options.get("zone", "UTC"),
+    )
 
 
 def fold(groups: Sequence[tuple[int, RowGroup]], parts: int) -> list[list[tuple[int, RowGroup]]]:
@@ -232,44 +283,26 @@ def fold(groups: Sequence[tuple[int, RowGroup]], parts: int) -> list[list[tuple[
     folded: list[list[tuple[int, RowGroup]]] = [[] for _ in range(parts)]
     for (source, group), end in zip(groups, ends, strict=True):
         middle = end - group.rows / 2
-        folded[min(int(middle * parts / ends[-1]), parts - 1)].append((source, group))
+        # Files that are skipped have no rows.
+        folded[min(int(middle * parts / max(ends[-1], 1)), parts - 1)].append((source, group))
     return [part for part in folded if part]
-
-
-def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files below `folder` (or the file that it is), hidden ones left out."""
-    if folder.is_file():
-        return [folder]
-    files = list[Path]()
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name[0] not in "._")
-        files += [
-            Path(root, n) for n in sorted(names) if n[0] not in "._" and n.endswith(".parquet")
-        ]
-    return files
-
-
-def read_footer(path: Path) -> Any:
-    """The Parquet metadata of a file. Raises InvalidRequest, with its path, if it has none."""
-    try:
-        return pq.read_metadata(str(path))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidRequest(
-            f"{path} is not a whole Parquet file ({error}); write files elsewhere and rename them "
-            f"into the folder when they are done"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How the tuples of a feed are read: the columns to deliver, and the filters.
 
-    `whole`: the columns of the files, which `filters` may name; None: those of `schema`.
+    `whole`: the columns of the files, which `filters` may name; None: those of `schema`. `root`:
+    names of folders below it hold values of columns; None: they do not. `zone`: of instants there.
+    `on_bad_file`: what happens at a file that has changed since it was logged, or is damaged.
     """
 
     schema: pa.Schema
     filters: tuple[Predicate, ...] = ()
     whole: pa.Schema | None = None
+    root: str | None = None
+    zone: str = "UTC"
+    on_bad_file: OnBadFile = OnBadFile.FAIL
 
     @property
     def columns(self) -> pa.Schema:
@@ -282,19 +315,48 @@ class Reading:
         texts = [predicate.text for predicate in self.filters]
         return reduce(lambda one, other: f"({one}) and ({other})", texts) if texts else None
 
-    def batches(self, groups: Sequence[RowGroup]) -> Iterator[pa.RecordBatch]:
-        """The tuples of row groups that lie in one file."""
+    def batches(
+        self, groups: Sequence[RowGroup], skipped: list[Skipped] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The tuples of row groups that lie in one file.
+
+        Raises DamagedState, with the file, if it has changed or cannot be read. If such files are
+        to be skipped, it is noted in `skipped` instead, and what was read until then counts.
+        """
+        try:
+            yield from self._read(groups)
+        except UnreadableFile as error:
+            if skipped is None or self.on_bad_file is OnBadFile.FAIL:
+                raise
+            skipped.append(Skipped(groups[0].file, error.reason))
+
+    def _read(self, groups: Sequence[RowGroup]) -> Iterator[pa.RecordBatch]:
         path = groups[0].file
         if groups[0].size >= 0:
-            _check_unchanged(path, groups[0])
+            check_unchanged(path, groups[0].size, groups[0].modified_ns)
         asked = {name for predicate in self.filters for _, name in predicate.columns}
-        needed = [name for name in self.columns.names if name in {*self.schema.names, *asked}]
-        with pq.ParquetFile(path, memory_map=True) as file:
-            numbers = [group.group for group in groups]
-            for batch in file.iter_batches(_READ_ROWS, numbers, needed, use_threads=False):
-                kept = self._wanted(batch)
-                if kept.num_rows:
-                    yield conform(kept, self.schema)
+        needed = [field for field in self.columns if field.name in {*self.schema.names, *asked}]
+        given = self._given(path, needed)
+        try:
+            with pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
+                inside = set(file.schema_arrow.names) - given.keys()
+                numbers, names = [g.group for g in groups], [f.name for f in needed]
+                names = [name for name in names if name in inside]
+                for batch in file.iter_batches(_READ_ROWS, numbers, names, use_threads=False):
+                    kept = self._wanted(completed(batch, needed, given))
+                    if kept.num_rows:
+                        yield conform(kept, self.schema)
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(path, f"cannot be read ({in_a_line(error)})") from None
+
+    def _given(self, path: str, needed: Sequence[pa.Field]) -> dict[str, pa.Scalar]:
+        """Column -> its value in the names of the folders of a file."""
+        values = {} if self.root is None else partition_values(path, self.root)
+        return {
+            field.name: partition_value(values[field.name], field.type, self.zone)
+            for field in needed
+            if field.name in values
+        }
 
     def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The tuples of which all filters are true."""
@@ -307,10 +369,7 @@ class Reading:
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of `schema` in its order and types; a column of that type is not copied."""
-    columns = []
-    for field in schema:
-        column = batch.column(field.name)
-        columns.append(column if column.type == field.type else pc.cast(column, field.type))
+    columns = [cast(batch.column(field.name), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -318,7 +377,7 @@ def by_file(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
     """Stretches of row groups that lie in one file."""
     part = list[RowGroup]()
     for group in groups:
-        if part and part[-1].file != group.file:
+        if part and _file_of(part[-1]) != _file_of(group):
             yield part
             part = []
         part.append(group)
@@ -326,13 +385,5 @@ def by_file(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
         yield part
 
 
-def _check_unchanged(path: str, logged: RowGroup) -> None:
-    try:
-        stat = Path(path).stat()
-    except FileNotFoundError:
-        raise DamagedState(f"source file {path} was logged and is gone; put it back") from None
-    if (stat.st_size, stat.st_mtime_ns) != (logged.size, logged.modified_ns):
-        raise DamagedState(
-            f"source file {path} has changed since it was logged; a replay would read other "
-            f"tuples: put the logged file back"
-        )
+def _file_of(group: RowGroup) -> tuple[str, int, int, str | None]:
+    return group.file, group.size, group.modified_ns, group.skipped

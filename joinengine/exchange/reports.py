@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import KeyCounts
+from joinengine.exchange.feeds import Skipped
 from joinengine.model.keys import Side
 from joinengine.state.keeper import Changes
 from joinengine.world.storage import StoredFile
@@ -58,6 +59,7 @@ class RouteReport:
     progress: dict[int, float] = field(default_factory=dict)
     #: source number -> bytes of a tuple in the widest Arrow batch that Spark handed over
     widths: dict[int, float] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
 

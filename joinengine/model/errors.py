@@ -25,3 +25,11 @@ class TakenOver(CheckpointMismatch):
 
 class DamagedState(JoinEngineError):
     """A file of the checkpoint is missing, truncated or altered; the message names it."""
+
+
+class UnreadableFile(DamagedState):
+    """A file of a source cannot be read as it was logged; `reason`: why, without the way on."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message

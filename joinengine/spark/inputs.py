@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from joinengine.exchange.feeds import Reading
+from joinengine.exchange.feeds import FeedKind, Reading, open_feed
+from joinengine.exchange.listing import OnBadFile, SchemaChanges
+from joinengine.exchange.schemas import Footer, as_text
 from joinengine.model.columns import require_column
+from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.spark import session, types
-from joinengine.spark.source import NAME, filters_to_json
+from joinengine.spark.paths import local_path
+from joinengine.spark.source import NAME, reading_to_json
+
+_log = logging.getLogger("joinengine")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +37,33 @@ class Stream:
     spark: Any
     feed: dict[str, Any]
     reading: Reading
+    #: column -> its type, of columns that would be delivered and cannot
+    unreadable: Mapping[str, pa.DataType] = field(default_factory=dict)
+    #: the footers that are known already, by the path of the file
+    footers: Mapping[str, Footer] = field(default_factory=dict, repr=False)
 
     @property
     def schema(self) -> Any:
-        """The Spark schema of its tuples."""
-        return types.spark_schema(self.reading.schema)
+        """The Spark schema of its tuples. Raises InvalidRequest for a column that has none."""
+        return types.spark_schema(self.delivered)
+
+    @property
+    def delivered(self) -> pa.Schema:
+        """The columns of its tuples. Raises InvalidRequest, by name, for one without a type."""
+        for name, kind in self.unreadable.items():
+            raise InvalidRequest(
+                f"{self.feed['path']}: column {name!r} is of type {kind}, which Spark does not "
+                f"have; write it in another type, or leave it out: .select([...])"
+            )
+        return self.reading.schema
+
+    def list_files(self, feed: dict[str, Any]) -> None:
+        """Log the files that are there now; `feed`: the feed's options, with its log.
+
+        Raises InvalidRequest for a file that is bad and not to be skipped.
+        """
+        if feed["kind"] == FeedKind.FOLDER:
+            open_feed(feed, self.footers).discover()
 
     def where(self, predicate: str) -> Stream:
         """Only tuples for which `predicate` is true, filtered as they are read.
@@ -53,10 +85,12 @@ class Stream:
         """
         schema = self.reading.schema
         for name in columns:
+            if name in self.unreadable:
+                _ = self.delivered  # says what is wrong with the column
             require_column(schema, name, "select")
         narrow = pa.schema([schema.field(name) for name in columns])
         reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
-        return replace(self, reading=reading)
+        return replace(self, reading=reading, unreadable={})
 
     def to_df(self) -> DataFrame:
         """The same tuples as an ordinary streaming DataFrame of rows.
@@ -73,9 +107,7 @@ class Stream:
             .option("partitions", session.parallelism(self.spark))
             .option("rows", "true")
         )
-        if self.reading.filters:
-            reader = reader.option("filters", filters_to_json(self.reading))
-        frame: DataFrame = reader.load()
+        frame: DataFrame = reader.option("reading", reading_to_json(self.reading)).load()
         return frame
 
 
@@ -107,23 +139,88 @@ def parquet_stream(
     *,
     rows_per_interval: int = 1_000_000,
     schema: Any = None,
+    on_bad_file: str = "fail",
+    schema_changes: str = "refuse",
+    settle: str = "30 s",
 ) -> Stream:
     """The Parquet files below `folder` as a stream; new files are picked up as they appear.
 
     An interval (micro-batch) takes whole row groups until `rows_per_interval` rows are reached.
-    Write files elsewhere and rename them into the folder. `schema` (a Spark StructType) is needed
-    only if the folder is still empty.
+    Write files elsewhere and rename them into the folder. The columns are those of all files that
+    are there now, in the widest type of each, and those that folders below are named for
+    (`day=2026-03-01`); a file that lacks a column has NULL there. `schema` (a Spark StructType, or
+    its DDL text) says the columns instead, and is needed if the folder is still empty.
 
-    Raises InvalidRequest for a missing folder, an empty one without schema, a broken file, or
-    rows_per_interval below 1.
+    `on_bad_file`: what happens at a file that is not Parquet, does not fit the columns, or that
+    cannot be read any more: `fail` ends the query with a sentence that names it, `skip` leaves it
+    out and names it in the metrics. `schema_changes`: whether a column that the stream has not
+    makes a file bad (`refuse`), or is left out until the query starts again (`add`). `settle`: how
+    long since its last change a file may be half-written (docs/sources.md).
+
+    Raises InvalidRequest for a missing folder, an empty one without schema, files whose columns do
+    not go together, and for arguments of other types or values.
     """
+    if spark is None:
+        raise InvalidRequest(
+            "parquet_stream: spark is None; give the session, joinengine.session()"
+        )
     session.prepare(spark)
-    if rows_per_interval < 1:
-        raise InvalidRequest(f"rows_per_interval: {rows_per_interval} must be at least 1")
-    path = Path(folder).expanduser().absolute()
-    columns = types.folder_schema(path) if schema is None else types.arrow_schema(schema)
-    feed = {"kind": "folder", "path": str(path), "rows_per_interval": rows_per_interval}
-    return Stream(spark, feed, Reading(columns))
+    if type(rows_per_interval) is not int or rows_per_interval < 1:
+        raise InvalidRequest(
+            f"rows_per_interval: {rows_per_interval!r} must be a whole number, at least 1"
+        )
+    bad = one_of(OnBadFile, on_bad_file, "on_bad_file")
+    changes = one_of(SchemaChanges, schema_changes, "schema_changes")
+    path = local_path(folder, "parquet_stream")
+    zone = session.zone()
+    found = types.folder_columns(path, _said(schema), bad)
+    _warn_of_row_groups(path, rows_per_interval, found.footers)
+    feed = {
+        "kind": FeedKind.FOLDER.value,
+        "path": str(path),
+        "rows_per_interval": rows_per_interval,
+        "columns": as_text(found.all),
+        "on_bad_file": bad.value,
+        "schema_changes": changes.value,
+        "settle_s": _settle_us(settle) / 1e6,
+        "zone": zone,
+    }
+    reading = Reading(found.readable, root=str(path), zone=zone, on_bad_file=bad)
+    return Stream(spark, feed, reading, found.others, found.footers)
+
+
+def _said(schema: Any) -> pa.Schema | None:
+    """The columns that the user gives; None: none are given."""
+    if schema is None:
+        return None
+    try:
+        said = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    except Exception as error:
+        raise InvalidRequest(f"schema: {schema!r} is no list of columns: {error}") from error
+    if not isinstance(said, StructType):
+        raise InvalidRequest(
+            f"schema: {schema!r} is a {type(schema).__name__}; give a StructType, or DDL text "
+            f"such as 'id bigint, at timestamp'"
+        )
+    return types.arrow_schema(said)
+
+
+def _settle_us(settle: str) -> int:
+    found = microseconds(settle, "settle")
+    if found < 0:
+        raise InvalidRequest(f"settle: {settle!r} is negative; give 0 s or more")
+    return found
+
+
+def _warn_of_row_groups(path: Path, rows: int, footers: Mapping[str, Footer]) -> None:
+    """Say that intervals are larger than asked for, since row groups are not cut."""
+    largest = max((n for footer in footers.values() for n in footer.rows), default=0)
+    if largest > rows:
+        _log.warning(
+            "joinengine: row groups of %s have up to %s rows, and an interval takes whole ones: "
+            "rows_per_interval=%s cannot be kept; write smaller row groups for smaller batches",
+            *(path, f"{largest:,}", f"{rows:,}"),
+        )
 
 
 def recorded_stream(spark: SparkSession | None, index: Path, schema: pa.Schema) -> Stream:
@@ -142,8 +239,8 @@ def schema_of(source: Source) -> pa.Schema:
     if isinstance(source, Table):
         return source.schema
     if isinstance(source, Stream):
-        return source.reading.schema
-    return types.arrow_schema(source.schema)
+        return source.delivered
+    return types.arrow_schema(source.schema, "a streaming DataFrame")
 
 
 def delay_of(source: Source, column: str) -> int | None:

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +28,7 @@ from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import SideOutput, SinkFactory
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
-from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.errors import JoinEngineError
 from joinengine.model.texts import Shown
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain, name_of, waiting_for
@@ -39,6 +38,7 @@ from joinengine.spark import session
 from joinengine.spark.failures import in_own_words, plain_error
 from joinengine.spark.inputs import Source, Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
+from joinengine.spark.paths import local_path
 from joinengine.spark.source import NAME
 from joinengine.spark.tasks import RouteDescriptors, RouteRows
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
@@ -260,16 +260,6 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     return JoinQuery(query, runner, watch, ends=ends)
 
 
-def local_path(location: str, what: str) -> Path:
-    """A folder of a local or shared POSIX file system. Raises InvalidRequest for others."""
-    plain = location.removeprefix("file://").removeprefix("file:")
-    if "://" in plain:
-        raise InvalidRequest(
-            f"{what}: {location} is not a path of a POSIX file system; use a local or shared one"
-        )
-    return Path(plain).expanduser().absolute()
-
-
 def _united(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
     """One frame of reports over all inputs; all `Stream`s are one source, which also ticks."""
     rows = [
@@ -317,6 +307,8 @@ def _own_streams(request: Request, checkpoint: Checkpoint, generation: int) -> D
         | {"generation": generation}
         for number, stream in own.items()
     ]
+    for stream, feed in zip(own.values(), feeds, strict=True):
+        stream.list_files(feed)
     return (
         request.spark.readStream.format(NAME)
         .option("feeds", json.dumps(feeds))

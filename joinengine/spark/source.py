@@ -28,6 +28,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from joinengine.exchange.feeds import Feed, Reading, RowGroup, by_file, fold, open_feed
+from joinengine.exchange.listing import OnBadFile
+from joinengine.exchange.schemas import as_text, from_text
 from joinengine.exchange.ticks import due_tick
 from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
@@ -35,7 +37,9 @@ from joinengine.state.fence import check_generation
 from joinengine.world.world import MACHINE
 
 NAME = "joinengine"
-DESCRIPTOR_SCHEMA = "source int, file string, groups array<int>, stamp array<long>, progress long"
+DESCRIPTOR_SCHEMA = (
+    "source int, file string, groups array<int>, stamp array<long>, progress long, skipped string"
+)
 #: Progress as a long: the end of a stream is the greatest one.
 _ENDED = (1 << 63) - 1
 
@@ -81,7 +85,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._partitions = int(options.get("partitions", "1"))
         self._target: Offset | None = None
         self._rows = to_arrow_schema(schema, timezone="UTC") if options.get("rows") else None
-        self._filters = options.get("filters")
+        self._reading = options.get("reading")
 
     @property
     def _feeds(self) -> list[Feed]:
@@ -119,9 +123,12 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return due_tick(MACHINE.storage(folder), name, MACHINE.now_s())
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Stop at the row groups that are there now; ticks are not data and go on."""
+        """Stop at the row groups that are there now; ticks are not data and go on.
+
+        There is no later look, so half-written files are waited for until they are whole or bad.
+        """
         for feed in self._feeds:
-            feed.discover()
+            feed.discover(wait=True)
         self._target = {f"feed{number}": feed.end() for number, feed in enumerate(self._feeds)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -150,19 +157,19 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for source, groups in _by_source(partition.groups):
             stamp = [groups[0].size, groups[0].modified_ns]
             numbers = [group.group for group in groups]
-            yield (source, groups[0].file, numbers, stamp, None)
+            yield (source, groups[0].file, numbers, stamp, None, groups[0].skipped)
         for source, time_us in partition.progress.items():
             limit = _ENDED if math.isinf(time_us) else int(time_us)
-            yield (source, None, None, None, limit)
+            yield (source, None, None, None, limit, None)
 
     def _read_rows(
         self, groups: Sequence[tuple[int, RowGroup]], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         reading = Reading(schema)
-        if self._filters is not None:
-            reading = filters_from_json(schema, self._filters)
+        if self._reading is not None:
+            reading = reading_from_json(schema, self._reading)
         for part in by_file([group for _, group in groups]):
-            yield from reading.batches(part)
+            yield from reading.batches(part, [])
 
 
 def described(batch: pa.RecordBatch) -> Iterator[tuple[int, list[RowGroup], float | None]]:
@@ -173,23 +180,30 @@ def described(batch: pa.RecordBatch) -> Iterator[tuple[int, list[RowGroup], floa
         groups = list[RowGroup]()
         if row["file"] is not None:
             size, modified_ns = row["stamp"]
-            groups = [RowGroup(row["file"], n, 0, size, modified_ns) for n in row["groups"]]
+            stamp = size, modified_ns, row["skipped"]
+            groups = [RowGroup(row["file"], n, 0, *stamp) for n in row["groups"]]
         yield row["source"], groups, limit
 
 
-def filters_to_json(reading: Reading) -> str:
-    """The filters of a stream, and the columns that they name, as an option of the source."""
+def reading_to_json(reading: Reading) -> str:
+    """How a stream is read, but for the columns that it delivers, as an option of the source."""
     filters = [
         {"text": one.text, "sql": one.sql, "columns": [n for _, n in one.columns], "zone": one.zone}
         for one in reading.filters
     ]
     return json.dumps(
-        {"filters": filters, "columns": reading.columns.serialize().to_pybytes().hex()}
+        {
+            "filters": filters,
+            "columns": as_text(reading.columns),
+            "root": reading.root,
+            "zone": reading.zone,
+            "on_bad_file": reading.on_bad_file,
+        }
     )
 
 
-def filters_from_json(schema: pa.Schema, content: str) -> Reading:
-    """A reading of the columns of `schema` with the filters of an option."""
+def reading_from_json(schema: pa.Schema, content: str) -> Reading:
+    """A reading that delivers the columns of `schema`, otherwise as the option says."""
     found = json.loads(content)
     filters = tuple(
         Predicate(
@@ -197,8 +211,9 @@ def filters_from_json(schema: pa.Schema, content: str) -> Reading:
         )
         for one in found["filters"]
     )
-    columns = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(found["columns"])))
-    return Reading(schema, filters, columns)
+    bad = OnBadFile(found["on_bad_file"])
+    columns = from_text(found["columns"])
+    return Reading(schema, filters, columns, found["root"], found["zone"], bad)
 
 
 def _by_source(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from joinengine.exchange.codec import decode, encode
-from joinengine.exchange.feeds import Reading, conform
+from joinengine.exchange.feeds import Reading, Skipped, conform
 from joinengine.exchange.route import RoutePlan, RouteTask, report_batch
 from joinengine.operators.base import Operator, OperatorTask, carry_out
 from joinengine.spark.source import described
@@ -41,8 +41,11 @@ class RouteDescriptors:
         task = _route_task()
         for batch in batches:
             for source, groups, progress in described(batch):
-                if groups:
-                    task.add(source, self.readings[source].batches(groups))
+                skipped = task.report.skipped
+                if groups and groups[0].skipped is not None:
+                    skipped.append(Skipped(groups[0].file, groups[0].skipped))
+                elif groups:
+                    task.add(source, self.readings[source].batches(groups, skipped))
                 if progress is not None:
                     task.see_progress(source, progress)
         yield from report_batch(task.close())

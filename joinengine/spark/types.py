@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from joinengine.exchange.feeds import parquet_files, read_footer
+from joinengine.exchange.listing import OnBadFile, survey
+from joinengine.exchange.schemas import (
+    Footer,
+    partition_columns,
+    partition_values,
+    refuse_clash,
+    united,
+)
 from joinengine.model.errors import InvalidRequest
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which the engine handles tuples: instants are microseconds in UTC."""
+def arrow_schema(schema: StructType, what: str = "schema") -> pa.Schema:
+    """The Arrow schema in which the engine handles tuples: instants are microseconds in UTC.
+
+    Raises InvalidRequest, with the column, for a type that Arrow does not know.
+    """
+    for field in schema:
+        try:
+            to_arrow_schema(StructType([field]), timezone="UTC")
+        except Exception as error:
+            raise InvalidRequest(
+                f"{what}: column {field.name!r} is of type {field.dataType.simpleString()}, which "
+                f"joinengine cannot carry; cast it or leave it out"
+            ) from error
     plain = to_arrow_schema(schema, timezone="UTC")
     return pa.schema([pa.field(field.name, field.type) for field in plain])
 
@@ -24,38 +44,66 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema)
 
 
-def folder_schema(folder: Path) -> pa.Schema:
-    """The schema of the first Parquet file below `folder`.
+@dataclass(frozen=True, slots=True)
+class FolderColumns:
+    """What the files of a folder hold.
 
-    Raises InvalidRequest if there is none: a stream must know its columns before it starts.
+    `readable`: the columns that Spark has a type for; `others`: column -> its type, of those that
+    it has none for. `footers`: of the whole files, by path.
     """
+
+    readable: pa.Schema
+    others: Mapping[str, pa.DataType]
+    footers: Mapping[str, Footer]
+
+    @property
+    def all(self) -> pa.Schema:
+        """All columns."""
+        return pa.schema([*self.readable, *self.others.items()])
+
+
+def folder_columns(folder: Path, schema: pa.Schema | None, on_bad_file: OnBadFile) -> FolderColumns:
+    """The columns of the Parquet files below `folder`, and those that its folders are named for.
+
+    `schema`: the columns, if they are said and not found.
+    Raises InvalidRequest if there is no folder, or nothing tells the columns: a stream must know
+    them before it starts. It is also raised for two files whose types do not go together.
+    """
+    what = f"parquet_stream: {folder}"
     if not folder.exists():
-        raise InvalidRequest(f"parquet_stream: {folder} does not exist; create it or give another")
-    files = parquet_files(folder)
-    if not files:
-        raise InvalidRequest(
-            f"parquet_stream: {folder} holds no Parquet file yet; put one there, or pass schema="
-        )
-    footer = read_footer(files[0])
-    columns = [footer.schema.column(i) for i in range(footer.num_columns)]
-    # INT96, Spark's old type of instants, has no time zone: its values are always UTC.
-    instants = {column.path for column in columns if column.physical_type == "INT96"}
-    found = pq.read_schema(str(files[0]))
-    plain = pa.schema([_plain(field, instant=field.name in instants) for field in found])
-    return arrow_schema(from_arrow_schema(plain))
+        if any(char in str(folder) for char in "*?["):
+            raise InvalidRequest(f"{what} is a glob; give the folder, all files below it are read")
+        raise InvalidRequest(f"{what} does not exist; create it or give another")
+    footers, faults = survey(folder)
+    if schema is None and not footers:
+        whole = "no Parquet file yet" if not faults else "no whole Parquet file yet"
+        raise InvalidRequest(f"{what} holds {whole}; put one there, or pass schema=")
+    root = str(folder)
+    parts = partition_columns(footers, root)
+    if schema is None:
+        skip = on_bad_file is OnBadFile.SKIP
+        on_clash = (lambda _: None) if skip else refuse_clash(str(folder))
+        inside = [
+            (p, _without(one.columns, partition_values(p, root))) for p, one in footers.items()
+        ]
+        schema = united(inside, on_clash)
+        parts = pa.schema([*schema, *parts])
+    else:
+        added = [field for field in parts if field.name not in schema.names]
+        parts = pa.schema([*schema, *added])
+    readable, others = list[pa.Field](), dict[str, pa.DataType]()
+    for field in parts:
+        try:
+            readable += arrow_schema(from_arrow_schema(pa.schema([field])))
+        except Exception:
+            others[field.name] = field.type
+    return FolderColumns(pa.schema(readable), others, footers)
 
 
-def _plain(field: pa.Field, *, instant: bool) -> pa.Field:
-    """A field in its plain type: dictionaries, views and units of timestamps are only storage."""
-    kind = field.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_timestamp(kind):
-        kind = pa.timestamp("us", "UTC" if kind.tz or instant else None)
-    kind = {
-        pa.string_view(): pa.string(),
-        pa.large_string(): pa.string(),
-        pa.binary_view(): pa.binary(),
-        pa.large_binary(): pa.binary(),
-    }.get(kind, kind)
-    return pa.field(field.name, kind)
+def folder_schema(folder: Path) -> pa.Schema:
+    """The columns of the Parquet files below `folder`; raises what `folder_columns` raises."""
+    return folder_columns(folder, None, OnBadFile.FAIL).readable
+
+
+def _without(schema: pa.Schema, names: Mapping[str, Any]) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name not in names])

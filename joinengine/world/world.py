@@ -4,7 +4,7 @@ Why: whoever can choose the clock, the nonces and the storage can pause a driver
 a write, or run a whole query in memory, and gets the same run again from the same seed. So no
 module of the rooms `state`, `exchange`, `operators` and `driver` reads a clock, draws a random
 name or opens a file by itself (tests/unit/test_imports.py). Exceptions are the user's own source
-files (joinengine.exchange.feeds).
+files (joinengine.exchange.feeds, joinengine.exchange.listing).
 """
 
 from __future__ import annotations

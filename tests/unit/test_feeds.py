@@ -18,13 +18,13 @@ from joinengine.exchange.feeds import (
     conform,
     fold,
     open_feed,
-    parquet_files,
 )
+from joinengine.exchange.listing import parquet_files
 from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.spark.inputs import Stream
-from joinengine.spark.source import filters_from_json, filters_to_json
+from joinengine.spark.source import reading_from_json, reading_to_json
 from joinengine.world.world import MACHINE
 
 
@@ -193,7 +193,7 @@ def test_filters_of_streams_are_those_of_joins(folder, monkeypatch):
     assert [batch.to_pydict() for batch in one.batches([group])] == [{"n": [16]}]
     assert [b.column(0).to_pylist() for b in whole.batches([group])] == [[12, 14]]
     assert whole.where == r"((n / 0 is null) and (s like '10\%')) and (hour(t) >= 20)"
-    assert filters_from_json(schema, filters_to_json(whole)) == replace(whole, whole=schema)
+    assert reading_from_json(schema, reading_to_json(whole)) == replace(whole, whole=schema)
 
 
 def test_conform_does_not_copy_what_is_right():

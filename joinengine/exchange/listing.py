@@ -1,0 +1,262 @@
+"""Listing: which files of a folder are there, which of them fit the stream, and which are bad.
+
+Why before a file is logged: the log is for ever, so a file that cannot be read must not get into it
+as one that is. A footer tells whether a file is whole and which columns it has; it is read once.
+
+Law: a file is logged for reading at most once. A bad file is logged only if it is to be skipped;
+when it has changed since, it is looked at anew.
+Cost: one walk through the folder a look, and one footer for each new file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from joinengine.exchange.schemas import (
+    Footer,
+    misfit,
+    partition_value,
+    partition_values,
+    plain_columns,
+    unknown,
+)
+from joinengine.exchange.sourcelog import Entry
+from joinengine.model.errors import InvalidRequest, UnreadableFile
+
+_log = logging.getLogger("joinengine")
+#: Footers are read by so many threads: a footer is a wait for the disk.
+_THREADS = 8
+
+
+class OnBadFile(StrEnum):
+    """What happens at a file that does not fit the stream, or that cannot be read."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class SchemaChanges(StrEnum):
+    """What happens at a column that the stream did not have when it started."""
+
+    REFUSE = "refuse"
+    ADD = "add"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a stream expects of its files.
+
+    `columns`: in plain types; None: files are not compared. `settle_s`: how long, in seconds since
+    its last change, a file may be half-written. `zone`: of instants in the names of folders.
+    """
+
+    columns: pa.Schema | None = None
+    on_bad_file: OnBadFile = OnBadFile.FAIL
+    schema_changes: SchemaChanges = SchemaChanges.REFUSE
+    settle_s: float = 0.0
+    zone: str = "UTC"
+
+
+class Listing:
+    """The files of one folder that are not logged yet.
+
+    `footers`: those that are known already, by the path of the file.
+    """
+
+    def __init__(
+        self, folder: Path, expected: Expected, footers: Mapping[str, Footer] | None = None
+    ) -> None:
+        self._folder = folder
+        self._expected = expected
+        self._footers = dict(footers or {})
+        self._read = set[str]()
+        self._skipped = dict[str, tuple[int, int]]()
+        self._left_out = set[str]()
+        #: seconds until the last half-written file of the last look is bad; 0: there is none
+        self.unsettled_s = 0.0
+
+    def take(self, entry: Entry) -> None:
+        """Note a file that is logged."""
+        if "skipped" in entry:
+            self._skipped[entry["file"]] = entry["size"], entry["modified_ns"]
+        else:
+            self._read.add(entry["file"])
+
+    def look(self, now_s: float) -> list[Entry]:
+        """The entries of files that are new, in the order of their modification.
+
+        Raises InvalidRequest, with the file, for a bad one that is not to be skipped.
+        """
+        self.unsettled_s = 0.0
+        found = list[tuple[int, str, os.stat_result]]()
+        for path in map(str, parquet_files(self._folder)):
+            if path in self._read or (stat := _stat(path)) is None:
+                continue
+            if self._skipped.get(path) != (stat.st_size, stat.st_mtime_ns):
+                found.append((stat.st_mtime_ns, path, stat))
+        found.sort()
+        footers = read_footers(((path, stat) for _, path, stat in found), self._footers)
+        self._footers = {}
+        entries = (
+            self._entry(path, stat, footer, now_s)
+            for (_, path, stat), footer in zip(found, footers, strict=True)
+        )
+        return [entry for entry in entries if entry is not None]
+
+    def _entry(
+        self, path: str, stat: os.stat_result, footer: Footer | str, now_s: float
+    ) -> Entry | None:
+        """The entry of a file; None: it is half-written, and may still become whole."""
+        entry: Entry = {"file": path, "size": stat.st_size, "modified_ns": stat.st_mtime_ns}
+        if isinstance(footer, Footer):
+            fault = self._fault(path, footer)
+            if fault is None:
+                return entry | {"rows": footer.rows}
+        else:
+            # The change of the inode, not of the content: a copy may be given an old time. A clock
+            # of another machine may be ahead, hence the absolute value.
+            left_s = self._expected.settle_s - abs(now_s - stat.st_ctime)
+            if left_s > 0:
+                self.unsettled_s = max(self.unsettled_s, left_s)
+                return None
+            fault = footer
+        if self._expected.on_bad_file is OnBadFile.SKIP:
+            return entry | {"rows": [], "skipped": fault}
+        raise InvalidRequest(f"source file {path} {fault}; {self._ways_on()}")
+
+    def _ways_on(self) -> str:
+        ways = "mend it, remove it, or start again with on_bad_file='skip', which leaves it out"
+        return f"nothing is lost: {ways}"
+
+    def _fault(self, path: str, footer: Footer) -> str | None:
+        """Why a whole file does not fit the stream."""
+        wanted = self._expected.columns
+        if wanted is None:
+            return None
+        folders = partition_values(path, str(self._folder))
+        inside = pa.schema([field for field in footer.columns if field.name not in folders])
+        for name, value in folders.items():
+            if name in wanted.names:
+                kind = wanted.field(name).type
+                try:
+                    partition_value(value, kind, self._expected.zone)
+                except ValueError:
+                    return f"has {value!r} for the partition column {name!r}, which is {kind}"
+        wrong = misfit(inside, wanted)
+        if wrong is not None:
+            return f"does not fit: column {wrong[0]!r} {wrong[1]}"
+        added = unknown([*inside.names, *folders], wanted)
+        if not added:
+            return None
+        if self._expected.schema_changes is SchemaChanges.REFUSE:
+            return (
+                f"does not fit: the stream has no column {added[0]!r} "
+                f"(schema_changes='add' takes new columns in)"
+            )
+        for name in added:
+            if name not in self._left_out:
+                self._left_out.add(name)
+                _log.warning(
+                    "joinengine: the stream of %s has no column %r, which is new in %s; it is left "
+                    "out until the query starts again",
+                    *(self._folder, name, path),
+                )
+        return None
+
+
+def _stat(path: str) -> os.stat_result | None:
+    """None: the file has gone since it was listed."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The Parquet files below `folder` (or the file that it is), hidden ones left out."""
+    if folder.is_file():
+        return [folder]
+    files = list[Path]()
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name[0] not in "._")
+        files += [
+            Path(root, n) for n in sorted(names) if n[0] not in "._" and n.endswith(".parquet")
+        ]
+    return files
+
+
+def read_footers(
+    files: Iterable[tuple[str, os.stat_result]], known: Mapping[str, Footer]
+) -> list[Footer | str]:
+    """The footer of each file, or why it has none; one of `known` if the file is unchanged."""
+
+    def footer(one: tuple[str, os.stat_result]) -> Footer | str:
+        path, stat = one
+        found = known.get(path)
+        if found is not None and found[:2] == (stat.st_size, stat.st_mtime_ns):
+            return found
+        try:
+            metadata: Any = pq.read_metadata(path)
+        except (pa.ArrowException, OSError) as error:
+            return f"is not a whole Parquet file ({in_a_line(error)})"
+        rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        return Footer(stat.st_size, stat.st_mtime_ns, rows, plain_columns(metadata))
+
+    listed = list(files)
+    if len(listed) < _THREADS:
+        return [footer(one) for one in listed]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return list(threads.map(footer, listed))
+
+
+def survey(folder: Path) -> tuple[dict[str, Footer], dict[str, str]]:
+    """The footers of all files of a folder, in the order of their modification.
+
+    Then, for each file that is not whole, why it is not.
+    """
+    stats = [(str(path), _stat(str(path))) for path in parquet_files(folder)]
+    files = [(path, stat) for path, stat in stats if stat is not None]
+    files.sort(key=lambda one: (one[1].st_mtime_ns, one[0]))
+    footers, faults = dict[str, Footer](), dict[str, str]()
+    for (path, _), footer in zip(files, read_footers(files, {}), strict=True):
+        if isinstance(footer, Footer):
+            footers[path] = footer
+        else:
+            faults[path] = footer
+    return footers, faults
+
+
+def in_a_line(error: Exception, most: int = 200) -> str:
+    """The message of an error without breaks, cut to `most` characters."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= most else f"{text[:most]}.."
+
+
+def check_unchanged(path: str, size: int, modified_ns: int) -> None:
+    """Raise UnreadableFile if a logged file has gone, or is not the one that was logged."""
+    stat = _stat(path)
+    if stat is None:
+        raise unreadable(path, "was logged and is gone")
+    if (stat.st_size, stat.st_mtime_ns) != (size, modified_ns):
+        raise unreadable(
+            path, "has changed since it was logged, and a replay would read other tuples"
+        )
+
+
+def unreadable(path: str, reason: str) -> UnreadableFile:
+    """The error for a logged file that cannot be read as it was logged."""
+    return UnreadableFile(
+        f"source file {path} {reason}; put it back as it was, with its modification time, or start "
+        f"again with on_bad_file='skip', which leaves it out: the checkpoint is unharmed",
+        reason,
+    )

@@ -1,0 +1,198 @@
+"""The columns of files: types that Spark lacks, types that grow, folders named for values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from joinengine.exchange.feeds import FolderFeed, Reading
+from joinengine.exchange.listing import Expected, OnBadFile, survey
+from joinengine.exchange.schemas import (
+    misfit,
+    partition_columns,
+    partition_value,
+    plain,
+    wider,
+)
+from joinengine.model.errors import InvalidRequest
+from joinengine.spark.types import folder_columns
+from tests.unit.files import COLUMNS, feed, put, rows_of
+
+
+@pytest.fixture
+def folder(tmp_path):
+    put(tmp_path / "in", "0.parquet", when=1000, id=[1, 2], name=["a", "b"])
+    return tmp_path / "in"
+
+
+# Types
+
+AT = dt.datetime(2024, 1, 1)
+KINDS = [
+    (pa.array([200], pa.uint8()), pa.int16(), 200),
+    (pa.array([60_000], pa.uint16()), pa.int32(), 60_000),
+    (pa.array([2**32 - 1], pa.uint32()), pa.int64(), 2**32 - 1),
+    (pa.array([2**64 - 1], pa.uint64()), pa.decimal128(20, 0), Decimal(2**64 - 1)),
+    (pa.array([1.5], pa.float16()), pa.float32(), 1.5),
+    (pa.array([1000], pa.time32("ms")), pa.time64("ns"), dt.time(0, 0, 1)),
+    (pa.array([1_704_067_200_000_000_001], pa.timestamp("ns")), pa.timestamp("us"), AT),
+    (
+        pa.array([-1], pa.timestamp("ns", "UTC")),
+        pa.timestamp("us", "UTC"),
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC),
+    ),
+    (pa.array(["a"]).dictionary_encode(), pa.string(), "a"),
+    (pa.array(["a"], pa.string_view()), pa.string(), "a"),
+    (pa.array([b"a"], pa.large_binary()), pa.binary(), b"a"),
+    (pa.array([Decimal(1)], pa.decimal256(30, 2)), pa.decimal128(30, 2), Decimal(1)),
+    (pa.array([[1]], pa.list_(pa.uint32())), pa.list_(pa.int64()), [1]),
+    (
+        pa.array([{"a": 1}], pa.struct([("a", pa.uint8())])),
+        pa.struct([("a", pa.int16())]),
+        {"a": 1},
+    ),
+    (
+        pa.array([[1_000]], pa.list_(pa.timestamp("ns"))),
+        pa.list_(pa.timestamp("us")),
+        [dt.datetime(1970, 1, 1, microsecond=1)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("column", "kind", "value"), KINDS, ids=lambda one: str(one)[:30])
+def test_types_are_read_as_spark_reads_them(tmp_path, column, kind, value):
+    put(tmp_path / "in", "0.parquet", x=column)
+    found = folder_columns(tmp_path / "in", None, OnBadFile.FAIL)
+    assert not found.others
+    assert plain(found.readable.field("x").type) == kind
+    files = feed(tmp_path / "in", columns=found.all)
+    files.discover()
+    assert rows_of(files, Reading(found.readable)) == ([(value,)], [])
+
+
+def test_int96_holds_instants_of_all_years(tmp_path):
+    (tmp_path / "in").mkdir()
+    at = [dt.datetime(1600, 1, 1, 0, 0, 0, 1), dt.datetime(2024, 1, 1), dt.datetime(9999, 1, 1)]
+    table = pa.table({"x": pa.array(at, pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "in/0.parquet", use_deprecated_int96_timestamps=True)
+    found = folder_columns(tmp_path / "in", None, OnBadFile.FAIL)
+    assert found.readable.field("x").type == pa.timestamp("us", "UTC")
+    files = feed(tmp_path / "in", columns=found.all)
+    files.discover()
+    assert rows_of(files, Reading(found.readable))[0] == [(t.replace(tzinfo=dt.UTC),) for t in at]
+
+
+def test_a_type_that_spark_has_not_is_set_apart(tmp_path):
+    put(tmp_path / "in", "0.parquet", x=pa.array([Decimal(1)], pa.decimal256(50, 2)), id=[1])
+    found = folder_columns(tmp_path / "in", None, OnBadFile.FAIL)
+    assert found.readable.names == ["id"]
+    assert found.others == {"x": pa.decimal256(50, 2)}
+    assert found.all.names == ["id", "x"]
+
+
+WIDER = [
+    (pa.int8(), pa.int32(), pa.int32()),
+    (pa.null(), pa.string(), pa.string()),
+    (pa.int32(), pa.float32(), pa.float64()),
+    (pa.int64(), pa.float64(), None),
+    (pa.float32(), pa.float64(), pa.float64()),
+    (pa.int32(), pa.decimal128(5, 2), pa.decimal128(12, 2)),
+    (pa.decimal128(10, 2), pa.decimal128(12, 5), pa.decimal128(13, 5)),
+    (pa.decimal128(38, 0), pa.decimal128(38, 10), None),
+    (pa.string(), pa.int64(), None),
+    (pa.timestamp("us"), pa.timestamp("us", "UTC"), None),
+    (pa.list_(pa.int8()), pa.list_(pa.int64()), pa.list_(pa.int64())),
+    (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int16())]), pa.struct([("a", pa.int16())])),
+    (pa.struct([("a", pa.int8())]), pa.struct([("b", pa.int8())]), None),
+    (
+        pa.map_(pa.string(), pa.int8()),
+        pa.map_(pa.string(), pa.int16()),
+        pa.map_(pa.string(), pa.int16()),
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "both"), WIDER, ids=str)
+def test_the_wider_of_two_types(one, other, both):
+    assert wider(one, other) == wider(other, one) == both
+    if both is not None:
+        assert misfit(pa.schema([("x", one)]), pa.schema([("x", both)])) is None
+        fits = misfit(pa.schema([("x", both)]), pa.schema([("x", one)])) is None
+        assert fits == (both == one)
+
+
+def test_the_columns_of_a_stream_are_those_of_all_its_files(folder):
+    put(folder, "1.parquet", when=2000, id=pa.array([1], pa.int8()), price=[Decimal("1.50")])
+    put(folder, "2.parquet", when=3000, price=[2])
+    found = folder_columns(folder, None, OnBadFile.FAIL).readable
+    assert found.names == ["id", "name", "price"]
+    assert found.types == [pa.int64(), pa.string(), pa.decimal128(21, 2)]
+
+
+def test_files_whose_types_do_not_go_together(folder):
+    put(folder, "1.parquet", when=2000, id=["x"])
+    clash = "column 'id' is string in .*1.parquet and int64 in .*0.parquet"
+    with pytest.raises(InvalidRequest, match=clash):
+        folder_columns(folder, None, OnBadFile.FAIL)
+    assert folder_columns(folder, None, OnBadFile.SKIP).readable.types == COLUMNS.types
+
+
+def test_footers_are_read_once(folder, monkeypatch):
+    for number in range(1, 12):
+        put(folder, f"{number}.parquet", id=[number], name=["x"])
+    footers, faults = survey(folder)
+    assert (len(footers), faults) == (12, {})
+    monkeypatch.setattr(pq, "read_metadata", lambda path: pytest.fail(f"{path} is read again"))
+    known = FolderFeed(str(folder), 100, None, Expected(COLUMNS), footers)
+    known.discover()
+    assert known.end() == 12
+
+
+# Folders that are named for a value
+
+INFERRED = {
+    "int": (["1", "2"], pa.int32()),
+    "leading zeros": (["007", "8"], pa.int32()),
+    "bigint": (["99999999999", "1"], pa.int64()),
+    "decimal": (["9" * 25, "1"], pa.decimal128(25, 0)),
+    "double": (["1.5", "2"], pa.float64()),
+    "bigint and double": (["99999999999", "2.5"], pa.string()),
+    "date": (["2026-03-01", "2026-03-02"], pa.date32()),
+    "no date": (["2026-03-01", "2026-13-02"], pa.string()),
+    "timestamp": (["2026-03-01 10%3A00%3A00", "2026-03-01"], pa.timestamp("us", "UTC")),
+    "text": (["1", "x"], pa.string()),
+    "boolean": (["true", "false"], pa.string()),
+    "null": (["__HIVE_DEFAULT_PARTITION__", "7"], pa.int32()),
+    "nulls": (["__HIVE_DEFAULT_PARTITION__"], pa.string()),
+}
+
+
+@pytest.mark.parametrize(("values", "kind"), INFERRED.values(), ids=INFERRED)
+def test_columns_of_folder_names_have_the_types_that_spark_infers(values, kind):
+    paths = [f"/in/p={value}/0.parquet" for value in values]
+    assert partition_columns(paths, "/in") == pa.schema([("p", kind)])
+
+
+def test_values_of_folder_names_are_read(folder):
+    shutil.rmtree(folder)
+    put(folder, "day=2026-03-01/n=7/0.parquet", when=1, id=[1], name=["a"])
+    put(folder, "day=2026-03-02/n=__HIVE_DEFAULT_PARTITION__/0.parquet", when=2, id=[2], n=[5])
+    found = folder_columns(folder, None, OnBadFile.FAIL)
+    assert found.readable.names == ["id", "name", "day", "n"]
+    files = feed(folder, columns=found.all)
+    files.discover()
+    rows, _ = rows_of(files, Reading(found.readable, root=str(folder)))
+    assert rows == [(1, "a", dt.date(2026, 3, 1), 7), (2, None, dt.date(2026, 3, 2), None)]
+    put(folder, "day=soon/n=1/0.parquet", id=[1])
+    with pytest.raises(InvalidRequest, match="has 'soon' for the partition column 'day'"):
+        files.discover()
+
+
+def test_instants_in_folder_names_are_of_the_session_s_zone():
+    found = partition_value("2026-03-01 10:00:00", pa.timestamp("us", "UTC"), "Asia/Tokyo")
+    assert found.as_py() == dt.datetime(2026, 3, 1, 1, tzinfo=dt.UTC)

@@ -1,0 +1,259 @@
+"""Odd files in the folder of a stream: read as Spark reads them, refused by name, or skipped."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pyarrow as pa
+import pytest
+
+from joinengine.exchange.feeds import FolderFeed, Reading, by_file, fold
+from joinengine.exchange.listing import Expected, OnBadFile, SchemaChanges
+from joinengine.model.errors import DamagedState, InvalidRequest
+from joinengine.spark.inputs import parquet_stream
+from joinengine.spark.paths import local_path
+from tests.unit.files import COLUMNS, feed, put, rows_of
+
+
+@pytest.fixture
+def folder(tmp_path):
+    put(tmp_path / "in", "0.parquet", when=1000, id=[1, 2], name=["a", "b"])
+    return tmp_path / "in"
+
+
+# Files that differ
+
+
+def test_a_narrower_type_and_a_missing_column_are_read_into_the_stream(folder):
+    put(folder, "1.parquet", id=pa.array([3], pa.int16()))
+    put(folder, "2.parquet", name=["c"], id=pa.array([4], pa.uint32()))
+    put(folder, "3.parquet", name=pa.array(["d"]).dictionary_encode())
+    found = feed(folder)
+    found.discover()
+    rows, skipped = rows_of(found)
+    assert sorted(rows, key=str) == [(1, "a"), (2, "b"), (3, None), (4, "c"), (None, "d")]
+    assert skipped == []
+
+
+def test_a_file_without_any_of_the_columns_has_its_rows(folder):
+    put(folder, "1.parquet", other=[1, 2, 3])
+    found = feed(folder, schema_changes=SchemaChanges.ADD)
+    found.discover()
+    assert sorted(rows_of(found)[0], key=str)[2:] == [(None, None)] * 3
+
+
+ODD = {
+    "another type": ({"id": ["x"]}, "does not fit: column 'id' is string, the stream reads it as"),
+    "a wider type": ({"id": [1.5]}, "does not fit: column 'id' is double, the stream reads it as"),
+    "another column": ({"id": [3], "nam": ["c"]}, "the stream has no column 'nam' .schema_changes"),
+}
+
+
+@pytest.mark.parametrize(("columns", "reason"), ODD.values(), ids=ODD)
+def test_a_file_that_does_not_fit_is_refused_by_name_or_skipped(folder, columns, reason):
+    bad = put(folder, "bad.parquet", **columns)
+    with pytest.raises(InvalidRequest, match=f"source file {bad} .*{reason}.*on_bad_file='skip'"):
+        feed(folder).discover()
+    found = feed(folder, on_bad_file=OnBadFile.SKIP)
+    found.discover()
+    rows, ((file, why),) = rows_of(found)
+    assert rows == [(1, "a"), (2, "b")]
+    assert file == str(bad)
+    assert pa.compute.match_substring_regex(pa.scalar(why), reason).as_py()
+
+
+def test_a_bad_file_that_is_removed_blocks_nothing(folder):
+    bad = put(folder, "bad.parquet", id=["x"])
+    found = feed(folder)
+    for _ in range(2):
+        with pytest.raises(InvalidRequest):
+            found.discover()
+    bad.unlink()
+    put(folder, "1.parquet", id=[3], name=["c"])
+    found.discover()
+    assert rows_of(found) == ([(1, "a"), (2, "b"), (3, "c")], [])
+
+
+def test_a_skipped_file_that_becomes_whole_is_listed_as_new(folder):
+    (folder / "bad.parquet").write_bytes(b"PAR1")
+    found = feed(folder, on_bad_file=OnBadFile.SKIP)
+    found.discover()
+    found.discover()
+    assert found.end() == 2
+    put(folder, "bad.parquet", id=[3], name=["c"])
+    found.discover()
+    found.discover()
+    assert found.end() == 3
+    rows, skipped = rows_of(found)
+    assert rows == [(1, "a"), (2, "b"), (3, "c")]
+    (one,) = skipped
+    assert one.reason.startswith("is not a whole Parquet file")
+    again = feed(folder, on_bad_file=OnBadFile.SKIP)
+    again.discover()
+    assert again.row_groups(0, 3) == found.row_groups(0, 3)
+    assert again.end() == 3
+
+
+def test_a_skipped_file_is_handed_out_once_and_alone(folder):
+    put(folder, "bad.parquet", id=["x"])
+    found = feed(folder, on_bad_file=OnBadFile.SKIP)
+    found.discover()
+    assert found.advance(0) == found.end() == 2
+    (_, skipped) = found.row_groups(0, 2)
+    assert (skipped.rows, skipped.skipped is None) == (0, False)
+    assert fold([(0, skipped)], 4) == [[(0, skipped)]]
+    assert len(list(by_file([skipped, skipped._replace(skipped=None)]))) == 2
+
+
+def test_without_a_log_positions_do_not_depend_on_skipped_files(folder):
+    put(folder, "bad.parquet", when=1, id=["x"])
+    expected = Expected(COLUMNS, OnBadFile.SKIP)
+    found = FolderFeed(str(folder), 100, None, expected)
+    found.discover()
+    assert [group.file for group in found.row_groups(0, found.end())] == [str(folder / "0.parquet")]
+
+
+def test_a_half_written_file_is_waited_for(folder):
+    half = folder / "half.parquet"
+    half.write_bytes(b"PAR1")
+    found = feed(folder, settle_s=3600.0)
+    found.discover()
+    assert found.end() == 1
+    put(folder, "half.parquet", id=[3], name=["c"])
+    found.discover()
+    assert found.end() == 2
+    late = feed(folder, settle_s=0.0)
+    half2 = folder / "half2.parquet"
+    half2.write_bytes(b"PAR1")
+    with pytest.raises(InvalidRequest, match=r"half2\.parquet is not a whole Parquet file"):
+        late.discover()
+
+
+def test_a_look_that_waits_ends_when_the_file_is_whole(folder, monkeypatch):
+    half = folder / "half.parquet"
+    half.write_bytes(b"PAR1")
+    slept = []
+
+    class World:
+        def now_s(self):
+            return half.stat().st_ctime + sum(slept)
+
+        def sleep(self, seconds):
+            slept.append(seconds)
+            if len(slept) == 3:
+                put(folder, "half.parquet", id=[3], name=["c"])
+
+    monkeypatch.setattr("joinengine.exchange.feeds.MACHINE", World())
+    found = feed(folder, settle_s=30.0)
+    found.discover(wait=True)
+    assert (found.end(), len(slept)) == (2, 3)
+
+
+def test_a_look_that_waits_ends_when_the_file_is_bad(folder, monkeypatch):
+    half = folder / "half.parquet"
+    half.write_bytes(b"PAR1")
+    slept = []
+
+    class World:
+        def now_s(self):
+            return half.stat().st_ctime + sum(slept)
+
+        def sleep(self, seconds):
+            slept.append(seconds)
+
+    monkeypatch.setattr("joinengine.exchange.feeds.MACHINE", World())
+    found = feed(folder, settle_s=2.0, on_bad_file=OnBadFile.SKIP)
+    found.discover(wait=True)
+    assert found.end() == 2
+    assert sum(slept) == pytest.approx(2.0)
+
+
+def test_an_unknown_column_is_left_out_with_one_warning(folder, caplog):
+    put(folder, "1.parquet", id=[3], name=["c"], more=[1])
+    found = feed(folder, schema_changes=SchemaChanges.ADD)
+    with caplog.at_level(logging.WARNING, "joinengine"):
+        found.discover()
+        put(folder, "2.parquet", id=[4], name=["d"], more=[1])
+        found.discover()
+    assert len(caplog.records) == 1
+    assert "no column 'more', which is new in" in caplog.text
+    assert rows_of(found) == ([(1, "a"), (2, "b"), (3, "c"), (4, "d")], [])
+
+
+# Files that were logged
+
+
+def damage(path):
+    """Spoil the pages of a file, and leave its footer, size and times as they are."""
+    stat, content = path.stat(), bytearray(path.read_bytes())
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    content[4 : len(content) - footer] = b"\xff" * (len(content) - footer - 4)
+    path.write_bytes(content)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+LATER = {
+    "changed": (lambda p: put(p.parent, p.name, id=[9], name=["z"]), "has changed since"),
+    "gone": (lambda p: p.unlink(), "was logged and is gone"),
+    "corrupt": (damage, "cannot be read"),
+}
+
+
+@pytest.mark.parametrize(("happens", "reason"), LATER.values(), ids=LATER)
+def test_a_logged_file_that_cannot_be_read_is_named(folder, happens, reason):
+    put(folder, "1.parquet", id=[3], name=["c"])
+    found = feed(folder)
+    found.discover()
+    happens(folder / "0.parquet")
+    strict = Reading(COLUMNS)
+    with pytest.raises(DamagedState, match=f"source file {folder}/0.parquet {reason}.*'skip'"):
+        rows_of(found, strict)
+    rows, ((file, why),) = rows_of(found)
+    assert rows == [(3, "c")]
+    assert file == str(folder / "0.parquet")
+    assert why.startswith(reason)
+
+
+# Paths and arguments
+
+
+@pytest.mark.parametrize("path", ["s3a://bucket/c2", "s3://b/x", "hdfs:/b/c", "abfss://c@a/x"])
+def test_other_schemes_are_refused_by_name(path):
+    with pytest.raises(InvalidRequest, match=f"parquet_stream: {path} .*{path.split(':')[0]} is"):
+        local_path(path, "parquet_stream")
+
+
+def test_file_urls_are_paths():
+    for url in ("file:///in/a", "file:/in/a", "/in/a"):
+        assert str(local_path(url, "path")) == "/in/a"
+    assert str(local_path("a:b/c", "path")).endswith("/a:b/c")
+
+
+WRONG = [
+    ({"folder": None}, "parquet_stream: None is no path"),
+    ({"folder": ["a"]}, r"parquet_stream: \['a'\] is no path"),
+    ({"folder": "x/*.parquet"}, "is a glob; give the folder"),
+    ({"rows_per_interval": "100"}, "rows_per_interval: '100' must be a whole number"),
+    ({"rows_per_interval": True}, "rows_per_interval: True must be"),
+    ({"rows_per_interval": 1.5}, "rows_per_interval: 1.5 must be"),
+    ({"rows_per_interval": None}, "rows_per_interval: None must be"),
+    ({"on_bad_file": "ignore"}, "on_bad_file: 'ignore' is unknown; choose one of fail, skip"),
+    ({"schema_changes": "any"}, "schema_changes: 'any' is unknown; choose one of refuse, add"),
+    ({"settle": "-1 s"}, "settle: '-1 s' is negative"),
+    ({"settle": "soon"}, "settle 'soon' is not a duration"),
+    ({"schema": 5}, "schema: 5 is a int; give a StructType"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[str(one) for one, _ in WRONG])
+def test_arguments_of_parquet_stream(folder, monkeypatch, arguments, message):
+    monkeypatch.setattr("joinengine.spark.session.prepare", lambda spark: None)
+    given = {"folder": folder} | arguments
+    with pytest.raises(InvalidRequest, match=message):
+        parquet_stream("a session", **given)
+
+
+def test_parquet_stream_without_a_session(folder):
+    with pytest.raises(InvalidRequest, match="spark is None; give the session"):
+        parquet_stream(None, folder)
