@@ -65,6 +65,7 @@ def run(
     """Run QUERY over its skewed stream."""
     from joinengine.queries.base import check, relayouts_of  # noqa: PLC0415
     from joinengine.queries.running import Places  # noqa: PLC0415
+    from joinengine.spark.places import check_folder  # noqa: PLC0415
 
     found = _find(query)
     options = replace(
@@ -72,6 +73,9 @@ def run(
         relayouts=relayouts_of(settings["switches"], settings["sizes"]),
     )
     check(found, options)  # before Spark starts
+    for what, folder in (("--out", out_folder), ("--checkpoint", checkpoint)):
+        if folder is not None:
+            check_folder(folder.absolute(), what)
     places = Places(out_folder, checkpoint)
     with _session(master) as spark:
         report = _run(spark, found, options, places, validate=validate)

@@ -66,8 +66,9 @@ class MemoryStorage:
         del self.files[self._path(name)]
 
     def delete(self, name):
-        for path in [self._path(name), *(f"{self._path(name)}/{n}" for n in self.at(name).names())]:
-            self.files.pop(path, None)
+        path = self._path(name)
+        for found in [one for one in self.files if one == path or one.startswith(f"{path}/")]:
+            del self.files[found]
 
     def output(self, name):
         return _Output(self.files, self._path(name))

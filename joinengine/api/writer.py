@@ -9,28 +9,29 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from joinengine.api import options as given
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import MEMORY_PER_TASK, Settings
 from joinengine.driver.sinks import DiscardSink, ParquetSink, Sink, SinkFactory
+from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.versions import Moving
-from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
 from joinengine.operators.base import QuerySpec
+from joinengine.spark import formats
 from joinengine.spark.inputs import Source
 from joinengine.spark.paths import local_path
+from joinengine.spark.places import Output
 from joinengine.spark.query import JoinQuery, Request, start
 from joinengine.spark.sinks import FrameSink, Transform, TransformedParquetSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
 
-_OURS = {
-    *("checkpointLocation", "memoryPerTask", "fsync", "capacity", "moves", "workPerTuple"),
-    "sideOutput",
-}
+#: The least memory of a task that is worth a task.
+_LEAST_MEMORY = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class JoinWriter:
     name: str | None = None
     when: dict[str, Any] = field(default_factory=dict)
     function: Callable[[DataFrame, int], None] | None = None
+    table: str | None = None
     checksum: bool = False
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
 
@@ -63,17 +65,19 @@ class JoinWriter:
         return replace(self, sink=source)
 
     def option(self, key: str, value: Any) -> JoinWriter:
-        """Set an option of the sink, or one of joinengine's.
+        """Set an option of the sink, or one of joinengine's; case does not matter in its name.
 
-        `checkpointLocation`; `memoryPerTask` (bytes); `fsync`; `capacity` (tuples that an instance
-        may hold before its layout grows); `moves` (`eager`: state follows a new layout at once;
-        `lazy`: state stays until it expires, and tuples probe it there); `workPerTuple` (a
-        duration: work of that length is emulated for each tuple that an instance receives);
-        `sideOutput` (a folder: late and NULL-key tuples are written there as Parquet, with a column
-        `reason`).
+        `checkpointLocation`; `memoryPerTask` (bytes, or a size as "512 MB"); `fsync`; `capacity`
+        (tuples that an instance may hold before its layout grows); `moves` (`eager`: state follows
+        a new layout at once; `lazy`: state stays until it expires, and tuples probe it there);
+        `workPerTuple` (a duration: work of that length is emulated for each tuple that an instance
+        receives); `sideOutput` (a folder: late and NULL-key tuples are written there as Parquet,
+        with a column `reason`). docs/results.md lists the options of the sinks.
+
+        Raises InvalidRequest for a value that is no text, number or bool; `start` refuses unknown
+        options.
         """
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        return replace(self, settings=self.settings | {key: text})
+        return replace(self, settings=given.merged(self.settings, given.named(key, value)))
 
     def options(self, **options: Any) -> JoinWriter:
         """Set several options at once."""
@@ -92,11 +96,20 @@ class JoinWriter:
         layout: str | LayoutChoice | None = None,
         instances: int | None = None,
     ) -> JoinWriter:
-        """Change the layout, the number of instances, or both, before batch `batch`."""
-        if batch < 1:
+        """Change the layout, the number of instances, or both, before batch `batch`.
+
+        Raises InvalidRequest for a batch before 1, an unknown layout, or no change at all.
+        """
+        if not _is_whole(batch) or batch < 1:
             raise InvalidRequest(
-                f"batch {batch}: the first change can come before batch 1; give 1 or more"
+                f"batch {batch!r}: the first change can come before batch 1; give 1 or more"
             )
+        if layout is None and instances is None:
+            raise InvalidRequest(f"relayout of batch {batch}: give a layout, instances, or both")
+        if not (layout is None or isinstance(layout, str) or _is_choice(layout)):
+            raise InvalidRequest(f"layout {layout!r} is none; give its name, or Mnrt() or the like")
+        if instances is not None and not _is_whole(instances):
+            raise InvalidRequest(f"instances: {instances!r} is not a whole number")
         wish = Relayout(None if layout is None else choose(layout), instances)
         wishes = (*self.schedule.get(batch, ()), wish)
         return replace(self, schedule={**self.schedule, batch: wishes})
@@ -105,19 +118,20 @@ class JoinWriter:
         """Name the query; the memory sink gives its table this name."""
         return replace(self, name=queryName)
 
-    def trigger(self, **trigger: Any) -> JoinWriter:
-        """Say when batches start: `processingTime=`, `availableNow=True` or `once=True`."""
-        known = {"processingTime", "availableNow", "once"}
-        if not set(trigger) <= known:
+    def trigger(self, *args: Any, **trigger: Any) -> JoinWriter:
+        """Say when batches start: `processingTime=`, `availableNow=True` or `once=True`.
+
+        Raises InvalidRequest for anything else.
+        """
+        if args:
             raise InvalidRequest(
-                f"trigger: {', '.join(sorted(set(trigger) - known))} is not served; "
-                f"use one of {', '.join(sorted(known))}"
+                f"trigger: {args[0]!r} has no name; write processingTime={args[0]!r}"
             )
-        return replace(self, when=trigger)
+        return replace(self, when=given.trigger_of(trigger))
 
     def outputMode(self, outputMode: str) -> JoinWriter:
         """Only `append` is served: results are never taken back."""
-        if outputMode.lower() != "append":
+        if str(outputMode).lower() != "append":
             raise InvalidRequest(
                 f"outputMode: {outputMode!r} is not served; joinengine only appends: use 'append'"
             )
@@ -125,15 +139,20 @@ class JoinWriter:
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinWriter:
         """Hand each batch's results to `func(frame, batch)`, at least once."""
-        return replace(self, function=func)
+        if not callable(func):
+            raise InvalidRequest(f"foreachBatch: {func!r} is no function; give func(frame, batch)")
+        return replace(self, function=func, table=None)
+
+    def foreach(self, f: Any) -> JoinWriter:
+        """Not served: raises InvalidRequest."""
+        raise InvalidRequest(
+            "foreach is not served: give .foreachBatch(func), where func(frame, batch) may call "
+            "frame.foreachPartition(...)"
+        )
 
     def toTable(self, tableName: str) -> JoinQuery:
         """Append the results to a table, at least once, and start the query."""
-
-        def append(frame: DataFrame, batch: int) -> None:
-            frame.write.mode("append").saveAsTable(tableName)
-
-        return self.foreachBatch(append).start()
+        return replace(self, table=tableName, function=None).start()
 
     def start(self, path: str | None = None) -> JoinQuery:
         """Check, recover the checkpoint, and start the query.
@@ -141,22 +160,19 @@ class JoinWriter:
         Raises InvalidRequest (also CheckpointMismatch) before any job; DamagedState if the
         checkpoint cannot be trusted.
         """
-        options = self.settings if path is None else self.settings | {"path": path}
+        options = self.settings
+        if path is not None:
+            options = given.merged(options, given.named("path", path))
+        kind = self._kind()
+        given.check_names(kind, options)
         location = options.get("checkpointLocation")
         if not location:
             raise InvalidRequest(
                 "checkpointLocation is missing: give .option('checkpointLocation', folder), the "
                 "folder that holds the state of the query"
             )
-        settings = Settings(
-            memory_per_task=_whole(options, "memoryPerTask", "bytes") or MEMORY_PER_TASK,
-            fsync=options.get("fsync", "false") == "true",
-            checksum=self.checksum,
-            capacity=_whole(options, "capacity", "tuples"),
-            lazy=one_of(Moving, options.get("moves", "eager"), "moves") is Moving.LAZY,
-            work_s=_work_us(options) / 1e6,
-            schedule=self.schedule,
-        )
+        settings = self._settings(options)
+        sink, output = self._sink(kind, options, settings)
         request = Request(
             spark=self.join.spark,
             query=self.join.query,
@@ -167,39 +183,95 @@ class JoinWriter:
             trigger=self.when,
             name=self.name,
             side_output=options.get("sideOutput"),
+            output=output,
         )
-        return start(request, self._sink(options, settings))
+        return start(request, sink)
 
-    def _sink(self, options: dict[str, str], settings: Settings) -> SinkFactory:
-        join = self.join
-        kind = "foreachBatch" if self.function is not None else self.sink
-        if kind is None:
+    def _kind(self) -> str:
+        if self.function is not None:
+            return "foreachBatch"
+        if self.table is not None:
+            return "toTable"
+        if self.sink is None:
             raise InvalidRequest("no sink: give .format(...), .foreachBatch(...) or .toTable(...)")
+        if not isinstance(self.sink, str):
+            raise InvalidRequest(f"format: {self.sink!r} is no name of a format; give text")
+        ours = self.sink.lower()
+        return ours if ours in ("parquet", "noop", "console", "memory") else self.sink
+
+    def _settings(self, options: dict[str, str]) -> Settings:
+        if self.checksum:
+            _check_hashes(self.join.schema)
+        memory = given.size_bytes(options, "memoryPerTask", _LEAST_MEMORY)
+        return Settings(
+            memory_per_task=memory or MEMORY_PER_TASK,
+            fsync=given.boolean(options, "fsync"),
+            checksum=self.checksum,
+            capacity=given.whole(options, "capacity", "tuples"),
+            lazy=one_of(Moving, options.get("moves", "eager"), "moves") is Moving.LAZY,
+            work_s=given.work_us(options) / 1e6,
+            schedule=self.schedule,
+        )
+
+    def _sink(
+        self, kind: str, options: dict[str, str], settings: Settings
+    ) -> tuple[SinkFactory, Output | None]:
+        """What makes the sink, and the folder that it writes; None: it writes none."""
+        join = self.join
         if kind == "noop" and join.transform is None:
-            return lambda checkpoint, query: DiscardSink()
+            return (lambda checkpoint, query: DiscardSink()), None
         if kind == "parquet":
             return self._parquet(options, settings)
         if kind == "memory":
-            if self.name is None:
-                raise InvalidRequest("memory: the table needs a name: give .queryName(name)")
-            return lambda checkpoint, query: self._frames(
-                checkpoint,
-                _view_writer(join.spark, checkpoint.storage.at("memory"), self.name or ""),
-            )
-        write = self.function or _format_writer(kind, options)
-        return lambda checkpoint, query: self._frames(checkpoint, write)
+            return self._memory(), None
+        output = None
+        if self.function is not None:
+            write = self.function
+        elif self.table is not None:
+            write = formats.table_writer(join.spark, self.table)
+        elif kind == "console":
+            rows = given.whole(options, "numRows", "rows") or 20
+            write = formats.console_writer(rows, given.boolean(options, "truncate", True))
+        else:
+            passed = given.for_spark(options)
+            write = formats.format_writer(join.spark, kind, passed)
+            output = formats.output_of(passed)
+        return (lambda checkpoint, query: self._frames(checkpoint, write)), output
 
-    def _parquet(self, options: dict[str, str], settings: Settings) -> SinkFactory:
+    def _parquet(
+        self, options: dict[str, str], settings: Settings
+    ) -> tuple[SinkFactory, Output | None]:
         join = self.join
         if "path" not in options:
             raise InvalidRequest("parquet: path is missing: give .option('path', folder)")
         folder = str(local_path(options["path"], "path"))
         output = MACHINE.storage(folder, fsync=settings.fsync)
+        owned = Output(
+            folder,
+            given.boolean(options, "shared"),
+            given.boolean(options, "overwrite"),
+            marked=True,
+        )
+        codec = given.codec(options)
         if join.transform is None:
-            return lambda checkpoint, query: ParquetSink(output, query, settings.fsync)
+            return (
+                lambda checkpoint, query: ParquetSink(output, query, settings.fsync, codec)
+            ), owned
         transform = join.transform
-        return lambda checkpoint, query: TransformedParquetSink(
-            join.spark, output, query, checkpoint, join.schema, transform
+        spark_codec = options.get("compression", "snappy").lower()
+        return (
+            lambda checkpoint, query: TransformedParquetSink(
+                join.spark, output, query, checkpoint, join.schema, transform, spark_codec
+            )
+        ), owned
+
+    def _memory(self) -> SinkFactory:
+        name = self.name
+        if name is None:
+            raise InvalidRequest("memory: the table needs a name: give .queryName(name)")
+        spark = self.join.spark
+        return lambda checkpoint, query: self._frames(
+            checkpoint, _view_writer(spark, checkpoint.storage.at("memory"), name)
         )
 
     def _frames(self, checkpoint: Checkpoint, write: Callable[[DataFrame, int], None]) -> Sink:
@@ -220,32 +292,18 @@ def _view_writer(
     return write
 
 
-def _format_writer(kind: str, options: dict[str, str]) -> Callable[[DataFrame, int], None]:
-    passed = {key: value for key, value in options.items() if key not in _OURS}
-
-    def write(frame: DataFrame, batch: int) -> None:
-        mode = "overwrite" if kind == "noop" else "append"
-        frame.write.format(kind).options(**passed).mode(mode).save()
-
-    def show(frame: DataFrame, batch: int) -> None:
-        rule = "-" * 43
-        print(f"{rule}\nBatch: {batch}\n{rule}", flush=True)
-        frame.show(int(options.get("numRows", "20")), options.get("truncate", "true") == "true")
-
-    return show if kind == "console" else write
+def _check_hashes(schema: pa.Schema) -> None:
+    """Refuse a checksum over columns that have no hash."""
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        try:
+            hash_columns([pa.array([], kind)])
+        except InvalidRequest as error:
+            raise InvalidRequest(f"checksummed: {name}: {error}") from None
 
 
-def _work_us(options: dict[str, str]) -> int:
-    work = microseconds(options.get("workPerTuple", "0 s"), "workPerTuple")
-    if work < 0:
-        raise InvalidRequest(f"workPerTuple: {describe(work)} is negative; use 0 or more")
-    return work
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _whole(options: dict[str, str], key: str, unit: str) -> int | None:
-    text = options.get(key)
-    if text is None:
-        return None
-    if not text.isdigit() or int(text) < 1:
-        raise InvalidRequest(f"{key}: {text!r} must be a positive whole number ({unit})")
-    return int(text)
+def _is_choice(layout: object) -> bool:
+    return hasattr(layout, "counts_keys") and not isinstance(layout, type)

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.results import Discard, Target, ToParquet
-from joinengine.exchange.staging import ParquetFile
+from joinengine.exchange.staging import CODEC, ParquetFile
 from joinengine.model.errors import DamagedState
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed
@@ -71,12 +71,13 @@ SinkFactory = Callable[[Checkpoint, str], Sink]
 class ParquetSink(Sink):
     """A folder of Parquet files; exactly-once by renaming staged files after the commit.
 
-    `query` keeps the staging of several queries into one folder apart.
+    `query` keeps the staging and the files of several queries into one folder apart.
     """
 
     storage: Storage
     query: str
     fsync: bool = False
+    codec: str = CODEC
 
     @property
     def staging(self) -> Storage:
@@ -86,14 +87,14 @@ class ParquetSink(Sink):
     @override
     def target(self, generation: int) -> Target:
         self.staging.make()
-        return ToParquet(self.staging.folder, generation, self.fsync)
+        return ToParquet(self.staging.folder, generation, self.fsync, self.codec)
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Rename the staged files; a file without a staged copy must be visible already."""
         for stored in files:
             staged = f"{STAGING}/{self.query}/{stored.name}"
-            show(self.storage, staged, f"part-{batch:08d}-{stored.name}", batch)
+            show(self.storage, staged, f"part-{batch:08d}-{self.query}-{stored.name}", batch)
 
     @override
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
@@ -154,5 +155,6 @@ def show(output: Storage, staged: str, visible: str, batch: int) -> None:
         if not output.exists(visible):
             raise DamagedState(
                 f"result file {output.folder}/{visible} of committed batch {batch} is missing, and "
-                f"so is its staged copy; restore it from a copy"
+                f"so is its staged copy; restore it from a copy, or, if it was deleted on purpose, "
+                f"start with a new checkpointLocation"
             ) from None

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from joinengine.exchange.blocks import BlockWriter, Origin, Role
 from joinengine.exchange.reports import OperatorReport
-from joinengine.exchange.staging import ParquetFile
+from joinengine.exchange.staging import CODEC, ParquetFile
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.world.storage import tagged
 from joinengine.world.world import World
@@ -36,6 +36,7 @@ class ToParquet:
     folder: str
     generation: int
     fsync: bool = False
+    codec: str = CODEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class _Parquet(_Writer):
     def __init__(self, target: ToParquet, world: World) -> None:
         staging = world.storage(target.folder, fsync=target.fsync)
         name = tagged(target.generation, f"{world.nonce()}.parquet")
-        self._file = ParquetFile(staging, name)
+        self._file = ParquetFile(staging, name, target.codec)
 
     @override
     def write(self, batch: pa.RecordBatch) -> None:

@@ -9,23 +9,26 @@ import pyarrow.parquet as pq
 
 from joinengine.world.storage import Storage, StoredFile
 
+#: Results of joins are wide and repeat values: a light codec halves the bytes cheaply.
+CODEC = "snappy"
+
 
 class ParquetFile:
     """A staged Parquet file, which is made when it gets its first rows."""
 
-    def __init__(self, storage: Storage, name: str) -> None:
+    def __init__(self, storage: Storage, name: str, codec: str = CODEC) -> None:
         self._storage = storage
         self._name = name
+        self._codec = codec
         self._writer: Any = None
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
         if self._writer is None:
             self._sink = self._storage.output(self._name)
-            # Results of joins are wide and repeat values: a light codec halves the bytes cheaply.
             # Decimals as integers, as Spark writes them, cost a third to read.
             self._writer = pq.ParquetWriter(
-                self._sink, batch.schema, compression="snappy", store_decimal_as_integer=True
+                self._sink, batch.schema, compression=self._codec, store_decimal_as_integer=True
             )
         self._writer.write_batch(batch)
 

@@ -17,7 +17,6 @@ from joinengine import JoinQuery
 from joinengine.api.queries import StreamQuery
 from joinengine.exchange.feeds import conform
 from joinengine.kernels.hashing import multiset_checksum
-from joinengine.model.errors import InvalidRequest
 from joinengine.queries.base import Options, Query
 from joinengine.reporting.reports import checksum_text, made_by, run_report
 from joinengine.spark import types
@@ -55,7 +54,6 @@ def run(
     recorded = query.stream(options).record(say)
     with _checkpoint(places.checkpoint) as checkpoint:
         resumed = manifest.newest(Checkpoint.below(checkpoint).manifests) is not None
-        _check_out(places.out, resumed=resumed)
         joined = query.build(spark, recorded, options)
         writer = joined.writeStream.option("checkpointLocation", checkpoint)
         writer = writer.trigger(availableNow=True).checksummed()
@@ -143,14 +141,6 @@ def _head(query: Query, options: Options) -> dict[str, Any]:
         "moves": options.moves,
         "order": options.order,
     }
-
-
-def _check_out(out: Path | None, *, resumed: bool) -> None:
-    if out is not None and not resumed and any(out.glob("*.parquet")):
-        raise InvalidRequest(
-            f"out: {out} holds Parquet files already, but the checkpoint is new; use an empty "
-            f"folder, or the checkpoint that belongs to these files"
-        )
 
 
 @contextmanager

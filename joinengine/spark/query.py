@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from joinengine.driver import outputs
 from joinengine.driver.account import account_of, claim
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.records import BatchRecord, rates_seen
@@ -39,6 +41,7 @@ from joinengine.spark.failures import in_own_words, plain_error
 from joinengine.spark.inputs import Source, Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.paths import local_path
+from joinengine.spark.places import Output, check_apart, check_folder
 from joinengine.spark.source import NAME
 from joinengine.spark.tasks import RouteDescriptors, RouteRows
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
@@ -64,6 +67,7 @@ class Request:
     trigger: Mapping[str, Any]
     name: str | None = None
     side_output: str | None = None
+    output: Output | None = None
 
 
 class JoinQuery:
@@ -223,9 +227,18 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     spark = request.spark
     session.prepare(spark)
     session.check_settings(spark)
-    location = local_path(request.checkpoint_location, "checkpointLocation")
+    location = _checked_places(request)
     checkpoint = Checkpoint.below(location, fsync=request.settings.fsync)
     query_id = claim(checkpoint, account_of(request.query))
+    output = request.output
+    if output is not None and output.marked:
+        outputs.take(
+            checkpoint,
+            MACHINE.storage(output.folder, fsync=request.settings.fsync),
+            query_id,
+            shared=output.shared,
+            overwrite=output.overwrite,
+        )
     sink = sink_of(checkpoint, query_id)
     aside = None
     if request.side_output is not None:
@@ -258,6 +271,22 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     watch.query = query
     ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
     return JoinQuery(query, runner, watch, ends=ends)
+
+
+def _checked_places(request: Request) -> Path:
+    """The checkpoint's folder; all folders of the query are there and apart."""
+    location = local_path(request.checkpoint_location, "checkpointLocation")
+    output = None if request.output is None else Path(request.output.folder)
+    aside = None
+    if request.side_output is not None:
+        aside = local_path(request.side_output, "sideOutput")
+    inputs = [Path(s.feed["path"]) for s in request.sources if isinstance(s, Stream)]
+    inputs += [Path(source.path) for source in request.sources if isinstance(source, Table)]
+    check_apart(location, output, aside, [path for path in inputs if path.is_dir()])
+    for what, folder in (("checkpointLocation", location), ("path", output), ("sideOutput", aside)):
+        if folder is not None:
+            check_folder(folder, what)
+    return location
 
 
 def _united(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:

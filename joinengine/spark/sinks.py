@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from joinengine.driver.sinks import STAGING, Sink, show
 from joinengine.exchange.results import Target, ToParquet
+from joinengine.exchange.staging import CODEC
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
@@ -34,6 +35,7 @@ class TransformedParquetSink(Sink):
     checkpoint: Checkpoint
     schema: pa.Schema
     transform: Transform
+    codec: str = CODEC
 
     @property
     def staging(self) -> Storage:
@@ -68,7 +70,7 @@ class TransformedParquetSink(Sink):
         name = tagged(generation, f"{batch:08d}-{self.checkpoint.world.nonce()}")
         frame = self.transform(_frame(self.spark, self.schema, self.checkpoint.results, files))
         attempt = self.staging.at(name)
-        frame.write.parquet(attempt.folder)
+        frame.write.option("compression", self.codec).parquet(attempt.folder)
         parts = [part for part in attempt.names() if part.startswith("part-")]
         return name, sorted(part for part in parts if part.endswith(".parquet"))
 

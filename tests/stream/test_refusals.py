@@ -251,3 +251,68 @@ def test_streams_refuse(spark, folders, tmp_path):
         parquet_stream(spark, folders.orders, rows_per_interval=0)
     with pytest.raises(InvalidRequest, match="select: column 'x' is not there"):
         parquet_stream(spark, folders.orders).select(["x"])
+
+
+WRONG_SINKS = {
+    "format: Spark does not know 'parqet'": lambda w, _: w.format("parqet"),
+    "csv: path is missing": lambda w, _: w.format("csv"),
+    "noop: option 'capcity' is unknown; did you mean 'capacity'": lambda w, _: w.format(
+        "noop"
+    ).option("capcity", 3),
+    "fsync: 'yes' is neither true nor false": lambda w, _: w.format("noop").option("FSync", "yes"),
+    "memoryPerTask: '1' is too little": lambda w, _: w.format("noop").option("memoryPerTask", 1),
+    "path: /proc/x cannot be made": lambda w, _: w.format("parquet").option("path", "/proc/x"),
+    "path: .*/file is a file": lambda w, root: w.format("csv").option("path", root / "file"),
+    "checkpointLocation and path are both": lambda w, root: w.format("parquet").option(
+        "path", root / "c"
+    ),
+    "path: .* lies in the folder .* that the query reads": lambda w, root: w.format(
+        "parquet"
+    ).option("path", root / "in" / "orders"),
+    "path and sideOutput are both": lambda w, root: (
+        w.format("parquet").option("path", root / "o").option("sideOutput", root / "o")
+    ),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_SINKS)
+def test_a_sink_is_checked_at_start(sides, tmp_path, message):
+    (tmp_path / "file").touch()
+    writer = StreamJoin(*sides, on=equi("id", "order_id")).writeStream
+    writer = WRONG_SINKS[message](writer.option("checkpointLocation", tmp_path / "c"), tmp_path)
+    with pytest.raises(InvalidRequest, match=message):
+        writer.start()
+    assert not (tmp_path / "c" / "offsets").exists()
+
+
+WRONG_CALLS = {
+    "there is no database `nodb`": lambda w: w.toTable("nodb.t"),
+    "'a b' is no name of a table": lambda w: w.toTable("a b"),
+    "toTable: 5 is no name": lambda w: w.toTable(5),
+    "'some_view' is a view": lambda w: w.toTable("some_view"),
+    "foreachBatch: 'x' is no function": lambda w: w.foreachBatch("x"),
+    "foreach is not served": lambda w: w.foreach(print),
+    "write processingTime='5 s'": lambda w: w.trigger("5 s"),
+    "outputMode: None": lambda w: w.outputMode(None),
+    "batch '1': the first change": lambda w: w.relayout("1"),
+    "relayout of batch 1: give a layout": lambda w: w.relayout(1),
+    "layout 3 is none": lambda w: w.relayout(1, layout=3),
+    "layout <class .* is none": lambda w: w.relayout(1, layout=Mnrt),
+    "instances: '4' is not a whole number": lambda w: w.relayout(1, instances="4"),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_CALLS)
+def test_wrong_arguments_of_a_writer(spark, sides, tmp_path, message):
+    spark.range(1).createOrReplaceTempView("some_view")
+    writer = StreamJoin(*sides, on=equi("id", "order_id")).writeStream
+    with pytest.raises(InvalidRequest, match=message):
+        WRONG_CALLS[message](writer.option("checkpointLocation", tmp_path / "c"))
+
+
+def test_a_checksum_needs_hashes(spark, sides, tmp_path):
+    nested = spark.readStream.format("rate").load().selectExpr("value", "array(value) as many")
+    joined = StreamJoin(sides[0], nested, on=equi("id", "value"))
+    writer = joined.writeStream.format("noop").option("checkpointLocation", tmp_path / "c")
+    with pytest.raises(InvalidRequest, match="checksummed: many: a column of type list"):
+        writer.checksummed().start()

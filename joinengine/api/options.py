@@ -1,0 +1,163 @@
+"""The options of a writer: which sink takes which, and what their values may be.
+
+Law: an option that a sink of ours does not take is refused by name; case does not matter in names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from joinengine.model.durations import describe, microseconds
+from joinengine.model.errors import InvalidRequest
+
+#: Options of every query.
+_QUERY = (
+    *("checkpointLocation", "memoryPerTask", "fsync", "capacity", "moves", "workPerTuple"),
+    "sideOutput",
+)
+_PARQUET = (
+    *("path", "compression", "shared", "overwrite"),
+    *("partitionBy", "targetFileSize", "compactEvery"),
+)
+#: Our own sinks -> the options that each takes beside those of the query. A format of Spark takes
+#: whatever Spark's writer takes.
+_OF_SINK: Mapping[str, tuple[str, ...]] = {
+    "parquet": _PARQUET,
+    "noop": (),
+    "console": ("numRows", "truncate"),
+    "memory": (),
+    "foreachBatch": (),
+    "toTable": ("partitionBy",),
+}
+#: What only our Parquet sink does.
+_PARQUET_ALONE = ("shared", "overwrite", "targetFileSize", "compactEvery")
+_NAMES = {name.lower(): name for names in (_QUERY, *_OF_SINK.values()) for name in names}
+#: Spark's names of codecs -> Arrow's.
+_CODECS = {
+    **{"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip"},
+    **{"zstd": "zstd", "lz4_raw": "lz4"},
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?")
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def named(key: str, value: Any) -> dict[str, str]:
+    """One option as text, under the name by which it is known, however its case is.
+
+    Raises InvalidRequest if the name is no text, or the value is None or a collection.
+
+    >>> named("CHECKPOINTlocation", "c"), named("fsync", True), named("Header", 1)
+    ({'checkpointLocation': 'c'}, {'fsync': 'true'}, {'Header': '1'})
+    """
+    if not isinstance(key, str):
+        raise InvalidRequest(f"option: {key!r} is no name; give text")
+    if value is None or isinstance(value, list | tuple | set | dict):
+        raise InvalidRequest(f"option {key}: {value!r} is no value; give text, a number or a bool")
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return {_NAMES.get(key.lower(), key): text}
+
+
+def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """`options` and `more`; of two names that differ in case alone the later one counts."""
+    later = {key.lower() for key in more}
+    return {key: text for key, text in options.items() if key.lower() not in later} | dict(more)
+
+
+def check_names(sink: str, options: Iterable[str]) -> None:
+    """Refuse options that the sink does not take; formats of Spark judge their own."""
+    for name in options:
+        if name in _QUERY or name in _OF_SINK.get(sink, ()):
+            continue
+        if name in _PARQUET_ALONE:
+            raise InvalidRequest(f"{sink}: option {name!r} goes with format 'parquet' only")
+        if sink not in _OF_SINK:
+            continue
+        known = (*_OF_SINK[sink], *_QUERY)
+        near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
+        hint = f"did you mean {_NAMES[near[0]]!r}? " if near else ""
+        raise InvalidRequest(
+            f"{sink}: option {name!r} is unknown; {hint}The options are {', '.join(known)}"
+        )
+
+
+def for_spark(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that are for the writer of a format of Spark."""
+    ours = (*_QUERY, *_PARQUET_ALONE, "partitionBy")
+    return {key: text for key, text in options.items() if key not in ours}
+
+
+def boolean(options: Mapping[str, str], name: str, default: bool = False) -> bool:
+    """An option that is `true` or `false`. Raises InvalidRequest for any other word."""
+    text = options.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"{name}: {options[name]!r} is neither true nor false; give one")
+    return text == "true"
+
+
+def whole(options: Mapping[str, str], name: str, unit: str) -> int | None:
+    """An option that is a positive whole number; None: it is not given."""
+    text = options.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise InvalidRequest(f"{name}: {text!r} must be a positive whole number ({unit})")
+    return int(text)
+
+
+def size_bytes(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    """An option that is a size: bytes, or a number with a unit; None: it is not given.
+
+    Raises InvalidRequest for a text that is no size, and for one below `least`.
+
+    >>> size_bytes({"targetFileSize": "128 MB"}, "targetFileSize")
+    134217728
+    """
+    text = options.get(name)
+    if text is None:
+        return None
+    match = _SIZE.fullmatch(text.strip().lower())
+    if not match:
+        raise InvalidRequest(f"{name}: {text!r} is no size; give bytes, or a size as '128 MB'")
+    size = int(float(match[1]) * 1024 ** _POWERS[match[2]])
+    if size < least:
+        raise InvalidRequest(f"{name}: {text!r} is too little; give {least:,} bytes or more")
+    return size
+
+
+def codec(options: Mapping[str, str]) -> str:
+    """Arrow's name of the codec that `compression` names as Spark does; the default is snappy."""
+    text = options.get("compression", "snappy").lower()
+    if text not in _CODECS:
+        raise InvalidRequest(f"compression: {text!r} is unknown; use one of {', '.join(_CODECS)}")
+    return _CODECS[text]
+
+
+def work_us(options: Mapping[str, str]) -> int:
+    """Emulated work for each tuple, in microseconds."""
+    work = microseconds(options.get("workPerTuple", "0 s"), "workPerTuple")
+    if work < 0:
+        raise InvalidRequest(f"workPerTuple: {describe(work)} is negative; use 0 or more")
+    return work
+
+
+def trigger_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What Spark's `trigger` gets. Raises InvalidRequest for anything that it does not take."""
+    known = ("processingTime", "availableNow", "once")
+    choose = f"use one of {', '.join(known)}"
+    for name in sorted(given.keys() - set(known)):
+        raise InvalidRequest(f"trigger: {name} is not served; {choose}")
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if len(chosen) != 1:
+        raise InvalidRequest(f"trigger: {', '.join(chosen) or 'nothing'} is given; {choose}")
+    ((name, value),) = chosen.items()
+    if name != "processingTime":
+        if value is not True:
+            raise InvalidRequest(f"trigger: {name}={value!r} is not served; give {name}=True")
+        return chosen
+    length = microseconds(value, "trigger: processingTime")
+    if length < 0:
+        raise InvalidRequest(f"trigger: processingTime {value!r} is negative; use 0 or more")
+    return {name: f"{length // 1000} milliseconds"}

@@ -1,0 +1,138 @@
+"""Folders of a query: apart from each other, and each output folder knows whose results it has."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from joinengine.driver import outputs
+from joinengine.model.errors import CheckpointMismatch, InvalidRequest
+from joinengine.spark.paths import local_path
+from joinengine.spark.places import check_apart, check_folder
+from joinengine.state import manifest as manifests
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import Manifest
+from tests.worlds import MemoryWorld
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "output", "aside", "message"),
+    [
+        ("c", "c", None, "checkpointLocation and path are both"),
+        ("c", "o", "o", "path and sideOutput are both"),
+        ("c", "o", "c", "checkpointLocation and sideOutput are both"),
+        ("o/c", "o", None, "one lies in the other"),
+        ("c", "c/_o", None, "one lies in the other"),
+        ("in", "o", None, "lies in the folder .*/in that the query reads"),
+        ("in/c", "o", None, "lies in the folder .*/in that the query reads"),
+        ("c", "link", None, "path: .*/in lies in the folder"),
+        ("c", "o", "in/deep/er", "sideOutput: .* lies in the folder"),
+    ],
+)
+def test_folders_that_disturb_each_other(tmp_path, checkpoint, output, aside, message):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    below = [None if name is None else tmp_path / name for name in (checkpoint, output, aside)]
+    with pytest.raises(InvalidRequest, match=message):
+        check_apart(*below, [tmp_path / "in"])
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "output"), [("o/_c", "o"), ("c", "o"), ("in/_c", "o"), ("in2", "in/.o")]
+)
+def test_what_readers_skip_disturbs_nobody(tmp_path, checkpoint, output):
+    check_apart(tmp_path / checkpoint, tmp_path / output, None, [tmp_path / "in"])
+
+
+def test_a_folder_can_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InvalidRequest, match=r"path: .*/file is a file; give a folder"):
+            check_folder(path, "path")
+    with pytest.raises(InvalidRequest, match="path: /proc/x cannot be made"):
+        check_folder(local_path("file:///proc/x", "path"), "path")
+    check_folder(tmp_path / "a" / "b", "path")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+@pytest.fixture
+def world():
+    return MemoryWorld()
+
+
+def checkpoint_of(world, name, batches=0):
+    made = Checkpoint.below(f"/{name}", world=world)
+    for batch in range(batches):
+        content = json.dumps(manifests._to_json(Manifest(name, batch, ()))).encode()
+        head = f"joinengine manifest {manifests.FORMAT} crc32={manifests.zlib.crc32(content):08x} "
+        made.manifests.put(
+            manifests.name_of(batch), f"{head}bytes={len(content)}\n".encode() + content
+        )
+    return made
+
+
+def take(checkpoint, output, *, shared=False, overwrite=False):
+    query = checkpoint.location.strip("/")
+    outputs.take(checkpoint, output, query, shared=shared, overwrite=overwrite)
+
+
+def files_of(output, query, world):
+    """Two results of a query, one of them in a Hive folder."""
+    names = [f"part-00000001-{query}-g1-x.parquet", f"day=1/part-00000002-{query}-g1-y.parquet"]
+    for name in names:
+        output.put(name, b"rows")
+    return {f"{output.folder}/{name}" for name in names}
+
+
+def test_a_query_goes_on_in_its_folder_wherever_it_lies(world):
+    one = checkpoint_of(world, "one")
+    take(one, world.storage("/out"))
+    one = checkpoint_of(world, "one", batches=1)
+    take(one, world.storage("/out"), overwrite=True)  # a restart overwrites nothing
+    world.files["/moved/_joinengine/one.json"] = world.files.pop("/out/_joinengine/one.json")
+    take(one, world.storage("/moved"))
+    with pytest.raises(CheckpointMismatch, match=r"has written its results to /moved.* is /out"):
+        take(one, world.storage("/out"))
+    del world.files["/moved/_joinengine/one.json"]
+    with pytest.raises(CheckpointMismatch, match=r"/moved no longer holds .* new checkpointLoc"):
+        take(one, world.storage("/moved"))
+
+
+def test_results_of_another_query(world):
+    out = world.storage("/out")
+    take(checkpoint_of(world, "one"), out)
+    first = files_of(out, "one", world)
+    two = checkpoint_of(world, "two")
+    with pytest.raises(InvalidRequest, match=r"another query \(one, with the checkpoint /one\)"):
+        take(two, out)
+    take(two, out, shared=True)
+    second = files_of(out, "two", world)
+    assert first | second <= world.files.keys()
+    late = checkpoint_of(world, "late", batches=1)
+    with pytest.raises(InvalidRequest, match="another query"):
+        take(late, out, overwrite=True)  # only a new checkpoint may
+    out.put("_joinengine/one/g1-staged.parquet", b"rows")
+    take(checkpoint_of(world, "three"), out, overwrite=True)
+    left = {path for path in world.files if path.startswith("/out/")}
+    assert left == {"/out/_joinengine/three.json"}
+
+
+def test_files_that_nobody_has_marked_are_never_removed(world):
+    out = world.storage("/out")
+    take(checkpoint_of(world, "one"), out)
+    files_of(out, "one", world)
+    out.put("day=1/mine.parquet", b"rows")
+    two = checkpoint_of(world, "two")
+    with pytest.raises(InvalidRequest, match=r"such as day=1/mine.parquet; use another folder"):
+        take(two, out, overwrite=True)
+    take(two, out, shared=True, overwrite=True)
+    left = {path for path in world.files if path.startswith("/out/")}
+    assert left == {"/out/day=1/mine.parquet", "/out/_joinengine/two.json"}
+
+
+def test_a_damaged_marker_still_says_whose_it_is(world):
+    out = world.storage("/out")
+    out.put("_joinengine/one.json", b'{"quer')
+    with pytest.raises(InvalidRequest, match=r"query \(one, with the checkpoint unknown\)"):
+        take(checkpoint_of(world, "two"), out)
