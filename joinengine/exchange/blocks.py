@@ -30,9 +30,9 @@ from joinengine.kernels.probing import Ints
 from joinengine.kernels.scattering import group_rows
 from joinengine.kernels.watching import number_tuples, watcher_of
 from joinengine.layouts.versions import VersionedRouter, united
+from joinengine.model.columns import name_beside
 from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
-from joinengine.model.query import ID
 from joinengine.predicates.theta import passes
 from joinengine.routing.routes import STORE, Deliveries, Flags, storing, watch_flag
 from joinengine.state.operator_state import OperatorState
@@ -41,7 +41,7 @@ from joinengine.world.storage import Storage, StoredFile, tagged
 from joinengine.world.world import World
 
 FLAGS = "__flags"
-#: The column of a refused tuple that says why.
+#: The column of a refused tuple that says why, if no column of the user has this name.
 REASON = "reason"
 
 
@@ -86,9 +86,10 @@ class Admission:
 class Role:
     """One side of one operator in one batch: what admitting and routing its tuples needs.
 
-    `watchers`: how many there are; 0: the side is not watched. If it is, a tuple that cannot match
-    travels too, to its watcher alone. `aside`: the folder for refused tuples; None: they are only
-    counted. `generation`: that of the driver, in the names of files. Others: as in `Admission`.
+    `watchers`: how many there are; 0: the side is not watched. If it is, the last column of
+    `schema` is its number, and a tuple that cannot match travels too, to its watcher alone.
+    `aside`: the folder for refused tuples; None: they are only counted. `generation`: that of the
+    driver, in the names of files. Others: as in `Admission`.
     """
 
     operator: int
@@ -204,7 +205,7 @@ class BlockWriter:
         rows, targets, flags = deliveries
         ascending = Deliveries(rows[order], targets[order], flags[order])
         both = united([ascending, watched], n, role.instances)
-        return admitted.append_column(ID, pa.array(numbers)), both
+        return admitted.append_column(role.schema.names[-1], pa.array(numbers)), both
 
     def _route(self, admitted: pa.RecordBatch, words: Words, u: Words) -> Deliveries:
         role = self._role
@@ -322,7 +323,8 @@ class RefusedWriter:
         if self._file is None:
             return
         rows = batch.filter(pa.array(which))
-        rows = rows.append_column(REASON, pa.array([why.value] * rows.num_rows, pa.string()))
+        reason = name_beside(batch.schema.names, REASON)
+        rows = rows.append_column(reason, pa.array([why.value] * rows.num_rows, pa.string()))
         self._file.add(rows)
 
     def close(self) -> StoredFile | None:
@@ -351,7 +353,8 @@ class Tuples(NamedTuple):
         """The tuples of slices of blocks, in the order of the slices."""
         whole = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
         words, flags = (whole.column(i).to_numpy(zero_copy_only=True) for i in range(2))
-        return cls(words, flags, whole.select(whole.schema.names[2:]))
+        own = pa.schema(list(whole.schema)[2:])  # by place: a name may be one of the first two
+        return cls(words, flags, pa.RecordBatch.from_arrays(whole.columns[2:], schema=own))
 
 
 class BlockReader:

@@ -208,6 +208,11 @@ class Grouping:
     top: Top | None = None
     zone: str = "UTC"
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The names of the groups in partial results, where names of users could be ours too."""
+        return tuple(f"g{number}" for number in range(len(self.groups)))
+
 
 @dataclass(frozen=True, slots=True)
 class EventTime:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from joinengine.model.keys import Side
 from joinengine.model.windows import Delays, Sliding, Window
 
-#: The column with the number of each watched tuple, beside the user's columns.
+#: The column with the number of each watched tuple, if no column of the user has this name.
 ID = "__id"
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 

@@ -4,6 +4,9 @@ Why partial results: a group's tuples may be at several instances (keys that are
 shuffle). Each instance adds up its own tuples; the parts' sums, counts and extremes give the
 whole's.
 
+Inside, columns go by their places: a group is g0, g1, .., an aggregate a0, a1, .., and only results
+have the names that the user gave. So these may be any.
+
 Law: however tuples are divided, the parts add up to the same result (floating-point sums: but for
 rounding).
 Cost: one hash aggregation over the tuples, and one over the parts.
@@ -105,7 +108,8 @@ def _arrow_type(select: str, reading: Translation) -> pa.DataType:
 
 def partial_schema(grouping: Grouping, schema: pa.Schema) -> pa.Schema:
     """The columns of partial results: groups, pane, and the sums, counts and extremes so far."""
-    groups = [schema.field(name) for name in grouping.groups]
+    places = zip(grouping.groups, grouping.places, strict=True)
+    groups = [schema.field(name).with_name(place) for name, place in places]
     fields = [pa.field(PANE, pa.int64())]
     for number, one in enumerate(grouping.aggregates):
         kind = pa.int64() if one.function is AggregateFunction.COUNT else one.kind
@@ -125,7 +129,7 @@ def _decimal(name: str) -> pa.DataType:
 def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, panes: NDArray[np.int64]) -> pa.Table:
     """Tuples, and (n,) the pane of each -> partial results, one for each group and pane."""
     arrays = [tuples.column(name) for name in grouping.groups]
-    names = [f"g{i}" for i in range(len(arrays))]
+    names = list(grouping.places)
     needed = [tuples.column(name) for name in grouping.columns]
     arrays += [array.cast(evaluated_type(array.type)) for array in needed]
     names += [f"c{i}" for i in range(len(grouping.columns))]
@@ -138,14 +142,14 @@ def add_tuples(grouping: Grouping, tuples: pa.RecordBatch, panes: NDArray[np.int
             sums.append(f"{one.function}({value}) as p{number}")
         if one.function is AggregateFunction.MEAN:
             sums.append(f"count({value}) as n{number}")
-    columns = [f'g{i} as "{name}"' for i, name in enumerate(grouping.groups)]
-    sql = f"select {', '.join([*columns, PANE, *sums])} from parts group by {_keys(grouping, PANE)}"
+    keys = ", ".join([*grouping.places, PANE])
+    sql = f"select {', '.join([keys, *sums])} from parts group by {keys}"
     return _query(sql, pa.table([*arrays, pa.array(panes)], names=[*names, PANE]), grouping.zone)
 
 
 def add_parts(grouping: Grouping, parts: pa.Table) -> pa.Table:
     """Partial results -> fewer of them: one for each group and pane."""
-    groups = [f'"{name}"' for name in grouping.groups]
+    groups = grouping.places
     sums = [f"{_added(grouping, n, how)} as {n}" for n, how in partial_fields(grouping.aggregates)]
     sql = f"select {', '.join([*groups, PANE, *sums])} from parts group by all"
     return _query(sql, parts)
@@ -155,7 +159,7 @@ def finish(
     grouping: Grouping, parts: pa.Table, window: tuple[int, int], schema: pa.Schema
 ) -> pa.Table:
     """The partial results of one window -> its results; if `top` is given, only the top ones."""
-    groups = [f'"{name}"' for name in grouping.groups]
+    groups = grouping.places
     columns = list(groups)
     how = dict(partial_fields(grouping.aggregates))
     for number, one in enumerate(grouping.aggregates):
@@ -164,9 +168,10 @@ def finish(
             added = f"cast({added} as double) / sum(n{number})"
         elif one.kind == pa.int64() and one.function in _WHOLE:
             added = f"cast({added} as bigint)"
-        columns.append(f'{added} as "{one.name}"')
+        columns.append(f"{added} as a{number}")
     by = f" group by {', '.join(groups)}" if groups else ""
     found = _query(f"select {', '.join(columns)} from parts{by}", parts)
+    found = found.rename_columns(schema.names[: found.num_columns])
     edges = dict(zip((WINDOW_START, WINDOW_END), window, strict=True))
     for name, time in edges.items():
         column = pa.array(np.full(found.num_rows, time)).cast(schema.field(name).type)
@@ -179,11 +184,14 @@ def greatest(grouping: Grouping, results: pa.Table) -> pa.Table:
     """The k groups of each window with the greatest values; of equal values the least first."""
     top = grouping.top
     assert top is not None
-    order = ", ".join(
-        [f'"{top.by}" desc nulls last', *(f'"{name}" nulls last' for name in grouping.groups)]
-    )
-    rank = f"row_number() over (partition by {WINDOW_END} order by {order})"
-    return _query(f"select * from parts qualify {rank} <= {top.k}", results).cast(results.schema)
+    names = results.schema.names
+    plain = {name: f"r{place}" for place, name in enumerate(names)}
+    groups = [f"{plain[name]} nulls last" for name in grouping.groups]
+    order = ", ".join([f"{plain[top.by]} desc nulls last", *groups])
+    rank = f"row_number() over (partition by {plain[WINDOW_END]} order by {order})"
+    parts = results.rename_columns(list(plain.values()))
+    found = _query(f"select * from parts qualify {rank} <= {top.k}", parts)
+    return found.rename_columns(names).cast(results.schema)
 
 
 def _added(grouping: Grouping, name: str, how: AggregateFunction) -> str:
@@ -192,10 +200,6 @@ def _added(grouping: Grouping, name: str, how: AggregateFunction) -> str:
         return f"{how}({name})"
     sums = grouping.aggregates[int(name[1:])].sums if name[0] == "p" else ""
     return f"cast(sum({name}) as {sums or 'bigint'})"
-
-
-def _keys(grouping: Grouping, *others: str) -> str:
-    return ", ".join([*(f"g{i}" for i in range(len(grouping.groups))), *others])
 
 
 def _query(sql: str, parts: Any, zone: str = "UTC") -> pa.Table:

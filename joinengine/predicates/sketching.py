@@ -54,7 +54,7 @@ def bound_names(top: Top) -> tuple[str, str]:
 
 def sketch_counts(grouping: Grouping, counts: pa.Table) -> pa.Table:
     """Counts of groups and panes (what `grouping.add_tuples` gives) -> a sketch for each pane."""
-    items = counts.column(grouping.groups[0]).cast(pa.string()).to_pylist()
+    items = counts.column(0).cast(pa.string()).to_pylist()
     sketches = dict[int, Any]()
     panes, weights = counts.column(PANE).to_pylist(), counts.column("p0").to_pylist()
     for item, pane, weight in zip(items, panes, weights, strict=True):

@@ -45,7 +45,9 @@ class AggregateSpec:
         """The columns by which tuples are routed."""
         if self.stage is Stage.MERGE and self.is_sketched:
             return ()
-        return (WINDOW_END,) if self.stage is Stage.TOP else self.grouping.groups
+        if self.stage is Stage.TOP:
+            return (WINDOW_END,)
+        return self.grouping.groups if self.stage is Stage.PARTIAL else self.grouping.places
 
     def times(self, side: Side) -> tuple[str, ...]:
         """The event time of tuples; partial results have none that could be late."""

@@ -24,7 +24,7 @@ from joinengine.kernels.hashing import Words, fixed_width
 from joinengine.kernels.probing import Ints
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import Side
-from joinengine.model.query import ID, WINDOW_START, OutputColumn
+from joinengine.model.query import WINDOW_START, OutputColumn
 from joinengine.model.windows import Sliding
 from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Marker
@@ -107,7 +107,9 @@ class Matcher:
             here = at if pairs is None else {side: some[pairs] for side, some in at.items()}
             if self._marker is not None:
                 for side in self._spec.watched:
-                    ids = fixed_width(columns[side].column(ID), np.dtype(np.uint64))[here[side]]
+                    # The last column is the number of the tuple.
+                    last = columns[side].column(columns[side].num_columns - 1)
+                    ids = fixed_width(last, np.dtype(np.uint64))[here[side]]
                     mine = None if times is None else times[side]
                     mine = mine if pairs is None or mine is None else mine[pairs]
                     self._marker.add(side, ids, mine, windows)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from joinengine.exchange.keying import Keying
+from joinengine.model.columns import name_beside
 from joinengine.model.conditions import Condition, Distance, Predicate, equality
 from joinengine.model.keys import Side
 from joinengine.model.query import (
@@ -77,7 +78,7 @@ class JoinSpec:
         return self.window.most_windows if isinstance(self.window, Sliding) else 1
 
     def carried_schema(self, side: Side) -> pa.Schema:
-        """The columns with which a tuple travels to its instances."""
+        """The columns with which a tuple travels; last, on a watched side, its number."""
         shown = {c.column for c in self.output if c.side is side}
         shown |= {c.instead for c in self.output if c.side is side.other and c.instead}
         return self._with_id(side, self._asked(side) | shown)
@@ -99,7 +100,9 @@ class JoinSpec:
 
     def _with_id(self, side: Side, names: set[str]) -> pa.Schema:
         fields = [field for field in self.schemas[side] if field.name in names]
-        own = [pa.field(ID, pa.uint64())] if side in self.watched else []
+        # Beside all columns of the side, so that the name is the same wherever some are left out.
+        number = name_beside(self.schemas[side].names, ID)
+        own = [pa.field(number, pa.uint64())] if side in self.watched else []
         return pa.schema([*fields, *own])
 
     @property

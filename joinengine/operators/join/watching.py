@@ -31,8 +31,9 @@ from joinengine.kernels.comparing import EARLIEST, latest_time, no_time
 from joinengine.kernels.hashing import Words, fixed_width
 from joinengine.kernels.probing import Ints, expand_ranges, rows_between
 from joinengine.kernels.watching import in_order, watcher_of, word_of_time
+from joinengine.model.columns import name_beside
 from joinengine.model.keys import Side
-from joinengine.model.query import ID, WINDOW_START, JoinType
+from joinengine.model.query import WINDOW_START, JoinType
 from joinengine.model.windows import Sliding
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
@@ -41,6 +42,7 @@ from joinengine.state.keeper import Keeper, Shelf
 from joinengine.state.operator_state import PENDING
 from joinengine.state.run import OpenRun
 
+#: The last columns of an entry: its number and when it closes, if no column has these names.
 ENTRY, CLOSES = "__entry", "__closes"
 #: Entries that are judged together, and marks that are gathered before they are united.
 ENTRIES = 1 << 18
@@ -69,17 +71,18 @@ class WatchShelf(Shelf):
 
     @override
     def schema(self, side: Side) -> pa.Schema:
-        """When an entry closes; if `tuples`, also its number and the columns of the tuple."""
-        closes = pa.field(CLOSES, pa.int64())
+        """When an entry closes; if `tuples`, before it the columns of the tuple and a number."""
         if not self.tuples:
-            return pa.schema([closes])
-        fields = [field for field in self.spec.carried_schema(side) if field.name != ID]
-        return pa.schema([*fields, pa.field(ENTRY, pa.uint64()), closes])
+            return pa.schema([(CLOSES, pa.int64())])
+        fields = list(self.spec.carried_schema(side))[:-1]
+        names = [field.name for field in fields]
+        own = [(name_beside(names, ENTRY), pa.uint64()), (name_beside(names, CLOSES), pa.int64())]
+        return pa.schema([*fields, *(pa.field(name, kind) for name, kind in own)])
 
     @override
     def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
         """When each entry closes."""
-        return fixed_width(columns.column(CLOSES), np.dtype(np.int64))
+        return _closing_of(columns)
 
     @override
     def last_needed(self, side: Side, times: Ints) -> Ints:
@@ -155,6 +158,8 @@ class Watchers:
         self._runs = task.shelves
         self._closing = task.facts[CLOSING]
         self._batch = desk.header.batch
+        held = WatchShelf(spec, PENDING, tuples=True)
+        self._schemas = {side: held.schema(side) for side in spec.watched}
         self._pending, self._unread, self._seen = (
             desk.keeper(
                 WatchShelf(spec, f"{shelf}-{spec.index}", tuples=shelf == PENDING),
@@ -189,11 +194,10 @@ class Watchers:
             return
         words = numbers if self._spec.how is JoinType.LEFT_SEMI else in_order(closes)
         order = np.argsort(words, kind="stable")
-        carried = [name for name in tuples.schema.names if name != ID]
-        columns = tuples.select(carried).take(pa.array(rows[order]))
-        for name, values in ((ENTRY, numbers), (CLOSES, closes)):
-            columns = columns.append_column(name, pa.array(values[order]))
-        self._pending.seal(watcher, side, words[order], columns)
+        carried = [column.take(pa.array(rows[order])) for column in tuples.columns[:-1]]
+        columns = [*carried, pa.array(numbers[order]), pa.array(closes[order])]
+        entries = pa.RecordBatch.from_arrays(columns, schema=self._schemas[side])
+        self._pending.seal(watcher, side, words[order], entries)
 
     def close(self) -> None:
         """Seal the marks of this batch; the next batch reads them."""
@@ -202,7 +206,7 @@ class Watchers:
     def _entries(self, side: Side, tuples: pa.RecordBatch) -> tuple[Ints, Words, Ints]:
         """Which rows have entries, their numbers, and when they close."""
         spec, names = self._spec, self._spec.times(side)
-        ids = fixed_width(tuples.column(ID), np.dtype(np.uint64))
+        ids = fixed_width(tuples.column(tuples.num_columns - 1), np.dtype(np.uint64))
         rows = np.arange(len(ids))
         times = latest_time(tuples, names) if names else None
         timeless = no_time(tuples, names) if names else None
@@ -263,7 +267,8 @@ class Watchers:
             due = rows_between(one.words, np.zeros(1, np.uint64), upper, one.gone)
             for start in range(0, len(due), ENTRIES):
                 columns = one.columns.take(pa.array(due[start : start + ENTRIES]))
-                numbers = fixed_width(columns.column(ENTRY), np.dtype(np.uint64))
+                entry = columns.column(columns.num_columns - 2)
+                numbers = fixed_width(entry, np.dtype(np.uint64))
                 alone = ~_among(numbers, seen)
                 if alone.any():
                     self._emit(side, columns.filter(pa.array(alone)), results)
@@ -298,12 +303,17 @@ class Watchers:
 
     def _window_column(self, entries: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
         assert isinstance(self._spec.window, Sliding)
-        ends = fixed_width(entries.column(CLOSES), np.dtype(np.int64)) + 1
+        ends = _closing_of(entries) + 1
         times = ends - self._spec.window.size_us if name == WINDOW_START else ends
         return pa.array(times).cast(kind)
 
     def _closes(self, one: OpenRun) -> Ints:
-        return fixed_width(one.columns.column(CLOSES), np.dtype(np.int64))
+        return _closing_of(one.columns)
+
+
+def _closing_of(columns: pa.RecordBatch) -> Ints:
+    """When each entry or mark closes: the last column says it."""
+    return fixed_width(columns.column(columns.num_columns - 1), np.dtype(np.int64))
 
 
 def _united(marks: Sequence[tuple[Words, Ints]]) -> tuple[Words, Ints]:
