@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -29,9 +30,9 @@ from joinengine.spark import tuning
 from joinengine.spark.interpreter import check_interpreter
 from joinengine.spark.source import JoinEngineSource
 
+#: Where all of Spark runs on this machine, nobody else need reach the driver.
+_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _HELPS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -52,17 +53,26 @@ _START_S = 10.0
 _starting = threading.Lock()
 
 
-def session(name: str = "joinengine", master: str = "local[*]", **settings: str) -> SparkSession:
+def session(name: str = "joinengine", master: str | None = None, **settings: str) -> SparkSession:
     """A SparkSession with settings that help; `settings`: further ones, with `__` for dots.
 
-    If this process has a session, it is returned as it is, with joinengine's source registered.
+    `master`: None: that of spark-submit if it has started this program, else local[*]. If this
+    process has a session, it is returned as it is, with joinengine's source registered.
     """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if SparkSession.getActiveSession() is None:
-        os.environ.setdefault(tuning.UNIX_SOCKETS, "true")
+        # Spark's Python and its JVM must agree on sockets; one that runs keeps its environment.
+        if SparkContext._gateway is None and not submitted:
+            os.environ.setdefault(tuning.UNIX_SOCKETS, "true")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in (_HELPS | {k.replace("__", "."): v for k, v in settings.items()}).items():
+    builder = SparkSession.builder.appName(name)
+    master = "local[*]" if master is None and not submitted else master
+    helps = dict(_HELPS)
+    if master is not None:
+        builder = builder.master(master)
+        helps |= _LOOPBACK if master.startswith("local") else {}
+    for key, value in (helps | {k.replace("__", "."): v for k, v in settings.items()}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
