@@ -1,0 +1,69 @@
+"""docs/troubleshooting.md has a row for each message that the package raises on purpose."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import joinengine
+from joinengine.model import errors
+
+ROOT = Path(joinengine.__file__).parent
+PAGE = ROOT.parent / "docs" / "troubleshooting.md"
+ERRORS = {
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.JoinEngineError)
+}
+#: What a message shows in place of a value.
+VALUE = "\0"
+
+
+def words_of(node):
+    """A message as it stands in the source, with VALUE for what is filled in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(words_of(part) for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return words_of(node.left) + words_of(node.right)
+    return VALUE
+
+
+def messages():
+    """Place -> message, of every error of ours that is made in the package."""
+    found = {}
+    for file in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and node.args:
+                name = node.func.id if isinstance(node.func, ast.Name) else None
+                if name in ERRORS:
+                    place = f"{file.relative_to(ROOT.parent)}:{node.lineno}"
+                    found[place] = words_of(node.args[0])
+    return found
+
+
+def phrases():
+    """The phrases of the page, each as a pattern of messages; `..` is any value."""
+    rows = re.findall(r"^\| (`.*?) \| .*? \| .*? \|$", PAGE.read_text(), re.M)
+    said = [phrase for row in rows for phrase in re.findall(r"`([^`]+)`", row)]
+    return {p: re.compile(".*".join(map(re.escape, p.split(".."))), re.S) for p in said}
+
+
+def has_words(message):
+    """Whether it says something itself: not only values, such as another error's message."""
+    return len(re.findall(r"\w{2,}", message.replace(VALUE, " "))) > 1
+
+
+def test_every_message_has_a_row_and_every_row_a_message():
+    said, rows = messages(), phrases()
+    assert len(said) > 150
+    unnamed = {
+        place: message.replace(VALUE, "..")
+        for place, message in said.items()
+        if has_words(message) and not any(row.search(message) for row in rows.values())
+    }
+    assert not unnamed, "give each of these a row in docs/troubleshooting.md"
+    stale = [p for p, row in rows.items() if not any(row.search(m) for m in said.values())]
+    assert not stale, "no message says this any more: remove it from docs/troubleshooting.md"
