@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.operators.base import QuerySpec
-from joinengine.state.checkpoint import ACCOUNT, Checkpoint
+from joinengine.state.checkpoint import Checkpoint, read_account, write_account
 from joinengine.state.manifest import FORMAT
 
 
 def claim(checkpoint: Checkpoint, wanted: dict[str, Any]) -> str:
     """The id of the query that owns the checkpoint: this one, or one with the same account.
 
-    Raises CheckpointMismatch if the checkpoint is another query's, or has another format.
+    Raises CheckpointMismatch if the checkpoint is another query's, or has another format,
+    DamagedState if its account of the query is damaged.
     """
-    storage, location = checkpoint.storage, checkpoint.location
-    if storage.exists(ACCOUNT):
-        found = json.loads(storage.get(ACCOUNT))
+    location, found = checkpoint.location, read_account(checkpoint)
+    if found is not None:
         if found["format"] != FORMAT:
             raise CheckpointMismatch(
                 f"checkpoint {location} has format {found['format']}, this version writes "
@@ -38,8 +37,7 @@ def claim(checkpoint: Checkpoint, wanted: dict[str, Any]) -> str:
         )
     checkpoint.create()
     query_id = checkpoint.world.nonce()
-    content = {"format": FORMAT, "id": query_id, "query": wanted}
-    storage.put(ACCOUNT, json.dumps(content, indent=1).encode())
+    write_account(checkpoint, {"format": FORMAT, "id": query_id, "query": wanted})
     return query_id
 
 

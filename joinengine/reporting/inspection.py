@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.keys import U_ONE, Side
 from joinengine.routing import table as routing_table
 from joinengine.state import manifest as manifests
-from joinengine.state.checkpoint import ACCOUNT, Checkpoint
+from joinengine.state.checkpoint import Checkpoint, read_account
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import RunStore
@@ -109,13 +108,13 @@ def state_lines(report: dict[str, Any]) -> list[str]:
 
 def _open(location: Path) -> tuple[dict[str, Any], Manifest]:
     checkpoint = Checkpoint.below(location)
-    manifest = manifests.newest(checkpoint.manifests)
-    if manifest is None or not checkpoint.storage.exists(ACCOUNT):
+    manifest, account = manifests.newest(checkpoint.manifests), read_account(checkpoint)
+    if manifest is None or account is None:
         raise CheckpointMismatch(
             f"{location} is no checkpoint of joinengine, or has no batch yet; name the folder that "
             f"was given as checkpointLocation"
         )
-    return json.loads(checkpoint.storage.get(ACCOUNT)), manifest
+    return account, manifest
 
 
 def _join(number: int, state: OperatorState, described: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from joinengine.model.errors import DamagedState
 from joinengine.world.storage import Storage, tagged
 from joinengine.world.world import MACHINE, World
 
@@ -83,6 +88,40 @@ class Checkpoint:
 
 #: The account of the query that owns the checkpoint.
 ACCOUNT = "query.json"
+_PARTS = {"format", "id", "query"}
+
+
+def write_account(checkpoint: Checkpoint, account: Mapping[str, Any]) -> None:
+    """Write the account of the query, with its CRC."""
+    sealed = {**account, "crc32": _crc_of(account)}
+    checkpoint.storage.put(ACCOUNT, json.dumps(sealed, indent=1).encode())
+
+
+def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """The account of the query that owns the checkpoint; None: no query does.
+
+    Raises DamagedState if it is not what was written, or is gone while manifests are there.
+    """
+    path, storage = f"{checkpoint.storage.folder}/{ACCOUNT}", checkpoint.storage
+    if not storage.exists(ACCOUNT):
+        if checkpoint.manifests.names():
+            raise DamagedState(f"{path} is missing; restore it from a copy")
+        return None
+    try:
+        account = dict(json.loads(storage.get(ACCOUNT)))
+    except (ValueError, TypeError):
+        account = {}
+    # An older version wrote no CRC.
+    crc32 = account.pop("crc32", None)
+    if account.keys() != _PARTS or crc32 not in (None, _crc_of(account)):
+        raise DamagedState(
+            f"{path} does not match its CRC: it is truncated or was altered; restore it from a copy"
+        )
+    return account
+
+
+def _crc_of(account: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(account, sort_keys=True).encode())
 
 
 def tick_name(generation: int) -> str:

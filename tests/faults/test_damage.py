@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 import zlib
 from pathlib import Path
 
 import pytest
 
+from joinengine.driver.account import account_of, claim
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.state import manifest as manifests
+from joinengine.state.checkpoint import ACCOUNT, write_account
+from joinengine.state.manifest import FORMAT
 from joinengine.state.run import RunStores
 from joinengine.world.world import MACHINE
 from tests.harness import LocalQuery, two_way
@@ -103,6 +107,42 @@ def test_every_single_bit_of_a_manifest_counts(query):
         )
         with pytest.raises((DamagedState, CheckpointMismatch)):
             manifests.newest(query.checkpoint.manifests)
+
+
+def test_a_damaged_account_of_the_query_is_refused_by_name(query):
+    wanted = account_of(query.query)
+    checkpoint = query.checkpoint
+    write_account(checkpoint, {"format": FORMAT, "id": "q", "query": wanted})
+    path = Path(checkpoint.storage.folder) / ACCOUNT
+    assert claim(checkpoint, wanted) == "q"
+    whole = path.read_bytes()
+    rng = random.Random(2)
+    positions = rng.sample(range(len(whole)), 60)
+    for position in [*positions, whole.index(b"crc32"), whole.index(b'"q"') + 1]:
+        flip_bit(path, position)
+        if _is_same_json(path.read_bytes(), whole):  # a blank became another one
+            continue
+        with pytest.raises(DamagedState, match=ACCOUNT):
+            claim(checkpoint, wanted)
+        path.write_bytes(whole)
+    for damage in (truncate, DAMAGE["gone"]):
+        damage(path)
+        with pytest.raises(DamagedState, match=ACCOUNT):
+            claim(checkpoint, wanted)
+
+
+def test_an_account_of_an_older_version_is_read(query):
+    wanted = account_of(query.query)
+    content = {"format": FORMAT, "id": "older", "query": wanted}
+    (Path(query.checkpoint.storage.folder) / ACCOUNT).write_text(json.dumps(content))
+    assert claim(query.checkpoint, wanted) == "older"
+
+
+def _is_same_json(content, other):
+    try:
+        return json.loads(content) == json.loads(other)
+    except ValueError:
+        return False
 
 
 def test_an_unknown_format_is_refused_by_number(query):
