@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.api import checks
 from joinengine.api.writer import JoinWriter, ResolvedJoin
+from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
@@ -21,7 +22,21 @@ from joinengine.spark.sinks import Transform
 class StreamQuery:
     """The base of joins, aggregations and users' operators: a schema, a writer, a plan."""
 
+    _choice: LayoutChoice
     _transform: Transform | None = None
+
+    def __repr__(self) -> str:
+        try:
+            query = self.query()
+        except InvalidRequest:
+            return f"<{type(self).__name__}>"
+        last, choice = query.operators[-1], self._choice
+        account = last.account()
+        told = [str(account[part]) for part in ("how", "on", "within") if account.get(part)]
+        return (
+            f"<{type(self).__name__} of {' and '.join(query.sources)}: {', '.join(told)}; "
+            f"layout {choice.label} on {last.instances} instances>"
+        )
 
     @property
     def schema(self) -> Any:

@@ -27,7 +27,7 @@ from joinengine.spark.source import NAME, reading_to_json
 _log = logging.getLogger("joinengine")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stream:
     """Parquet files as a stream; route tasks read them, so no tuple passes through the JVM.
 
@@ -41,6 +41,10 @@ class Stream:
     unreadable: Mapping[str, pa.DataType] = field(default_factory=dict)
     #: the footers that are known already, by the path of the file
     footers: Mapping[str, Footer] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        where = "" if self.reading.where is None else f" where {self.reading.where}"
+        return f"<Stream of {self.feed['path']}: {_columns(self.reading.schema)}{where}>"
 
     @property
     def schema(self) -> Any:
@@ -111,13 +115,16 @@ class Stream:
         return frame
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """A bounded Parquet file or folder, by its path, for the table side of a join."""
 
     spark: Any
     path: str
     schema: pa.Schema
+
+    def __repr__(self) -> str:
+        return f"<Table of {self.path}: {_columns(self.schema)}>"
 
     def select(self, columns: list[str]) -> Table:
         """Only these columns. Raises InvalidRequest for a column that is not there."""
@@ -232,6 +239,12 @@ def recorded_stream(spark: SparkSession | None, index: Path, schema: pa.Schema) 
 def recorded_table(spark: SparkSession | None, path: Path) -> Table:
     """A table: one Parquet file or a folder of them; `spark`: None: the query will not run."""
     return Table(spark, str(path), types.folder_schema(path))
+
+
+def _columns(schema: pa.Schema) -> str:
+    """Names and types, of a few columns."""
+    told = [f"{field.name} {field.type}" for field in schema]
+    return ", ".join(told[:8]) + (f" and {len(told) - 8} more" if len(told) > 8 else "")
 
 
 def schema_of(source: Source) -> pa.Schema:

@@ -1,0 +1,76 @@
+"""What a prompt shows of streams, tables and queries: one line, and why rows wait."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from joinengine import StreamAggregate, StreamJoin, equi, windows, within
+from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.exchange.feeds import Reading
+from joinengine.reporting.explain import explain, waiting_for
+from joinengine.spark.inputs import Stream, Table
+
+TIME = pa.timestamp("us", "UTC")
+CLICKS = pa.schema([("user_id", pa.int64()), ("clicked_at", TIME)])
+SALES = pa.schema(
+    [("buyer_id", pa.int64()), ("bought_at", TIME), *((f"c{n}", pa.int8()) for n in range(9))]
+)
+
+
+def stream(path, schema):
+    return Stream(None, {"kind": "folder", "path": path}, Reading(schema))
+
+
+@pytest.fixture
+def joined():
+    window = within(
+        "clicked_at", "bought_at", lower="0 s", upper="1 hour", delay="5 minutes", idle_after="9 s"
+    )
+    on = equi("user_id", "buyer_id")
+    sides = stream("/clicks", CLICKS), stream("/sales", SALES)
+    return StreamJoin(*sides, on=on, within=window, how="left", layout="bi", instances=4)
+
+
+def test_one_line_each(joined):
+    clicks = stream("/clicks", CLICKS)
+    columns = "user_id int64, clicked_at timestamp[us, tz=UTC]"
+    assert repr(clicks) == f"<Stream of /clicks: {columns}>"
+    assert repr(clicks.where("user_id > 3")) == f"<Stream of /clicks: {columns} where user_id > 3>"
+    assert repr(Table(None, "/sales", SALES)).endswith("c5 int8 and 3 more>")
+    assert repr(joined) == (
+        "<StreamJoin of folder /clicks and folder /sales: left, user_id = buyer_id, "
+        "0 s <= bought_at - clicked_at <= 60 min; layout bi on 4 instances>"
+    )
+    counts = StreamAggregate(
+        clicks,
+        by="user_id",
+        aggregates={"n": "count(*)"},
+        window=windows("clicked_at", size="1 hour", delay="1 s"),
+        instances=3,
+    )
+    assert repr(counts).startswith("<StreamAggregate of folder /clicks: ")
+    assert repr(counts).endswith("; layout pkg on 3 instances>")
+    # A query that cannot be built has a line all the same.
+    twice = StreamJoin(joined, joined, on="user_id", suffixes=("_l", "_r"), instances=1)
+    assert repr(twice) == "<StreamJoin>"
+
+
+def test_a_plan_is_shown_as_it_is(joined):
+    plan = explain(joined.query(), [joined._choice], instances=[6])
+    assert repr(plan) == str(plan)
+    assert "layout bi on 6 instances" in plan
+
+
+def test_who_waits_for_a_side_that_brings_nothing(joined):
+    def told(pending, newest):
+        join = OperatorRecord(4, pending_rows=pending, newest=newest)
+        return waiting_for(joined.query(), [BatchRecord(0, 0.0, joins=[join])])
+
+    never = float("-inf")
+    (said,) = told(60, (1.0, never))
+    assert said.startswith("60 rows of operator 0 wait")
+    assert "its right side (folder /sales) has brought no row with an event time" in said
+    assert "would wait 9 s for it" in said
+    assert told(0, (1.0, never)) == told(60, (1.0, 2.0)) == []
+    assert waiting_for(joined.query(), []) == []
