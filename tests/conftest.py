@@ -7,17 +7,16 @@ groups in a way that pytest 9.2 no longer serves.
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import tempfile
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
+from joinengine.spark.home import VARIABLE, spark_home
+
 #: Files of tests/stream whose tests start programs of their own instead.
-OF_THEIR_OWN = ("test_examples.py", "test_own_sessions.py", "test_wheel.py")
+OF_THEIR_OWN = (*("test_examples.py", "test_own_sessions.py", "test_programs.py", "test_wheel.py"),)
 #: Where Linux keeps files in memory.
 MEMORY = "/dev/shm"
 
@@ -29,22 +28,6 @@ if BRIEF not in options:
     os.environ["JDK_JAVA_OPTIONS"] = f"{BRIEF} {options}".strip()
 
 
-def lend_a_spark_home():
-    """A home of Spark without `python/lib/pyspark.zip`, for this process and what it starts.
-
-    Spark puts that file before all else on the path of each Python process, where it hides the
-    installed package. It holds sources alone, so each process would compile them: a second of work
-    for each query, and for each kind of worker of each program. A path that is not there is passed
-    over.
-    """
-    package = Path(next(iter(find_spec("pyspark").submodule_search_locations)))
-    home = tempfile.mkdtemp(prefix="spark-home-")
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    for name in ("bin", "jars"):
-        (Path(home) / name).symlink_to(package / name)
-    os.environ["SPARK_HOME"] = home
-
-
 def serves_as_tmp(folder):
     """Whether the tests' folders fit there, and what they install there can be run."""
     if not os.access(folder, os.W_OK):
@@ -53,8 +36,8 @@ def serves_as_tmp(folder):
 
 
 # Processes of pytest-xdist inherit both; what the user has set there wins.
-if "SPARK_HOME" not in os.environ:
-    lend_a_spark_home()
+if VARIABLE not in os.environ and (home := spark_home()) is not None:
+    os.environ[VARIABLE] = str(home)
 # A law makes and removes thousands of small files, which a disk does ten times slower than memory.
 if "TMPDIR" not in os.environ and serves_as_tmp(MEMORY):
     os.environ["TMPDIR"] = tempfile.tempdir = MEMORY

@@ -27,8 +27,9 @@ from pyspark.sql import SparkSession
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.spark import tuning
+from joinengine.spark.home import lent_spark_home
 from joinengine.spark.interpreter import check_interpreter
-from joinengine.spark.source import JoinEngineSource
+from joinengine.spark.source import NAME, JoinEngineSource
 
 #: Where all of Spark runs on this machine, nobody else need reach the driver.
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -48,33 +49,49 @@ _HELPS = {
         "-XX:Tier4BackEdgeThreshold=400000"
     ),
 }
+#: The page keeps what it shows in the driver's memory, and a query has jobs without end.
+_UI = {
+    "spark.ui.enabled": "true",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "5000",
+    "spark.sql.ui.retainedExecutions": "100",
+}
 #: Far longer than Spark takes to start a query, in seconds.
 _START_S = 10.0
 _starting = threading.Lock()
 
 
-def session(name: str = "joinengine", master: str | None = None, **settings: str) -> SparkSession:
+def session(
+    name: str = "joinengine", master: str | None = None, *, ui: bool = False, **settings: str
+) -> SparkSession:
     """A SparkSession with settings that help; `settings`: further ones, with `__` for dots.
 
-    `master`: None: that of spark-submit if it has started this program, else local[*]. If this
-    process has a session, it is returned as it is, with joinengine's source registered.
+    `master`: None: that of spark-submit if it has started this program, else local[*]. Spark's web
+    page is off, and its log has errors only: `ui=True` turns the page on (its address is
+    `spark.sparkContext.uiWebUrl`), under a local master for this machine alone; and
+    `spark.sparkContext.setLogLevel("WARN")` has Spark say more. If this process has a session, it
+    is returned as it is, with joinengine's source registered.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    master = "local[*]" if master is None and not submitted else master
+    local = master is not None and master.startswith("local")
     if SparkSession.getActiveSession() is None:
         # Spark's Python and its JVM must agree on sockets; one that runs keeps its environment.
         if SparkContext._gateway is None and not submitted:
             os.environ.setdefault(tuning.UNIX_SOCKETS, "true")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        if ui and local:
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else the page binds to any
     builder = SparkSession.builder.appName(name)
-    master = "local[*]" if master is None and not submitted else master
-    helps = dict(_HELPS)
     if master is not None:
         builder = builder.master(master)
-        helps |= _LOOPBACK if master.startswith("local") else {}
+    helps = _HELPS | (_LOOPBACK if local else {}) | (_UI if ui else {})
     for key, value in (helps | {k.replace("__", "."): v for k, v in settings.items()}).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with lent_spark_home(master or "spark-submit"):
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     prepare(spark)
     return spark
@@ -90,7 +107,9 @@ def prepare(spark: Any) -> None:
             "this is a Spark Connect session; joinengine needs a classic one: "
             "SparkSession.builder.master(...), or joinengine.session()"
         )
-    spark.dataSource.register(JoinEngineSource)
+    # Spark warns of a name that is registered a second time.
+    if not spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(NAME):
+        spark.dataSource.register(JoinEngineSource)
     if not getattr(prepare, "warned", False):
         prepare.warned = True  # type: ignore[attr-defined]
         _warn_of_missing(spark)

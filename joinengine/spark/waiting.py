@@ -20,6 +20,8 @@ from typing import Any
 
 #: How long one call waits, and thus how long Ctrl-C may, in seconds.
 _POLL_S = 0.2
+#: The least that Spark accepts.
+_SHORTEST_S = 0.001
 #: How often the line is drawn, in seconds; nothing is drawn before.
 _DRAW_S = 1.0
 
@@ -41,8 +43,8 @@ def wait(query: Any, timeout_s: float | None, tell: Callable[[], str]) -> bool:
     end = None if timeout_s is None else time.monotonic() + timeout_s
     with _noted_interrupt() as asked, _line_on_terminal(tell) as draw:
         while True:
-            left = _POLL_S if end is None else min(_POLL_S, max(end - time.monotonic(), 0.0))
-            if query.awaitTermination(left):
+            left = _POLL_S if end is None else min(_POLL_S, end - time.monotonic())
+            if query.awaitTermination(max(left, _SHORTEST_S)):
                 return True
             if asked():
                 draw("joinengine: stopping")

@@ -1,0 +1,99 @@
+"""Waiting for a query without Spark: Ctrl-C, time limits, and the line on a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from joinengine.spark import waiting
+
+
+class Waited:
+    """A query that ends at its `calls`-th call, or is interrupted at `interrupt`."""
+
+    def __init__(self, calls, interrupt=None):
+        self.left, self.interrupt, self.stopped, self.made = calls, interrupt, False, 0
+
+    def awaitTermination(self, timeout):
+        assert timeout >= 0.001  # Spark takes no less
+        self.made += 1
+        if self.made == self.interrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+        self.left -= 1
+        return self.left <= 0
+
+    def stop(self):
+        self.stopped = True
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def line():
+    return "joinengine: 3 batches, " + "9" * 500
+
+
+def test_it_waits_until_the_query_ends():
+    query = Waited(3)
+    assert waiting.wait(query, None, line)
+    assert query.made == 3
+    assert not waiting.wait(Waited(10**9), 0.0, line)
+
+
+@pytest.mark.parametrize("interactive", [False, True])
+def test_ctrl_c_stops_the_query(interactive, monkeypatch, capsys):
+    monkeypatch.setattr(waiting, "_is_interactive", lambda: interactive)
+    query, before = Waited(9, interrupt=2), signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        waiting.wait(query, None, line)
+    assert query.stopped
+    assert query.made == 2
+    assert isinstance(raised.value, SystemExit) is not interactive
+    assert interactive or raised.value.code == 130
+    assert "stopped on Ctrl-C" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_another_thread_leaves_signals_alone():
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    class Looking(Waited):
+        def awaitTermination(self, timeout):
+            seen.append(signal.getsignal(signal.SIGINT))
+            return True
+
+    thread = threading.Thread(target=waiting.wait, args=(Looking(1), None, line))
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+@pytest.mark.parametrize(("shows", "term"), [(True, "xterm"), (False, "dumb")])
+def test_a_terminal_shows_a_line_and_then_none(shows, term, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(waiting, "_DRAW_S", 0.0)
+    waiting.wait(Waited(3), None, line)
+    drawn = terminal.getvalue().split("\r")
+    assert (drawn[1:] != []) == shows
+    if shows:
+        assert drawn[1] == drawn[2] == f"{line()[:59]}\x1b[K"
+        assert drawn[-1] == "\x1b[K"
+
+
+def test_a_pipe_shows_nothing(monkeypatch):
+    pipe = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(waiting, "_DRAW_S", 0.0)
+    waiting.wait(Waited(3), None, line)
+    assert not pipe.getvalue()
