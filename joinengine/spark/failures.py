@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import StreamingQueryException
@@ -60,3 +60,30 @@ def in_own_words() -> Iterator[None]:
     except StreamingQueryException as error:
         LOGGER.error("the query failed", exc_info=error)
         raise plain_error(error) from None
+
+
+class Stopped(Exception):
+    """A batch was cut short because its query is being stopped."""
+
+
+#: Spark takes a batch that failed with such a text for one that it has interrupted itself. Its own
+#: search of a longer text, with the trace of the JVM, overflows the stack.
+_INTERRUPTED = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling a job: "
+    "java.lang.InterruptedException"
+)
+
+
+@contextmanager
+def short_if(stopping: Callable[[], bool]) -> Iterator[None]:
+    """An error of a batch whose query is being stopped becomes a Stopped that Spark understands.
+
+    Nothing is lost: what was not committed is done again by the next start.
+    """
+    try:
+        yield
+    except Exception as error:
+        if stopping() and not isinstance(error, JoinEngineError):
+            LOGGER.info("the running batch was cut short", exc_info=error)
+            raise Stopped(_INTERRUPTED) from None
+        raise

@@ -37,7 +37,7 @@ from joinengine.reporting.explain import explain, name_of, waiting_for
 from joinengine.reporting.progress import batch_line
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
 from joinengine.spark import session
-from joinengine.spark.failures import in_own_words, plain_error
+from joinengine.spark.failures import in_own_words, plain_error, short_if
 from joinengine.spark.inputs import Source, Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.paths import local_path
@@ -150,7 +150,8 @@ class JoinQuery:
         with the checkpoint.
         """
         with in_own_words(), self._runner.fenced():
-            ended = wait(self.query, timeout, self._watch.line)
+            spark: Any = self.query  # whose own hints do not know parts of a second
+            ended = wait(spark.awaitTermination, self.stop, timeout, self._watch.line)
         if ended and self._ends:
             for text in waiting_for(self._runner.query, self._watch.records):
                 _log.warning("joinengine: %s", text)
@@ -168,7 +169,8 @@ class JoinQuery:
         return None if found is None else plain_error(found)
 
     def stop(self) -> None:
-        """End the query after the running batch."""
+        """End the query. The running batch is cut short; the next start does it again."""
+        self._watch.stopping = True
         self.query.stop()
 
     def batches(self) -> list[BatchRecord]:
@@ -257,9 +259,14 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     runner.recover()
     watch = Watch([name_of(operator) for operator in request.query.operators])
     runner.observe(watch.note)
+
+    def run_batch(frame: DataFrame, batch: int) -> None:
+        with short_if(lambda: watch.stopping):
+            runner(frame, batch)
+
     writer: DataStreamWriter = (
         _united(request, checkpoint, runner.generation)
-        .writeStream.foreachBatch(runner)
+        .writeStream.foreachBatch(run_batch)
         .option("checkpointLocation", str(location))
     )
     if request.trigger:

@@ -34,21 +34,26 @@ class Interrupted(KeyboardInterrupt, SystemExit):
         self.code = 128 + signal.SIGINT
 
 
-def wait(query: Any, timeout_s: float | None, tell: Callable[[], str]) -> bool:
-    """Wait until Spark's `query` ends; False: it has not after `timeout_s` seconds.
+def wait(
+    ended: Callable[[float], bool | None],
+    stop: Callable[[], None],
+    timeout_s: float | None,
+    tell: Callable[[], str],
+) -> bool:
+    """Wait until a query ends; False: it has not after `timeout_s` seconds.
 
-    `tell()` is the line for a terminal. On Ctrl-C the query is stopped, and a KeyboardInterrupt
-    raised; in a script the latter is an Interrupted.
+    `ended(seconds)` waits as Spark's `awaitTermination` does. `tell()` is the line for a terminal.
+    On Ctrl-C `stop()` is called, and a KeyboardInterrupt raised; in a script it is an Interrupted.
     """
     end = None if timeout_s is None else time.monotonic() + timeout_s
     with _noted_interrupt() as asked, _line_on_terminal(tell) as draw:
         while True:
             left = _POLL_S if end is None else min(_POLL_S, end - time.monotonic())
-            if query.awaitTermination(max(left, _SHORTEST_S)):
+            if ended(max(left, _SHORTEST_S)):
                 return True
             if asked():
                 draw("joinengine: stopping")
-                query.stop()
+                stop()
                 break
             if end is not None and time.monotonic() >= end:
                 return False

@@ -31,6 +31,7 @@ class Watch:
         self.query: StreamingQuery | None = None
         self.records = list[BatchRecord]()
         self.done = (0, 0)
+        self.stopping = False
         self._operators = operators
         self._triggers = dict[int, float]()
         self._listeners = list[Listener]()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 
 import pytest
 
@@ -107,3 +109,31 @@ def test_a_run_that_ends_says_why_rows_still_wait(spark, folders, tmp_path, capl
     assert "rows of operator 0 wait and are no results yet: its right side (folder" in said
     assert "would wait 1 s for it" in said
     assert not query.metrics()["output_rows"].to_pylist()[0]
+
+
+def test_a_stop_in_the_middle_of_a_batch_is_no_failure(joined, tmp_path, capfd):
+    """Spark searches the text of the error; that of a whole trace would overflow its stack."""
+    query = start(joined, tmp_path, processingTime="1 hour")
+    began, go_on = threading.Event(), threading.Event()
+    run = query._runner._run
+
+    def held(frame, batch):
+        began.set()
+        go_on.wait(60)
+        run(frame, batch)
+
+    query._runner._run = held
+    assert began.wait(60)
+    stopping = threading.Thread(target=query.stop)
+    stopping.start()
+    while query.isActive and not query._watch.stopping:
+        time.sleep(0.01)
+    go_on.set()
+    stopping.join(120)
+    assert not query.isActive
+    assert query.exception() is None
+    query.awaitTermination()
+    assert "StackOverflowError" not in capfd.readouterr().err
+    again = start(joined, tmp_path)
+    again.awaitTermination()
+    assert again.done == (640, 4)

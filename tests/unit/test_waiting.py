@@ -31,6 +31,10 @@ class Waited:
         self.stopped = True
 
 
+def wait(query, timeout=None):
+    return waiting.wait(query.awaitTermination, query.stop, timeout, line)
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True
@@ -42,9 +46,9 @@ def line():
 
 def test_it_waits_until_the_query_ends():
     query = Waited(3)
-    assert waiting.wait(query, None, line)
+    assert wait(query)
     assert query.made == 3
-    assert not waiting.wait(Waited(10**9), 0.0, line)
+    assert not wait(Waited(10**9), 0.0)
 
 
 @pytest.mark.parametrize("interactive", [False, True])
@@ -52,7 +56,7 @@ def test_ctrl_c_stops_the_query(interactive, monkeypatch, capsys):
     monkeypatch.setattr(waiting, "_is_interactive", lambda: interactive)
     query, before = Waited(9, interrupt=2), signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as raised:
-        waiting.wait(query, None, line)
+        wait(query)
     assert query.stopped
     assert query.made == 2
     assert isinstance(raised.value, SystemExit) is not interactive
@@ -69,7 +73,7 @@ def test_another_thread_leaves_signals_alone():
             seen.append(signal.getsignal(signal.SIGINT))
             return True
 
-    thread = threading.Thread(target=waiting.wait, args=(Looking(1), None, line))
+    thread = threading.Thread(target=wait, args=(Looking(1),))
     thread.start()
     thread.join()
     assert seen == [before]
@@ -82,7 +86,7 @@ def test_a_terminal_shows_a_line_and_then_none(shows, term, monkeypatch):
     monkeypatch.setenv("TERM", term)
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setattr(waiting, "_DRAW_S", 0.0)
-    waiting.wait(Waited(3), None, line)
+    wait(Waited(3))
     drawn = terminal.getvalue().split("\r")
     assert (drawn[1:] != []) == shows
     if shows:
@@ -95,5 +99,5 @@ def test_a_pipe_shows_nothing(monkeypatch):
     monkeypatch.setattr(sys, "stderr", pipe)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(waiting, "_DRAW_S", 0.0)
-    waiting.wait(Waited(3), None, line)
+    wait(Waited(3))
     assert not pipe.getvalue()
