@@ -33,6 +33,7 @@ from joinengine.exchange.schemas import as_text, from_text
 from joinengine.exchange.ticks import due_tick
 from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
+from joinengine.spark.daemon import end_quietly
 from joinengine.state.fence import check_generation
 from joinengine.world.world import MACHINE
 
@@ -53,6 +54,10 @@ class JoinEngineSource(DataSource):
     the driver that runs the query, which ends when another one has taken over.
     """
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        end_quietly()
+
     @classmethod
     def name(cls) -> str:
         """The format name."""
@@ -64,6 +69,7 @@ class JoinEngineSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of descriptors, or of rows if the option `rows` is given."""
+        end_quietly()  # here too: some workers are handed a source that others have made
         return _Reader(dict(self.options), schema)
 
 
