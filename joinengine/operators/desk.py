@@ -66,6 +66,8 @@ class Desk:
         self._store = store
         self._keepers = dict[str, Keeper]()
         self._seconds: dict[str, float] = defaultdict(float)
+        #: when the emulated work of the last instance ends; None: there was none
+        self._busy_until: float | None = None
 
     def reader(self, blocks: Sequence[Block]) -> BlockReader:
         """The reader of `blocks`: it gives the tuples that arrived at an instance."""
@@ -103,15 +105,19 @@ class Desk:
 
     @contextmanager
     def at(self, instance: int) -> Iterator[InstanceReport]:
-        """Work at one instance: measures its results and its time, and emulates work."""
+        """Work at one instance: measures its results and its time.
+
+        Emulated work begins when the instance is done here. The instances of a task emulate it side
+        by side, as if each had a machine of its own, and `close` waits for the last one.
+        """
         start, before = self._world.timer_s(), self.results.rows
         here = self.report.instances[instance] = InstanceReport()
         yield here
         here.results = self.results.rows - before
-        if self.header.work_s:
-            with self.timed("emulated"):
-                self._world.sleep(self.header.work_s * sum(here.received))
-        here.busy_s = self._world.timer_s() - start
+        now, work_s = self._world.timer_s(), self.header.work_s * sum(here.received)
+        here.busy_s = now - start + work_s
+        if work_s:
+            self._busy_until = max(now + work_s, self._busy_until or 0.0)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -136,7 +142,10 @@ class Desk:
         self.report.keys.append(counts)
 
     def close(self) -> OperatorReport:
-        """Seal the files, hand over the last results, and report."""
+        """Wait for the emulated work, seal the files, hand over the last results, and report."""
+        if self._busy_until is not None:
+            with self.timed("emulated"):
+                self._world.sleep(max(0.0, self._busy_until - self._world.timer_s()))
         with self.timed("result"):
             self.results.close(self.report)
         with self.timed("store"):
