@@ -106,6 +106,7 @@ def compare(
     """Run QUERY under several layouts and skews: one table, one picture."""
     from joinengine.queries.base import check  # noqa: PLC0415
     from joinengine.queries.running import Places  # noqa: PLC0415
+    from joinengine.reporting.verdicts import verdict  # noqa: PLC0415
 
     found = _find(query)
     cells = [
@@ -124,6 +125,8 @@ def compare(
     _write_json(json_path, {"query": query, "runs": reports})
     picture = figure or (json_path.with_suffix(".png") if json_path else Path(f"{query}.png"))
     _draw(reports, picture)
+    for sentence in verdict(reports):
+        out.print(sentence, markup=False, highlight=False)
     if any(report["valid"] is False for report in reports):
         raise JoinEngineError("some results differ from DuckDB's")
 
@@ -312,9 +315,16 @@ def _say(message: str) -> None:
 
 
 def _print_reports(reports: list[dict[str, Any]]) -> None:
-    from joinengine.reporting.tables import summary_table  # noqa: PLC0415
+    from joinengine.reporting.tables import (  # noqa: PLC0415
+        TABLE_WIDTH,
+        summary_legend,
+        summary_table,
+    )
 
-    out.print(summary_table(reports))
+    # A figure that is cut off is worse than a line that wraps.
+    out.print(summary_table(reports), width=max(out.width, TABLE_WIDTH))
+    for line in summary_legend(reports):
+        out.print(line, style="dim", markup=False, highlight=False)
 
 
 def _draw(reports: list[dict[str, Any]], path: Path) -> None:

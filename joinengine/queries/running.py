@@ -19,6 +19,7 @@ from joinengine.exchange.feeds import conform
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.queries.base import Options, Query
 from joinengine.reporting.reports import checksum_text, made_by, run_report
+from joinengine.reporting.verdicts import hot_key, slowest_instance_s
 from joinengine.spark import types
 from joinengine.state import manifest
 from joinengine.state.checkpoint import Checkpoint
@@ -70,7 +71,9 @@ def run(
         total = sum(recorded.rows.values())
         _wait(running, lambda rows, batches: watch(rows, total, batches))
         records = running.batches()
+        hot = hot_key(records, joined.query().operators, checkpoint)
     report = _head(query, options) | run_report(records)
+    report |= {"slowest_instance_s": slowest_instance_s(report), "hot_key": hot}
     report["valid"] = None
     if validate:
         say("comparing with DuckDB")
@@ -139,6 +142,7 @@ def _head(query: Query, options: Options) -> dict[str, Any]:
         "instances": options.instances,
         "window_us": options.window_us,
         "moves": options.moves,
+        "work_per_tuple_us": options.work_per_tuple,
         "order": options.order,
     }
 

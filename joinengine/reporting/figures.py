@@ -34,41 +34,83 @@ def draw_loads(reports: Sequence[dict[str, Any]], path: Path) -> None:
         axis.plot(intervals, mean, color=_GREY, linestyle="--")
         axis.annotate("mean", (intervals[-1], mean[-1]), (4, 0), textcoords="offset points")
         last = report["load_skew"]["received"]["last_half"]
-        axis.set_title(
-            f"{report['layout']}: load skew {skew(loads[0]):.2f} at first, {last:.2f} later"
-        )
+        title = f"{report['layout']}: load skew {skew(loads[0]):.2f} at first, {last:.2f} later"
+        if report["work_per_tuple_us"]:
+            title += f"\nslowest instance {report['slowest_instance_s']:.1f} s"
+            title += f", whole run {report['elapsed_s']:.1f} s"
+        axis.set_title(title)
         axis.set_xlabel("interval")
         _plain(axis)
     axes[0][0].set_ylabel("tuples received per instance")
     axes[0][0].set_ylim(bottom=0)
     first = reports[0]
-    figure.suptitle(
+    title = (
         f"{first['query']}, Zipf {first['zipf']:g}, {first['instances']} instances: one line each"
     )
+    if first["work_per_tuple_us"]:
+        title += f" (emulated work: {first['work_per_tuple_us']:,} us a tuple)"
+    figure.suptitle(title)
     _save(figure, path)
 
 
 def draw_comparison(reports: Sequence[dict[str, Any]], path: Path) -> None:
-    """Rows per second and received load skew against the Zipf exponent; a line per layout."""
-    figure, (rate, balance) = plt.subplots(1, 2, figsize=(12.4, 3.8), layout="constrained")
+    """Speed and received load skew against the Zipf exponent; a line per layout.
+
+    Speed is rows per second, or, if work is emulated, the seconds of the slowest instance.
+    """
+    emulated = all(report["work_per_tuple_us"] for report in reports)
+    figure, (speed, balance) = plt.subplots(1, 2, figsize=(12.4, 3.8), layout="constrained")
     layouts = list(dict.fromkeys(report["layout"] for report in reports))
     for number, (layout, colour) in enumerate(zip(layouts, _cycle(len(layouts)), strict=True)):
         style = {"color": colour, "linestyle": _STYLES[number // 6 % 4], "marker": "o"}
         ours = sorted((r for r in reports if r["layout"] == layout), key=lambda r: r["zipf"])
         z = [report["zipf"] for report in ours]
-        rate.plot(z, [r["rows_per_s"] / 1e3 for r in ours], label=layout, **style)
+        rates = [r["slowest_instance_s"] if emulated else r["rows_per_s"] / 1e3 for r in ours]
+        speed.plot(z, rates, label=layout, **style)
         last = [r["load_skew"]["received"]["last_half"] for r in ours]
         balance.plot(z, last, label=layout, **style)
-    rate.set_ylabel("thousand rows/s")
+    speed.set_ylabel("seconds of the slowest instance" if emulated else "thousand rows/s")
     balance.set_ylabel("received load skew, last half")
     balance.axhline(1.0, color=_GREY, linestyle="--", linewidth=1)
-    for axis in (rate, balance):
+    for axis in (speed, balance):
         axis.set_xlabel("Zipf exponent")
         axis.set_ylim(bottom=0)
         _plain(axis)
-    names, columns = rate.get_legend_handles_labels(), 1 + len(layouts) // 7
+    names, columns = speed.get_legend_handles_labels(), 1 + len(layouts) // 7
     figure.legend(*names, loc="outside right upper", frameon=False, fontsize=8, ncols=columns)
     figure.suptitle(f"{reports[0]['query']}, {reports[0]['instances']} instances")
+    _save(figure, path)
+
+
+def draw_ranking(reports: Sequence[dict[str, Any]], path: Path) -> None:
+    """Seconds for which batches wait for their slowest instance; a panel per Zipf exponent.
+
+    A bar per layout, the shortest at the top; beside it the rows per second of the whole run. The
+    colour of a layout is the same in all panels.
+    """
+    exponents = list(dict.fromkeys(report["zipf"] for report in reports))
+    layouts = list(dict.fromkeys(report["layout"] for report in reports))
+    colours = dict(zip(layouts, _cycle(len(layouts)), strict=True))
+    size = (4.4 * len(exponents), 1.2 + 0.26 * len(layouts))
+    figure, axes = plt.subplots(1, len(exponents), figsize=size, squeeze=False)
+    for axis, z in zip(axes[0], exponents, strict=True):
+        ours = [report for report in reports if report["zipf"] == z]
+        ours.sort(key=lambda report: report["slowest_instance_s"])
+        seconds = [report["slowest_instance_s"] for report in ours]
+        names = [report["layout"] for report in ours]
+        bars = axis.barh(names, seconds, color=[colours[name] for name in names])
+        rates = [f"{s:.1f} s, {r['rows_per_s']:,.0f}/s" for s, r in zip(seconds, ours, strict=True)]
+        axis.bar_label(bars, rates, padding=3, fontsize=7)
+        axis.invert_yaxis()
+        axis.set_xlim(0, max(seconds) * 1.45 or 1.0)
+        axis.set_title(f"Zipf {z:g}")
+        axis.set_xlabel("seconds of the slowest instance")
+        axis.spines[["top", "right"]].set_visible(False)
+    first = reports[0]
+    figure.suptitle(
+        f"{first['query']}, {first['instances']} instances, {first['work_per_tuple_us']:,} us of "
+        "emulated work a tuple; rows/s of the whole run"
+    )
     _save(figure, path)
 
 

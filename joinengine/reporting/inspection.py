@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from joinengine.kernels.hashing import hash_columns, key_hash, make_words
-from joinengine.kernels.probing import Needles, find
+from joinengine.kernels.probing import Needles, find, live_rows
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.keys import U_ONE, Side
+from joinengine.operators.base import Operator
 from joinengine.routing import table as routing_table
 from joinengine.state import manifest as manifests
 from joinengine.state.checkpoint import Checkpoint, read_account
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import OperatorState
-from joinengine.state.run import RunStore
+from joinengine.state.run import OpenRun, RunStore
 
 
 def inspect(location: Path) -> dict[str, Any]:
@@ -73,6 +75,28 @@ def inspect_key(location: Path, text: str, join: int | None) -> dict[str, Any]:
         ],
         "rows": _rows_held(Checkpoint.below(location), state, hash_),
     }
+
+
+def key_held(
+    location: Path, number: int, hash_: int, operator: Operator
+) -> tuple[object, ...] | None:
+    """The values of a key whose hash is `hash_`, as some tuple in the state has them.
+
+    `operator`: the operator of this number. None: the operator has no single key, or its state
+    holds no tuple of the key.
+    """
+    checkpoint = Checkpoint.below(location)
+    manifest = manifests.newest(checkpoint.manifests)
+    keying = operator.admission(Side.LEFT).keying
+    if manifest is None or keying.distance is not None:
+        return None
+    for opened, lower, rows in _held(checkpoint, manifest.operators[number], hash_):
+        names = keying.keys[opened.run.side]
+        if rows and names and set(names) <= set(opened.columns.schema.names):
+            ranks = np.array([lower])
+            row = int((ranks if opened.gone is None else live_rows(opened.gone, ranks))[0])
+            return tuple(opened.columns.column(name)[row].as_py() for name in names)
+    return None
 
 
 def state_lines(report: dict[str, Any]) -> list[str]:
@@ -176,12 +200,20 @@ def _hash_of(text: str, described: dict[str, Any]) -> int:
 def _rows_held(
     checkpoint: Checkpoint, state: OperatorState, hash_: int
 ) -> dict[str, dict[int, int]]:
+    held = {side.name.lower(): Counter[int]() for side in Side}
+    for opened, _, rows in _held(checkpoint, state, hash_):
+        if rows:
+            held[opened.run.side.name.lower()][opened.run.instance] += rows
+    return {side: dict(counts) for side, counts in held.items()}
+
+
+def _held(
+    checkpoint: Checkpoint, state: OperatorState, hash_: int
+) -> Iterator[tuple[OpenRun, int, int]]:
+    """Per run of the state: its first live rank of the key, and how many live rows the key has."""
     store = RunStore(checkpoint.runs)
     needles = Needles(np.array([hash_], np.uint64), np.array([0, 1]))
-    held = {side.name.lower(): Counter[int]() for side in Side}
     for run in state.shelves.state.values():
         opened = store.open(run, state.shelves.files[run.file])
-        rows = int(find(opened.words, needles, opened.gone).counts.sum())
-        if rows:
-            held[run.side.name.lower()][run.instance] += rows
-    return {side: dict(counts) for side, counts in held.items()}
+        hits = find(opened.words, needles, opened.gone)
+        yield opened, int(hits.lower.sum()), int(hits.counts.sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -10,30 +10,98 @@ from rich.table import Table
 from joinengine.balancing.statistics import skew
 from joinengine.reporting.reports import received_by_batch
 
+#: Columns of text that the widest table takes.
+TABLE_WIDTH = 110
 #: (title of a column, its field in a report, its format)
-_COLUMNS = (
-    ("layout", "layout", "{}"),
-    ("zipf", "zipf", "{:g}"),
+_Columns = tuple[tuple[str, str, str], ...]
+_NAMES: _Columns = (("layout", "layout", "{}"), ("zipf", "zipf", "{:g}"))
+#: Only if work is emulated.
+_WAITED: _Columns = (
+    ("slowest s", "slowest_instance_s", "{:.1f}"),
+    ("run s", "elapsed_s", "{:.1f}"),
+)
+_FIGURES: _Columns = (
     ("rows/s", "rows_per_s", "{:,.0f}"),
-    ("skew before", "before", "{:.2f}"),
-    ("after", "after", "{:.2f}"),
+    ("skew", "first", "{:.2f}"),
+    ("later", "later", "{:.2f}"),
     ("re-plans", "replans", "{}"),
-    ("moved rows", "moved_rows", "{:,}"),
+    ("moved", "moved_rows", "{:,}"),
     ("results", "output_rows", "{:,}"),
     ("late", "late_rows", "{:,}"),
     ("valid", "valid", "{}"),
 )
+_RANKED: _Columns = (
+    *(("zipf", "zipf", "{:g}"), ("rank", "rank", "{}"), ("layout", "layout", "{}")),
+    ("slowest s", "slowest_instance_s", "{:.2f}"),
+    ("rows/s", "rows_per_s", "{:,.0f}"),
+    ("stored", "stored", "{:,}"),
+    ("sent", "sent", "{:,}"),
+    ("moved", "moved_rows", "{:,}"),
+    ("skew", "later", "{:.2f}"),
+    ("valid", "valid", "{}"),
+)
+_LOAD = "tuples that the busiest instance received, over the mean"
+_SKEW = f"skew: {_LOAD}, in the first batch; later: the same in the last half of the run"
 
 
 def summary_table(reports: Sequence[dict[str, Any]]) -> Table:
-    """One line per run; `skew` is of received tuples: in the first batch, and in the last half."""
+    """One line per run; with seconds if work is emulated."""
+    waited = _WAITED if any(report["work_per_tuple_us"] for report in reports) else ()
+    return _table(_NAMES + waited + _FIGURES, [_values(report) for report in reports])
+
+
+def summary_legend(reports: Sequence[dict[str, Any]]) -> list[str]:
+    """What the columns of `summary_table` mean."""
+    works = {report["work_per_tuple_us"] for report in reports} - {0}
+    if not works:
+        return [_SKEW]
+    emulated = ", ".join(f"{work:,} us" for work in sorted(works))
+    return [
+        f"work is emulated: an instance waits {emulated} for each tuple that it receives, and the "
+        "instances wait side by side",
+        "slowest s: how long batches waited for their slowest instance (tuples times work); "
+        "run s: the whole run, by the clock; moved: tuples of the state that changed their home",
+        _SKEW,
+    ]
+
+
+def ranking_table(reports: Sequence[dict[str, Any]]) -> Table:
+    """One line per run; for each skew the layout whose slowest instance has least work is first."""
+    lines = list[Mapping[str, Any]]()
+    for z in dict.fromkeys(report["zipf"] for report in reports):
+        ours = [report for report in reports if report["zipf"] == z]
+        ours.sort(key=lambda report: report["slowest_instance_s"])
+        lines += [_values(report) | {"rank": n} for n, report in enumerate(ours, start=1)]
+    return _table(_RANKED, lines)
+
+
+def ranking_legend(work_us: int) -> list[str]:
+    """What the columns of `ranking_table` mean."""
+    return [
+        "slowest s: how long batches wait for their slowest instance: tuples that it receives, "
+        f"times {work_us:,} us of emulated work; rows/s: by the clock, and so with Spark's jobs",
+        "stored: copies held at the end; sent: tuples delivered to instances, to store or to "
+        "probe; moved: tuples of the state that changed their home",
+        f"skew: {_LOAD}, in the last half of the run",
+    ]
+
+
+def _values(report: dict[str, Any]) -> dict[str, Any]:
+    loads = received_by_batch(report)
+    return report | {
+        "first": skew(loads[0]) if len(loads) else 1.0,
+        "later": report["load_skew"]["received"]["last_half"],
+        "stored": sum(report["stored_per_instance"]),
+        "sent": sum(report["received_per_instance"]),
+        "slowest_instance_s": report["slowest_instance_s"] or 0.0,
+        "valid": {True: "yes", False: "NO", None: "not asked"}[report["valid"]],
+    }
+
+
+def _table(columns: _Columns, lines: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for title, _, _ in _COLUMNS:
+    for title, _, _ in columns:
         table.add_column(title, justify="left" if title == "layout" else "right", no_wrap=True)
-    for report in reports:
-        loads = received_by_batch(report)
-        after = report["load_skew"]["received"]["last_half"]
-        values = report | {"before": skew(loads[0]) if len(loads) else 1.0, "after": after}
-        values["valid"] = {True: "yes", False: "NO", None: "not asked"}[report["valid"]]
-        table.add_row(*(form.format(values[key]) for _, key, form in _COLUMNS))
+    for line in lines:
+        table.add_row(*(form.format(line[field]) for _, field, form in columns))
     return table

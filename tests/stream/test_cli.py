@@ -10,6 +10,7 @@ import sys
 from contextlib import contextmanager, redirect_stderr
 from typing import NamedTuple
 
+import duckdb
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -236,10 +237,11 @@ def test_switches_resizes_and_capacity(joinengine, tmp_path):
         joinengine("run", "eq5", "--layout", layout, "--instances", n, code=2)
 
 
-def test_compare_draws_and_agrees(joinengine, tmp_path):
+def test_compare_draws_and_agrees(joinengine, home, tmp_path):
     done = joinengine(
         *("compare", "eq5", "--layouts", "hash,mnrt", "--zipf", "0,1.5", "--scale", 0.001),
         *("--instances", 3, "--order", "last", "--json", tmp_path / "compare.json"),
+        *("--work-per-tuple", "30us"),
     )
     runs = json.loads((tmp_path / "compare.json").read_text())["runs"]
     assert [(run["layout"], run["zipf"]) for run in runs] == [
@@ -250,6 +252,16 @@ def test_compare_draws_and_agrees(joinengine, tmp_path):
         assert len({run["result_checksum"] for run in runs if run["zipf"] == z}) == 1
     assert (tmp_path / "compare.png").stat().st_size > 10_000
     assert "picture:" in done.stdout
+    loads = runs[2]["joins"][2]["received_by_batch"]
+    assert runs[2]["slowest_instance_s"] == pytest.approx(sum(map(max, loads)) * 30e-6)
+    # The key of the sentence is read from the state; the streams are the witness.
+    found, at = runs[3]["hot_key"], f"{home}/streams/*-sf0.001-z1.5-last-*/lineitem/*.parquet"
+    counts = duckdb.sql(f"select l_suppkey, count(*) from '{at}' group by 1 order by 2 desc")
+    (hottest, rows), *_ = counts.fetchall()
+    assert (found["join"], found["on"]) == (2, "s_suppkey = l_suppkey")
+    assert found["key"] == str(hottest)
+    assert found["share"] == pytest.approx(rows / 6005, abs=0.1)
+    assert f"zipf 1.5: key {hottest} (s_suppkey = l_suppkey) brought" in done.stdout
 
 
 def test_lists_and_explain(home, tmp_path, monkeypatch):

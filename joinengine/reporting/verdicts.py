@@ -1,0 +1,140 @@
+"""What a run under a layout comes to, in words: the hot key, what was done with it, the time won.
+
+Why: a load skew is a number; whoever chooses a layout wants to know which key is the cause, and how
+long batches wait for it. Keys are told by value, which is read from the state: the reasons of
+re-plans know their hashes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joinengine.balancing.reasons import KeyChange, Reason
+from joinengine.driver.records import BatchRecord
+from joinengine.model.keys import Mode, Placement
+from joinengine.operators.base import Operator
+from joinengine.reporting.inspection import key_held
+from joinengine.reporting.reports import received_by_batch
+
+
+def slowest_instance_s(report: dict[str, Any]) -> float | None:
+    """Seconds for which batches wait for their slowest instance; None: no work is emulated.
+
+    The greatest number of tuples that an instance of the busiest operator receives in a batch,
+    added up over the batches, times the work for a tuple: so the figure is not by the clock.
+    """
+    work_us = report["work_per_tuple_us"]
+    if not work_us:
+        return None
+    loads = received_by_batch(report)
+    return float(loads.max(axis=1).sum()) * work_us / 1e6 if len(loads) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Heavy:
+    """A key that an operator has placed anew, and its load in tuples and as a share of all."""
+
+    operator: int
+    change: KeyChange
+    load: float
+    share: float
+
+
+def hot_key(
+    records: Sequence[BatchRecord], operators: Sequence[Operator], checkpoint: Path
+) -> dict[str, Any] | None:
+    """The heaviest key that a re-plan has placed anew, and how; None: none was.
+
+    `share`: of the tuples stored in the last intervals before that plan. `homes`: how many
+    instances hold the key before the first such plan, and after the last. `key`: its value; None:
+    the state holds no tuple of it any more, or the operator has no equal columns.
+    """
+    heavy = max(_replaced(records), key=lambda one: one.load, default=None)
+    if heavy is None:
+        return None
+    hash_, number = heavy.change.hash_, heavy.operator
+    same = [one.change for one in _replaced(records) if one.operator == number]
+    same = [change for change in same if change.hash_ == hash_]
+    before, after = same[0].before, same[-1].after
+    value = key_held(checkpoint, number, hash_, operators[number])
+    return {
+        "join": number,
+        "on": operators[number].account()["on"],
+        "key": None if value is None else ", ".join(map(str, value)),
+        "key_hash": hash_,
+        "share": heavy.share,
+        "cause": heavy.change.cause.value,
+        "mode": after.mode.value,
+        "homes": [len(before.homes), len(after.homes)],
+        "done": _done(before, after),
+    }
+
+
+def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
+    """What the best layout of each skew saves against the first one, a sentence for each skew.
+
+    The best layout is the one whose batches wait least for their slowest instance. No sentence: no
+    work is emulated, or there is one layout.
+    """
+    sentences = list[str]()
+    for z in dict.fromkeys(report["zipf"] for report in reports):
+        ours = [report for report in reports if report["zipf"] == z]
+        if len(ours) > 1 and all(report["work_per_tuple_us"] for report in ours):
+            sentences.append(_sentence(ours[0], min(ours, key=lambda r: r["slowest_instance_s"])))
+    return sentences
+
+
+def _sentence(base: dict[str, Any], best: dict[str, Any]) -> str:
+    start = f"zipf {base['zipf']:g}: "
+    if best is base:
+        return f"{start}no layout is better than {base['layout']}: no key is too heavy for it."
+    key = best["hot_key"]
+    if key is not None:
+        name = "a key" if key["key"] is None else f"key {key['key']}"
+        start += f"{name} ({key['on']}) brought {key['share']:.0%} of the tuples; "
+        start += f"{best['layout']} {key['done']}. "
+    was, now = base["slowest_instance_s"], best["slowest_instance_s"]
+    factor = f" ({was / now:.1f} times less)" if now else ""
+    return (
+        f"{start}Batches waited {now:.1f} s for their slowest instance under {best['layout']}, "
+        f"{was:.1f} s under {base['layout']}{factor}; the whole runs took "
+        f"{best['elapsed_s']:.1f} s and {base['elapsed_s']:.1f} s."
+    )
+
+
+def _done(before: Placement, after: Placement) -> str:
+    """What was done with a key.
+
+    >>> _done(Placement.whole(0), Placement.whole(3))
+    'moved it to instance 3'
+    """
+    homes = len(after.homes)
+    match after.mode:
+        case Mode.WHOLE if before.homes == after.homes:
+            return f"left it at instance {after.homes[0]} in the end"
+        case Mode.WHOLE:
+            return f"moved it to instance {after.homes[0]}"
+        case Mode.SPLIT | Mode.COPIED:
+            return f"divided it over {homes} instances"
+        case Mode.GRID:
+            return f"spread it over a grid of {homes} instances"
+
+
+def _replaced(records: Sequence[BatchRecord]) -> list[_Heavy]:
+    """The keys that re-plans have placed anew, in order, as far as their loads are known."""
+    return [
+        _Heavy(number, change, change.load, _share(change.load, join.reason, join.instances))
+        for record in records
+        for number, join in enumerate(record.joins)
+        if join.reason is not None and join.reason.cause.is_replan
+        for change in join.reason.keys
+        if change.load is not None
+    ]
+
+
+def _share(load: float, reason: Reason, instances: int) -> float:
+    total = reason.before.mean * instances
+    return load / total if total else 0.0

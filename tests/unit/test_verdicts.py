@@ -1,0 +1,137 @@
+"""What a run comes to in seconds and in words, on reports that can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from joinengine.balancing.reasons import Balance, Cause, KeyChange, Reason
+from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
+from joinengine.reporting import verdicts
+from joinengine.reporting.tables import ranking_table, summary_legend, summary_table
+from joinengine.reporting.verdicts import hot_key, slowest_instance_s, verdict
+
+
+def report(layout, batches, *, work_us=1_000_000, zipf=1.0, key=None):
+    received = np.array(batches)
+    skew = {"run": 1.0, "last_half": 1.0}
+    one = {
+        "layout": layout,
+        "zipf": zipf,
+        "work_per_tuple_us": work_us,
+        "joins": [
+            # The busiest operator is not the first one.
+            {"received_per_instance": [1, 0], "received_by_batch": [[1, 0]]},
+            {
+                "received_per_instance": received.sum(axis=0).tolist(),
+                "received_by_batch": batches,
+            },
+        ],
+        "received_per_instance": received.sum(axis=0).tolist(),
+        "stored_per_instance": [1, 2],
+        "load_skew": {"received": skew},
+        "hot_key": key,
+        "elapsed_s": 9.0,
+        "rows_per_s": 10.0,
+        "replans": 1,
+        "moved_rows": 7,
+        "output_rows": 5,
+        "late_rows": 0,
+        "valid": True,
+    }
+    return one | {"slowest_instance_s": slowest_instance_s(one)}
+
+
+def printed(table):
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().splitlines()
+
+
+def test_a_batch_waits_for_its_slowest_instance():
+    """Not for the instance with most tuples of the whole run, which may be another one."""
+    assert report("hash", [[3, 1], [1, 4]])["slowest_instance_s"] == 7.0
+    assert report("hash", [[3, 1], [1, 4]], work_us=0)["slowest_instance_s"] is None
+
+
+def test_the_verdict_names_the_key_and_compares_with_the_first_layout():
+    key = {"key": "7", "on": "a = b", "share": 0.25, "done": "divided it over 2 instances"}
+    first = report("hash", [[8, 0]])
+    (sentence,) = verdict([first, report("pkg", [[6, 2]]), report("mnrt", [[4, 4]], key=key)])
+    assert "key 7 (a = b) brought 25% of the tuples; mnrt divided it over 2 instances" in sentence
+    assert "4.0 s for their slowest instance under mnrt, 8.0 s under hash (2.0 times" in sentence
+    (sentence,) = verdict([first, report("pkg", [[9, 2]])])
+    assert "no layout is better than hash" in sentence
+    assert verdict([first]) == []
+    assert verdict([report("hash", [[8, 0]], work_us=0)] * 2) == []
+
+
+def test_seconds_are_shown_only_if_work_is_emulated():
+    plain = [report("hash", [[8, 0]], work_us=0)]
+    assert "slowest s" not in printed(summary_table(plain))[0]
+    assert len(summary_legend(plain)) == 1
+    emulated = [report("hash", [[8, 0]])]
+    assert "slowest s run s" in printed(summary_table(emulated))[0]
+    assert "1,000,000 us" in summary_legend(emulated)[0]
+
+
+def test_the_ranking_is_by_seconds_within_a_skew():
+    runs = [
+        *(report("hash", [[8, 0]]), report("mnrt", [[4, 4]])),
+        *(report("hash", [[4, 4]], zipf=0.0), report("mnrt", [[5, 3]], zipf=0.0)),
+    ]
+    lines = [line.split()[:4] for line in printed(ranking_table(runs))[1:]]
+    assert lines == [
+        ["1", "1", "mnrt", "4.00"],
+        ["1", "2", "hash", "8.00"],
+        ["0", "1", "hash", "4.00"],
+        ["0", "2", "mnrt", "5.00"],
+    ]
+
+
+class Named:
+    def account(self):
+        return {"on": "a = b"}
+
+
+def replanned(number, *changes):
+    """A batch of two operators; `number` places keys anew: (hash, before, after, load)."""
+    keys = tuple(KeyChange(h, Cause.HEAVY_KEY, old, new, n, None) for h, old, new, n in changes)
+    joins = [OperatorRecord(instances=4), OperatorRecord(instances=4)]
+    joins[number].reason = Reason(Cause.HEAVY_KEY, Balance(50.0, 25.0), keys=keys)
+    return BatchRecord(0, 0.0, joins=joins)
+
+
+def test_the_hot_key_is_the_one_with_most_tuples_and_is_told_as_it_lies_in_the_end(
+    monkeypatch, tmp_path
+):
+    whole = Placement.whole(0)
+    cuts = (Fragment(0, 0, 9), Fragment(1, 9, 99), Fragment(2, 99, U_ONE))
+    split = Placement(Mode.SPLIT, cuts)
+    asked = []
+    monkeypatch.setattr(
+        verdicts, "key_held", lambda place, number, hash_, _: asked.append((number, hash_)) or (7,)
+    )
+    records = [
+        replanned(0, (5, whole, Placement.whole(1), 30.0)),
+        replanned(1, (6, whole, Placement.whole(1), 45.0), (5, whole, split, 1.0)),
+        replanned(1, (6, Placement.whole(1), split, None)),
+        replanned(1, (6, Placement.whole(1), split, 20.0)),
+    ]
+    found = hot_key(records, [Named(), Named()], tmp_path)
+    assert asked == [(1, 6)]
+    assert (found["key"], found["join"], found["share"]) == ("7", 1, 0.45)
+    assert found["homes"] == [1, 3]
+    assert found["done"] == "divided it over 3 instances"
+    assert hot_key([], [Named()], tmp_path) is None
+
+
+@pytest.mark.parametrize("cause", [Cause.SWITCH, Cause.RESIZE])
+def test_a_wish_is_no_re_plan(cause, tmp_path):
+    record = replanned(0, (5, Placement.whole(0), Placement.whole(1), 30.0))
+    keys = record.joins[0].reason.keys
+    record.joins[0].reason = Reason(cause, Balance(50.0, 25.0), keys=keys)
+    assert hot_key([record], [Named(), Named()], tmp_path) is None
