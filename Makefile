@@ -24,9 +24,9 @@ $(READY): pyproject.toml constraints.txt tools/ensure-java
 	@touch $(READY)
 
 demo: $(READY)  ## a skewed stream under two layouts, checked and drawn (out/demo)
-	@echo "demo: EQ5, Zipf 1.0, 16 instances: layout hash, then mnrt"
-	$(BIN)/joinengine compare eq5 --layouts hash,mnrt --zipf 1.0 --scale 0.1 --instances 16 \
-		--json out/demo/demo.json --figure out/demo/demo.png
+	@echo "demo: EQ5, Zipf 1.2, 8 instances that work 100 us a tuple (emulated): layout hash, then mnrt"
+	$(BIN)/joinengine compare eq5 --layouts hash,mnrt --zipf 1.2 --scale 0.1 --interval-rows 40000 \
+		--instances 8 --work-per-tuple 100us --json out/demo/demo.json --figure out/demo/demo.png
 
 # One process has the Spark session, the others run what needs none (tests/conftest.py).
 PARALLEL := --numprocesses auto --maxprocesses 4
@@ -39,9 +39,9 @@ test-all: $(READY)  ## the tests and the slow matrices
 	@echo "test-all: everything, on all cores"
 	JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
 
-bench: $(READY)  ## every layout over three skews, validated (out/bench)
-	@echo "bench: EQ5 under every layout over z = 0, 0.8, 1.5"
-	$(BIN)/python -m benchmarks.layouts --out out/bench
+bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/bench); QUICK=1: six layouts
+	@echo "bench: EQ5 and BNCI, z = 0, 0.8, 1.5; every layout in 20 minutes, six with QUICK=1 in five"
+	$(BIN)/python -m benchmarks.layouts --out out/bench $(if $(QUICK),--quick)
 
 bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers)
 	@echo "bench-peers: orders join lineitem within an interval"
@@ -77,7 +77,12 @@ fmt: $(READY)  ## format in place
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Where generated streams may lie (joinengine.tpch.generate.home).
+CACHES := $(or $(JOINENGINE_HOME),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/joinengine $(HOME)/Library/Caches/joinengine)
+
 clean:  ## remove what the jobs made
 	@echo "clean: removing .venv, out and caches"
 	rm -rf .venv out build *.egg-info .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@for cache in $(CACHES); do [ ! -d "$$cache" ] || \
+		echo "clean: left: generated streams in $$cache, $$(du -sh "$$cache" | cut -f1)"; done
