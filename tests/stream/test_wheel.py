@@ -36,7 +36,7 @@ def run(*command, folder):
 def wheel(tmp_path_factory):
     """Built from a copy of the sources: building leaves folders behind."""
     folder = tmp_path_factory.mktemp("wheel")
-    names = ["pyproject.toml", "README.md", "joinengine"]
+    names = ["pyproject.toml", "README.md", "LICENSE", "joinengine"]
     run("cp", "-r", *(ROOT / name for name in names), folder, folder=ROOT)
     options = ["--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--quiet"]
     run(sys.executable, "-m", "pip", "wheel", *options, "-w", "dist", ".", folder=folder)
@@ -50,6 +50,14 @@ def test_the_wheel_brings_one_name(wheel):
         assert "joinengine/queries/eq5.py" in content.namelist()
         assert "joinengine/py.typed" in content.namelist()
     assert {top for top in tops if not top.endswith(".dist-info")} == {"joinengine"}
+
+
+def test_the_wheel_says_on_which_terms_it_may_be_used(wheel):
+    with zipfile.ZipFile(wheel) as content:
+        (about,) = (name for name in content.namelist() if name.endswith("/METADATA"))
+        (terms,) = (name for name in content.namelist() if name.endswith("/licenses/LICENSE"))
+        assert "\nLicense-Expression: Apache-2.0\n" in content.read(about).decode()
+        assert content.read(terms) == (ROOT / "LICENSE").read_bytes()
 
 
 def test_an_installed_wheel_runs_a_query(wheel, tmp_path):
