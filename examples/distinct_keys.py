@@ -122,7 +122,9 @@ def distinct(source, key: str, *, layout="dlb-h", instances: int | None = None) 
 
 
 if __name__ == "__main__":
-    folder, column, out = sys.argv[1:]
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    _, folder, column, out = sys.argv
     spark = session()
     writer = distinct(parquet_stream(spark, folder), column).writeStream.format("parquet")
     writer = writer.option("checkpointLocation", f"{out}-checkpoint").trigger(availableNow=True)

@@ -7,7 +7,9 @@ import sys
 
 from joinengine import StreamJoin, equi, parquet_stream, session, within
 
-clicks_folder, purchases_folder, out = sys.argv[1:]
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
+_, clicks_folder, purchases_folder, out = sys.argv
 spark = session()
 joined = StreamJoin(
     parquet_stream(spark, clicks_folder),  # user_id, clicked_at, ...

@@ -26,12 +26,21 @@ def folder(path, key, time, seed):
     pq.write_table(table, path / "0.parquet")
 
 
+@pytest.mark.parametrize("name", ["join_two_folders.py", "distinct_keys.py"])
+def test_an_example_without_arguments_says_which_it_takes(name):
+    command = [sys.executable, str(EXAMPLES / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"python examples/{name} " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("starts", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_two_folders_are_joined_and_a_second_start_adds_nothing(tmp_path, starts):
     folder(tmp_path / "clicks", "user_id", "clicked_at", 1)
     folder(tmp_path / "purchases", "buyer_id", "bought_at", 2)
     script = EXAMPLES / "join_two_folders.py"
-    assert len(script.read_text().splitlines()) <= 25
+    assert len(script.read_text().splitlines()) <= 26
     places = [str(tmp_path / name) for name in ("clicks", "purchases", "out")]
     for batches in (1, 0)[:starts]:
         command = [sys.executable, str(script), *places]
