@@ -44,9 +44,8 @@ def draw_loads(reports: Sequence[dict[str, Any]], path: Path) -> None:
     axes[0][0].set_ylabel("tuples received per instance")
     axes[0][0].set_ylim(bottom=0)
     first = reports[0]
-    title = (
-        f"{first['query']}, Zipf {first['zipf']:g}, {first['instances']} instances: one line each"
-    )
+    skewed = "" if first["zipf"] is None else f", Zipf {first['zipf']:g}"
+    title = f"{first['query']}{skewed}, {first['instances']} instances: one line each"
     if first["work_per_tuple_us"]:
         title += f" (emulated work: {first['work_per_tuple_us']:,} us a tuple)"
     figure.suptitle(title)

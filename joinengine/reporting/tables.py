@@ -93,7 +93,6 @@ def _values(report: dict[str, Any]) -> dict[str, Any]:
         "later": report["load_skew"]["received"]["last_half"],
         "stored": sum(report["stored_per_instance"]),
         "sent": sum(report["received_per_instance"]),
-        "slowest_instance_s": report["slowest_instance_s"] or 0.0,
         "valid": {True: "yes", False: "NO", None: "not asked"}[report["valid"]],
     }
 
@@ -103,5 +102,6 @@ def _table(columns: _Columns, lines: Sequence[Mapping[str, Any]]) -> Table:
     for title, _, _ in columns:
         table.add_column(title, justify="left" if title == "layout" else "right", no_wrap=True)
     for line in lines:
-        table.add_row(*(form.format(line[field]) for _, field, form in columns))
+        cells = ((line[field], form) for _, field, form in columns)
+        table.add_row(*("-" if value is None else form.format(value) for value, form in cells))
     return table

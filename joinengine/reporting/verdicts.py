@@ -88,7 +88,7 @@ def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _sentence(base: dict[str, Any], best: dict[str, Any]) -> str:
-    start = f"zipf {base['zipf']:g}: "
+    start = "" if base["zipf"] is None else f"zipf {base['zipf']:g}: "
     if best is base:
         return f"{start}no layout is better than {base['layout']}: no key is too heavy for it."
     key = best["hot_key"]

@@ -13,6 +13,8 @@ from joinengine.queries.base import Options
 from joinengine.reporting import progress, tables
 from joinengine.reporting.reports import BATCH_SCHEMA, STEPS, batch_rows, run_report
 
+#: What `running.run` adds.
+RUN = ("valid", "made_by", "slowest_instance_s", "hot_key")
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
@@ -46,13 +48,16 @@ def test_the_columns_of_metrics(record):
 def test_the_keys_of_the_report(record):
     report = run_report([record])
     head = running._head(type("Query", (), {"name": "eq5"}), Options())
-    same(named("Report"), {*report, *head, "valid", "made_by"})
+    same(named("Report"), {*report, *head, *RUN})
     same(named("Figures of an operator"), report["joins"][0])
 
 
 def test_the_titles_of_the_table():
-    titles = [title for title, _, _ in tables._COLUMNS]
+    run, bench = tables.summary_table([]), tables.ranking_table([])
+    titles = {column.header for column in run.columns} | {"slowest s", "run s"}
     same(named("Table of the command line", ticked=False), titles)
+    more = {column.header for column in bench.columns} - titles
+    same(named("Table of the command line", 1, ticked=False), more)
 
 
 def test_the_fields_of_progress(record):
