@@ -74,7 +74,7 @@ def hot_key(
 
 
 def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
-    """What the best layout of each skew saves against the first one, a sentence for each skew.
+    """What the best layout of each skew does and saves against the first one, in sentences.
 
     The best layout is the one whose batches wait least for their slowest instance. No sentence: no
     work is emulated, or there is one layout.
@@ -83,26 +83,30 @@ def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
     for z in dict.fromkeys(report["zipf"] for report in reports):
         ours = [report for report in reports if report["zipf"] == z]
         if len(ours) > 1 and all(report["work_per_tuple_us"] for report in ours):
-            sentences.append(_sentence(ours[0], min(ours, key=lambda r: r["slowest_instance_s"])))
+            best = min(ours, key=lambda report: report["slowest_instance_s"])
+            sentences += _sentences(ours[0], best)
     return sentences
 
 
-def _sentence(base: dict[str, Any], best: dict[str, Any]) -> str:
+def _sentences(base: dict[str, Any], best: dict[str, Any]) -> list[str]:
     start = "" if base["zipf"] is None else f"zipf {base['zipf']:g}: "
     if best is base:
-        return f"{start}no layout is better than {base['layout']}: no key is too heavy for it."
-    key = best["hot_key"]
+        return [f"{start}no layout is better than {base['layout']}: no key is too heavy for it"]
+    told, key = list[str](), best["hot_key"]
     if key is not None:
         name = "a key" if key["key"] is None else f"key {key['key']}"
-        start += f"{name} ({key['on']}) brought {key['share']:.0%} of the tuples; "
-        start += f"{best['layout']} {key['done']}. "
+        told.append(
+            f"{start}{name} ({key['on']}) brought {key['share']:.0%} of the tuples; "
+            f"{best['layout']} {key['done']}"
+        )
     was, now = base["slowest_instance_s"], best["slowest_instance_s"]
-    factor = f" ({was / now:.1f} times less)" if now else ""
-    return (
-        f"{start}Batches waited {now:.1f} s for their slowest instance under {best['layout']}, "
-        f"{was:.1f} s under {base['layout']}{factor}; the whole runs took "
-        f"{best['elapsed_s']:.1f} s and {base['elapsed_s']:.1f} s."
+    factor = f", {was / now:.1f} times less" if now else ""
+    told.append(
+        f"{start}batches waited {now:.1f} s for their slowest instance under {best['layout']}, "
+        f"{was:.1f} s under {base['layout']}{factor}; "
+        f"the runs took {best['elapsed_s']:.1f} s and {base['elapsed_s']:.1f} s"
     )
+    return told
 
 
 def _done(before: Placement, after: Placement) -> str:
