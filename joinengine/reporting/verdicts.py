@@ -91,7 +91,7 @@ def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
 def _sentences(base: dict[str, Any], best: dict[str, Any]) -> list[str]:
     start = "" if base["zipf"] is None else f"zipf {base['zipf']:g}: "
     if best is base:
-        return [f"{start}no layout is better than {base['layout']}: no key is too heavy for it"]
+        return [f"{start}no layout waited less for its slowest instance than {base['layout']}"]
     told, key = list[str](), best["hot_key"]
     if key is not None:
         name = "a key" if key["key"] is None else f"key {key['key']}"
