@@ -1,4 +1,4 @@
-"""The command line: run, compare, simulate, explain, state, layouts, queries.
+"""The command line: run, compare, simulate, explain, state, layouts, queries, cache.
 
 Exit codes: 0 success, 2 a request that cannot be served, 1 otherwise (damaged state, a failed
 query, results that differ from DuckDB's).
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +23,7 @@ from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.options import PATH, engine_options, options_of, query_options
 from joinengine.simulation.command import simulate
+from joinengine.tpch.cache import cache, new_log
 
 # Results go to stdout, what is going on to stderr.
 out = Console(soft_wrap=True)
@@ -206,6 +206,7 @@ def list_queries(json_path: Path | None) -> None:
 
 
 cli.add_command(simulate)
+cli.add_command(cache)
 
 
 def main() -> None:
@@ -246,7 +247,7 @@ def _numbers(text: str) -> list[float]:
 def _session(master: str) -> Iterator[Any]:
     from joinengine import session  # noqa: PLC0415
 
-    log = Path(tempfile.mkstemp(prefix="joinengine-spark-", suffix=".log")[1])
+    log = new_log()
     with err.status("starting Spark"), _stderr_to(log):
         spark = session(master=master)
     try:

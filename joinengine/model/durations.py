@@ -56,7 +56,7 @@ def microseconds(duration: str | timedelta, what: str = "duration") -> int:
         end = match.end()
     if end == 0 or end != len(text):
         raise InvalidRequest(
-            f"{what} {duration!r} is not a duration; write a number and a unit, "
+            f"{what} {duration!r} is not understood; write a number and a unit, "
             f"such as '10 seconds' or '-1 hour 30 minutes'"
         )
     return sign * round(total)
