@@ -209,7 +209,7 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
     pairs, reached = set[tuple[int, int]](), Counter[tuple[int, ...]]()
     times, imbalance = list[int](), list[float]()
     look = max(1, len(keys) // SAMPLES)
-    probing = setting.work_s > 0 and setting.operator is Served.JOIN
+    probing = setting.operator is Served.JOIN
     for at, (key, source) in enumerate(zip(keys.tolist(), sources.tolist(), strict=True), start=1):
         home = choosers[source].choose(key, known[source])
         reach = choosers[source].reach
@@ -225,6 +225,7 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
         if at % look == 0:
             times.append(at)
             imbalance.append(max(total) - at / n)
+    received = _received(keys, pairs, reached, n) if probing else np.array(total, float)
     return {
         "planner": method,
         "messages": len(keys),
@@ -237,11 +238,8 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
         "relative_imbalance": (max(total) - len(keys) / n) / len(keys),
         "mean_relative_imbalance": float(np.mean(np.array(imbalance) / np.array(times))),
         "source_imbalances": [max(one) - sum(one) / n for one in sent],
-        "modelled_rows_per_s": modelled_rate(
-            len(keys),
-            _received(keys, pairs, reached, n) if probing else np.array(total, float),
-            setting.work_s,
-        ),
+        "received_per_instance": received.astype(int).tolist(),
+        "modelled_rows_per_s": modelled_rate(len(keys), received, setting.work_s),
         "counters": len(pairs),
         "keys": len(np.unique(keys)),
         **_spread(pairs, total),

@@ -1,17 +1,20 @@
-"""`joinengine simulate`: planners and candidate layouts on one synthetic workload, side by side."""
+"""`joinengine simulate`: planners and candidate layouts side by side, on one workload.
+
+The workload is synthetic, or a stream of the user's own (`--stream`): then the command also says
+which keys are hot, and which layout to take.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.layouts.base import LayoutChoice
@@ -21,19 +24,19 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.reports import made_by
 from joinengine.routing.base import BASES
 from joinengine.simulation.choosing import METHODS, Estimate, Setting, play
-from joinengine.simulation.planning import Served, Sizes, replay
-from joinengine.simulation.workload import KeyStream, Shape, StreamFile, Workload, sources_of
+from joinengine.simulation.files import StreamFile
+from joinengine.simulation.planning import Other, Served, Sizes, replay
+from joinengine.simulation.tables import tables, tell_stream
+from joinengine.simulation.workload import KeyStream, Shape, Workload, sources_of
 
 out = Console(soft_wrap=True)
 PATH = click.Path(path_type=Path)
-#: The means of a report -> a cell of the table.
-Show = Callable[[dict[str, float]], str]
 #: Options that a planner has under the same name.
 SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "min_gain", "degree")
 
 
 @click.command()
-@click.argument("planners", nargs=-1, required=True, metavar="PLANNER...")
+@click.argument("planners", nargs=-1, metavar="[PLANNER]...")
 @click.option("--keys", default=10_000, show_default=True, help="How many keys there are.")
 @click.option(
     "--zipf",
@@ -42,9 +45,19 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
     help="Exponent; or exponents in turn, each for some intervals: 0.2:5,1.5:10.",
 )
 @click.option("--shape", default=Shape.ZIPF.value, show_default=True, help=f"{', '.join(Shape)}.")
-@click.option("--stream", type=PATH, help="Parquet, CSV or lines: the keys of a stream of yours.")
-@click.option("--column", help="Which column of --stream holds the keys. [default: the first]")
-@click.option("--rows", default=1_000_000, show_default=True, help="Tuples an interval.")
+@click.option(
+    "--stream",
+    type=PATH,
+    help="Parquet, CSV or JSON of your own, a folder or a file; or a file of lines.",
+)
+@click.option(
+    "--key", "--column", help="The key of --stream: a column, or A,B,.. [default: the first column]"
+)
+@click.option("--time", help="Event time of --stream: intervals are cut by it. [default: by rows]")
+@click.option("--every", metavar="DURATION", help="Interval of --time. [default: 1/50 of the time]")
+@click.option(
+    "--rows", type=int, help="Tuples an interval. [default: 1,000,000; of --stream 1/50 of it]"
+)
 @click.option(
     "--fluctuation",
     default=0.0,
@@ -58,7 +71,7 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
     help="Part of the keys whose loads are dealt anew in an interval.",
 )
 @click.option("--instances", default=15, show_default=True, help="Instances.")
-@click.option("--intervals", default=50, show_default=True, help="Intervals.")
+@click.option("--intervals", type=int, help="Intervals. [default: 50; of --stream all]")
 @click.option("--window", default=5, show_default=True, help="Intervals that the state lasts.")
 @click.option("--imbalance", type=float, help="Tolerance. [default: the planner's own]")
 @click.option("--beta", type=float, help="Weight of load in the migration priority.")
@@ -100,18 +113,28 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
     help="Which deliveries tuples/s counts as work: a join delivers a tuple to all homes or "
     "candidates of its key, an aggregate to the instance that stores it.",
 )
+@click.option(
+    "--other",
+    type=click.Choice([one.value for one in Other]),
+    help="The other stream of a join has the same hot keys, or even ones. [default: same; of "
+    "--stream even]",
+)
+@click.option("--reasons", is_flag=True, help="Say why each planner re-planned.")
 @click.option("--seed", default=0, show_default=True, help="Seed of all draws.")
 @click.option("--json", "json_path", type=PATH, help="Write the report to this file.")
 @click.option("--figure", type=PATH, help="File of the picture. [default: beside the report]")
 def simulate(
     planners: tuple[str, ...], json_path: Path | None, figure: Path | None, **settings: Any
 ) -> None:
-    """Replay planners and candidate layouts on synthetic loads, without Spark."""
+    """Replay planners and candidate layouts on loads of keys, without tuples and without Spark.
+
+    With --stream: which keys of your stream are hot, what each layout (all, or those that you
+    name) would make of it, and which one to take.
+    """
     stream = _stream(settings)
-    named = [(name, _planner(name, settings)) for name in planners]
-    for name in ("instances", "intervals", "window", "messages"):
-        if settings[name] < 1:
-            raise InvalidRequest(f"{name}: {settings[name]} must be at least 1")
+    own = stream if isinstance(stream, StreamFile) else None
+    named = [(name, _planner(name, settings)) for name in _names(planners, own)]
+    _settle(settings, own)
     work_s = microseconds(settings["work_per_tuple"], "work-per-tuple") / 1e6
     if work_s < 0:
         raise InvalidRequest(
@@ -123,6 +146,8 @@ def simulate(
         settings["window"],
         work_s,
         settings["operator"],
+        settings["reasons"],
+        settings["other"],
     )
     reports = list[dict[str, Any]]()
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -133,23 +158,79 @@ def simulate(
             else:
                 reports.append(replay(planner, stream, sizes))
             progress.advance(task)
-    for table in _tables(reports):
-        out.print(table)
+    content = {"settings": settings, "runs": reports, "made_by": made_by()}
+    if own is not None:
+        content |= tell_stream(own, reports, sizes, _print)
+    if planners:
+        for table, legend in tables(reports):
+            out.print(table)
+            out.print(legend, style="dim", markup=False, highlight=False)
+    for report in reports:
+        for interval, reason in report.get("reasons", {}).items():
+            _print(f"{report['planner']}, interval {interval}: {reason}")
+    _keep(content, json_path, figure)
+
+
+def _names(planners: tuple[str, ...], own: StreamFile | None) -> tuple[str, ...]:
+    """What is simulated: the planners that are named; of one's own stream all, and `hash`."""
+    if own is not None:  # the advice compares with `hash`
+        return tuple(dict.fromkeys(["hash", *(planners or _simulated())]))
+    if not planners:
+        raise click.UsageError(
+            f"name a PLANNER or several, of {', '.join(_simulated())}; or give --stream FOLDER"
+        )
+    return planners
+
+
+def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
+    """Give settings their defaults that depend on the stream, and refuse sizes below 1."""
+    if own is not None and not own.length:
+        what = ", ".join(own.columns)
+        raise InvalidRequest(f"stream: {own.path} has no tuple with a key in {what}")
+    if settings["intervals"] is None:
+        settings["intervals"] = 50 if own is None else own.length
+    if settings["other"] is None:
+        settings["other"] = Other.SAME if own is None else Other.EVEN
+    for name in ("instances", "intervals", "window", "messages"):
+        if settings[name] < 1:
+            raise InvalidRequest(f"{name}: {settings[name]} must be at least 1")
+
+
+def _keep(content: dict[str, Any], json_path: Path | None, figure: Path | None) -> None:
+    """Write the report and the picture that were asked for."""
     picture = figure or (json_path.with_suffix(".png") if json_path else None)
     if picture is not None:
         from joinengine.reporting.figures import draw_simulation  # noqa: PLC0415
 
-        draw_simulation(reports, picture)
-        out.print(f"picture: {picture}", markup=False, highlight=False)
+        draw_simulation(content["runs"], picture)
+        _print(f"picture: {picture}")
     if json_path is not None:
         json_path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"settings": settings, "runs": reports, "made_by": made_by()}
         json_path.write_text(json.dumps(content, indent=1, default=str))
+
+
+def _print(what: Any) -> None:
+    out.print(what, markup=False, highlight=False)
+
+
+def _simulated() -> list[str]:
+    """The layouts that can be simulated: those with a planner of keys, and those of candidates."""
+    return [
+        name
+        for name, choice in LAYOUTS.items()
+        if issubclass(choice, Planned | Hash) or name in METHODS
+    ]
 
 
 def _stream(settings: dict[str, Any]) -> KeyStream:
     """The user's stream (`--stream`), or a synthetic one."""
     if settings["stream"] is None:
+        for name in ("key", "time", "every"):
+            if settings[name] is not None:
+                raise InvalidRequest(
+                    f"{name}: {settings[name]} is of a stream of your own; give --stream FOLDER too"
+                )
+        settings["rows"] = 1_000_000 if settings["rows"] is None else settings["rows"]
         given = {f.name: settings[f.name] for f in fields(Workload) if f.name in settings}
         phases = _phases(settings["zipf"])
         return Workload(**given | {"zipf": phases[0][0], "phases": phases})
@@ -159,7 +240,23 @@ def _stream(settings: dict[str, Any]) -> KeyStream:
                 f"{name}: {settings[name]} does not go with --stream {settings['stream']}, whose "
                 f"loads are what they are; leave out one of the two"
             )
-    return StreamFile(settings["stream"], settings["column"], settings["rows"])
+    if settings["every"] is not None and settings["time"] is None:
+        raise InvalidRequest(
+            f"every: {settings['every']} needs the column of event time; give --time COLUMN too"
+        )
+    if settings["rows"] is not None and settings["time"] is not None:
+        raise InvalidRequest(
+            f"rows: {settings['rows']} and time: {settings['time']} both say what an interval is; "
+            f"leave out --rows, and give --every DURATION if you like"
+        )
+    every = settings["every"]
+    return StreamFile(
+        settings["stream"],
+        settings["key"],
+        settings["rows"],
+        settings["time"],
+        None if every is None else microseconds(every, "every"),
+    )
 
 
 def _phases(text: str) -> tuple[tuple[float, int], ...]:
@@ -178,7 +275,7 @@ def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
     if name in METHODS and name != "hash":
         return None
     if name not in LAYOUTS:
-        known = [n for n, c in LAYOUTS.items() if issubclass(c, Planned | Hash)]
+        known = [n for n in _simulated() if n not in METHODS]
         raise InvalidRequest(
             f"planner {name!r} is unknown; choose from {', '.join([*known, *METHODS])}"
         )
@@ -197,6 +294,10 @@ def _choose(
     name: str, stream: KeyStream, settings: dict[str, Any], work_s: float
 ) -> dict[str, Any]:
     keys = stream.messages(settings["messages"])
+    if settings["other"] == Other.EVEN and settings["operator"] == Served.JOIN and len(keys):
+        # In turn a tuple of the stream, and one of the other stream, in which keys are even.
+        even = np.random.default_rng(settings["seed"]).integers(0, keys.max() + 1, len(keys))
+        keys = np.column_stack([keys, even]).ravel()
     by_key = settings["skewed_sources"]
     sources = sources_of(len(keys), settings["sources"], by_key=by_key, seed=settings["seed"])
     setting = Setting(
@@ -209,75 +310,3 @@ def _choose(
         operator=settings["operator"],
     )
     return play(name, keys, sources, setting)
-
-
-def _tables(reports: Sequence[dict[str, Any]]) -> list[Table]:
-    """Tables of the planners and of the candidate layouts, if there are any of the kind."""
-    tables = list[Table]()
-    planners = [report for report in reports if "intervals" in report]
-    if planners:
-        columns: dict[str, Show] = {
-            "before": lambda mean: f"{mean['imbalance_before']:.3f}",
-            "after": lambda mean: f"{mean['imbalance_after']:.3f}",
-            "migrated": lambda mean: f"{mean['migration_cost']:.4f}",
-            "table": lambda mean: f"{mean['table_size']:,.0f}",
-            "split": lambda mean: f"{mean['split_keys']:.1f}",
-            "probes": lambda mean: f"{mean['probe_copies']:,.0f}",
-            "plan ms": lambda mean: f"{1e3 * mean['plan_s']:.1f}",
-        }
-        table = _table(
-            "imbalance before and after, state migrated: means over the intervals",
-            ["planner", *columns, "re-plans"],
-        )
-        for report in planners:
-            cells = [show(report["mean"]) for show in columns.values()]
-            table.add_row(report["planner"], *cells, str(report["replans"]))
-        tables += [table, _costs(planners)]
-    choosers = [report for report in reports if "messages" in report]
-    if choosers:
-        table = _table(
-            "candidate layouts",
-            ["method", "I(m)", "I(m)/m", "mean I(t)/t", "counters", "replication", "tuples/s"],
-        )
-        for report in choosers:
-            table.add_row(
-                report["planner"],
-                f"{report['final_imbalance']:,.1f}",
-                f"{report['relative_imbalance']:.2e}",
-                f"{report['mean_relative_imbalance']:.2e}",
-                f"{report['counters']:,}",
-                f"{report['replication']:.2f}",
-                f"{report['modelled_rows_per_s']:,.0f}" if report["modelled_rows_per_s"] else "-",
-            )
-        tables.append(table)
-    return tables
-
-
-def _costs(planners: Sequence[dict[str, Any]]) -> Table:
-    """The table of what re-plans move, and of the bytes that tasks report."""
-    kinds = ("raw", "compact", "two_stage")
-    columns = ["planner", "keys moved", "tuples moved", *(f"{kind} kB" for kind in kinds)]
-    rated = planners[0]["mean"]["modelled_rows_per_s"] is not None
-    table = _table(
-        "moved by a re-plan; kB that tasks report in an interval: raw (by key), compact (by "
-        "record), two_stage (loads first)"
-        + ("; tuples/s at saturation, modelled" if rated else ""),
-        [*columns, *(["tuples/s"] if rated else [])],
-    )
-    for report in planners:
-        moved, mean = report["per_replan"], report["mean"]
-        table.add_row(
-            report["planner"],
-            f"{moved['moved_keys'] or 0:,.0f}",
-            f"{moved['moved_rows'] or 0:,.0f}",
-            *(f"{report['statistics_bytes'][kind] / 1e3:,.1f}" for kind in kinds),
-            *([f"{mean['modelled_rows_per_s']:,.0f}"] if rated else []),
-        )
-    return table
-
-
-def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, box=None, title_justify="left")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
-    return table

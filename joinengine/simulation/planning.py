@@ -24,6 +24,7 @@ import numpy as np
 
 from joinengine.balancing.compact import records
 from joinengine.balancing.llfd import whole_homes
+from joinengine.balancing.reasons import Balance, Cause, Counted, reason_of
 from joinengine.balancing.statistics import (
     Floats,
     Interval,
@@ -38,6 +39,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_ONE, Mode
 from joinengine.model.named import one_of
 from joinengine.routing.base import BASES
+from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable
 from joinengine.simulation.workload import KeyStream
 
@@ -56,11 +58,23 @@ class Served(StrEnum):
     AGGREGATE = "aggregate"
 
 
+class Other(StrEnum):
+    """What the other stream of a join brings: as many tuples, of these keys.
+
+    `same`: each key as often as this stream; then splitting costs most. `even`: all keys equally
+    often; then a hot key can be divided on its side and copied on the other.
+    """
+
+    SAME = "same"
+    EVEN = "even"
+
+
 @dataclass(frozen=True)
 class Sizes:
     """`instances` and `intervals` of a run; `window`: for how many intervals a tuple stays state.
 
-    `work_s`: seconds of work for a delivery. `operator`: which deliveries there are.
+    `work_s`: seconds of work for a delivery. `operator`: which deliveries there are. `told`: each
+    re-plan also says its reason. `other`: the other side of the join.
     """
 
     instances: int
@@ -68,30 +82,38 @@ class Sizes:
     window: int
     work_s: float = 0.0
     operator: Served = Served.JOIN
+    told: bool = False
+    other: Other = Other.SAME
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operator", one_of(Served, self.operator, "operator"))
+        object.__setattr__(self, "other", one_of(Other, self.other, "other"))
 
 
 def replay(choice: Planned | Hash, stream: KeyStream, sizes: Sizes) -> dict[str, Any]:
     """The figures of one planner over the intervals of `stream`, at most `sizes.intervals`."""
     layout = KeyBased(BASES[choice.base](sizes.instances))
     recent = deque[tuple[Words, Floats]](maxlen=sizes.window)
-    rows, loads = list[dict[str, Any]](), None
+    rows, loads, reasons = list[dict[str, Any]](), None, dict[int, str]()
     for counted in islice(stream.intervals(layout.base), sizes.intervals):
         recent.append(counted)
-        interval = _interval(recent, sizes.instances)
+        interval = _interval(recent, sizes)
         loads = gather_loads([interval], layout.table, layout.base)
         table, row = _step(choice, interval, layout, loads, sizes)
+        if sizes.told and table is not layout.table and isinstance(choice, Planned):
+            after = gather_loads([interval], table, layout.base).per_instance()
+            reasons[len(rows)] = _reason(choice, interval, layout, (loads, after), table)
         layout = KeyBased(layout.base, table)
         rows.append(row)
     if loads is None:
         raise InvalidRequest("the stream has no keys")
     compact = _compact_bytes(loads, getattr(choice, "degree", None) or DEGREE)
-    return {"planner": choice.label, "intervals": rows} | _summary(rows, compact)
+    report = {"planner": choice.label, "instances": sizes.instances, "intervals": rows}
+    report |= _summary(rows, compact)
+    return report | ({"reasons": reasons} if sizes.told else {})
 
 
-def _interval(recent: Sequence[tuple[Words, Floats]], instances: int) -> Interval:
+def _interval(recent: Sequence[tuple[Words, Floats]], sizes: Sizes) -> Interval:
     """The newest interval, with the state of all recent ones."""
     hashes, counts = recent[-1]
     if all(others is hashes for others, _ in recent):
@@ -102,13 +124,15 @@ def _interval(recent: Sequence[tuple[Words, Floats]], instances: int) -> Interva
         arrived = np.zeros(len(known))
         arrived[np.searchsorted(known, hashes)] = counts
         hashes, counts = known, arrived
-    # Both sides bring the same number of tuples: then splitting costs most.
-    return Interval(
-        hashes,
-        np.vstack([counts, counts]) / 2,
-        np.vstack([state, state]) / 2,
-        np.zeros(instances),
-    )
+    both, kept = (np.vstack([one, _other(one, sizes.other)]) / 2 for one in (counts, state))
+    return Interval(hashes, both, kept, np.zeros(sizes.instances))
+
+
+def _other(counts: Floats, other: Other) -> Floats:
+    """(K,) the tuples that the other side of a join brings of each key."""
+    if other is Other.SAME or not len(counts):
+        return counts
+    return np.full(len(counts), counts.mean())
 
 
 def _step(
@@ -129,6 +153,8 @@ def _step(
     moved_keys, moved_rows = _moved(table, new, loads)
     split = [p for p in new.placements.values() if len(p.homes) > 1]
     probes = _probe_copies(new, interval, base.instances)
+    # What the interval met: the layout that was planned before it came.
+    met = before + (probes if new is table else _probe_copies(table, interval, base.instances))
     raw = NUMBER_BYTES * KEY_NUMBERS * len(interval.hashes)
     received = after + probes if sizes.operator is Served.JOIN else after
     return new, {
@@ -143,10 +169,29 @@ def _step(
         "migration_cost": moved_rows / float(loads.held.sum()),
         "split_keys": len(split),
         "probe_copies": float(probes.sum()),
+        "rows": float(interval.arrived.sum()),
+        "deliveries": float(met.sum()),
+        "busiest": float(met.max()),
         "report_bytes": raw,
         "two_stage_bytes": NUMBER_BYTES * TASK_NUMBERS * base.instances + is_due * raw,
         "modelled_rows_per_s": modelled_rate(float(interval.arrived.sum()), received, sizes.work_s),
     }
+
+
+def _reason(
+    choice: Planned,
+    interval: Interval,
+    layout: KeyBased,
+    loads: tuple[Loads, Floats],
+    new: RoutingTable,
+) -> str:
+    """Why the plan of one interval was made; `loads`: those of keys, and (N,) those expected."""
+    before, after = loads
+    level = before.per_instance()
+    changed = replaced(layout.table, new, layout.base)
+    counted = Counted(before, interval, choice.limit(level))
+    balances = Balance.of(level), Balance.of(after)
+    return str(reason_of(Cause.OVERLOAD, balances, changed, plan_moves(changed), counted))
 
 
 def modelled_rate(rows: float, received: Floats, work_s: float) -> float | None:

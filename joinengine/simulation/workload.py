@@ -1,6 +1,6 @@
 """Loads: how many tuples each key brings in each interval, or which key each message has.
 
-Loads are synthetic (`Workload`), or those of the user's file (`StreamFile`).
+Loads are synthetic here (`Workload`); those of the user's own files are in `simulation.files`.
 
 Source: Zipf with fluctuation f: Fang et al., 2016, section 5; LN1 and LN2: Nasir et al., ICDE 2015,
 section 5.1; exponents in turn: Zacheilas et al., DAIS 2016, section 5. Ours: the swaps that make f
@@ -14,16 +14,13 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import pyarrow.csv as pc
-import pyarrow.dataset as ds
 from typing_extensions import override
 
 from joinengine.balancing.statistics import Floats, Ints
-from joinengine.kernels.hashing import Words, hash_columns, mix
+from joinengine.kernels.hashing import Words, mix
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS
 from joinengine.model.named import one_of
@@ -149,81 +146,6 @@ class Workload(KeyStream):
             if self.fluctuation:
                 order = fluctuate(loads[ranks], homes, base.instances, self.fluctuation, rng)
                 ranks = ranks[order]
-
-
-@dataclass(frozen=True)
-class StreamFile(KeyStream):
-    """The keys of a file, in its order: Parquet or CSV (`column`; None: the first), or lines.
-
-    An interval is `rows` rows of the file.
-    """
-
-    path: Path
-    column: str | None = None
-    rows: int = 1_000_000
-
-    def __post_init__(self) -> None:
-        if not self.path.exists():
-            raise InvalidRequest(f"stream: {self.path} does not exist; name a file or folder")
-        if self.rows < 1:
-            raise InvalidRequest(f"rows: {self.rows} must be at least 1")
-        names = self._data().schema.names
-        if self.column is not None and self.column not in names:
-            raise InvalidRequest(
-                f"column: {self.column!r} is not in {self.path}; its columns are {', '.join(names)}"
-            )
-
-    @override
-    def intervals(self, base: Base) -> Iterator[tuple[Words, Floats]]:
-        """The keys that each interval brings; the last interval may be short."""
-        waiting, n = list[Words](), 0
-        for part in self._hashes():
-            hashes = part
-            while n + len(hashes) >= self.rows:
-                first, hashes = hashes[: self.rows - n], hashes[self.rows - n :]
-                yield _counted([*waiting, first])
-                waiting, n = [], 0
-            waiting.append(hashes)
-            n += len(hashes)
-        if n:
-            yield _counted(waiting)
-
-    @override
-    def messages(self, n: int) -> Ints:
-        """(n,) the first keys, numbered."""
-        parts, found = list[Words](), 0
-        for part in self._hashes():
-            parts.append(part[: n - found])
-            found += len(parts[-1])
-            if found == n:
-                break
-        _, numbers = np.unique(
-            np.concatenate([np.empty(0, np.uint64), *parts]), return_inverse=True
-        )
-        return numbers.astype(np.int64)
-
-    def _hashes(self) -> Iterator[Words]:
-        data = self._data()
-        column = self.column or data.schema.names[0]
-        for batch in data.to_batches(columns=[column]):
-            keys = batch.column(0).drop_null()
-            if len(keys):
-                yield hash_columns([keys]) >> np.uint64(U_BITS)
-
-    def _data(self) -> ds.Dataset:
-        kind = self.path.suffix.removeprefix(".").lower()
-        if kind in ("parquet", "csv"):
-            return ds.dataset(self.path, format=kind)
-        lines = ds.CsvFileFormat(
-            parse_options=pc.ParseOptions(delimiter="\x01", quote_char=False),
-            read_options=pc.ReadOptions(column_names=["line"]),
-        )
-        return ds.dataset(self.path, format=lines)
-
-
-def _counted(parts: list[Words]) -> tuple[Words, Floats]:
-    hashes, counts = np.unique(np.concatenate(parts), return_counts=True)
-    return hashes, counts.astype(float)
 
 
 def fluctuate(

@@ -19,8 +19,9 @@ from joinengine.layouts.choices import fill
 from joinengine.model.errors import InvalidRequest
 from joinengine.routing.base import BASES, Modulo, Ranges, Ring
 from joinengine.simulation.choosing import METHODS, Setting, SpaceSaving, play
+from joinengine.simulation.files import StreamFile
 from joinengine.simulation.planning import Sizes, replay
-from joinengine.simulation.workload import StreamFile, Workload, fluctuate, sources_of
+from joinengine.simulation.workload import Workload, fluctuate, sources_of
 
 
 def zipf_messages(p1, n, seed=0):
@@ -238,7 +239,7 @@ def test_a_stream_of_ones_own(kind, tmp_path):
 
 def test_streams_of_ones_own_are_checked(tmp_path):
     (tmp_path / "keys.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InvalidRequest, match=r"column: 'c' is not in .*; its columns are a, b"):
+    with pytest.raises(InvalidRequest, match=r"key: column 'c' is not in .*; its columns are a, b"):
         StreamFile(tmp_path / "keys.csv", "c")
     with pytest.raises(InvalidRequest, match=r"stream: .* does not exist"):
         StreamFile(tmp_path / "none.csv")

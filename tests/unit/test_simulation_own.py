@@ -1,0 +1,232 @@
+"""`simulate --stream`: keys of one's own files, what layouts make of them, and one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from joinengine.cli import cli
+from joinengine.layouts import Mnrt
+from joinengine.model.errors import InvalidRequest
+from joinengine.routing.base import Modulo
+from joinengine.simulation import files
+from joinengine.simulation.advice import Verdict, advice, recommended, verdict
+from joinengine.simulation.files import HotKey, StreamFile
+from joinengine.simulation.planning import Other, Sizes, replay
+from joinengine.simulation.workload import Workload
+
+ROWS = 4000
+HOUR_US = 3_600_000_000
+
+
+def table(hot=0.5, seed=0):
+    """Tuples of two key columns and a time; user 0 has the part `hot`, some keys are NULL."""
+    rng = np.random.default_rng(seed)
+    users = np.where(rng.random(ROWS) < hot, 0, rng.integers(1, 500, ROWS))
+    times = np.sort(rng.integers(0, 8 * HOUR_US, ROWS))
+    return pa.table(
+        {
+            "n": pa.array(np.arange(ROWS)),
+            "user": pa.array([f"user {u}" if u != 7 else None for u in users]),
+            "kind": pa.array((users % 3).astype(np.int8)),
+            "at": pa.array(times, pa.timestamp("us")),
+        }
+    )
+
+
+def write(folder, kind, whole, parts=4):
+    """The rows in `parts` files, of which the first by name is the last by age."""
+    folder.mkdir(exist_ok=True)
+    size = -(-whole.num_rows // parts)
+    for number in range(parts):
+        part = whole.slice(number * size, size)
+        path = folder / f"{parts - number}.{kind}"
+        if kind == "parquet":
+            pq.write_table(part, path, row_group_size=300)
+        elif kind == "csv":
+            pa.csv.write_csv(part, path)
+        else:
+            rows = [json.dumps(row, default=str) for row in part.to_pylist()]
+            path.write_text("\n".join(rows) + "\n")
+        os.utime(path, ns=(number * 10**9, number * 10**9))
+    (folder / "_SUCCESS").touch()
+    (folder / ".hidden.parquet").write_text("no Parquet")
+
+
+def simulate(*arguments):
+    done = CliRunner().invoke(
+        cli, ["simulate", *map(str, arguments)], catch_exceptions=False, env={"COLUMNS": "200"}
+    )
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_a_folder_is_read_in_the_order_of_its_files(kind, tmp_path):
+    whole = table()
+    write(tmp_path / "in", kind, whole)
+    stream = StreamFile(tmp_path / "in", "user", rows=500)
+    users = [user for user in whole.column("user").to_pylist() if user is not None]
+    wanted = [sorted(Counter(users[i : i + 500]).values()) for i in range(0, len(users), 500)]
+    assert [sorted(c.tolist()) for _, c in stream.intervals(Modulo(2))] == wanted
+    assert stream.length == len(wanted)
+    assert stream.tuples == len(users)
+    assert stream.distinct == len(set(users))
+    assert stream.hottest(2)[0] == HotKey("user 0", users.count("user 0"))
+    numbered = stream.messages(700)
+    assert Counter(numbered.tolist()).most_common(1)[0][1] == users[:700].count("user 0")
+    two = StreamFile(tmp_path / "in", "kind,user", rows=500)
+    assert two.hottest(1) == [HotKey("0, user 0", users.count("user 0"))]
+
+
+def test_intervals_by_event_time(tmp_path):
+    whole = table()
+    write(tmp_path / "in", "parquet", whole.slice(0, 2000).append_column("x", pa.nulls(2000)))
+    stream = StreamFile(tmp_path / "in", "user", time="at", every_us=HOUR_US)
+    hours = Counter(
+        at.hour
+        for user, at in zip(
+            *(whole.slice(0, 2000).column(n).to_pylist() for n in ("user", "at")), strict=True
+        )
+        if user is not None
+    )
+    assert [c.sum() for _, c in stream.intervals(Modulo(2))] == [hours[h] for h in sorted(hours)]
+    assert 45 <= StreamFile(tmp_path / "in", "user", time="at").length <= 51
+
+
+def test_planners_read_counts_and_not_the_files_again(tmp_path, monkeypatch):
+    write(tmp_path / "in", "parquet", table())
+    stream = StreamFile(tmp_path / "in", "user", rows=500)
+    first = replay(Mnrt(), stream, Sizes(4, 99, 2))
+    monkeypatch.setattr(StreamFile, "_chunks", lambda self: pytest.fail("the files are read again"))
+    assert replay(Mnrt(), stream, Sizes(4, 99, 2))["per_replan"] == first["per_replan"]
+
+
+def test_chunks_make_no_difference(tmp_path, monkeypatch):
+    write(tmp_path / "in", "parquet", table())
+    counts = []
+    for chunk in (files._CHUNK, 61):
+        monkeypatch.setattr(files, "_CHUNK", chunk)
+        stream = StreamFile(tmp_path / "in", "user", rows=333)
+        counts.append([(h.tolist(), c.tolist()) for h, c in stream.intervals(Modulo(2))])
+    assert counts[0] == counts[1]
+    assert len(counts[0]) > 10
+
+
+def test_the_command_tells_keys_layouts_and_the_one_to_take(tmp_path):
+    write(tmp_path / "in", "parquet", table())
+    output = simulate(
+        *("--stream", tmp_path / "in", "--key", "user", "--instances", 8),
+        *("--json", tmp_path / "s.json"),
+    )
+    report = json.loads((tmp_path / "s.json").read_text())
+    assert report["hot_keys"][0]["key"] == "user 0"
+    assert report["hot_keys"][0]["share"] == pytest.approx(0.5, abs=0.03)
+    layouts = {one["layout"]: one for one in report["layouts"]}
+    assert {"hash", "mixed", "mnrt", "pkg", "shuffle"} <= layouts.keys()
+    assert layouts["hash"]["busiest"] > 2
+    assert layouts["shuffle"]["busiest"] == pytest.approx(8)
+    assert layouts["mnrt"]["busiest"] < 1.5
+    assert "key user 0 alone has" in report["advice"]
+    assert report["advice"].split(":")[0] in ("Take mnrt", "Take qmmp")
+    assert report["advice"] in output
+    assert "busiest: what the busiest instance receives" in output
+    same = simulate("mnrt", "--stream", tmp_path / "in", "--key", "user", "--other", "same")
+    assert "Take hash" in same, "a key that is hot on both sides is not relieved by splitting"
+    assert "re-plans" in same
+    assert "migrated: part of" in same
+
+
+def test_level_keys_need_no_layout(tmp_path):
+    whole = pa.table({"user": np.arange(20_000) % 5000})
+    pq.write_table(whole, tmp_path / "level.parquet")
+    output = simulate("--stream", tmp_path / "level.parquet", "--instances", 4, "--rows", 5000)
+    assert "Take hash: the busiest of 4 instances receives 1." in output
+    assert "no layout does much better" in output
+
+
+def test_the_advice_is_the_cheapest():
+    by_hash = Verdict("hash", 2.0, 1.0, 0.0, 0, 1000.0)
+    moving = Verdict("lptf", 1.2, 1.0, 900.0, 9, 1000.0)
+    mixed = Verdict("mixed", 1.4, 1.0, 10.0, 1, 1000.0)
+    assert recommended([by_hash, moving, mixed]) is mixed
+    assert recommended([by_hash, moving]) is by_hash, "moving costs more than it gains"
+    sentence = advice([by_hash, mixed], HotKey("k", 100), 1000, 4)
+    assert "heavy keys meet at one instance (the heaviest, k, has 10.0% of the tuples)" in sentence
+    assert "moves whole keys" in sentence
+
+
+def test_a_verdict_is_of_what_an_interval_met():
+    """A planner that plans after the interval has not helped it: loads are those of before."""
+    report = replay(Mnrt(), Workload(keys=500, zipf=1.5), Sizes(8, 4, 2, other=Other.EVEN))
+    rows = report["intervals"]
+    assert rows[0]["busiest"] / (rows[0]["rows"] / 8) == pytest.approx(
+        rows[0]["imbalance_before"] + 1
+    )
+    assert rows[1]["busiest"] < rows[0]["busiest"] * 0.7
+    busiest = sum(row["busiest"] for row in rows[1:]) / sum(row["rows"] / 8 for row in rows[1:])
+    assert verdict(report).busiest == pytest.approx(busiest)
+
+
+def test_reasons_are_told():
+    arguments = ("mnrt", "--keys", 200, "--zipf", 1.5, "--intervals", 3, "--instances", 4)
+    assert "mnrt, interval 0: " in simulate(*arguments, "--reasons")
+    assert "interval 0" not in simulate(*arguments)
+
+
+def test_candidates_have_a_legend():
+    output = simulate("pkg", "--messages", 2000)
+    assert "I(m): greatest load less the mean" in output
+    assert "replication: instances of a key" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stream", "HALF"], "half.parquet cannot be read as parquet"),
+        (["--stream", "EMPTY"], "holds no Parquet, CSV or JSON file"),
+        (["--stream", "MIXED"], "files of several kinds: csv, json"),
+        (["--stream", "BADJSON"], "cannot be read as json"),
+        (["--stream", "IN", "--key", "nobody"], "key: column 'nobody' is not in"),
+        (["--stream", "IN", "--time", "user"], "time: column 'user' is string"),
+        (["--stream", "IN", "--time", "at", "--rows", "5"], "both say what an interval is"),
+        (["--stream", "IN", "--every", "1 h"], "give --time COLUMN too"),
+        (["mnrt", "--key", "user"], "give --stream FOLDER too"),
+        (["--stream", "NULLS"], "has no tuple with a key in a"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(arguments, message, tmp_path):
+    write(tmp_path / "in", "parquet", table())
+    for name in ("empty", "mixed"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mixed" / "a.csv").write_text("a\n1\n")
+    (tmp_path / "mixed" / "b.json").write_text('{"a": 1}\n')
+    (tmp_path / "bad.json").write_text("[1, 2\n")
+    whole = (tmp_path / "in" / "1.parquet").read_bytes()
+    (tmp_path / "half.parquet").write_bytes(whole[: len(whole) // 2])
+    pq.write_table(pa.table({"a": pa.nulls(5, pa.int64())}), tmp_path / "nulls.parquet")
+    places = {
+        "IN": "in",
+        "HALF": "half.parquet",
+        "EMPTY": "empty",
+        "MIXED": "mixed",
+        "BADJSON": "bad.json",
+        "NULLS": "nulls.parquet",
+    }
+    typed = [str(tmp_path / places[word]) if word in places else word for word in arguments]
+    done = CliRunner().invoke(cli, ["simulate", *typed])
+    assert isinstance(done.exception, InvalidRequest), done.output
+    assert message in str(done.exception)
+
+
+def test_nothing_to_simulate_is_a_usage_error():
+    done = CliRunner().invoke(cli, ["simulate"])
+    assert done.exit_code == 2
+    assert "name a PLANNER or several, of hash" in done.output
