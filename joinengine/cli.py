@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,13 +23,29 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest, JoinEngineError
-from joinengine.options import PATH, engine_options, options_of, query_options
+from joinengine.options import (
+    PATH,
+    asked,
+    check_file,
+    engine_options,
+    options_of,
+    own_options,
+    query_options,
+)
 from joinengine.simulation.command import simulate
-from joinengine.tpch.cache import cache, new_log
+from joinengine.tpch.cache import cache, new_log, passing_home
 
 # Results go to stdout, what is going on to stderr.
 out = Console(soft_wrap=True)
 err = Console(soft_wrap=True, file=os.fdopen(os.dup(2), "w", buffering=1))
+
+#: `\b`: Click keeps the lines as they are.
+_EXAMPLES = """\b
+Examples:
+  joinengine run eq5 --layout mnrt --zipf 1.2 --validate
+  joinengine run --left clicks --right purchases --on user_id=buyer_id --validate \\
+      --within "clicked_at,bought_at,0 s,1 hour" --delay "5 minutes"
+"""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,8 +54,9 @@ def cli() -> None:
     """A stream join for Spark that splits hot keys and rebalances while it runs."""
 
 
-@cli.command()
-@click.argument("query")
+@cli.command(epilog=_EXAMPLES)
+@click.argument("query", required=False)
+@own_options
 @click.option("--layout", help="See `joinengine layouts`. [default: mnrt; of first-story dlb-h]")
 @click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
 @click.option("--validate", is_flag=True, help="Compare the results with DuckDB's.")
@@ -52,7 +71,7 @@ def cli() -> None:
 @engine_options
 @query_options
 def run(
-    query: str,
+    query: str | None,
     layout: str | None,
     zipf: float,
     validate: bool,
@@ -62,12 +81,13 @@ def run(
     master: str,
     **settings: Any,
 ) -> None:
-    """Run QUERY over its skewed stream."""
+    """Run QUERY over its skewed stream, or join two folders of your own."""
     from joinengine.queries.base import check, relayouts_of  # noqa: PLC0415
     from joinengine.queries.running import Places  # noqa: PLC0415
     from joinengine.spark.places import check_folder  # noqa: PLC0415
 
-    found = _find(query)
+    # With a checkpoint a later run may go on with new files: the stream has no end.
+    found = asked(query, settings, ends=checkpoint is None)
     options = replace(
         options_of(settings, layout=layout or found.layout, zipf=zipf),
         relayouts=relayouts_of(settings["switches"], settings["sizes"]),
@@ -76,6 +96,7 @@ def run(
     for what, folder in (("--out", out_folder), ("--checkpoint", checkpoint)):
         if folder is not None:
             check_folder(folder.absolute(), what)
+    check_file("--json", json_path)
     places = Places(out_folder, checkpoint)
     with _session(master) as spark:
         report = _run(spark, found, options, places, validate=validate)
@@ -86,7 +107,8 @@ def run(
 
 
 @cli.command()
-@click.argument("query")
+@click.argument("query", required=False)
+@own_options
 @click.option("--layouts", "names", help="Several: hash,mnrt [default: all that serve QUERY]")
 @click.option("--zipf", "exponents", default="0.8", show_default=True, help="Several: 0,0.8,1.5")
 @click.option("--validate/--no-validate", default=True, show_default=True)
@@ -94,7 +116,7 @@ def run(
 @engine_options
 @query_options
 def compare(
-    query: str,
+    query: str | None,
     names: str | None,
     exponents: str,
     validate: bool,
@@ -103,27 +125,29 @@ def compare(
     master: str,
     **settings: Any,
 ) -> None:
-    """Run QUERY under several layouts and skews: one table, one picture."""
+    """Run QUERY, or a join of your own folders, under several layouts: one table, one picture."""
     from joinengine.queries.base import check  # noqa: PLC0415
     from joinengine.queries.running import Places  # noqa: PLC0415
     from joinengine.reporting.verdicts import verdict  # noqa: PLC0415
 
-    found = _find(query)
+    found = asked(query, settings)
     cells = [
         options_of(settings, layout=name, zipf=z)
-        for z in _numbers(exponents)
-        for name in (_serving(found) if names is None else _names(names))
+        for z in (_numbers(exponents) if found.generated else [0.0])
+        for name in (_serving(found, settings) if names is None else _names(names))
     ]
     for options in cells:
         check(found, options)
+    picture = figure or (json_path or Path(found.name.replace(" ", "-"))).with_suffix(".png")
+    check_file("--json", json_path)
+    check_file("--figure", picture)
     reports = list[dict[str, Any]]()
     with _session(master) as spark:
         _warm_up(spark, found, cells[0])
         for options in cells:
             reports.append(_run(spark, found, options, Places(), validate=validate))
     _print_reports(reports)
-    _write_json(json_path, {"query": query, "runs": reports})
-    picture = figure or (json_path.with_suffix(".png") if json_path else Path(f"{query}.png"))
+    _write_json(json_path, {"query": found.name, "runs": reports})
     _draw(reports, picture)
     for sentence in verdict(reports):
         out.print(sentence, markup=False, highlight=False)
@@ -132,28 +156,38 @@ def compare(
 
 
 @cli.command()
-@click.argument("query")
+@click.argument("query", required=False)
+@own_options
 @click.option("--layout", help="See `joinengine layouts`. [default: mnrt; of first-story dlb-h]")
 @click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
 @query_options
 def explain(
-    query: str,
+    query: str | None,
     layout: str | None,
     zipf: float,
     json_path: Path | None,
     master: str,
     **settings: Any,
 ) -> None:
-    """Show QUERY's operators, their layouts, and when a tuple leaves the state. Runs nothing."""
-    found = _find(query)
+    """Show the operators of QUERY or of a join of your own folders, and when a tuple leaves.
+
+    Runs nothing and keeps nothing: of a QUERY's tables a few rows are made in a temporary folder.
+    """
+    found = asked(query, settings)
     options = options_of(settings, layout=layout or found.layout, zipf=zipf)
     found.stream(options)
-    # The columns are the same at any scale: look at a small stream.
-    small = replace(options, scale=0.001, interval_rows=None)
-    recorded = found.stream(small).record(_say)
-    joined = found.build(None, recorded, options)
-    out.print(joined.explain(), markup=False, highlight=False)
-    _write_json(json_path, {"query": query, "plan": joined.explain().splitlines()})
+    if found.generated:
+        # The columns are the same at any scale: look at a small stream.
+        small = replace(options, scale=min(0.001, options.scale), interval_rows=None)
+        with passing_home() as home:
+            recorded = found.stream(small).record(_say)
+            plan = found.build(None, recorded, small).explain()
+        file = rf"(?:recorded )?{re.escape(str(home))}\S*/(\w+)\.(?:json|parquet)"
+        plan = re.sub(file, r"\1, generated", plan)
+    else:
+        plan = found.build(None, found.stream(options).record(), options).explain()
+    out.print(plan, markup=False, highlight=False)
+    _write_json(json_path, {"query": found.name, "plan": plan.splitlines()})
 
 
 @cli.command()
@@ -221,15 +255,20 @@ def main() -> None:
         sys.exit(1)
 
 
-def _find(query: str) -> Any:
-    from joinengine.queries import find  # noqa: PLC0415
+def _serving(query: Any, settings: dict[str, Any]) -> list[str]:
+    """The layouts that serve a query. Raises what the first one says if none does."""
+    from joinengine.queries.base import check  # noqa: PLC0415
 
-    return find(query)
-
-
-def _serving(query: Any) -> list[str]:
-    """The layouts that serve a query."""
-    return [n for n, one in LAYOUTS.items() if one.serves_aggregates or not query.aggregates]
+    refusals, serving = list[InvalidRequest](), list[str]()
+    for name in LAYOUTS:
+        try:
+            check(query, options_of(settings, layout=name, zipf=0.0))
+            serving.append(name)
+        except InvalidRequest as refusal:
+            refusals.append(refusal)
+    if not serving:
+        raise refusals[0]
+    return serving
 
 
 def _names(text: str) -> list[str]:
@@ -254,6 +293,9 @@ def _session(master: str) -> Iterator[Any]:
         yield spark
     except Exception:
         err.print(f"Spark's own log: {log}", style="dim", markup=False, highlight=False)
+        raise
+    except BaseException:  # Ctrl-C: there is nothing to look up
+        log.unlink(missing_ok=True)
         raise
     else:
         log.unlink(missing_ok=True)
@@ -302,13 +344,18 @@ def _warm_up(spark: Any, query: Any, options: Any) -> None:
     from joinengine.queries.running import Places  # noqa: PLC0415
     from joinengine.queries.running import run as run_query  # noqa: PLC0415
 
-    small = replace(options, scale=min(0.001, options.scale), interval_rows=1500)
     with err.status("warming up"):
-        run_query(spark, query, small, Places())
+        if query.generated:
+            small = replace(options, scale=min(0.001, options.scale), interval_rows=1500)
+            run_query(spark, query, small, Places())
+        else:
+            with tempfile.TemporaryDirectory(prefix="joinengine-") as folder:
+                run_query(spark, query.head(Path(folder)), options, Places())
 
 
 def _title(query: Any, options: Any) -> str:
-    return f"{query.name} {options.layout.label} z={options.zipf:g}"
+    skew = f" z={options.zipf:g}" if query.generated else ""
+    return f"{query.name} {options.layout.label}{skew}"
 
 
 def _say(message: str) -> None:

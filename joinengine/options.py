@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from joinengine.layouts import choose
 from joinengine.layouts.versions import Moving
+from joinengine.model.conditions import Columns, Condition, Equi, band, equi, theta
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.windows import Window, sliding, tumbling, within
 from joinengine.tpch.arrival import TableOrder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -117,6 +124,171 @@ def engine_options(command: Command) -> Command:
     return command
 
 
+#: Options of a join of one's own folders, in the words of `StreamJoin`: name, metavar, help.
+OWN = (
+    ("left", "FOLDER", "Parquet files of your own: the left side, in place of QUERY."),
+    ("right", "FOLDER", "The right side."),
+    ("on", "A=B,..", "Equal columns, left=right; K alone: both sides have K, shown once."),
+    ("band", "A,B,LOWER,UPPER", "LOWER <= b - a <= UPPER; an empty bound is open."),
+    ("theta", "SQL", "Any predicate over left. and right. columns."),
+    ("within", "LT,RT,LOWER,UPPER", "Event times, LOWER <= right time - left time <= UPPER."),
+    ("tumbling", "LT,RT,SIZE", "Both times in one window of SIZE."),
+    ("sliding", "LT,RT,SIZE,SLIDE", "Both in one window of SIZE; one starts every SLIDE."),
+    ("delay", "D[,D]", "How late tuples may be, of both sides or of each; windows need it."),
+    ("how", "TYPE", "inner, left, right, full, left_semi or left_anti. [default: inner]"),
+    ("where", "SQL", "What a pair must fulfil too."),
+    ("left-where", "SQL", "What a left tuple must fulfil to enter the join."),
+    ("right-where", "SQL", "What a right tuple must fulfil."),
+    ("suffixes", "L,R", "Added to column names that both sides have, such as _l,_r."),
+)
+#: Options that only generated streams have.
+_GENERATED = (
+    *("scale", "zipf", "exponents", "seed", "window", "rate", "span", "order", "disorder"),
+    *("shift_every", "aggregators", "merge_every", "text"),
+)
+
+
+def own_options(command: Command) -> Command:
+    """Options of a join of one's own folders."""
+    for name, metavar, text in reversed(OWN):
+        command = click.option(f"--{name}", metavar=metavar, help=text)(command)
+    return command
+
+
+def asked(query: str | None, settings: dict[str, Any], *, ends: bool = True) -> Any:
+    """The query that is meant: QUERY by its name, or a join of one's own folders.
+
+    `ends`: nothing will follow the files of the folders. Raises click.UsageError if both or none
+    are given, and for options that the one that is given does not have.
+    """
+    from joinengine.queries import find  # noqa: PLC0415
+
+    given = {name: settings[name.replace("-", "_")] for name, _, _ in OWN}
+    used = [f"--{name}" for name, value in given.items() if value is not None]
+    if query is not None:
+        if used:
+            raise click.UsageError(
+                f"{used[0]} is for folders of your own, QUERY {query} has its own streams; "
+                f"give one of the two"
+            )
+        return find(query)
+    if given["left"] is None or given["right"] is None:
+        raise click.UsageError(
+            "name a QUERY (`joinengine queries` lists them), or two folders of your own with "
+            "--left and --right"
+        )
+    context = click.get_current_context()
+    for name in _GENERATED:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = "zipf" if name == "exponents" else name.replace("_", "-")
+            raise click.UsageError(
+                f"--{option} is for the generated streams of a QUERY; your own files are what they "
+                f"are: leave it out"
+            )
+    return _folders(given, ends=ends)
+
+
+def _folders(given: dict[str, Any], *, ends: bool) -> Any:
+    from joinengine.queries.folders import Folders  # noqa: PLC0415
+    from joinengine.spark.paths import local_path  # noqa: PLC0415
+
+    suffixes = None if given["suffixes"] is None else _parts("suffixes", given["suffixes"], "L,R")
+    return Folders(
+        left=local_path(given["left"], "left"),
+        right=local_path(given["right"], "right"),
+        on=_condition(given),
+        within=_window(given),
+        how=given["how"] or "inner",
+        where=given["where"],
+        left_where=given["left-where"],
+        right_where=given["right-where"],
+        suffixes=None if suffixes is None else (suffixes[0], suffixes[1]),
+        ends=ends,
+    )
+
+
+def _condition(given: dict[str, Any]) -> Condition | Columns:
+    """What --on, --band and --theta say."""
+    if given["theta"] is not None:
+        if given["on"] is not None or given["band"] is not None:
+            raise click.UsageError(
+                "--theta is the whole condition; write what --on or --band say into its SQL"
+            )
+        return theta(given["theta"])
+    equal = None if given["on"] is None else _equal(given["on"])
+    if given["band"] is None:
+        if equal is None:
+            raise click.UsageError("what makes a pair? Give --on A=B, --band or --theta")
+        return list(equal.left) if equal.using else equal
+    left, right, lower, upper = _parts("band", given["band"], "A,B,LOWER,UPPER")
+    found = band(left, right, lower=_bound(lower), upper=_bound(upper))
+    return found if equal is None else replace(found, equal=equal)
+
+
+def _equal(text: str) -> Equi:
+    pairs = [part.partition("=") for part in _split(text)]
+    if all(not sign for _, sign, _ in pairs):
+        names = [name.strip() for name, _, _ in pairs]
+        return Equi(tuple(names), tuple(names), using=True)
+    if not all(left.strip() and right.strip() for left, _, right in pairs):
+        raise InvalidRequest(
+            f"on: {text!r} is no list of equal columns; write user_id=buyer_id, or several: "
+            f"a=b,c=d; or only the names that both sides have: k,m"
+        )
+    return equi([left.strip() for left, _, _ in pairs], [right.strip() for *_, right in pairs])
+
+
+def _window(given: dict[str, Any]) -> Window | None:
+    """What --within, --tumbling and --sliding say; None: the full history."""
+    kinds = [name for name in ("within", "tumbling", "sliding") if given[name] is not None]
+    if not kinds:
+        if given["delay"] is not None:
+            raise click.UsageError(
+                "--delay is for windows; give --within, --tumbling or --sliding too"
+            )
+        return None
+    if len(kinds) > 1:
+        raise click.UsageError(f"--{kinds[0]} and --{kinds[1]} are both windows; give one")
+    delays = None if given["delay"] is None else _split(given["delay"])
+    if delays is None:
+        raise click.UsageError(
+            f"--{kinds[0]} needs --delay: how late may a tuple be and still be joined? Write for "
+            f"example --delay '10 s', or one for each side: --delay '10 s,1 minute'"
+        )
+    if len(delays) > len(("left", "right")):
+        raise InvalidRequest(f"delay: {given['delay']!r} has more than two parts; write D or D,D")
+    delay: Any = delays[0] if len(delays) == 1 else (delays[0], delays[1])
+    if kinds == ["within"]:
+        left, right, lower, upper = _parts("within", given["within"], "LT,RT,LOWER,UPPER")
+        ends: dict[str, Any] = {"lower": lower or None, "upper": upper or None}
+        return within(left, right, delay=delay, **ends)
+    if kinds == ["tumbling"]:
+        left, right, size = _parts("tumbling", given["tumbling"], "LT,RT,SIZE")
+        return tumbling(left, right, size, delay=delay)
+    left, right, size, slide = _parts("sliding", given["sliding"], "LT,RT,SIZE,SLIDE")
+    return sliding(left, right, size, slide, delay=delay)
+
+
+def _parts(option: str, text: str, form: str) -> list[str]:
+    parts = _split(text)
+    if len(parts) != len(form.split(",")):
+        raise InvalidRequest(f"{option}: {text!r} is not of the form {form}")
+    return parts
+
+
+def _split(text: str) -> list[str]:
+    """The parts between commas; a part that has a comma stands in double quotes."""
+    return [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [])]
+
+
+def _bound(text: str) -> Any:
+    """A bound of a band: a number, a duration, or None where it is empty."""
+    for kind in (int, Decimal):
+        with suppress(ValueError, ArithmeticError):
+            return kind(text)
+    return text or None
+
+
 def options_of(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
     """The options as a query takes them. Raises click.UsageError where two say the same."""
     from joinengine.queries import Options  # noqa: PLC0415
@@ -149,3 +321,14 @@ def options_of(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
             if name in settings
         },
     )
+
+
+def check_file(option: str, path: Path | None) -> None:
+    """Refuse a file that cannot be written at the end of a long run."""
+    from joinengine.spark.places import check_folder  # noqa: PLC0415
+
+    if path is None:
+        return
+    if path.is_dir():
+        raise InvalidRequest(f"{option}: {path} is a folder; name a file")
+    check_folder(path.absolute().parent, option)

@@ -116,7 +116,8 @@ class FolderFeed(Feed):
     """The Parquet files of a folder, in the order in which they appeared.
 
     A position counts row groups. An interval is whole row groups, one at least, until
-    `rows_per_interval` rows are reached.
+    `rows_per_interval` rows are reached. If the feed `ends`, no file will follow those that it
+    knows.
     """
 
     def __init__(
@@ -126,9 +127,12 @@ class FolderFeed(Feed):
         log: SourceLog | None,
         expected: Expected | None = None,
         footers: Mapping[str, Footer] | None = None,
+        *,
+        ends: bool = False,
     ) -> None:
         """`expected`: None: any file will do. `footers`: those that are known, by path."""
         self._folder = Path(folder)
+        self._ends = ends
         self._rows_per_interval = rows_per_interval
         self._log = log
         self._groups = list[RowGroup]()
@@ -185,8 +189,8 @@ class FolderFeed(Feed):
 
     @override
     def progress(self, position: int) -> float | None:
-        """Unknown: files do not say which event times follow."""
-        return None
+        """Unknown, since files do not say which event times follow; or that the feed has ended."""
+        return ENDED if self._ends and position >= self.end() else None
 
     def _take(self, entry: Entry) -> None:
         self._listing.take(entry)
@@ -256,8 +260,9 @@ def open_feed(options: dict[str, Any], footers: Mapping[str, Footer] | None = No
             folder = options.get("log")
             generation = options.get("generation", 0)
             log = None if folder is None else SourceLog(MACHINE.storage(folder), generation)
-            rows = options["rows_per_interval"]
-            return FolderFeed(options["path"], rows, log, _expected(options), footers)
+            rows, ends = options["rows_per_interval"], options.get("ends", False)
+            expected = _expected(options)
+            return FolderFeed(options["path"], rows, log, expected, footers, ends=ends)
         case FeedKind.RECORDED:
             return RecordedFeed(options["path"])
 

@@ -36,11 +36,11 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def microseconds(duration: str | timedelta, what: str = "duration") -> int:
+def microseconds(duration: str | timedelta, what: str = "") -> int:
     """The length of `duration` in microseconds; a leading minus makes all of it negative.
 
     Raises InvalidRequest if the text has no unit, or a unit without a fixed length (months, years);
-    `what` names the argument in the message.
+    `what` names the argument in the message; empty: the caller does.
     """
     if isinstance(duration, timedelta):
         return duration // _MICROSECOND
@@ -55,8 +55,9 @@ def microseconds(duration: str | timedelta, what: str = "duration") -> int:
         total += Fraction(match[1]) * _UNITS[unit]
         end = match.end()
     if end == 0 or end != len(text):
+        named = f"{what} {duration!r}".lstrip()
         raise InvalidRequest(
-            f"{what} {duration!r} is not understood; write a number and a unit, "
+            f"{named} is not a duration; write a number and a unit, "
             f"such as '10 seconds' or '-1 hour 30 minutes'"
         )
     return sign * round(total)

@@ -66,20 +66,31 @@ def engine(zone: str = "UTC") -> duckdb.DuckDBPyConnection:
     Raises InvalidRequest if the zone is not known.
     """
     opened = duckdb.connect(config=_SETTINGS)
+    try:
+        furnish(opened, zone)
+    except InvalidRequest:
+        opened.close()
+        raise
+    opened.execute("set lock_configuration = true")
+    atexit.register(_close, opened)
+    return opened
+
+
+def furnish(opened: duckdb.DuckDBPyConnection, zone: str) -> None:
+    """Give a connection the time zone, and the functions that predicates are translated into.
+
+    Raises InvalidRequest if the zone is not known.
+    """
     known = f"GMT{zone}" if _OFFSET.fullmatch(zone) else {"Z": "UTC"}.get(zone, zone)
     try:
         opened.execute(f"set timezone = '{known}'")
     except duckdb.Error:
-        opened.close()
         raise InvalidRequest(
             f"spark.sql.session.timeZone: {zone!r} is not known here; "
             f"name a region (Europe/Berlin) or an offset (+02:00)"
         ) from None
     for name, macro in FORMS.items():
         opened.execute(f"create macro {form(name)}{macro}")
-    opened.execute("set lock_configuration = true")
-    atexit.register(_close, opened)
-    return opened
 
 
 def _close(opened: duckdb.DuckDBPyConnection) -> None:

@@ -163,6 +163,11 @@ class Query(Protocol):
 
     @property
     @abstractmethod
+    def generated(self) -> bool:
+        """Whether the streams are generated, by a scale, a skew and a seed."""
+
+    @property
+    @abstractmethod
     def layout(self) -> str:
         """The name of the layout if the user names none."""
 

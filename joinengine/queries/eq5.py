@@ -38,6 +38,7 @@ class Eq5(Query):
     source = "Fang et al., JOS 2017, section 5.1.3"
     aggregates = False
     whole_keys = False
+    generated = True
     layout = "mnrt"
 
     @override

@@ -46,6 +46,7 @@ class Q5(Query):
     source = "TPC-H Q5; Fang et al., 2016 (arXiv 1610.05121), figure 16"
     aggregates = True
     whole_keys = False
+    generated = True
     layout = "mnrt"
 
     @override

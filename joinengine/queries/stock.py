@@ -50,6 +50,7 @@ class Stock(Query):
     source = "the Stock workload of Fang et al., 2016 (arXiv 1610.05121); generated"
     aggregates = False
     whole_keys = False
+    generated = True
     layout = "mnrt"
 
     @override

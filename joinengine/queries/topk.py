@@ -51,6 +51,7 @@ class Topk(Query):
     source = "Fang et al., JOS 2017, and 2016, arXiv 1610.05121 (Social); generated, or --text FILE"
     aggregates = True
     whole_keys = False
+    generated = True
     layout = "mnrt"
 
     @override

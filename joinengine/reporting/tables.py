@@ -93,7 +93,7 @@ def _values(report: dict[str, Any]) -> dict[str, Any]:
         "later": report["load_skew"]["received"]["last_half"],
         "stored": sum(report["stored_per_instance"]),
         "sent": sum(report["received_per_instance"]),
-        "valid": {True: "yes", False: "NO", None: "not asked"}[report["valid"]],
+        "valid": {True: "yes", False: "NO", None: "unknown"}[report["valid"]],
     }
 
 

@@ -7,10 +7,12 @@ were killed. Everything there is made again when it is needed.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +22,7 @@ from rich.console import Console
 
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
-from joinengine.tpch.generate import home
+from joinengine.tpch.generate import HOME, home
 
 out = Console(soft_wrap=True)
 #: Folder of the cache -> what an entry of it is.
@@ -93,6 +95,21 @@ def new_log() -> Path:
         return Path(tempfile.mkstemp(prefix="spark-", suffix=".log", dir=folder)[1])
     except OSError:
         return Path(tempfile.mkstemp(prefix="joinengine-spark-", suffix=".log")[1])
+
+
+@contextmanager
+def passing_home() -> Iterator[Path]:
+    """Inside, what the commands keep goes to a folder that is removed afterwards."""
+    before = os.environ.get(HOME)
+    with tempfile.TemporaryDirectory(prefix="joinengine-") as folder:
+        os.environ[HOME] = folder
+        try:
+            yield Path(folder)
+        finally:
+            if before is None:
+                del os.environ[HOME]
+            else:
+                os.environ[HOME] = before
 
 
 @click.command("cache")

@@ -31,6 +31,8 @@ TABLES = (
     "lineitem",
 )
 
+#: The environment variable that names the cache folder.
+HOME = "JOINENGINE_HOME"
 #: Called with a line on the work in progress, for people who wait.
 Say = Callable[[str], None]
 
@@ -41,7 +43,7 @@ def silent(message: str) -> None:
 
 def home() -> Path:
     """The folder of generated data."""
-    chosen = os.environ.get("JOINENGINE_HOME")
+    chosen = os.environ.get(HOME)
     return Path(chosen).expanduser() if chosen else user_cache_path("joinengine")
 
 

@@ -1,7 +1,16 @@
-"""Streams of the folders, queries over them, and the same in SQL."""
+"""Streams of the folders, queries over them, and the same in SQL; commands in this process."""
 
 from __future__ import annotations
 
+import io
+import sys
+from contextlib import contextmanager, redirect_stderr
+from typing import NamedTuple
+
+import pytest
+from rich.console import Console
+
+from joinengine import cli as command_line
 from joinengine import parquet_stream
 
 
@@ -53,3 +62,30 @@ def windowed_sql(folders, how, size_us, slide_us):
         f"make_timestamptz({k} * {slide_us} + {size_us}) as window_end "
         f"from {sides[0]} l {kind} join {sides[1]} r on id = order_id and l.k = r.k"
     )
+
+
+class Done(NamedTuple):
+    stdout: str
+    stderr: str
+
+
+def called(home, session, *arguments, code=0):
+    """The same in this process; `session(master)` gives the session that the command runs in."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JOINENGINE_HOME", str(home))
+        patch.setattr(command_line, "out", Console(file=out, soft_wrap=True, width=500))
+        patch.setattr(command_line, "err", Console(file=err, soft_wrap=True, width=500))
+        patch.setattr(command_line, "_session", session)
+        patch.setattr(sys, "argv", ["joinengine", *map(str, arguments)])
+        # Click writes its own errors to wherever Python's are going.
+        with redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            command_line.main()
+    assert (ended.value.code or 0) == code, out.getvalue() + err.getvalue()
+    return Done(out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def no_session(master):
+    pytest.fail("the command starts Spark")
+    yield

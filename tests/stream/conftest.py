@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import random
 from collections import Counter
+from contextlib import contextmanager
 from decimal import Decimal
 
 import duckdb
@@ -17,6 +18,7 @@ from joinengine import session
 from joinengine.layouts import LAYOUTS
 from joinengine.spark.inputs import recorded_stream
 from joinengine.spark.types import arrow_schema
+from tests.stream.cases import called
 
 #: All layouts, of which three are tried every time and the others with the slow tests: one splits
 #: keys, one chooses among candidates, one is a grid. (What tells layouts apart is tried without
@@ -122,6 +124,22 @@ def ended(spark, folders):
         schema = spark.read.parquet(str(folders.root / name)).schema
         sides.append(recorded_stream(spark, index, arrow_schema(schema)))
     return sides
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory):
+    return tmp_path_factory.getbasetemp() / "home"
+
+
+@pytest.fixture(scope="session")
+def joinengine(spark, home):
+    """The command line in the session of all tests."""
+
+    @contextmanager
+    def shared(master):
+        yield spark
+
+    return lambda *arguments, code=0: called(home, shared, *arguments, code=code)
 
 
 def epoch_us(time):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-from contextlib import contextmanager, redirect_stderr
-from typing import NamedTuple
 
 import duckdb
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
-from joinengine import cli as command_line
 from joinengine.cli import cli
 from joinengine.layouts import LAYOUTS
+from tests.stream.cases import called, no_session
 
 pytestmark = pytest.mark.spark
 
@@ -28,11 +24,6 @@ plan_s moved_rows moved_fraction late_rows valid result_checksum joins""".split(
 BATCH_KEYS = """batch input_rows output_rows elapsed_s route_s join_s sink_s commit_s plan_s
 state_rows state_bytes moved_rows moved_bytes routing_entries split_keys probe_copies expired_rows
 late_rows latency_s""".split()
-
-
-class Done(NamedTuple):
-    stdout: str
-    stderr: str
 
 
 def typed(home, *arguments, code=0):
@@ -47,44 +38,6 @@ def typed(home, *arguments, code=0):
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done
-
-
-def called(home, session, *arguments, code=0):
-    """The same in this process; `session(master)` gives the session that the command runs in."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JOINENGINE_HOME", str(home))
-        patch.setattr(command_line, "out", Console(file=out, soft_wrap=True, width=500))
-        patch.setattr(command_line, "err", Console(file=err, soft_wrap=True, width=500))
-        patch.setattr(command_line, "_session", session)
-        patch.setattr(sys, "argv", ["joinengine", *map(str, arguments)])
-        # Click writes its own errors to wherever Python's are going.
-        with redirect_stderr(err), pytest.raises(SystemExit) as ended:
-            command_line.main()
-    assert (ended.value.code or 0) == code, out.getvalue() + err.getvalue()
-    return Done(out.getvalue(), err.getvalue())
-
-
-@contextmanager
-def no_session(master):
-    pytest.fail("the command starts Spark")
-    yield
-
-
-@pytest.fixture(scope="session")
-def home(tmp_path_factory):
-    return tmp_path_factory.getbasetemp() / "home"
-
-
-@pytest.fixture(scope="module")
-def joinengine(spark, home):
-    """The command line in the session of all tests."""
-
-    @contextmanager
-    def shared(master):
-        yield spark
-
-    return lambda *arguments, code=0: called(home, shared, *arguments, code=code)
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def test_the_columns_of_metrics(record):
 
 def test_the_keys_of_the_report(record):
     report = run_report([record])
-    head = running._head(type("Query", (), {"name": "eq5"}), Options())
+    head = running._head(type("Query", (), {"name": "eq5", "generated": True}), Options())
     same(named("Report"), {*report, *head, *RUN})
     same(named("Figures of an operator"), report["joins"][0])
 

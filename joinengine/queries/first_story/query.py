@@ -46,6 +46,7 @@ class FirstStory(Query):
     source = "Zacheilas et al., DAIS 2016, section 5; generated"
     aggregates = True
     whole_keys = True
+    generated = True
     layout = "dlb-h"
 
     @override

@@ -1,0 +1,168 @@
+"""A join of two folders of the user's: Parquet files, read in the order in which they appeared.
+
+What generated queries get from their streams comes from the files here: the number of rows, and the
+intervals, which are cut so that both sides are read at the same pace (a side with a tenth of the
+rows brings a tenth of each interval). The SQL for DuckDB is in `queries.oracle`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typing_extensions import override
+
+from joinengine import StreamJoin, parquet_stream
+from joinengine.exchange.feeds import Reading
+from joinengine.exchange.listing import OnBadFile, parquet_files, survey
+from joinengine.model.conditions import Columns, Condition
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.windows import Window
+from joinengine.operators import Join
+from joinengine.queries.base import Options, Query
+from joinengine.queries.oracle import join_sql
+from joinengine.spark import types
+from joinengine.spark.inputs import Stream
+from joinengine.tpch.generate import Say, silent
+from joinengine.tpch.stream import RecordedStream, default_interval_rows
+
+#: Suffixes of files that hold tuples, but that a run does not read.
+_OTHER = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
+#: Rows of a side in a run that only warms Spark up.
+_HEAD_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Folders(Query):
+    """A join of two folders; the fields after them are the arguments of `StreamJoin`.
+
+    `ends`: no file will follow, so the last interval lets the watermark go to the end of time, and
+    every unmatched tuple becomes a result.
+    """
+
+    left: Path
+    right: Path
+    on: Condition | Columns
+    within: Window | None = None
+    how: str = "inner"
+    where: str | None = None
+    left_where: str | None = None
+    right_where: str | None = None
+    suffixes: tuple[str, str] | None = None
+    ends: bool = True
+
+    summary = "two folders of Parquet files"
+    source = "your own"
+    aggregates = False
+    whole_keys = False
+    generated = False
+    layout = "mnrt"
+
+    @property
+    @override
+    def name(self) -> str:
+        return f"{self.left.name} join {self.right.name}"
+
+    @override
+    def stream(self, options: Options) -> _Listed:
+        """The files that are there; the whole join is checked.
+
+        Raises InvalidRequest for a folder without Parquet files, and for whatever `StreamJoin` does
+        not serve.
+        """
+        for option, folder in (("left", self.left), ("right", self.right)):
+            _check_folder(option, folder)
+        listed = _Listed(self)
+        self.build(None, listed.record(), options).query()
+        return listed
+
+    @override
+    def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
+        total = max(1, sum(recorded.rows.values()))
+        intervals = -(-total // (options.interval_rows or default_interval_rows(total)))
+        left, right = (
+            self._stream(spark, folder, max(1, -(-recorded.rows[side] // intervals)))
+            for side, folder in (("left", self.left), ("right", self.right))
+        )
+        return StreamJoin(
+            left,
+            right,
+            on=self.on,
+            within=self.within,
+            how=self.how,
+            where=self.where,
+            left_where=self.left_where,
+            right_where=self.right_where,
+            suffixes=self.suffixes,
+            layout=options.layout,
+            instances=options.instances,
+        )
+
+    @override
+    def oracle(self, recorded: RecordedStream, options: Options) -> str:
+        join = self.build(None, recorded, options).query().operators[0]
+        assert isinstance(join, Join)
+        return join_sql(join, (parquet_files(self.left), parquet_files(self.right)))
+
+    def head(self, folder: Path) -> Folders:
+        """The same join of the first rows of each side, copied below `folder`."""
+        copies = dict[str, Path]()
+        for side, source in (("left", self.left), ("right", self.right)):
+            first = parquet_files(source)[0]
+            copies[side] = folder / side / first.name
+            copies[side].parent.mkdir()
+            with pq.ParquetFile(str(first)) as file:
+                rows = next(file.iter_batches(_HEAD_ROWS), None)
+                kept = file.schema_arrow.empty_table() if rows is None else rows
+                pq.write_table(pa.table(kept), str(copies[side]))
+        return replace(self, left=copies["left"], right=copies["right"])
+
+    def _stream(self, spark: Any, folder: Path, rows: int) -> Stream:
+        if spark is None:
+            found = types.folder_columns(folder, None, OnBadFile.FAIL)
+            feed = {"kind": "folder", "path": str(folder), "rows_per_interval": rows}
+            return Stream(None, feed, Reading(found.readable, root=str(folder)), found.others)
+        stream = parquet_stream(spark, folder, rows_per_interval=rows)
+        return replace(stream, feed=stream.feed | {"ends": self.ends})
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The files of both folders, as a stream that is there already."""
+
+    query: Folders
+
+    def record(self, say: Say = silent) -> RecordedStream:
+        """The rows of both sides, by the footers of the files."""
+        rows = dict[str, int]()
+        for side, folder in (("left", self.query.left), ("right", self.query.right)):
+            footers, faults = survey(folder)
+            for path, fault in faults.items():
+                raise InvalidRequest(f"{side}: {path} {fault}; take it out of the folder")
+            rows[side] = sum(sum(footer.rows) for footer in footers.values())
+        return RecordedStream(self.query.left, rows, 0)
+
+
+def _check_folder(option: str, folder: Path) -> None:
+    """Refuse a folder that is not there, and one that holds no Parquet file."""
+    if not folder.exists():
+        raise InvalidRequest(
+            f"{option}: {folder} does not exist; name a folder of Parquet files, or one file"
+        )
+    if folder.is_file() and folder.suffix.lower() in _OTHER:
+        others = [folder.name]
+    elif parquet_files(folder):
+        return
+    else:
+        found = sorted(path.name for path in folder.rglob("*") if path.suffix.lower() in _OTHER)
+        others = found[:1]
+    if others:
+        raise InvalidRequest(
+            f"{option}: {folder} holds no Parquet but {others[0]}; run, compare and explain read "
+            f"Parquet: write the rows as Parquet first, for example with DuckDB: copy (from "
+            f"'{others[0]}') to 'rows.parquet'"
+        )
+    raise InvalidRequest(f"{option}: {folder} holds no Parquet file; name a folder that does")

@@ -1,0 +1,161 @@
+"""One join of Parquet files as SQL for DuckDB, from what the join is and not from how it is run.
+
+The columns of a side are renamed at once (l0, l1, .. and r0, r1, ..), so no name of the user's
+meets another. Windows with edges are what docs/joins.md says: each row stands once for each window
+that holds it, and the windows are columns to join on. Predicates are in the dialect of the engine,
+whose functions the connection must have (predicates.engine.furnish).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from joinengine.model.conditions import Band, Predicate, equality
+from joinengine.model.keys import Side
+from joinengine.model.query import WINDOW_START, JoinType, OutputColumn
+from joinengine.model.windows import Sliding
+from joinengine.operators import Join
+
+_LETTERS = {Side.LEFT: "l", Side.RIGHT: "r"}
+_KINDS = {
+    JoinType.INNER: "join",
+    JoinType.LEFT: "left join",
+    JoinType.RIGHT: "right join",
+    JoinType.FULL: "full join",
+    JoinType.LEFT_SEMI: "semi join",
+    JoinType.LEFT_ANTI: "anti join",
+}
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def join_sql(join: Join, files: tuple[Sequence[Path], Sequence[Path]]) -> str:
+    """SQL with the columns and the rows of `join` over the files of each side.
+
+    It is true of tuples that are on time: which tuples are late depends on the batches.
+    """
+    left, right = (_side(join, side, files[side]) for side in Side)
+    columns = ", ".join(
+        f"{_shown(join, column)} as {quoted(column.name)}" for column in join.output
+    )
+    conditions = " and ".join(_conditions(join)) or "true"
+    return f"select {columns} from ({left}) l {_KINDS[join.how]} ({right}) r on {conditions}"
+
+
+def quoted(name: str) -> str:
+    """A name as SQL.
+
+    >>> print(quoted('a "b" c'))
+    "a ""b"" c"
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _side(join: Join, side: Side, files: Sequence[Path]) -> str:
+    """The rows of one side that enter the join, once for each window that holds them."""
+    schema, letter = join.schemas[side], _LETTERS[side]
+    names = ", ".join(f"{quoted(name)} as {letter}{i}" for i, name in enumerate(schema.names))
+    paths = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
+    rows = f"select {names} from read_parquet([{paths}], union_by_name = true)"
+    chosen = join.filters[side]
+    if chosen is not None:
+        plain = ", ".join(f"{letter}{i}" for i in range(len(schema)))
+        given = _named(join, chosen, side)
+        rows = f"select {plain} from (select *, {given} from ({rows})) where {_expression(chosen)}"
+    if join.predicate is not None and any(one is side for one, _ in join.predicate.columns):
+        rows = f"select *, {_named(join, join.predicate, side)} from ({rows})"
+    if isinstance(join.window, Sliding):
+        size, slide = join.window.size_us, join.window.slide_us
+        time = _time(join, side)
+        first, last = floored(f"{time} - {size}", slide), floored(time, slide)
+        rows = f"select *, unnest(generate_series({first} + 1, {last})) as {letter}k from ({rows})"
+    return rows
+
+
+def _conditions(join: Join) -> list[str]:
+    """What a pair must fulfil."""
+    equal, found = equality(join.condition), list[str]()
+    for left, right in zip(equal.left, equal.right, strict=True):
+        found.append(f"{_column(join, Side.LEFT, left)} = {_column(join, Side.RIGHT, right)}")
+    if isinstance(join.condition, Band):
+        found += _band(join, join.condition)
+    if join.predicate is not None:
+        found.append(_expression(join.predicate))
+    if isinstance(join.window, Sliding):
+        found.append("lk = rk")
+    elif join.window is not None:
+        lead = f"{_time(join, Side.RIGHT)} - {_time(join, Side.LEFT)}"
+        found += _bounds(lead, join.window.lower_us, join.window.upper_us)
+    return found
+
+
+def _band(join: Join, band: Band) -> list[str]:
+    left, right = _column(join, Side.LEFT, band.left), _column(join, Side.RIGHT, band.right)
+    kinds = [join.schemas[0].field(band.left).type, join.schemas[1].field(band.right).type]
+    lower, upper = (
+        bound // _MICROSECOND if isinstance(bound, timedelta) else bound
+        for bound in (band.lower, band.upper)
+    )
+    if any(pa.types.is_temporal(kind) for kind in kinds):
+        return _bounds(f"epoch_us({right}) - epoch_us({left})", lower, upper)
+    if any(pa.types.is_floating(kind) for kind in kinds):  # NaN matches nothing
+        left, right = f"{left}::double", f"{right}::double"
+        numbers = [f"not isnan({left})", f"not isnan({right})"]
+        return numbers + _bounds(f"{right} - {left}", lower, upper)
+    if all(pa.types.is_integer(kind) for kind in kinds):
+        left, right = f"{left}::hugeint", f"{right}::hugeint"
+    return _bounds(f"{right} - {left}", lower, upper)
+
+
+def _bounds(lead: str, lower: object, upper: object) -> list[str]:
+    """Lower <= lead <= upper; None: that end is open."""
+    least = [] if lower is None else [f"{lead} >= {lower}"]
+    return least + ([] if upper is None else [f"{lead} <= {upper}"])
+
+
+def _shown(join: Join, column: OutputColumn) -> str:
+    if column.side is None:
+        assert isinstance(join.window, Sliding)
+        number = "coalesce(lk, rk)" if join.how.makes_pairs else "lk"
+        time = f"{number} * {join.window.slide_us}"
+        if column.column != WINDOW_START:
+            time += f" + {join.window.size_us}"
+        field = join.schemas[0].field(join.window.times[0][0])
+        return f"make_timestamp{'tz' if field.type.tz else ''}({time})"
+    own = _column(join, column.side, column.column)
+    if column.instead is None:
+        return own
+    return f"coalesce({own}, {_column(join, column.side.other, column.instead)})"
+
+
+def _column(join: Join, side: Side, name: str) -> str:
+    return f"{_LETTERS[side]}{join.schemas[side].get_field_index(name)}"
+
+
+def _time(join: Join, side: Side) -> str:
+    (name,) = join.times(side)
+    return f"epoch_us({_column(join, side, name)})"
+
+
+def _named(join: Join, predicate: Predicate, side: Side) -> str:
+    """The columns of `side` under the names (c0, c1, ..) that the predicate has for them."""
+    found = [(number, name) for number, (one, name) in enumerate(predicate.columns) if one is side]
+    kinds = {name: join.schemas[side].field(name).type for _, name in found}
+    wide = {name for name, kind in kinds.items() if pa.types.is_floating(kind)}
+    columns = [
+        f"{_column(join, side, name)}{'::double' if name in wide else ''} as c{number}"
+        for number, name in found
+    ]
+    return ", ".join(columns or ["null as c"])
+
+
+def _expression(predicate: Predicate) -> str:
+    return predicate.sql.removeprefix("SELECT ").removesuffix(" from pairs")
+
+
+def floored(number: str, by: int) -> str:
+    """SQL of a whole division that rounds down; SQL's own rounds towards zero."""
+    return f"((({number}) - ((({number}) % {by}) + {by}) % {by}) // {by})"
