@@ -30,6 +30,8 @@ PAGES = (
     "operating",
     "troubleshooting",
 )
+#: In place of what a block has printed that was not run.
+SKIPPED = object()
 FENCE = re.compile(
     r"(?:^<!-- (?P<when>not run|slow): (?P<why>[^\n]*?) -->\n)?"
     r"^```(?P<kind>\w*)\n(?P<code>.*?)^```$",
@@ -68,12 +70,12 @@ def run_page(page, *, slow=False):
     for block in blocks_of(page):
         place = f"docs/{page}.md:{block.line}"
         if block.when == "not run" or (block.when == "slow" and not slow):
-            printed = None
+            printed = SKIPPED
         elif block.kind == "python":
             printed = python(block, place, names)
         elif block.kind == "sh":
             printed = shell(block, place)
-        else:
+        elif printed is not SKIPPED:
             assert block.kind == "text", f"{place}: {block.kind!r} is not python, sh or text"
             assert printed is not None, f"{place}: no block before it prints this"
             assert matches(block.code, printed), f"{place}: what was printed is\n{printed}"

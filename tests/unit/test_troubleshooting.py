@@ -31,17 +31,28 @@ def words_of(node):
     return VALUE
 
 
-def messages():
-    """Place -> message, of every error of ours that is made in the package."""
-    found = {}
+def sources():
+    """Place -> syntax node, of the whole package."""
     for file in sorted(ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and node.args:
-                name = node.func.id if isinstance(node.func, ast.Name) else None
-                if name in ERRORS:
-                    place = f"{file.relative_to(ROOT.parent)}:{node.lineno}"
-                    found[place] = words_of(node.args[0])
-    return found
+            yield f"{file.relative_to(ROOT.parent)}:{getattr(node, 'lineno', 0)}", node
+
+
+def messages():
+    """Place -> message, of every error of ours that is made in the package."""
+    return {
+        place: words_of(node.args[0])
+        for place, node in sources()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if node.func.id in ERRORS and node.args
+    }
+
+
+def texts():
+    """All texts of the package: a message may hold a part that another function says."""
+    return {
+        words_of(node) for _, node in sources() if isinstance(node, ast.Constant | ast.JoinedStr)
+    }
 
 
 def phrases():
@@ -65,5 +76,6 @@ def test_every_message_has_a_row_and_every_row_a_message():
         if has_words(message) and not any(row.search(message) for row in rows.values())
     }
     assert not unnamed, "give each of these a row in docs/troubleshooting.md"
-    stale = [p for p, row in rows.items() if not any(row.search(m) for m in said.values())]
+    possible = texts() | set(said.values())
+    stale = [p for p, row in rows.items() if not any(row.search(text) for text in possible)]
     assert not stale, "no message says this any more: remove it from docs/troubleshooting.md"
