@@ -68,3 +68,12 @@ def test_an_operator_of_ones_own_runs_from_a_script(tmp_path):
     assert len(expected) > 10
     assert done.stdout.split()[-2:] == [str(len(expected)), "keys"]
     assert sorted(duckdb.sql(f"select * from {out}").fetchall()) == sorted(expected)
+
+
+@pytest.mark.slow
+def test_the_first_hour_of_a_new_user_goes_as_expected():
+    command = [sys.executable, EXAMPLES / "first_hour.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-1].endswith("steps came as expected")
+    assert len(done.stdout.splitlines()) > 30
