@@ -76,8 +76,10 @@ def folder_columns(folder: Path, schema: pa.Schema | None, on_bad_file: OnBadFil
         raise InvalidRequest(f"{what} does not exist; create it or give another")
     footers, faults = survey(folder)
     if schema is None and not footers:
-        whole = "no Parquet file yet" if not faults else "no whole Parquet file yet"
-        raise InvalidRequest(f"{what} holds {whole}; put one there, or pass schema=")
+        half = next((f", {file} {fault}" for file, fault in faults.items()), "")
+        raise InvalidRequest(
+            f"{what} holds no Parquet file yet{half}; put one there, or pass schema="
+        )
     root = str(folder)
     parts = partition_columns(footers, root)
     if schema is None:
