@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import pyarrow as pa
@@ -24,6 +25,24 @@ class StreamQuery:
 
     _choice: LayoutChoice
     _transform: Transform | None = None
+    _made_of: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Keeps the arguments, so that the same query can be made over other sources."""
+        made = object.__new__(cls)
+        made._made_of = arguments, named
+        return made
+
+    def _over(self, sources: Mapping[int, Source]) -> Self:
+        """The same query over other sources; `sources`: id of a source -> the one in its place."""
+
+        def moved(one: Any) -> Any:
+            return one._over(sources) if isinstance(one, StreamQuery) else sources.get(id(one), one)
+
+        arguments, named = self._made_of
+        made = type(self)(*map(moved, arguments), **{k: moved(v) for k, v in named.items()})
+        made._transform = self._transform
+        return made
 
     def __repr__(self) -> str:
         try:
@@ -46,17 +65,20 @@ class StreamQuery:
     @property
     def writeStream(self) -> JoinWriter:
         """The writer: it says where results go, and starts the query."""
+        return JoinWriter(self._resolved())
+
+    def _resolved(self) -> ResolvedJoin:
         joins, sources = self._flat()
         first = next(source for source in sources if not checks.is_table(source))
-        resolved = ResolvedJoin(
+        return ResolvedJoin(
             spark=first.sparkSession if isinstance(first, DataFrame) else first.spark,
             query=self.query(),
             choices=[join._choice for join in joins],
             sources=sources,
             schema=self._output_schema(),
             transform=self._transform,
+            over=lambda sources: self._over(sources)._resolved(),
         )
-        return JoinWriter(resolved)
 
     def transform(self, function: Transform) -> Self:
         """Apply a stateless DataFrame function to each batch's results, before the sink."""

@@ -10,18 +10,20 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.api import options as given
+from joinengine.driver.account import account_of, check_types, kept_columns
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import MEMORY_PER_TASK, Settings
 from joinengine.driver.sinks import DiscardSink, ParquetSink, Sink, SinkFactory
+from joinengine.exchange.schemas import from_text
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.versions import Moving
-from joinengine.model.errors import InvalidRequest
+from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.named import one_of
 from joinengine.operators.base import QuerySpec
 from joinengine.spark import formats
-from joinengine.spark.inputs import Source
+from joinengine.spark.inputs import Source, Stream
 from joinengine.spark.paths import local_path
 from joinengine.spark.places import Output
 from joinengine.spark.query import JoinQuery, Request, start
@@ -44,6 +46,10 @@ class ResolvedJoin:
     sources: Sequence[Source]
     schema: pa.Schema
     transform: Transform | None = None
+    #: the same over other sources: id of a source -> the one in its place
+    over: Callable[[Mapping[int, Source]], ResolvedJoin] | None = None
+    #: the query over the columns that the checkpoint keeps, if this one has more
+    before: QuerySpec | None = None
 
 
 @dataclass(frozen=True)
@@ -171,19 +177,22 @@ class JoinWriter:
                 "checkpointLocation is missing: give .option('checkpointLocation', folder), the "
                 "folder that holds the state of the query"
             )
-        settings = self._settings(options)
-        sink, output = self._sink(kind, options, settings)
+        join = as_kept(self.join, location)
+        over = replace(self, join=join)
+        settings = over._settings(options)
+        sink, output = over._sink(kind, options, settings)
         request = Request(
-            spark=self.join.spark,
-            query=self.join.query,
-            choices=self.join.choices,
-            sources=self.join.sources,
+            spark=join.spark,
+            query=join.query,
+            choices=join.choices,
+            sources=join.sources,
             checkpoint_location=location,
             settings=settings,
             trigger=self.when,
             name=self.name,
             side_output=options.get("sideOutput"),
             output=output,
+            before=join.before,
         )
         return start(request, sink)
 
@@ -277,6 +286,37 @@ class JoinWriter:
     def _frames(self, checkpoint: Checkpoint, write: Callable[[DataFrame, int], None]) -> Sink:
         join = self.join
         return FrameSink(join.spark, checkpoint.results, join.schema, write, join.transform)
+
+
+def as_kept(join: ResolvedJoin, location: str) -> ResolvedJoin:
+    """The query over the columns that its streams had when the checkpoint was made.
+
+    Streams with schema_changes="add" also have the columns of their files now. Raises
+    CheckpointMismatch if the query cannot be made so.
+    """
+    place = Checkpoint.below(local_path(location, "checkpointLocation"))
+    kept = {n: from_text(text) for n, text in kept_columns(place, join.query.sources).items()}
+    before, after = dict[int, Source](), dict[int, Source]()
+    for number, columns in kept.items():
+        stream = join.sources[number]
+        if isinstance(stream, Stream) and not stream.has_columns(columns):
+            before[id(stream)] = stream.over(columns)
+            after[id(stream)] = stream.at_restart(columns)
+    if join.over is None or not before:
+        return join
+    try:
+        now = join.over(after)
+        was = join.over(before).query
+    except InvalidRequest as error:
+        raise CheckpointMismatch(
+            f"the columns of the streams are those that checkpoint {location} knows, and over "
+            f"these: {error}; take new ones in with schema_changes='add', or use another "
+            f"checkpointLocation"
+        ) from None
+    if account_of(was) == account_of(now.query):
+        return now
+    check_types(was, now.query)
+    return replace(now, before=was)
 
 
 def _view_writer(

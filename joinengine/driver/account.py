@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from joinengine.model.errors import CheckpointMismatch
+from joinengine.model.keys import Side
 from joinengine.operators.base import QuerySpec
 from joinengine.state.checkpoint import Checkpoint, read_account, write_account
 from joinengine.state.manifest import FORMAT
 
 
-def claim(checkpoint: Checkpoint, wanted: dict[str, Any]) -> str:
+def claim(
+    checkpoint: Checkpoint,
+    wanted: dict[str, Any],
+    streams: Mapping[int, str] | None = None,
+    before: dict[str, Any] | None = None,
+) -> str:
     """The id of the query that owns the checkpoint: this one, or one with the same account.
+
+    `streams`: source -> the columns of its files, as text, which the checkpoint keeps. `before`:
+    the account of the query over the columns that the checkpoint keeps, if it is to be continued
+    with more of them; None: the columns stay.
 
     Raises CheckpointMismatch if the checkpoint is another query's, or has another format,
     DamagedState if its account of the query is damaged.
     """
+    kept = {str(number): columns for number, columns in (streams or {}).items()}
     location, found = checkpoint.location, read_account(checkpoint)
     if found is not None:
         if found["format"] != FORMAT:
@@ -24,11 +35,14 @@ def claim(checkpoint: Checkpoint, wanted: dict[str, Any]) -> str:
                 f"checkpoint {location} has format {found['format']}, this version writes "
                 f"format {FORMAT}: use the version that wrote it, or start with a new checkpoint"
             )
-        for name, was, asked in _differences(found["query"], wanted):
+        for name, was, asked in _differences(found["query"], before or wanted):
             raise CheckpointMismatch(
                 f"checkpoint {location} is of another query: its {name} is {was}, asked for "
                 f"is {asked}; use another checkpointLocation"
             )
+        if before is not None:
+            found |= {"query": wanted, "streams": kept}
+            write_account(checkpoint, found)
         return str(found["id"])
     if any(checkpoint.world.storage(location).exists(name) for name in ("offsets", "commits")):
         raise CheckpointMismatch(
@@ -37,8 +51,41 @@ def claim(checkpoint: Checkpoint, wanted: dict[str, Any]) -> str:
         )
     checkpoint.create()
     query_id = checkpoint.world.nonce()
-    write_account(checkpoint, {"format": FORMAT, "id": query_id, "query": wanted})
+    content = {"format": FORMAT, "id": query_id, "query": wanted, "streams": kept}
+    write_account(checkpoint, content)
     return query_id
+
+
+def kept_columns(checkpoint: Checkpoint, sources: Sequence[str]) -> dict[int, str]:
+    """Source -> the columns of its files when the query was started first, as text.
+
+    Nothing if the checkpoint is new, or of a query of other `sources`.
+    """
+    found = read_account(checkpoint)
+    if found is None or found["format"] != FORMAT or found["query"]["sources"] != list(sources):
+        return {}
+    return {int(number): columns for number, columns in found.get("streams", {}).items()}
+
+
+def check_types(before: QuerySpec, after: QuerySpec) -> None:
+    """Raise CheckpointMismatch if a key, a band or an event time has another type in `after`.
+
+    State is found by hashes of keys and left by event time, so both would be lost.
+    """
+    for was, now in zip(before.operators, after.operators, strict=True):
+        for side, schema in zip(Side, was.schemas, strict=False):
+            admission = was.admission(side)
+            distance = admission.keying.distance
+            names = {*admission.keying.keys[side], *admission.times}
+            names |= set() if distance is None else {distance.column(side)}
+            for name in sorted(names):
+                old, new = schema.field(name).type, now.schemas[side].field(name).type
+                if old != new:
+                    raise CheckpointMismatch(
+                        f"schema_changes: {name!r}, a key or an event time, is {old} in the "
+                        f"checkpoint and {new} in the files; its type cannot change: write files "
+                        f"with {old}, or use another checkpointLocation"
+                    )
 
 
 def _differences(

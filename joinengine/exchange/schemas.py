@@ -149,11 +149,13 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(plain_list or pa.types.is_fixed_size_list(kind))
 
 
-def united(files: Iterable[tuple[str, pa.Schema]], on_clash: Callable[[str], None]) -> pa.Schema:
+def united(
+    files: Iterable[tuple[str, pa.Schema]], on_clash: Callable[[str], None] = lambda _: None
+) -> pa.Schema:
     """The columns of all files, each in the widest of its types, in the order of appearance.
 
-    `on_clash` is called with a sentence for each file of which a column fits no wider type; the
-    columns of the file are then left out.
+    A file of which a column fits no wider type is left out, and `on_clash` is called with a
+    sentence that names it.
     """
     found = dict[str, pa.DataType]()
     origin = dict[str, str]()

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from joinengine.exchange.feeds import FeedKind, Reading, open_feed
 from joinengine.exchange.listing import OnBadFile, SchemaChanges
-from joinengine.exchange.schemas import Footer, as_text
+from joinengine.exchange.schemas import Footer, as_text, from_text, united
 from joinengine.model.columns import require_column
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
@@ -60,6 +60,32 @@ class Stream:
                 f"have; write it in another type, or leave it out: .select([...])"
             )
         return self.reading.schema
+
+    def has_columns(self, columns: pa.Schema) -> bool:
+        """Whether its files have these columns, or its user has said which they have."""
+        return bool(from_text(self.feed["columns"]).equals(columns)) or (
+            self.feed["said"] and self.feed["schema_changes"] == SchemaChanges.REFUSE
+        )
+
+    def at_restart(self, kept: pa.Schema) -> Stream:
+        """The stream with the columns that a checkpoint keeps; under `add` also with its own."""
+        if self.feed["schema_changes"] == SchemaChanges.REFUSE:
+            return self.over(kept)
+        found = from_text(self.feed["columns"])
+        return self.over(united([("checkpoint", kept), *((f.name, pa.schema([f])) for f in found)]))
+
+    def over(self, columns: pa.Schema) -> Stream:
+        """The same stream as if its files had `columns`. Raises InvalidRequest as `select`."""
+        readable, others = types.readable_columns(columns)
+        old, none = self.reading, pa.schema([])
+        filters = tuple(
+            compile_predicate(one.text, (readable, none), "Stream.where", one.zone)
+            for one in old.filters
+        )
+        reading = replace(old, schema=readable, filters=filters, whole=None)
+        feed = self.feed | {"columns": as_text(columns)}
+        stream = replace(self, feed=feed, reading=reading, unreadable=others)
+        return stream if old.whole is None else stream.select(old.schema.names)
 
     def list_files(self, feed: dict[str, Any]) -> None:
         """Log the files that are there now; `feed`: the feed's options, with its log.
@@ -187,6 +213,7 @@ def parquet_stream(
         "path": str(path),
         "rows_per_interval": rows_per_interval,
         "columns": as_text(found.all),
+        "said": schema is not None,
         "on_bad_file": bad.value,
         "schema_changes": changes.value,
         "settle_s": _settle_us(settle) / 1e6,

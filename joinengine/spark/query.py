@@ -68,6 +68,8 @@ class Request:
     name: str | None = None
     side_output: str | None = None
     output: Output | None = None
+    #: the query over the columns that the checkpoint keeps, if `query` has more; None: it has not
+    before: QuerySpec | None = None
 
 
 class JoinQuery:
@@ -231,7 +233,8 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     session.check_settings(spark)
     location = _checked_places(request)
     checkpoint = Checkpoint.below(location, fsync=request.settings.fsync)
-    query_id = claim(checkpoint, account_of(request.query))
+    before = None if request.before is None else account_of(request.before)
+    query_id = claim(checkpoint, account_of(request.query), _columns_of(request), before)
     output = request.output
     if output is not None and output.marked:
         outputs.take(
@@ -294,6 +297,12 @@ def _checked_places(request: Request) -> Path:
         if folder is not None:
             check_folder(folder, what)
     return location
+
+
+def _columns_of(request: Request) -> dict[int, str]:
+    """Source -> the columns of its files, of the streams whose files are looked for."""
+    streams = ((n, one) for n, one in enumerate(request.sources) if isinstance(one, Stream))
+    return {n: one.feed["columns"] for n, one in streams if "columns" in one.feed}
 
 
 def _united(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:

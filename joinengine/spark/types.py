@@ -93,13 +93,18 @@ def folder_columns(folder: Path, schema: pa.Schema | None, on_bad_file: OnBadFil
     else:
         added = [field for field in parts if field.name not in schema.names]
         parts = pa.schema([*schema, *added])
+    return FolderColumns(*readable_columns(parts), footers)
+
+
+def readable_columns(columns: pa.Schema) -> tuple[pa.Schema, dict[str, pa.DataType]]:
+    """The columns that Spark has a type for, as Spark hands them over, and the other ones."""
     readable, others = list[pa.Field](), dict[str, pa.DataType]()
-    for field in parts:
+    for field in columns:
         try:
             readable += arrow_schema(from_arrow_schema(pa.schema([field])))
         except Exception:
             others[field.name] = field.type
-    return FolderColumns(pa.schema(readable), others, footers)
+    return pa.schema(readable), others
 
 
 def folder_schema(folder: Path) -> pa.Schema:

@@ -118,12 +118,17 @@ class Keeper:
         """The runs of one spine, less the word ranges in `drops`."""
         spine = list[OpenRun]()
         for run in runs:
-            opened = self._store.open(run, self._files[run.file])
+            opened = self._opened(run)
             if drops:
                 opened = self.cut(opened, drops)
             if opened.run.live:
                 spine.append(opened)
         return spine
+
+    def _opened(self, run: Run) -> OpenRun:
+        """A run with the columns that its shelf has now."""
+        schema = self._upkeep.shelf.schema(run.side)
+        return self._store.open(run, self._files[run.file], schema)
 
     def cut(
         self,
@@ -165,7 +170,7 @@ class Keeper:
         lower = np.array([low for low, _ in ordered], np.uint64)
         upper = np.array([high % (1 << 64) for _, high in ordered], np.uint64)
         for run in runs:
-            opened = self._store.open(run, self._files[run.file])
+            opened = self._opened(run)
             rows = rows_between(opened.words, lower, upper, opened.gone)
             for start in range(0, len(rows), MOVE_ROWS):
                 some = rows[start : start + MOVE_ROWS]

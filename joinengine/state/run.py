@@ -151,13 +151,18 @@ class RunStore:
         self._open = {name: mapped for name, mapped in self._open.items() if name in live}
         self._verified = {name for name in self._verified if name in live}
 
-    def open(self, run: Run, stored: StoredFile) -> OpenRun:
-        """Map `run`. Raises DamagedState, with the path, if the file is not what was sealed."""
+    def open(self, run: Run, stored: StoredFile, wanted: pa.Schema | None = None) -> OpenRun:
+        """Map `run`; `wanted`: the columns to give, None: those that it has.
+
+        A run may be older than a column, or than the type of one: it then has NULL there, or its
+        values in that type. Raises DamagedState, with the path, if the file is not what was sealed.
+        """
         mapped = self._mapped(stored)
         if run.part not in mapped.parts:
             batch = mapped.reader.get_batch(run.part)
             schema = pa.schema(list(batch.schema)[1:])
             columns = pa.RecordBatch.from_arrays(batch.columns[1:], schema=schema)
+            columns = columns if wanted is None else _as_wanted(columns, wanted)
             mapped.parts[run.part] = batch.column(0).to_numpy(zero_copy_only=True), columns
         words, columns = mapped.parts[run.part]
         return OpenRun(run, words, columns, excluded_rows(words, run.exclusions))
@@ -178,6 +183,19 @@ class RunStore:
                 )
             self._open[stored.name] = _MappedFile(reader, {})
         return self._open[stored.name]
+
+
+def _as_wanted(columns: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """The columns of an older run as the query has them now; right ones are not copied."""
+    if columns.schema.equals(wanted):
+        return columns
+    found = [
+        columns.column(field.name).cast(field.type)
+        if field.name in columns.schema.names
+        else pa.nulls(columns.num_rows, field.type)
+        for field in wanted
+    ]
+    return pa.RecordBatch.from_arrays(found, schema=wanted)
 
 
 class RunStores:

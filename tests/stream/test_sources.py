@@ -49,7 +49,8 @@ def run(join, inputs):
 
 
 def results(inputs, *columns):
-    table = pq.read_table(inputs / "out").select(list(columns))
+    parts = [pq.read_table(path) for path in (inputs / "out").glob("*.parquet")]
+    table = pa.concat_tables(parts, promote_options="permissive").select(list(columns))
     return sorted(table.to_pylist(), key=str)
 
 
@@ -64,11 +65,8 @@ def test_a_bad_file_is_refused_then_skipped_and_named_once(spark, inputs):
     put(inputs / "left", "good.parquet", id=[4], name=["d"])
     with pytest.raises(InvalidRequest, match=r"bad\.parquet does not fit: .* no column 'nam'"):
         started(join, inputs)
-    skipping = parquet_stream(
-        spark, inputs / "left", schema="id bigint, name string", on_bad_file="skip", settle="0 s"
-    )
-    right = parquet_stream(spark, inputs / "right")
-    query = run(StreamJoin(skipping, right, on=equi("id", "key"), instances=2), inputs)
+    said = {"schema": "id bigint, name string", "on_bad_file": "skip"}
+    query = run(joined(spark, inputs, **said), inputs)
     assert [row["id"] for row in results(inputs, "id")] == [1, 2, 4]
     (text,) = skipped_in(query)
     assert text.startswith(f"{inputs}/left/bad.parquet: does not fit: the stream has no column")
@@ -77,7 +75,7 @@ def test_a_bad_file_is_refused_then_skipped_and_named_once(spark, inputs):
     )
     assert (file, batch) == (f"{inputs}/left/bad.parquet", query.metrics()["batch"][0].as_py())
     put(inputs / "left", "bad.parquet", id=[3], name=["c"])
-    again = run(StreamJoin(skipping, right, on=equi("id", "key"), instances=2), inputs)
+    again = run(joined(spark, inputs, **said), inputs)
     assert [row["id"] for row in results(inputs, "id")] == [1, 2, 3, 4]
     assert skipped_in(again) == []
 
@@ -161,3 +159,74 @@ def test_a_frame_with_a_type_that_we_cannot_carry_is_refused_by_column(spark, in
     right = parquet_stream(spark, inputs / "right")
     with pytest.raises(InvalidRequest, match="column 'm' is of type interval year to month"):
         StreamJoin(frame, right, on=equi("value", "key"), instances=2)
+
+
+# Columns that come while the query lives
+
+
+def test_a_restart_has_the_columns_of_the_checkpoint(spark, inputs):
+    run(joined(spark, inputs), inputs)
+    put(inputs / "left", "bad.parquet", id=[3], name=["c"], more=[1])
+    put(inputs / "left", "good.parquet", id=[4], name=["d"])
+    with pytest.raises(InvalidRequest, match=r"bad\.parquet .* no column 'more'.*'add' takes"):
+        run(joined(spark, inputs), inputs)
+    query = run(joined(spark, inputs, on_bad_file="skip"), inputs)
+    assert [row["id"] for row in results(inputs, "id")] == [1, 2, 4]
+    assert "more" not in pq.read_table(inputs / "out").schema.names
+    assert len(skipped_in(query)) == 1
+
+
+@pytest.mark.parametrize("layout", ["mnrt", "hash"])
+def test_added_and_widened_columns_are_taken_in_over_live_state(spark, inputs, layout):
+    def join(**options):
+        left = parquet_stream(spark, inputs / "left", schema_changes="add", **options)
+        right = parquet_stream(spark, inputs / "right")
+        return StreamJoin(left, right, on=equi("id", "key"), instances=2, layout=layout)
+
+    put(
+        inputs / "left",
+        "0.parquet",
+        id=[1, 2, 7],
+        name=["a", "b", "g"],
+        n=pa.array([1, 2, 7], "int8"),
+    )
+    for number in range(3):  # runs that a merge meets
+        put(inputs / "left", f"1{number}.parquet", id=[50 + number], name=["x"])
+        run(join(), inputs)
+    put(inputs / "left", "2.parquet", id=[3, 8], name=["c", "h"], n=[300, 8], more=["m3", "m8"])
+    run(join(), inputs)
+    for number in range(3):
+        put(inputs / "left", f"3{number}.parquet", id=[60 + number], name=["y"], more=["z"])
+        run(join(), inputs)
+    put(inputs / "right", "1.parquet", key=[7, 8, 51, 61], price=[70, 80, 51, 61])
+    run(join(), inputs)
+    found = [tuple(row.values()) for row in results(inputs, "id", "n", "more", "price")]
+    assert sorted(found) == [
+        (1, 1, None, 10),
+        (2, 2, None, 20),
+        (3, 300, "m3", 30),
+        (7, 7, None, 70),
+        (8, 8, "m8", 80),
+        (51, None, None, 51),
+        (61, None, "z", 61),
+    ]
+
+
+def test_the_type_of_a_key_does_not_change(spark, inputs):
+    put(inputs / "left", "0.parquet", id=pa.array([1], pa.int32()), name=["a"])
+    run(joined(spark, inputs, schema_changes="add"), inputs)
+    put(inputs / "left", "1.parquet", id=pa.array([2], pa.int64()), name=["b"])
+    with pytest.raises(InvalidRequest, match="'id', a key or an event time, is int32 in the check"):
+        run(joined(spark, inputs, schema_changes="add"), inputs)
+
+
+def test_a_query_over_columns_that_the_checkpoint_has_not(spark, inputs):
+    run(joined(spark, inputs), inputs)
+    put(inputs / "left", "1.parquet", id=[3], name=["c"], more=[1])
+    left, right = (parquet_stream(spark, inputs / name) for name in ("left", "right"))
+    other = StreamJoin(left.where("more > 0"), right, on=equi("id", "key"), instances=2)
+    with pytest.raises(InvalidRequest, match="another query"):
+        started(other, inputs)
+    asking = StreamJoin(left, right, on=equi("id", "key"), where="more > 0", instances=2)
+    with pytest.raises(InvalidRequest, match=r"'more' is not there.*schema_changes='add'"):
+        started(asking, inputs)
