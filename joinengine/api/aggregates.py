@@ -11,7 +11,8 @@ import pyarrow as pa
 from joinengine.api import checks
 from joinengine.api.columns import check_schema, check_slide
 from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
-from joinengine.api.queries import StreamQuery, default_instances
+from joinengine.api.queries import StreamQuery, number_of
+from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import Hash, LayoutChoice, choose
 from joinengine.layouts.base import check_aggregates
 from joinengine.model.aggregates import (
@@ -25,6 +26,7 @@ from joinengine.model.aggregates import (
     Windows,
     result_schema,
 )
+from joinengine.model.arguments import check_count, check_names, check_one_of, check_text
 from joinengine.model.columns import require_column
 from joinengine.model.conditions import Columns, Equi
 from joinengine.model.errors import InvalidRequest
@@ -77,20 +79,26 @@ class StreamAggregate(StreamQuery):
         self._source = source
         self._schema = schema_of_side(source)
         self._choice = choose(layout)
-        self._instances = default_instances() if instances is None else instances
+        self._instances = number_of(instances)
         self._aggregators = self._instances if aggregators is None else aggregators
         for name, number in (("aggregators", self._aggregators), ("merge_every", merge_every)):
-            if number < 1:
+            if check_count(number, name) < 1:
                 raise InvalidRequest(f"{name}: {number} must be at least 1")
         self._merge_every = merge_every
-        groups = (by,) if isinstance(by, str) else tuple(by)
-        fields = [require_column(self._schema, name, "by") for name in groups]
+        exact = session.case_sensitive()
+        fields = [
+            require_column(self._schema, name, "by", exact=exact)
+            for name in check_names(by, "by", "by='k'")
+        ]
+        _check_groups(fields)
+        groups = tuple(field.name for field in fields)
+        _check_kinds(aggregates, window, top)
         self._choice.check(Equi(groups, groups), self._instances)
         check_aggregates(self._choice)
         self._time, panes = self._settled(window)
         zone, columns = session.zone(), list[tuple[Side, str]]()
         compiled = [
-            compile_aggregate(name, text, self._schema, columns, zone)
+            compile_aggregate(name, text, self._schema, columns, zone, exact=exact)
             for name, text in aggregates.items()
         ]
         if not compiled:
@@ -109,7 +117,7 @@ class StreamAggregate(StreamQuery):
             compiled += [Aggregate(name, count, None, pa.int64()) for name in (low, high)]
         kind = self._schema.field(self._time.times[0][0]).type
         self._results = result_schema(fields, compiled, kind)
-        check_schema(self._results)
+        check_schema(self._results, "the result")
 
     @property
     def _is_sketched(self) -> bool:
@@ -144,7 +152,12 @@ class StreamAggregate(StreamQuery):
             window = Windows(columns, found.size_us, found.slide_us)
         else:
             check_slide("windows", window.size_us, window.slide_us)
-            columns, panes = window.times, Panes(window.size_us, window.slide_us)
+            exact = session.case_sensitive()
+            columns = tuple(
+                require_column(self._schema, name, "windows", exact=exact).name
+                for name in window.times
+            )
+            panes = Panes(window.size_us, window.slide_us)
         timed, names = timed_by(self._source, columns)
         source = None if isinstance(timed, StreamJoin) else (timed, names[0])
         if isinstance(timed, StreamJoin):
@@ -194,6 +207,30 @@ class _StageNode:
             instances=whole._instances if self.stage is Stage.PARTIAL else whole._aggregators,
             merge_every=whole._merge_every,
         )
+
+
+def _check_groups(fields: Sequence[pa.Field]) -> None:
+    """Refuse columns that have no hash, by which groups are routed."""
+    for field in fields:
+        try:
+            hash_columns([pa.array([], field.type)])
+        except InvalidRequest:
+            raise InvalidRequest(
+                f"by: {field.name} is {field.type}, which cannot name a group: group by one of its "
+                f"fields, or by a text that you make of it with Spark"
+            ) from None
+
+
+def _check_kinds(aggregates: Any, window: Any, best: Any) -> None:
+    """Refuse arguments of wrong kinds, with what to write."""
+    if window is not None:
+        check_one_of(window, [Windows], "window", "windows('time', '1 minute')")
+    if best is not None:
+        check_one_of(best, [Top], "top", "top(10, by='n')")
+    check_one_of(aggregates, [Mapping], "aggregates", "{'n': 'count(*)'}")
+    for name, text in aggregates.items():
+        check_text(name, "aggregates: a name", "{'n': 'count(*)'}")
+        check_text(text, f"aggregates: {name}", "'sum(x)'")
 
 
 def _window_of(source: Source | StreamJoin) -> Sliding | None:

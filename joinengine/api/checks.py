@@ -10,10 +10,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from joinengine.api.comparing import check_time
-from joinengine.model.columns import require_column
+from joinengine.model.aggregates import Windows
+from joinengine.model.arguments import check_one_of
+from joinengine.model.columns import of_side, require_column
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
-from joinengine.model.windows import Window
+from joinengine.model.windows import Sliding, Window, Within
 from joinengine.spark import session
 from joinengine.spark.inputs import Source, Stream, Table, delay_of
 
@@ -27,6 +29,11 @@ def check_source(side: Any) -> None:
         return
     if type(side).__module__.startswith("pyspark.sql.connect"):
         session.prepare(side.sparkSession)
+    if type(side).__module__.startswith("pandas"):
+        raise InvalidRequest(
+            "an input is a DataFrame of pandas; make a table of it with spark.createDataFrame(..), "
+            "or give a streaming DataFrame, a Stream or a StreamJoin"
+        )
     if not isinstance(side, DataFrame):
         raise InvalidRequest(
             f"an input is a {type(side).__name__}; "
@@ -45,6 +52,30 @@ def table_side(left: Any, right: Any) -> Side | None:
     if len(bounded) == len(Side):
         raise InvalidRequest("both sides are bounded DataFrames: join them with Spark's own join")
     return bounded[0] if bounded else None
+
+
+def check_kind(window: Any) -> None:
+    """Refuse what is no window of a join."""
+    if isinstance(window, Windows):
+        raise InvalidRequest(
+            "within: windows(..) are of a StreamAggregate; write tumbling('lt', 'rt', size=..) or "
+            "sliding(..)"
+        )
+    example = "within=within('lt', 'rt', lower='0 s', upper='1 hour')"
+    if window is not None:
+        check_one_of(window, (Within, Sliding), "within", example)
+
+
+def found_times(window: Window, schemas: tuple[pa.Schema, pa.Schema], *, exact: bool) -> Window:
+    """The window with the names that its columns have."""
+    left, right = (
+        tuple(
+            require_column(schemas[side], name, "within", of=of_side(side), exact=exact).name
+            for name in window.times[side]
+        )
+        for side in Side
+    )
+    return replace(window, times=(left, right))
 
 
 def check_window(

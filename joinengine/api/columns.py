@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pyarrow as pa
 
 from joinengine.api.comparing import check_equality, distance
-from joinengine.model.columns import refuse_doubles, require_column
-from joinengine.model.conditions import Band, Condition, Distance, Predicate, Theta, equality
+from joinengine.model.arguments import check_text, kind_of
+from joinengine.model.columns import of_side, refuse_doubles, require_column
+from joinengine.model.conditions import Band, Condition, Distance, Equi, Predicate, Theta, equality
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
@@ -36,52 +40,80 @@ _SPARK_NAMES = {
 
 def join_type(how: str) -> JoinType:
     """The join type that `how`, any of Spark's names for it, means."""
+    check_text(how, "how", "'left'")
     name = _SPARK_NAMES.get(how.lower().replace(" ", ""), how.lower())
     if name not in JOIN_TYPES:
         raise InvalidRequest(f"how: {how!r} is unknown; use one of {', '.join(JOIN_TYPES)}")
     return JoinType(name)
 
 
+def found_columns(
+    on: Condition, schemas: tuple[pa.Schema, pa.Schema], *, exact: bool = False
+) -> Condition:
+    """The condition with the names that its columns have; `exact`: names have their case.
+
+    Raises InvalidRequest, which names the side, for a column that is not there.
+    """
+
+    def name(side: Side, written: str, what: str) -> str:
+        field = require_column(schemas[side], written, what, of=of_side(side), exact=exact)
+        return str(field.name)
+
+    if isinstance(on, Equi):
+        left = tuple(name(Side.LEFT, one, "on") for one in on.left)
+        return replace(on, left=left, right=tuple(name(Side.RIGHT, one, "on") for one in on.right))
+    if isinstance(on, Band):
+        equal = None if on.equal is None else found_columns(on.equal, schemas, exact=exact)
+        assert equal is None or isinstance(equal, Equi)
+        ends = name(Side.LEFT, on.left, "band"), name(Side.RIGHT, on.right, "band")
+        return replace(on, left=ends[0], right=ends[1], equal=equal)
+    return on
+
+
 def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Distance | None:
     """The band in the units of its columns; None: no band. Refuses columns that do not fit."""
     equal = equality(on)
     for left, right in zip(equal.left, equal.right, strict=True):
-        check_equality(
-            require_column(schemas[0], left, "on"), require_column(schemas[1], right, "on")
-        )
+        check_equality(schemas[0].field(left), schemas[1].field(right), equal.floats)
     if not isinstance(on, Band):
         return None
-    return distance(
-        on,
-        require_column(schemas[0], on.left, "band"),
-        require_column(schemas[1], on.right, "band"),
-    )
+    return distance(on, schemas[0].field(on.left), schemas[1].field(on.right))
 
 
 def check_predicate(
-    on: Condition, where: str | None, schemas: tuple[pa.Schema, pa.Schema], zone: str
+    on: Condition,
+    where: str | None,
+    schemas: tuple[pa.Schema, pa.Schema],
+    zone: str,
+    *,
+    exact: bool = False,
 ) -> Predicate | None:
     """The predicate that a pair must fulfil beside keys, band and window."""
+    if where is not None:
+        check_text(where, "where", "where='left.a < b'")
     if isinstance(on, Theta):
         text = on.predicate if where is None else f"({on.predicate}) and ({where})"
-        return compile_predicate(text, schemas, "theta", zone)
+        return compile_predicate(text, schemas, "theta", zone, exact=exact)
     if where is None:
         return None
-    return compile_predicate(where, schemas, "where", zone)
+    return compile_predicate(where, schemas, "where", zone, exact=exact)
 
 
-def check_filter(text: str | None, side: Side, schema: pa.Schema, zone: str) -> Predicate | None:
+def check_filter(
+    text: str | None, side: Side, schema: pa.Schema, zone: str, *, exact: bool = False
+) -> Predicate | None:
     """The predicate that the tuples of one side must fulfil to enter the join."""
     if text is None:
         return None
-    none = pa.schema([])
+    what, none = f"{side.name.lower()}_where", pa.schema([])
+    check_text(text, what, f"{what}='a > 3'")
     schemas = (schema, none) if side is Side.LEFT else (none, schema)
-    return compile_predicate(text, schemas, f"{side.name.lower()}_where", zone)
+    return compile_predicate(text, schemas, what, zone, exact=exact)
 
 
-def check_schema(schema: pa.Schema) -> pa.Schema:
-    """Refuse an input with two columns of one name."""
-    refuse_doubles(schema.names, "an input")
+def check_schema(schema: pa.Schema, what: str = "an input") -> pa.Schema:
+    """Refuse an input, or other `what`, with two columns of one name."""
+    refuse_doubles(schema.names, what)
     return schema
 
 
@@ -141,6 +173,7 @@ def output_columns(
 
     Semi and anti joins have the columns of left only. Refuses two columns of one name.
     """
+    _check_suffixes(suffixes)
     equal = equality(on)
     shared = dict(zip(equal.left, equal.right, strict=True)) if equal.using else {}
     edges = (WINDOW_START, WINDOW_END) if isinstance(window, Sliding) else ()
@@ -149,13 +182,14 @@ def output_columns(
         (side, name)
         for side in sides
         for name in schemas[side].names
-        if side is Side.LEFT or name not in shared
+        if side is Side.LEFT or name not in shared.values()
     ]
     lower = [name.lower() for _, name in names] + list(edges)
     clashing = {name for name in lower if lower.count(name) > 1}
     if clashing and suffixes is None:
+        owners = "both sides have" if clashing.isdisjoint(edges) else "a side and the window have"
         raise InvalidRequest(
-            f"ambiguous output column names: both sides have {', '.join(sorted(clashing))}; "
+            f"ambiguous output column names: {owners} {', '.join(sorted(clashing))}; "
             f"rename them on one side, or give suffixes=('_l', '_r')"
         )
     columns = list[OutputColumn]()
@@ -166,3 +200,11 @@ def output_columns(
     columns += [OutputColumn(edge, None, edge) for edge in edges]
     refuse_doubles([column.name for column in columns], "the output")
     return tuple(columns)
+
+
+def _check_suffixes(suffixes: Any) -> None:
+    pair = isinstance(suffixes, (tuple, list)) and len(suffixes) == len(Side)
+    if suffixes is not None and not (pair and all(isinstance(one, str) for one in suffixes)):
+        raise InvalidRequest(
+            f"suffixes: {kind_of(suffixes)} is no pair of texts; write suffixes=('_l', '_r')"
+        )

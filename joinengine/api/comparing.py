@@ -8,30 +8,38 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from joinengine.model.conditions import Band, Bound, Distance
+from joinengine.model.columns import MOST_DIGITS, of_side, wider
+from joinengine.model.conditions import Band, Bound, Distance, Floats
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
 
 #: Bounds are 64-bit integers that can be negated; those of decimals count their last digits.
 _FARTHEST = (1 << 63) - 1
 _MOST_DIGITS = 18
 
 
-def check_equality(left: pa.Field, right: pa.Field) -> None:
+def check_equality(left: pa.Field, right: pa.Field, floats: Floats = Floats.REFUSED) -> None:
     """Raise InvalidRequest unless two columns can be compared for equality."""
-    for field in (left, right):
-        if pa.types.is_floating(field.type):
+    for side, field in zip(Side, (left, right), strict=True):
+        found = f"on: {field.name}{of_side(side)} is {field.type}"
+        if pa.types.is_floating(field.type) and floats is Floats.REFUSED:
             raise InvalidRequest(
-                f"on: {field.name} is {field.type}; floating-point keys are refused because equal "
-                f"numbers need not be equal bits: cast to decimal or integer first"
+                f"{found}; floating-point keys are refused because equal numbers need not be equal "
+                f"bits: cast to decimal or integer first, or, to compare as Spark does, write "
+                f"equi({left.name!r}, {right.name!r}, floats='normalised')"
             )
         if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
-            raise InvalidRequest(f"on: {field.name} is {field.type}, which cannot be a join key")
-    if pa.types.is_integer(left.type) and pa.types.is_integer(right.type):
+            raise InvalidRequest(f"{found}, which cannot be a join key")
+    if wider(left.type, right.type) is not None:
         return
-    if left.type != right.type:
+    found = f"{left.name}{of_side(Side.LEFT)} is {left.type} and {right.name}"
+    found = f"on: {found}{of_side(Side.RIGHT)} is {right.type}"
+    if all(pa.types.is_integer(one.type) or pa.types.is_decimal(one.type) for one in (left, right)):
         raise InvalidRequest(
-            f"on: {left.name} is {left.type} and {right.name} is {right.type}; cast one of them"
+            f"{found}; a decimal that holds both needs more than {MOST_DIGITS} digits: cast them "
+            f"to decimals with fewer"
         )
+    raise InvalidRequest(f"{found}; cast one of them")
 
 
 def distance(on: Band, left: pa.Field, right: pa.Field) -> Distance:

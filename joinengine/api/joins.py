@@ -14,10 +14,11 @@ from joinengine.api.columns import (
     check_predicate,
     check_schema,
     check_type,
+    found_columns,
     join_type,
     output_columns,
 )
-from joinengine.api.queries import StreamQuery, default_instances
+from joinengine.api.queries import StreamQuery, number_of
 from joinengine.layouts import LayoutChoice, choose
 from joinengine.model.conditions import Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
@@ -76,17 +77,19 @@ class StreamJoin(StreamQuery):
                 checks.check_source(side)
         self._table = checks.table_side(left, right)
         self._choice = choose(layout)
-        self._instances = default_instances() if instances is None else instances
-        self._condition = condition(on)
+        self._instances = number_of(instances)
+        written, exact, zone = condition(on), session.case_sensitive(), session.zone()
         self._how = join_type(how)
-        self._choice.check(self._condition, self._instances)
+        self._choice.check(written, self._instances)
         self._schemas = (schema_of_side(left), schema_of_side(right))
+        self._condition = found_columns(written, self._schemas, exact=exact)
         self._distance = check_condition(self._condition, self._schemas)
-        self._predicate = check_predicate(self._condition, where, self._schemas, session.zone())
+        self._predicate = check_predicate(self._condition, where, self._schemas, zone, exact=exact)
         self._filters = tuple(
-            check_filter(text, side, self._schemas[side], session.zone())
+            check_filter(text, side, self._schemas[side], zone, exact=exact)
             for side, text in zip(Side, (left_where, right_where), strict=True)
         )
+        checks.check_kind(within)
         self._window = None if within is None else self._settle(within)
         check_type(self._how, self._window, self._table)
         self._output = output_columns(
@@ -136,6 +139,7 @@ class StreamJoin(StreamQuery):
                 f"within: the {self._table.name.lower()} side is a table, which has no event time: "
                 f"leave within out; joined rows keep the time of the stream"
             )
+        window = checks.found_times(window, self._schemas, exact=session.case_sensitive())
         timed = [
             timed_by(side, columns) for side, columns in zip(self._sides, window.times, strict=True)
         ]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from joinengine.api import checks
 from joinengine.api.joins import schema_of_side
-from joinengine.api.queries import StreamQuery, default_instances
+from joinengine.api.queries import StreamQuery, number_of
 from joinengine.layouts import LayoutChoice, choose
 from joinengine.layouts.base import check_aggregates
 from joinengine.model.errors import InvalidRequest
@@ -44,7 +44,7 @@ class StreamOperator(StreamQuery):
             raise InvalidRequest("the source is a bounded DataFrame; an operator needs a stream")
         self._source, self._make = source, make
         self._choice = choose(layout)
-        self._instances = default_instances() if instances is None else instances
+        self._instances = number_of(instances)
         self._schema = schema_of_side(source)
         operator = self._operator(0)
         self._choice.check(operator.condition, self._instances)

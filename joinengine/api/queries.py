@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.api import checks
 from joinengine.api.writer import JoinWriter, ResolvedJoin
 from joinengine.layouts.base import LayoutChoice
+from joinengine.model.arguments import check_count
 from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
@@ -109,8 +110,10 @@ class StreamQuery:
         raise NotImplementedError
 
 
-def default_instances() -> int:
-    """As many instances as Spark has cores."""
+def number_of(instances: int | None) -> int:
+    """The number of instances that is asked for; None: as many as Spark has cores."""
+    if instances is not None:
+        return check_count(instances, "instances")
     spark = SparkSession.getActiveSession()
     if spark is None:
         raise InvalidRequest("instances: no Spark session is active; give a number")

@@ -22,7 +22,7 @@ from joinengine.kernels.bands import (
     own_cells,
     probed_cells,
 )
-from joinengine.kernels.hashing import Words, any_null, hash_columns
+from joinengine.kernels.hashing import Words, any_null, hash_columns, scaled
 from joinengine.kernels.probing import Ints
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import Side
@@ -44,12 +44,14 @@ class Probed(NamedTuple):
 class Keying:
     """The key columns of both sides, and, for a band, its distance.
 
-    `groups`: keys name aggregation groups, and NULL is a group.
+    `groups`: keys name aggregation groups, and NULL is a group. `scales`: for each key the digits
+    behind the point with which decimals and integers are compared; None: as they are.
     """
 
     keys: tuple[tuple[str, ...], tuple[str, ...]]
     distance: Distance | None = None
     groups: bool = False
+    scales: tuple[int | None, ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -103,4 +105,7 @@ class Keying:
     def _equal(self, side: Side, batch: pa.RecordBatch) -> Words:
         if not self.keys[side]:
             return np.zeros(batch.num_rows, np.uint64)
-        return hash_columns([batch.column(name) for name in self.keys[side]])
+        columns = [batch.column(name) for name in self.keys[side]]
+        if self.scales:
+            columns = [scaled(*both) for both in zip(columns, self.scales, strict=True)]
+        return hash_columns(columns)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from joinengine.kernels.hashing import fixed_width
+from joinengine.kernels.hashing import fixed_width, float_bits, scaled
 from joinengine.kernels.probing import Ints
 
 #: The event time of a row that has none.
@@ -21,12 +21,20 @@ def equal_at(
 ) -> NDArray[np.bool_]:
     """(n,) whether left[left_rows[i]] = right[right_rows[i]]; these rows may hold no NULL.
 
-    Integers of different width compare by value.
+    Integers of different width compare by value, and so do decimals of different scale, also with
+    integers. Of floats -0.0 equals 0.0, and all NaN are one value.
     """
     a, b = _as_integers(left), _as_integers(right)
     if a is not None and b is not None:
         return np.asarray(a[left_rows] == b[right_rows])
-    same = pc.equal(left.take(pa.array(left_rows)), right.take(pa.array(right_rows)))
+    one, other = left.take(pa.array(left_rows)), right.take(pa.array(right_rows))
+    kinds = (left.type, right.type)
+    if all(map(pa.types.is_floating, kinds)):
+        return np.asarray(float_bits(one) == float_bits(other))
+    if kinds[0] != kinds[1] and any(map(pa.types.is_decimal, kinds)):
+        scale = max(getattr(kind, "scale", 0) for kind in kinds)
+        one, other = scaled(one, scale), scaled(other, scale)
+    same = pc.equal(one, other)
     return np.asarray(same.to_numpy(zero_copy_only=False), bool)
 
 

@@ -28,6 +28,7 @@ _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 _NULL = np.uint64(0x6A09E667F3BCC909)
+_MOST_DIGITS = 38
 _U_SHIFT = np.uint64(U_BITS)
 _U_MASK = np.uint64(U_ONE - 1)
 
@@ -62,6 +63,16 @@ def hash_columns(columns: Sequence[pa.Array]) -> Words:
     if combined is None:
         raise InvalidRequest("a hash needs at least one column")
     return combined
+
+
+def scaled(column: pa.Array, scale: int | None) -> pa.Array:
+    """(n,) decimals or integers -> (n,) decimals with `scale` digits behind the point.
+
+    Equal numbers then have equal bits. None: the column as it is.
+    """
+    if scale is None or getattr(column.type, "scale", None) == scale:
+        return column
+    return pc.cast(column, pa.decimal128(_MOST_DIGITS, scale))
 
 
 def any_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:
@@ -123,7 +134,7 @@ def _hash_column(column: pa.Array) -> Words:
         halves = fixed_width(column, np.dtype(np.uint64), 2).reshape(-1, 2)
         hashes = mix(mix(halves[:, 0]) ^ halves[:, 1])
     elif pa.types.is_floating(kind):
-        hashes = mix(_float_bits(column))
+        hashes = mix(float_bits(column))
     elif pa.types.is_null(kind):
         return np.full(len(column), _NULL)
     elif pa.types.is_primitive(kind) and kind.bit_width <= 64:
@@ -146,7 +157,8 @@ def fixed_width(column: pa.Array, dtype: np.dtype[np.generic], per_row: int = 1)
     return np.frombuffer(buffer, dtype)[start:stop]
 
 
-def _float_bits(column: pa.Array) -> Words:
+def float_bits(column: pa.Array) -> Words:
+    """(n,) floats -> (n,) bits of doubles that are equal for equal numbers, and for all NaN."""
     values = pc.cast(column, pa.float64())
     bits = fixed_width(values, np.dtype(np.float64)) + 0.0  # -0.0 becomes 0.0, on a copy
     bits[np.isnan(bits)] = np.nan

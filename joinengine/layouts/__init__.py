@@ -25,6 +25,7 @@ from joinengine.layouts.whole_keys import (
     MixedBf,
     Readj,
 )
+from joinengine.model.arguments import kind_of
 from joinengine.model.errors import InvalidRequest
 
 #: To add a layout: a module, and a line here.
@@ -91,6 +92,11 @@ def choose(layout: str | LayoutChoice) -> LayoutChoice:
     >>> choose("bi-6")
     BiK(subgroup_count=6, tolerance=1.25)
     """
+    if isinstance(layout, type) or not hasattr(layout, "check"):
+        if not isinstance(layout, str):
+            raise InvalidRequest(
+                f"layout: {kind_of(layout)} is no layout; write a name or an object, Mnrt()"
+            )
     if not isinstance(layout, str):
         return layout
     family, _, number = layout.rpartition("-")

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from joinengine.model.arguments import check_count, check_text
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import WINDOW_END, WINDOW_START
 from joinengine.model.windows import (
@@ -174,7 +175,8 @@ def top(k: int, *, by: str, error: float | None = None) -> Top:
     `<by>_low` and `<by>_high` are its bounds. Raises InvalidRequest if k is below 1, or if `error`
     is not a part of 1.
     """
-    if k < 1:
+    check_text(by, "top: by", "top(10, by='n')")
+    if check_count(k, "top") < 1:
         raise InvalidRequest(f"top: {k} must be at least 1")
     if error is not None and not 1e-6 <= error < 1:
         raise InvalidRequest(f"top: error {error} must be a part of all, from 1e-6 to below 1")

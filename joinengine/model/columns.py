@@ -10,16 +10,75 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from joinengine.model.arguments import check_text
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
+
+#: The digits of the widest decimal.
+MOST_DIGITS = 38
 
 
-def require_column(schema: pa.Schema, name: str, what: str) -> pa.Field:
-    """The field of a column. Raises InvalidRequest, with the columns that there are."""
-    if name not in schema.names:
+def require_column(
+    schema: pa.Schema, name: str, what: str, *, of: str = "", exact: bool = False
+) -> pa.Field:
+    """The field of a column, which is found whatever its case unless `exact`.
+
+    `of`: the side in the message. Raises InvalidRequest, with the columns that there are, if there
+    is none or more than one.
+    """
+    check_text(name, f"{what}: a column", "'k'")
+    found = [
+        one for one in schema.names if one == name or (not exact and one.lower() == name.lower())
+    ]
+    if len(found) > 1:
         raise InvalidRequest(
-            f"{what}: column {name!r} is not there; the columns are {', '.join(schema.names)}"
+            f"{what}: column {name!r}{of} is ambiguous: there are {', '.join(found)}; rename one, "
+            f"or set spark.sql.caseSensitive to true"
         )
-    return schema.field(name)
+    if not found:
+        raise InvalidRequest(
+            f"{what}: column {name!r}{of} is not there; the columns{of} are "
+            f"{', '.join(schema.names)}"
+        )
+    return schema.field(found[0])
+
+
+def of_side(side: Side) -> str:
+    """The end of a message that names a side.
+
+    >>> of_side(Side.RIGHT)
+    ' of the right side'
+    """
+    return f" of the {side.name.lower()} side"
+
+
+def wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type in which Spark compares two types of keys; None: none that is served.
+
+    Integers take the wider one; decimals, also beside integers, as many digits on each side of the
+    point as any of them has, 38 at most; float and double are doubles.
+
+    >>> wider(pa.decimal128(10, 2), pa.decimal128(12, 4)), wider(pa.int32(), pa.decimal128(9, 2))
+    (Decimal128Type(decimal128(12, 4)), Decimal128Type(decimal128(12, 2)))
+    """
+    if left == right:
+        return left
+    kinds = (left, right)
+    if all(map(pa.types.is_integer, kinds)) or all(map(pa.types.is_floating, kinds)):
+        return max(kinds, key=lambda kind: kind.bit_width)
+    if not all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in kinds):
+        return None
+    digits = [_digits(kind) for kind in kinds]
+    scale = max(behind for _, behind in digits)
+    precision = scale + max(before for before, _ in digits)
+    return pa.decimal128(precision, scale) if precision <= MOST_DIGITS else None
+
+
+def _digits(kind: pa.DataType) -> tuple[int, int]:
+    """How many digits a decimal or an integer has before and behind the point, as in Spark."""
+    if pa.types.is_decimal(kind):
+        return kind.precision - kind.scale, kind.scale
+    return {8: 3, 16: 5, 32: 10}.get(kind.bit_width, 20), 0
 
 
 def name_beside(names: Iterable[str], word: str) -> str:
@@ -39,4 +98,7 @@ def refuse_doubles(names: list[str], what: str) -> None:
     lower = [name.lower() for name in names]
     doubles = sorted({name for name in lower if lower.count(name) > 1})
     if doubles:
-        raise InvalidRequest(f"ambiguous column names: {what} has {', '.join(doubles)} twice")
+        raise InvalidRequest(
+            f"ambiguous column names: {what} has {', '.join(doubles)} twice, case left out of "
+            f"account; rename one"
+        )

@@ -10,15 +10,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
+from enum import StrEnum
 from math import isfinite
+from typing import Any
 
+from joinengine.model.arguments import check_names, check_text, kind_of
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.named import one_of
 
 Columns = str | list[str] | tuple[str, ...]
 #: A bound of numbers, or of dates and times.
 Bound = int | float | Decimal | timedelta
+
+
+class Floats(StrEnum):
+    """What to do about floating-point keys: refuse them, or compare them as Spark does.
+
+    Normalised, -0.0 equals 0.0, and all NaN are one value.
+    """
+
+    REFUSED = "refused"
+    NORMALISED = "normalised"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +42,7 @@ class Equi:
     left: tuple[str, ...]
     right: tuple[str, ...]
     using: bool = False
+    floats: Floats = Floats.REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +66,22 @@ class Theta:
 Condition = Equi | Band | Theta
 
 
-def equi(left: Columns, right: Columns) -> Equi:
+def equi(left: Columns, right: Columns, *, floats: str = "refused") -> Equi:
     """Equal values in `left` and `right`; lists make a composite key.
 
-    Raises InvalidRequest if the lists are empty or differ in length.
+    `floats`: "normalised" lets `float` and `double` be keys: -0.0 equals 0.0, and NaN equals NaN,
+    as in Spark. Raises InvalidRequest if the lists are empty or differ in length.
 
     >>> equi("o_orderkey", "l_orderkey").left
     ('o_orderkey',)
     """
-    lefts, rights = _names(left), _names(right)
+    lefts, rights = (check_names(one, "equi", "equi('a', 'b')") for one in (left, right))
     if len(lefts) != len(rights) or not lefts:
         raise InvalidRequest(
             f"equi: {len(lefts)} left columns {lefts} and {len(rights)} right columns {rights}; "
             f"give as many on each side"
         )
-    return Equi(lefts, rights)
+    return Equi(lefts, rights, floats=one_of(Floats, floats, "equi: floats"))
 
 
 def band(
@@ -83,6 +99,8 @@ def band(
     >>> band("a", "b", lower="-1 minute", upper="0 s").lower
     datetime.timedelta(days=-1, seconds=86340)
     """
+    for column in (left, right):
+        check_text(column, "band: a column", "band('a', 'b', lower=0)")
     bounds = _bound("lower", lower), _bound("upper", upper)
     if bounds == (None, None):
         raise InvalidRequest("band: neither lower nor upper is given; give at least one")
@@ -107,14 +125,17 @@ def _bound(name: str, bound: Bound | str | None) -> Bound | None:
                 f"band: {name} {bound!r} is longer than any two dates are apart; "
                 f"leave it out for an open end"
             ) from None
-    if isinstance(bound, bool) or (isinstance(bound, (float, Decimal)) and not isfinite(bound)):
+    if bound is None or isinstance(bound, timedelta):
+        return bound
+    number = isinstance(bound, (int, float, Decimal)) and not isinstance(bound, bool)
+    if not number or not isfinite(bound):
         raise InvalidRequest(f"band: {name} {bound!r} is no number; leave it out for an open end")
     return bound
 
 
 def theta(predicate: str) -> Theta:
     """Any SQL predicate over `left.` and `right.` columns."""
-    if not predicate.strip():
+    if not check_text(predicate, "theta", "theta('left.a < b')").strip():
         raise InvalidRequest("theta: the predicate is empty; give one, for example 'left.a < b'")
     return Theta(predicate)
 
@@ -130,6 +151,7 @@ def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:
     """
     if isinstance(on, (Equi, Band, Theta)):
         return on
+    _check_on(on)
     parts = (on,) if isinstance(on, str) else tuple(on)
     if parts and not any(isinstance(part, str) for part in parts):
         bands = [part for part in parts if isinstance(part, Band)]
@@ -140,10 +162,29 @@ def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:
                 f"band; give one, or one equi and one band; the rest goes into where="
             )
         return replace(bands[0], equal=equis[0])
-    names = _names(on)  # type: ignore[arg-type]
+    names = check_names(on, "on", "on='k', or on=equi('a', 'b')")
     if not names:
         raise InvalidRequest("on: no columns are named")
     return Equi(names, names, using=True)
+
+
+def _check_on(on: Any) -> None:
+    """Refuse what is written for another join, with what to write here."""
+    if type(on).__name__ == "Column":
+        raise InvalidRequest(
+            "on: a Column of Spark cannot be read here; write equi('a', 'b') for a = b, "
+            "band(...) for a difference, or theta('...') with the condition as text"
+        )
+    pairs = on if isinstance(on, (list, tuple)) else ()
+    if pairs and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
+        left, right = ([pair[side] for pair in pairs] for side in Side)
+        ours = (left[0], right[0]) if len(pairs) == 1 else (left, right)
+        raise InvalidRequest(f"on: {on!r} are pairs; write equi({ours[0]!r}, {ours[1]!r})")
+    if not isinstance(on, (str, list, tuple)):
+        raise InvalidRequest(
+            f"on: {kind_of(on)} is no condition; write on='k' for a column of both sides, "
+            f"equi('a', 'b'), band(...) or theta('...')"
+        )
 
 
 def equality(on: Condition) -> Equi:
@@ -194,7 +235,3 @@ class Predicate:
     sql: str
     columns: tuple[tuple[Side, str], ...]
     zone: str = "UTC"
-
-
-def _names(columns: Columns) -> tuple[str, ...]:
-    return (columns,) if isinstance(columns, str) else tuple(columns)

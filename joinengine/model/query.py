@@ -12,6 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from joinengine.model.columns import wider
 from joinengine.model.keys import Side
 from joinengine.model.windows import Delays, Sliding, Window
 
@@ -119,7 +120,7 @@ def output_schema(
             field = schemas[column.side].field(column.column)
             if column.instead is not None:  # either side's value: the wider type holds both
                 other = schemas[column.side.other].field(column.instead)
-                field = max(field, other, key=lambda one: getattr(one.type, "bit_width", 0))
+                field = field.with_type(wider(field.type, other.type))
         fields.append(field.with_name(column.name))
     return pa.schema(fields)
 

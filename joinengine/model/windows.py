@@ -19,6 +19,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from joinengine.model.arguments import check_names
 from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
@@ -308,13 +309,15 @@ def _sliding(
 
 
 def _columns(columns: TimeColumns) -> tuple[str, ...]:
-    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    names = check_names(columns, "a window", "within('left_time', 'right_time', upper='1 hour')")
     if not names:
         raise InvalidRequest("a window needs an event-time column on each side")
     return names
 
 
 def _delays(delay: Duration | tuple[Duration, Duration] | None, name: str) -> Delays:
+    if isinstance(delay, tuple) and len(delay) != len(Side):
+        raise InvalidRequest(f"{name}: delay {delay!r} has {len(delay)} parts; give one or two")
     left, right = delay if isinstance(delay, tuple) else (delay, delay)
     return _optional(left, f"{name}: delay"), _optional(right, f"{name}: delay")
 

@@ -12,11 +12,16 @@ if TYPE_CHECKING:
     from joinengine.operators.base import Operator
 
 
+def key_schema(fields: Sequence[pa.Field]) -> str:
+    """Key columns, in the types that their hashes are of, as text."""
+    return base64.b64encode(pa.schema(fields).serialize().to_pybytes()).decode()
+
+
 def common_account(operator: Operator, keys: Sequence[str]) -> dict[str, Any]:
     """The left schema, the inputs, the output, and the key columns, which `state --key` needs."""
     fields = [operator.schemas[0].field(name) for name in keys]
     return {
-        "key_schema": base64.b64encode(pa.schema(fields).serialize().to_pybytes()).decode(),
+        "key_schema": key_schema(fields),
         "left": operator.schemas[0].to_string(),
         "inputs": repr(operator.inputs),
         "output": operator.output_schema.names,

@@ -93,16 +93,22 @@ _PATTERN = re.compile(r"(?:[^\\]|\\[%_\\])*", re.DOTALL)
 
 
 def compile_predicate(
-    text: str, schemas: tuple[pa.Schema, pa.Schema], what: str, zone: str = "UTC"
+    text: str,
+    schemas: tuple[pa.Schema, pa.Schema],
+    what: str,
+    zone: str = "UTC",
+    *,
+    exact: bool = False,
 ) -> Predicate:
     """The predicate `text` over columns of two sides; a name of both needs `left.` or `right.`.
 
-    `zone`: the time zone in which instants have dates and hours.
+    `zone`: the time zone in which instants have dates and hours. `exact`: names of columns have
+    their case.
 
     Raises InvalidRequest, which names the argument `what`, if the text is no predicate, if a column
     is missing or on both sides, and for every expression that is not served.
     """
-    reading = Translation(text, schemas, what, zone)
+    reading = Translation(text, schemas, what, zone, exact=exact)
     sql, kind = reading.select(parsed(text, what))
     if kind != "BOOLEAN":
         raise InvalidRequest(f"{what}: {text!r} is of type {kind}, not a predicate")
@@ -135,6 +141,7 @@ class Translation:
     what: str
     zone: str
     columns: list[tuple[Side, str]] = field(default_factory=list)
+    exact: bool = False
 
     def select(self, tree: Any) -> tuple[str, str]:
         """A syntax tree as (`SELECT ...` over c0, c1, .., DuckDB's type of it).
@@ -274,7 +281,7 @@ class Translation:
 
     def _column(self, names: Sequence[str]) -> str:
         """The column c0, c1, .. that a reference means."""
-        found = _resolved(names, self.schemas, self.what)
+        found = _resolved(names, self.schemas, self.what, exact=self.exact)
         if found not in self.columns:
             self.columns.append(found)
         return f"c{self.columns.index(found)}"
@@ -332,7 +339,7 @@ def _nodes(tree: Any) -> list[dict[str, Any]]:
 
 
 def _resolved(
-    names: Sequence[str], schemas: tuple[pa.Schema, pa.Schema], what: str
+    names: Sequence[str], schemas: tuple[pa.Schema, pa.Schema], what: str, *, exact: bool
 ) -> tuple[Side, str]:
     """The side and the column that a reference means."""
     column = names[-1]
@@ -347,7 +354,7 @@ def _resolved(
         (side, name)
         for side in sides
         for name in schemas[side].names
-        if name.lower() == column.lower()
+        if name == column or (not exact and name.lower() == column.lower())
     ]
     if not found:
         known = ", ".join(name for side in sides for name in schemas[side].names)

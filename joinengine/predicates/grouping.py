@@ -42,6 +42,8 @@ def compile_aggregate(
     schema: pa.Schema,
     columns: list[tuple[Side, str]],
     zone: str = "UTC",
+    *,
+    exact: bool = False,
 ) -> Aggregate:
     """Column `name`, which is `text`: count, sum, min, max or avg of an expression, or count(*).
 
@@ -69,7 +71,7 @@ def compile_aggregate(
     if not arguments:
         return Aggregate(name, AggregateFunction.COUNT, None, pa.int64())
     tree["statements"][0]["node"]["select_list"] = arguments
-    reading = Translation(text, (schema, pa.schema([])), what, zone, columns)
+    reading = Translation(text, (schema, pa.schema([])), what, zone, columns, exact)
     select, kind = reading.select(tree)
     sql = select.removeprefix("SELECT ")
     if function is AggregateFunction.COUNT:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from joinengine.exchange.feeds import FeedKind, Reading, open_feed
 from joinengine.exchange.listing import OnBadFile, SchemaChanges
 from joinengine.exchange.schemas import Footer, as_text, from_text, united
+from joinengine.model.arguments import check_names, check_text
 from joinengine.model.columns import require_column
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
@@ -103,22 +104,24 @@ class Stream:
         """
         whole = self.reading.columns
         compiled = compile_predicate(
-            predicate, (whole, pa.schema([])), "Stream.where", session.zone()
+            check_text(predicate, "Stream.where", "'a > 3'"),
+            (whole, pa.schema([])),
+            "Stream.where",
+            session.zone(),
+            exact=session.case_sensitive(),
         )
         filters = (*self.reading.filters, compiled)
         return replace(self, reading=replace(self.reading, filters=filters))
 
-    def select(self, columns: list[str]) -> Stream:
-        """Only these columns; the others are not read.
+    def select(self, *columns: str | list[str]) -> Stream:
+        """Only these columns, in this order; the others are not read.
 
         Raises InvalidRequest for a column that is not there.
         """
-        schema = self.reading.schema
-        for name in columns:
-            if name in self.unreadable:
-                _ = self.delivered  # says what is wrong with the column
-            require_column(schema, name, "select")
-        narrow = pa.schema([schema.field(name) for name in columns])
+        names = _names_of(columns)
+        if not self.unreadable.keys().isdisjoint(names):
+            _ = self.delivered  # says what is wrong with the column
+        narrow = pa.schema(_chosen(self.reading.schema, names))
         reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
         return replace(self, reading=reading, unreadable={})
 
@@ -152,10 +155,9 @@ class Table:
     def __repr__(self) -> str:
         return f"<Table of {self.path}: {_columns(self.schema)}>"
 
-    def select(self, columns: list[str]) -> Table:
+    def select(self, *columns: str | list[str]) -> Table:
         """Only these columns. Raises InvalidRequest for a column that is not there."""
-        fields = [require_column(self.schema, name, "select") for name in columns]
-        return replace(self, schema=pa.schema(fields))
+        return replace(self, schema=pa.schema(_chosen(self.schema, _names_of(columns))))
 
     def to_df(self) -> DataFrame:
         """As a DataFrame."""
@@ -164,6 +166,17 @@ class Table:
 
 
 Source = Stream | DataFrame | Table
+
+
+def _names_of(columns: tuple[str | list[str], ...]) -> list[str]:
+    """Columns that are named one by one, or in a list."""
+    return [name for names in columns for name in check_names(names, "select", "select('a', 'b')")]
+
+
+def _chosen(schema: pa.Schema, names: list[str]) -> list[pa.Field]:
+    """The fields of columns."""
+    exact = session.case_sensitive()
+    return [require_column(schema, name, "select", exact=exact) for name in names]
 
 
 def parquet_stream(

@@ -183,6 +183,15 @@ def zone() -> str:
         return "UTC"
 
 
+def case_sensitive() -> bool:
+    """Whether names of columns must have the case of the column; no session: they need not."""
+    try:
+        found = SparkSession.active().conf.get("spark.sql.caseSensitive", "false")
+    except PySparkRuntimeError:
+        return False
+    return str(found).lower() == "true"
+
+
 def check_settings(spark: SparkSession) -> None:
     """Raise InvalidRequest for a setting or a Python under which a batch could not be trusted."""
     name = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"

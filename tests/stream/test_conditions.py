@@ -185,7 +185,9 @@ REFUSED = {
     "band: customer is string and buyer is string": {
         "on": band("customer", "buyer", lower=0, upper=1)
     },
-    "band: column 'nothing' is not there": {"on": band("nothing", "order_id", lower=0, upper=1)},
+    "band: column 'nothing' of the left side is not there": {
+        "on": band("nothing", "order_id", lower=0, upper=1)
+    },
     "layout mnrt goes by keys and serves no bands with an open end: use dynamic": {
         "on": band("id", "order_id", lower=0)
     },

@@ -19,7 +19,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, JoinType
 from joinengine.model.texts import condition_text, size_text
 from joinengine.model.windows import Sliding
-from joinengine.operators.accounts import common_account
+from joinengine.operators.accounts import common_account, key_schema
 from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk
 from joinengine.operators.join.spec import JoinSpec
@@ -117,6 +117,7 @@ class Join(JoinSpec, Operator):
         return {
             "on": condition_text(self.condition),
             **common_account(self, self.keys(Side.LEFT)),
+            "key_schema": key_schema(self.key_fields),
             "how": self.how.value,
             "where": None if self.predicate is None else self.predicate.text,
             "filters": [None if one is None else one.text for one in self.filters],

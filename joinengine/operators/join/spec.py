@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from joinengine.exchange.keying import Keying
-from joinengine.model.columns import name_beside
+from joinengine.model.columns import name_beside, wider
 from joinengine.model.conditions import Condition, Distance, Predicate, equality
 from joinengine.model.keys import Side
 from joinengine.model.query import (
@@ -47,7 +47,18 @@ class JoinSpec:
     @property
     def keying(self) -> Keying:
         """Under which hashes tuples are stored and probed."""
-        return Keying((self.keys(Side.LEFT), self.keys(Side.RIGHT)), self.distance)
+        kinds = [field.type for field in self.key_fields]
+        scales = tuple(kind.scale if pa.types.is_decimal(kind) else None for kind in kinds)
+        plain = all(scale is None for scale in scales)
+        keys = self.keys(Side.LEFT), self.keys(Side.RIGHT)
+        return Keying(keys, self.distance, scales=() if plain else scales)
+
+    @property
+    def key_fields(self) -> list[pa.Field]:
+        """The left key columns, in the types in which both sides are compared."""
+        pairs = zip(self.keys(Side.LEFT), self.keys(Side.RIGHT), strict=True)
+        fields = [(self.schemas[0].field(a), self.schemas[1].field(b)) for a, b in pairs]
+        return [a.with_type(wider(a.type, b.type)) for a, b in fields]
 
     def keys(self, side: Side) -> tuple[str, ...]:
         """The equality columns of `side`."""

@@ -1,0 +1,169 @@
+"""Arguments of a wrong kind are refused where they are written, with what to write."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from joinengine import (
+    InvalidRequest,
+    StreamAggregate,
+    StreamJoin,
+    band,
+    equi,
+    sliding,
+    theta,
+    top,
+    tumbling,
+    windows,
+    within,
+)
+from joinengine.exchange.feeds import Reading
+from joinengine.layouts import Mnrt
+from joinengine.model.columns import require_column
+from joinengine.model.conditions import Equi
+from joinengine.spark.inputs import Stream
+
+TIME = pa.timestamp("us", "UTC")
+LEFT = pa.schema([("User_Id", pa.int64()), ("a", pa.string()), ("lt", TIME), ("g", pa.float64())])
+RIGHT = pa.schema(
+    [
+        *(("user_id", pa.int32()), ("b", pa.string()), ("rt", TIME), ("f", pa.float32())),
+        ("s", pa.struct([("x", pa.int64())])),
+    ]
+)
+
+
+def stream(schema):
+    return Stream(None, {"kind": "recorded", "path": "x"}, Reading(schema))
+
+
+SIDES = stream(LEFT), stream(RIGHT)
+SETTINGS = {"on": equi("user_id", "USER_ID"), "instances": 2, "suffixes": ("_l", "_r")}
+
+
+class Column:
+    """As Spark's: it cannot be iterated."""
+
+
+JOINS = {
+    "on: None is no condition; write on='k'": {"on": None},
+    r"on: 5 \(int\) is no condition": {"on": 5},
+    "on: a Column of Spark cannot be read here; write equi": {"on": Column()},
+    r"on: \[\('a', 'b'\)\] are pairs; write equi\('a', 'b'\)": {"on": [("a", "b")]},
+    r"pairs; write equi\(\['a', 'c'\], \['b', 'd'\]\)": {"on": [("a", "b"), ("c", "d")]},
+    "on: .* is no name of a column and no list of names": {"on": ["a", 5]},
+    "on: column 'user' of the left side is not there; .* left side are User_Id": {"on": "user"},
+    "on: column 'a' of the right side is not there; .* right side are user_id": {"on": "a"},
+    "on: g of the left side is double; .* floats='normalised'": {"on": equi("g", "f")},
+    "on: g of the left side is double and user_id of the right side is int32; cast": {
+        "on": equi("g", "user_id", floats="normalised")
+    },
+    "how: None is no text; write for example 'left'": {"how": None},
+    "where: 5 .* is no text": {"where": 5},
+    "left_where: 5 .* is no text": {"left_where": 5},
+    r"instances: '4' \(str\) is no whole number": {"instances": "4"},
+    "instances: True .* is no whole number": {"instances": True},
+    "instances: 4.0 .* is no whole number": {"instances": 4.0},
+    "layout: None is no layout": {"layout": None},
+    "layout: 3 .* is no layout": {"layout": 3},
+    r"layout: the class Mnrt is no layout; .* Mnrt\(\)": {"layout": Mnrt},
+    "suffixes: '_x' .* is no pair of texts": {"suffixes": "_x"},
+    "suffixes: .* is no pair of texts": {"suffixes": ("_x",)},
+    "within: '1 hour' .* write for example within=within": {"within": "1 hour"},
+    "within: windows.* are of a StreamAggregate": {"within": windows("lt", "1 s")},
+    "within: column 'x' of the right side is not there": {
+        "within": within("lt", "x", lower="0 s", delay="0 s")
+    },
+}
+
+
+@pytest.mark.parametrize("message", JOINS)
+def test_joins(message):
+    StreamJoin(*SIDES, **SETTINGS)
+    with pytest.raises(InvalidRequest, match=message):
+        StreamJoin(*SIDES, **SETTINGS | JOINS[message])
+
+
+def test_sides_that_are_frames_of_pandas():
+    with pytest.raises(InvalidRequest, match=r"a DataFrame of pandas; .* spark.createDataFrame"):
+        StreamJoin(SIDES[0], pd.DataFrame({"k": [1]}), on="k", instances=2)
+
+
+COUNTED = {"aggregates": {"n": "count(*)"}, "window": windows("LT", "1 s", delay="0 s")}
+AGGREGATES = {
+    r"window: .*Sliding.* write for example windows": {"window": tumbling("lt", "lt", "1 s")},
+    "top: 5 .* is none; write for example top": {"top": 5},
+    "aggregates: .* is none; write for example": {"aggregates": ["count(*)"]},
+    "aggregates: r: 5 .* is no text": {"aggregates": {"r": 5}},
+    "aggregates: a name: 5": {"aggregates": {5: "count(*)"}},
+    "by: None is no name of a column": {"by": None},
+    "by: column 'x' is not there": {"by": "x"},
+    "by: s is struct.*, which cannot name a group": {"by": "s", "source": SIDES[1]},
+    "ambiguous column names: the result has m twice": {
+        "aggregates": {"m": "count(*)", "M": "sum(g)"}
+    },
+    "aggregators: '2' .* is no whole number": {"aggregators": "2"},
+    "merge_every: 1.5 .* is no whole number": {"merge_every": 1.5},
+}
+
+
+@pytest.mark.parametrize("message", AGGREGATES)
+def test_aggregates(message):
+    settings = {"source": SIDES[0], "by": "USER_ID", "instances": 2} | COUNTED
+    assert StreamAggregate(**settings)._results.names[0] == "User_Id"
+    settings |= AGGREGATES[message]
+    if settings["source"] is SIDES[1]:
+        settings["window"] = windows("rt", "1 s", delay="0 s")
+    with pytest.raises(InvalidRequest, match=message):
+        StreamAggregate(**settings)
+
+
+BUILT = {
+    "equi: 1 .* is no name of a column": lambda: equi(1, 2),
+    "equi: floats: 'any' is unknown; choose one of refused": lambda: equi("a", "b", floats="any"),
+    "theta: None is no text": lambda: theta(None),
+    "band: a column: 1 .* is no text": lambda: band(1, 2, lower=0),
+    r"band: lower \[1\] is no number": lambda: band("a", "b", lower=[1]),
+    "a window: 1 .* is no name": lambda: within(1, 2, lower="0 s"),
+    "within: delay .* has 3 parts": lambda: within("a", "b", lower="0 s", delay=("0 s",) * 3),
+    "sliding: size 5 is not a duration; write a number and a unit": lambda: sliding("a", "b", 5, 5),
+    "top: '5' .* is no whole number": lambda: top("5", by="n"),
+    "top: by: None is no text": lambda: top(5, by=None),
+    "select: 5 .* is no name": lambda: SIDES[0].select(5),
+    "select: column 'x' is not there": lambda: SIDES[0].select("a", "x"),
+    "Stream.where: 5 .* is no text": lambda: SIDES[0].where(5),
+    "Stream.where: column 'usr' is not there": lambda: SIDES[0].where("usr = 'user-1'"),
+}
+
+
+@pytest.mark.parametrize("message", BUILT)
+def test_what_is_given_to_them(message):
+    with pytest.raises(InvalidRequest, match=message):
+        BUILT[message]()
+
+
+def test_names_are_found_whatever_their_case():
+    joined = StreamJoin(
+        *SIDES,
+        on="USER_ID",
+        within=within("LT", "Rt", lower="0 s", delay="0 s"),
+        where="A = B and Left.LT <= rT",
+        left_where="uSER_id > 3",
+        instances=2,
+    )
+    assert joined._condition == Equi(("User_Id",), ("user_id",), using=True)
+    assert joined._window.times == (("lt",), ("rt",))
+    assert joined.schema.names == ["User_Id", "a", "lt", "g", "b", "rt", "f", "s"]
+    assert SIDES[0].select("LT", "a").schema.names == ["lt", "a"]
+    assert SIDES[0].select(["A"]).where("USER_ID > 3 and a = 'b'").schema.names == ["a"]
+
+
+def test_names_have_their_case_in_a_session_that_asks_for_it():
+    schema = pa.schema([("v", pa.int64()), ("V", pa.int64()), ("w", pa.int64())])
+    assert require_column(schema, "V", "on", exact=True).name == "V"
+    with pytest.raises(InvalidRequest, match="column 'V' is ambiguous: there are v, V; rename"):
+        require_column(schema, "V", "on")
+    with pytest.raises(InvalidRequest, match="column 'W' is not there"):
+        require_column(schema, "W", "on", exact=True)
