@@ -85,4 +85,5 @@ clean:  ## remove what the jobs made
 	rm -rf .venv out build *.egg-info .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@for cache in $(CACHES); do [ ! -d "$$cache" ] || \
-		echo "clean: left: generated streams in $$cache, $$(du -sh "$$cache" | cut -f1)"; done
+		echo "clean: left: generated streams in $$cache, $$(du -sh "$$cache" | cut -f1);" \
+		"\`joinengine cache --clear\` removes them"; done
