@@ -111,9 +111,10 @@ def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
         account = dict(json.loads(storage.get(ACCOUNT)))
     except (ValueError, TypeError):
         account = {}
-    # An older version wrote no CRC.
+    # An older version wrote no CRC, and these parts alone.
     crc32 = account.pop("crc32", None)
-    if not account.keys() >= _PARTS or crc32 not in (None, _crc_of(account)):
+    whole = account.keys() == _PARTS if crc32 is None else crc32 == _crc_of(account)
+    if not whole:
         raise DamagedState(
             f"{path} does not match its CRC: it is truncated or was altered; restore it from a copy"
         )
