@@ -57,7 +57,7 @@ KINDS = [
         {"a": 1},
     ),
     (
-        pa.array([[1_000]], pa.list_(pa.timestamp("ns"))),
+        pa.array([[1_001]], pa.list_(pa.timestamp("ns"))),
         pa.list_(pa.timestamp("us")),
         [dt.datetime(1970, 1, 1, microsecond=1)],
     ),

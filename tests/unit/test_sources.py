@@ -13,6 +13,7 @@ from joinengine.exchange.listing import Expected, OnBadFile, SchemaChanges
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.spark.inputs import parquet_stream
 from joinengine.spark.paths import local_path
+from joinengine.spark.types import spark_schema
 from tests.unit.files import COLUMNS, feed, put, rows_of
 
 
@@ -257,3 +258,21 @@ def test_arguments_of_parquet_stream(folder, monkeypatch, arguments, message):
 def test_parquet_stream_without_a_session(folder):
     with pytest.raises(InvalidRequest, match="spark is None; give the session"):
         parquet_stream(None, folder)
+
+
+def test_row_groups_that_are_larger_than_an_interval_are_told(folder, monkeypatch, caplog):
+    monkeypatch.setattr("joinengine.spark.session.prepare", lambda spark: None)
+    with caplog.at_level(logging.WARNING, "joinengine"):
+        parquet_stream("a session", folder, rows_per_interval=2)
+        assert caplog.text == ""
+        parquet_stream("a session", folder, rows_per_interval=1)
+    assert "have up to 2 rows" in caplog.text
+    assert "rows_per_interval=1 cannot be kept" in caplog.text
+
+
+def test_a_schema_in_words_counts_and_folders_add_to_it(folder, monkeypatch):
+    monkeypatch.setattr("joinengine.spark.session.prepare", lambda spark: None)
+    put(folder, "day=2026-03-01/1.parquet", id=[1])
+    said = pa.schema([("id", pa.int64()), ("price", pa.float64())])
+    stream = parquet_stream("a session", folder, schema=spark_schema(said))
+    assert stream.reading.schema.names == ["id", "price", "day"]
