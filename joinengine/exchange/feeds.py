@@ -22,6 +22,7 @@ for reading at most once. If a logged file has changed since, it is refused by n
 from __future__ import annotations
 
 import json
+import logging
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +61,7 @@ from joinengine.model.named import one_of
 from joinengine.predicates.theta import passes
 from joinengine.world.world import MACHINE
 
+_log = logging.getLogger("joinengine")
 #: The progress of a stream that has ended.
 ENDED = math.inf
 _READ_ROWS = 1 << 17
@@ -200,8 +202,12 @@ class FolderFeed(Feed):
             for group, rows in enumerate(entry["rows"])
             if rows
         ]
-        # Without a log a restart would not know of the file, and count other positions.
-        if "skipped" in entry and self._log is not None:
+        if "skipped" not in entry:
+            return
+        if self._log is None:
+            # A restart would not know of the file, and count other positions.
+            _log.warning("joinengine: source file %s is left out: it %s", file, entry["skipped"])
+        else:
             self._groups.append(RowGroup(file, 0, 0, size, modified_ns, entry["skipped"]))
 
 

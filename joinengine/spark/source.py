@@ -12,6 +12,7 @@ intervals, the row groups that were there at the start, and no others.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from joinengine.exchange.feeds import Feed, Reading, RowGroup, by_file, fold, open_feed
+from joinengine.exchange.feeds import Feed, Reading, RowGroup, Skipped, by_file, fold, open_feed
 from joinengine.exchange.listing import OnBadFile
 from joinengine.exchange.schemas import as_text, from_text
 from joinengine.exchange.ticks import due_tick
@@ -38,6 +39,7 @@ from joinengine.state.fence import check_generation
 from joinengine.world.world import MACHINE
 
 NAME = "joinengine"
+_log = logging.getLogger("joinengine")
 DESCRIPTOR_SCHEMA = (
     "source int, file string, groups array<int>, stamp array<long>, progress long, skipped string"
 )
@@ -175,7 +177,10 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._reading is not None:
             reading = reading_from_json(schema, self._reading)
         for part in by_file([group for _, group in groups]):
-            yield from reading.batches(part, [])
+            skipped = list[Skipped]()
+            yield from reading.batches(part, skipped)
+            for one in skipped:  # there is no report in which it could be said
+                _log.warning("joinengine: source file %s is left out: it %s", *one)
 
 
 def described(batch: pa.RecordBatch) -> Iterator[tuple[int, list[RowGroup], float | None]]:

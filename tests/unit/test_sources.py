@@ -107,11 +107,14 @@ def test_a_skipped_file_is_handed_out_once_and_alone(folder):
     assert len(list(by_file([skipped, skipped._replace(skipped=None)]))) == 2
 
 
-def test_without_a_log_positions_do_not_depend_on_skipped_files(folder):
+def test_without_a_log_positions_do_not_depend_on_skipped_files(folder, caplog):
     put(folder, "bad.parquet", when=1, id=["x"])
     expected = Expected(COLUMNS, OnBadFile.SKIP)
     found = FolderFeed(str(folder), 100, None, expected)
-    found.discover()
+    with caplog.at_level(logging.WARNING, "joinengine"):
+        found.discover()
+        found.discover()
+    assert [record.args[0] for record in caplog.records] == [str(folder / "bad.parquet")]
     assert [group.file for group in found.row_groups(0, found.end())] == [str(folder / "0.parquet")]
 
 

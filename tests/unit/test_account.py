@@ -1,0 +1,58 @@
+"""Whose checkpoint it is, and with which columns a query may go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from joinengine.driver.account import account_of, check_types, claim, kept_columns
+from joinengine.model.errors import CheckpointMismatch
+from joinengine.state.checkpoint import Checkpoint
+from tests.harness import two_way
+
+
+def with_columns(query, *fields):
+    """The query with more columns, or others of the same name, on its left side."""
+    (join,) = query.operators
+    left = {field.name: field for field in (*join.schemas[0], *fields)}
+    return replace(
+        query, operators=(replace(join, schemas=(pa.schema(left.values()), join.schemas[1])),)
+    )
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return Checkpoint.below(tmp_path / "checkpoint")
+
+
+def test_a_checkpoint_keeps_the_columns_of_streams(checkpoint):
+    query = two_way(None, 3)
+    assert kept_columns(checkpoint, query.sources) == {}
+    first = claim(checkpoint, account_of(query), {0: "left", 1: "right"})
+    assert kept_columns(checkpoint, query.sources) == {0: "left", 1: "right"}
+    assert claim(checkpoint, account_of(query), {0: "other"}) == first
+    assert kept_columns(checkpoint, query.sources) == {0: "left", 1: "right"}
+    assert kept_columns(checkpoint, ["left", "another"]) == {}
+
+
+def test_more_columns_are_taken_in_only_over_the_query_as_it_was(checkpoint):
+    query = two_way(None, 3)
+    more = with_columns(query, pa.field("more", pa.string()))
+    first = claim(checkpoint, account_of(query), {0: "left"})
+    with pytest.raises(CheckpointMismatch, match="its left of operator 0 is"):
+        claim(checkpoint, account_of(more), {0: "more"})
+    other = account_of(two_way(None, 3, how="full"))
+    with pytest.raises(CheckpointMismatch, match="its how of operator 0 is inner"):
+        claim(checkpoint, account_of(more), {0: "more"}, other)
+    assert claim(checkpoint, account_of(more), {0: "more"}, account_of(query)) == first
+    assert kept_columns(checkpoint, query.sources) == {0: "more"}
+    assert claim(checkpoint, account_of(more), {0: "more"}) == first
+
+
+def test_keys_keep_their_type_and_payload_need_not():
+    query = two_way(None, 3)
+    check_types(query, with_columns(query, pa.field("lv", pa.decimal128(20, 0))))
+    with pytest.raises(CheckpointMismatch, match="'lk', a key or an event time, is int64 in the"):
+        check_types(query, with_columns(query, pa.field("lk", pa.decimal128(20, 0))))
