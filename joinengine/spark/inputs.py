@@ -80,7 +80,13 @@ class Stream:
         readable, others = types.readable_columns(columns)
         old, none = self.reading, pa.schema([])
         filters = tuple(
-            compile_predicate(one.text, (readable, none), "Stream.where", one.zone)
+            compile_predicate(
+                one.text,
+                (readable, none),
+                "Stream.where",
+                one.zone,
+                exact=session.case_sensitive(),
+            )
             for one in old.filters
         )
         reading = replace(old, schema=readable, filters=filters, whole=None)
