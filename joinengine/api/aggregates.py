@@ -86,11 +86,7 @@ class StreamAggregate(StreamQuery):
                 raise InvalidRequest(f"{name}: {number} must be at least 1")
         self._merge_every = merge_every
         exact = session.case_sensitive()
-        fields = [
-            require_column(self._schema, name, "by", exact=exact)
-            for name in check_names(by, "by", "by='k'")
-        ]
-        _check_groups(fields)
+        fields = _groups(by, self._schema, exact=exact)
         groups = tuple(field.name for field in fields)
         _check_kinds(aggregates, window, top)
         self._choice.check(Equi(groups, groups), self._instances)
@@ -209,8 +205,10 @@ class _StageNode:
         )
 
 
-def _check_groups(fields: Sequence[pa.Field]) -> None:
-    """Refuse columns that have no hash, by which groups are routed."""
+def _groups(by: Columns, schema: pa.Schema, *, exact: bool) -> list[pa.Field]:
+    """The columns that name a group. Refuses those without a hash, by which they are routed."""
+    names = check_names(by, "by", "by='k'")
+    fields = [require_column(schema, name, "by", exact=exact) for name in names]
     for field in fields:
         try:
             hash_columns([pa.array([], field.type)])
@@ -219,6 +217,7 @@ def _check_groups(fields: Sequence[pa.Field]) -> None:
                 f"by: {field.name} is {field.type}, which cannot name a group: group by one of its "
                 f"fields, or by a text that you make of it with Spark"
             ) from None
+    return fields
 
 
 def _check_kinds(aggregates: Any, window: Any, best: Any) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
@@ -20,8 +19,15 @@ import pyarrow as pa
 from joinengine.model.conditions import Predicate
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
-from joinengine.predicates.engine import FORMS, PATTERNS, engine, form
-from joinengine.predicates.tokens import in_duckdb
+from joinengine.predicates.engine import FORMS, MATCHES, PATTERNS, engine, form
+from joinengine.predicates.names import resolve
+from joinengine.predicates.patterns import (
+    check_extracted,
+    check_replaced,
+    in_re2,
+    replacement_in_re2,
+)
+from joinengine.predicates.tokens import MATCH, in_duckdb
 
 #: Kinds of expressions, as DuckDB's syntax tree names them.
 EXPRESSIONS = {
@@ -177,12 +183,14 @@ class Translation:
             self._settle(part, tree)
         if kind is None:
             return
+        if name == "~~~" and _is_match(node):
+            node["function_name"] = name = "rlike"
         if kind not in EXPRESSIONS or (kind == "FUNCTION" and name not in FUNCTIONS):
             raise self._refusal(name or str(kind).lower())
         if kind == "OPERATOR" and node["type"] not in OPERATORS:
             raise self._refusal(str(node["type"]).lower())
         if kind == "COLUMN_REF":
-            node["column_names"] = [self._column(node["column_names"])]
+            self._settle_column(node)
         elif kind == "CAST":
             self._settle_cast(node, tree)
         elif kind == "FUNCTION":
@@ -198,12 +206,36 @@ class Translation:
             unit = str(first.get("literal", {}).get("text", "an expression that is no constant"))
             if unit.lower() not in _UNITS[name]:
                 raise self._refusal(f"{name} of {unit.lower()}")
+        if name in MATCHES:
+            self._settle_match(name, arguments)
         if name in PATTERNS and self._is_plain_pattern(arguments[1]):
             return
         if name in FORMS:
             node["function_name"] = form(name)
             node["is_operator"] = False
             node["qualified_name"] = {"path": [form(name)]}
+
+    def _settle_match(self, name: str, arguments: list[dict[str, Any]]) -> None:
+        """Give a pattern, and what replaces its matches, the form that RE2 reads."""
+        if len(arguments) not in MATCHES[name]:
+            raise self._refusal(f"{name} of {len(arguments)} arguments")
+        literals = [one.get("literal", {"kind": "NULL_LITERAL"}) for one in arguments[1:]]
+        if any(literal["kind"] == "NULL_LITERAL" for literal in literals):
+            raise self._refusal(f"{name} with a pattern or group that is no constant")
+        written, *others = (str(literal["text"]) for literal in literals)
+        try:
+            pattern = in_re2(written)
+            arguments[1]["literal"]["text"] = pattern.text
+            if name == "regexp_replace":
+                check_replaced(pattern)
+                arguments[2]["literal"]["text"] = replacement_in_re2(others[0], pattern.groups)
+            elif name == "regexp_extract":
+                check_extracted(pattern, others[0] if others else "1")
+        except ValueError as error:
+            raise InvalidRequest(
+                f"{self.what}: the regular expression {written!r} of {self.text!r} is not served, "
+                f"because of {error} (docs/predicates.md)"
+            ) from None
 
     def _is_plain_pattern(self, pattern: dict[str, Any]) -> bool:
         """Whether a pattern is a constant without escapes; refuses escapes of other letters."""
@@ -279,12 +311,17 @@ class Translation:
         finally:
             here.unregister("pairs")
 
-    def _column(self, names: Sequence[str]) -> str:
-        """The column c0, c1, .. that a reference means."""
-        found = _resolved(names, self.schemas, self.what, exact=self.exact)
-        if found not in self.columns:
-            self.columns.append(found)
-        return f"c{self.columns.index(found)}"
+    def _settle_column(self, node: dict[str, Any]) -> None:
+        """Name a column c0, c1, .., and a field of it by its path from there."""
+        found = resolve(node["column_names"], self.schemas, self.what, exact=self.exact)
+        column = found.side, found.column
+        if column not in self.columns:
+            self.columns.append(column)
+        node["column_names"] = [f"c{self.columns.index(column)}", *found.path]
+        if found.path and evaluated_type(found.kind) != found.kind:
+            widened = _parsed("cast(c0 as double)") | {"child": dict(node)}
+            node.clear()
+            node.update(widened)
 
 
 def arguments_of(node: dict[str, Any]) -> list[dict[str, Any]]:
@@ -316,16 +353,32 @@ def _selecting(tree: Any, expression: Any) -> Any:
     return tree | {"statements": [statement | {"node": node}]}
 
 
+def _parsed(expression: str) -> dict[str, Any]:
+    """The syntax tree of an expression in DuckDB's SQL."""
+    text = f"select {expression}"
+    row = engine().execute("select json_serialize_sql(?)", [text]).fetchall()[0]
+    (found,) = json.loads(row[0])["statements"][0]["node"]["select_list"]
+    return dict(found)
+
+
+def _is_match(node: dict[str, Any]) -> bool:
+    """Whether GLOB stands for the operator RLIKE; its pattern loses the mark that says so."""
+    literal = arguments_of(node)[1].get("literal", {})
+    written = str(literal.get("text", ""))
+    if not written.startswith(MATCH):
+        return False
+    literal["text"] = written.removeprefix(MATCH)
+    return True
+
+
 def _call(name: str, argument: dict[str, Any]) -> dict[str, Any]:
     """A call of a function as DuckDB's parser writes it."""
-    text = f"select {name}(1)"
-    row = engine().execute("select json_serialize_sql(?)", [text]).fetchall()[0]
-    (call,) = json.loads(row[0])["statements"][0]["node"]["select_list"]
+    call = _parsed(f"{name}(1)")
     if "arguments" in call:
         call["arguments"][0]["expression"] = argument
     else:
         call["children"] = [argument]
-    return dict(call)
+    return call
 
 
 def _nodes(tree: Any) -> list[dict[str, Any]]:
@@ -336,33 +389,3 @@ def _nodes(tree: Any) -> list[dict[str, Any]]:
         return []
     here = [tree] if "class" in tree else []
     return here + [node for part in tree.values() for node in _nodes(part)]
-
-
-def _resolved(
-    names: Sequence[str], schemas: tuple[pa.Schema, pa.Schema], what: str, *, exact: bool
-) -> tuple[Side, str]:
-    """The side and the column that a reference means."""
-    column = names[-1]
-    sides = list(Side)
-    if len(names) > 1:
-        if len(names) != 2 or names[0].lower() not in ("left", "right"):
-            raise InvalidRequest(
-                f"{what}: {'.'.join(names)} names no side; write left.{column} or right.{column}"
-            )
-        sides = [Side.LEFT if names[0].lower() == "left" else Side.RIGHT]
-    found = [
-        (side, name)
-        for side in sides
-        for name in schemas[side].names
-        if name == column or (not exact and name.lower() == column.lower())
-    ]
-    if not found:
-        known = ", ".join(name for side in sides for name in schemas[side].names)
-        raise InvalidRequest(
-            f"{what}: column {'.'.join(names)!r} is not there; the columns are {known}"
-        )
-    if len(found) > 1:
-        raise InvalidRequest(
-            f"{what}: column {column!r} is on both sides; write left.{column} or right.{column}"
-        )
-    return found[0]

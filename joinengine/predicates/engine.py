@@ -47,6 +47,12 @@ FORMS["substr"] = FORMS["substring"]
 #: LIKE and its kin, whose patterns have `\` as the escape character in Spark.
 PATTERNS = {"~~": "like", "!~~": "not_like", "~~*": "ilike", "!~~*": "not_ilike"}
 FORMS |= {name: f"(s, p) as {word}_escape(s, p, '\\')" for name, word in PATTERNS.items()}
+#: Functions that take regular expressions, and how many arguments they have.
+MATCHES = {"rlike": {2}, "regexp": {2}, "regexp_like": {2}, "regexp_replace": {3}}
+MATCHES["regexp_extract"] = {2, 3}
+FORMS |= {name: "(s, p) as regexp_matches(s, p)" for name in ("rlike", "regexp", "regexp_like")}
+FORMS["regexp_replace"] = "(s, p, t) as regexp_replace(s, p, t, 'g')"
+FORMS["regexp_extract"] = "(s, p) as regexp_extract(s, p, 1), (s, p, n) as regexp_extract(s, p, n)"
 _OFFSET = re.compile(r"[+-]\d{1,2}(:\d{2})?")
 
 

@@ -10,8 +10,11 @@ import re
 
 #: Text constants as Spark writes them: `r'..'` has no escapes, and neighbours are one constant.
 _TEXT = r"""(?:\b[rR]'[^']*'|'(?:[^'\\]|\\.|'')*')"""
+#: Begins the pattern of GLOB where it stands for Spark's RLIKE, whose precedence it has.
+MATCH = "\x02"
 _TOKENS = re.compile(
-    rf"""(?P<dialect>\b[eE]')|(?P<text>{_TEXT}(?:\s*{_TEXT})*)|(?P<open>')|"(?:[^"]|"")*\""""
+    rf"""\b(?:rlike|regexp)\s+(?P<match>{_TEXT}(?:\s*{_TEXT})*)"""
+    rf"""|(?P<dialect>\b[eE]')|(?P<text>{_TEXT}(?:\s*{_TEXT})*)|(?P<open>')|"(?:[^"]|"")*\""""
     r"""|\b(?P<side>left|right)\s*\.|(?P<same><=>)""",
     re.IGNORECASE | re.DOTALL,
 )
@@ -33,12 +36,19 @@ def _plain(match: re.Match[str]) -> str:
         raise ValueError(f"Spark has no {match[0]}..'; write '..', in which \\n is a new line")
     if match["open"]:
         raise ValueError("unterminated text constant; in it \\' is a quote, and \\\\ a backslash")
+    if match["match"]:
+        return f"glob {_constant(match['match'], MATCH)}"
     if match["text"]:
-        whole = "".join(_meaning(one) for one in re.findall(_TEXT, match["text"], re.DOTALL))
-        return "'" + whole.replace("'", "''") + "'"
+        return _constant(match["text"])
     if match["same"]:
         return " is not distinct from "
     return f'"{match["side"].lower()}".' if match["side"] else match[0]
+
+
+def _constant(written: str, mark: str = "") -> str:
+    """A text constant of one or more pieces, for DuckDB's parser, behind a mark."""
+    whole = "".join(_meaning(one) for one in re.findall(_TEXT, written, re.DOTALL))
+    return "'" + mark + whole.replace("'", "''") + "'"
 
 
 def _meaning(constant: str) -> str:

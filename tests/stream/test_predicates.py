@@ -24,6 +24,7 @@ LEFT = pa.schema(
     [
         *(("a", pa.int64()), ("s", pa.string()), ("p", pa.decimal128(9, 2)), ("d", pa.date32())),
         *(("g", pa.float32()), ("z", INSTANT), ("n", pa.timestamp("us"))),
+        ("geo", pa.struct([("lat", pa.float64()), ("x.y", pa.string()), ("f", pa.float32())])),
     ]
 )
 RIGHT = pa.schema(
@@ -57,6 +58,8 @@ LEFT_ROWS += [
     (None, text, *[None] * 5)
     for text in ("10%", "10x", "a\nb", "a\\nb", "a_c", "a'b", "\\", "10\\%", "\U0001f600")
 ]
+GEO = [{"lat": 0.5, "x.y": "b", "f": 0.1}, None, {"lat": None, "x.y": "ab", "f": 2.5}]
+LEFT_ROWS = [(*row, GEO[number % 3]) for number, row in enumerate(LEFT_ROWS)]
 RIGHT_ROWS = [
     (1, "b", 0.5, True, dt.date(2024, 2, 28), instant(2024, 3, 31, 0, 30)),
     (-3, "AB C", float("nan"), False, dt.date(1970, 1, 1), instant(1970, 1, 1)),
@@ -138,6 +141,17 @@ PREDICATES = [
     "s <=> t",
     "a <=> b",
     "s ilike 'A%'",
+    "s rlike 'b.?$'",
+    "not s rlike '[a-c]' or t is null",
+    "s not rlike 'a' and s regexp '.'",
+    "regexp_like(s, r'^\\d') and rlike(t, 'a|b')",
+    "regexp(s || 'c', '(a|b)c')",
+    "regexp_replace(s, '(a)b?', '<$1>') = '<a>'",
+    "regexp_extract(s, '([a-z])(b)', 2) = t",
+    "regexp_extract(s, '([a-z])b') = 'a'",
+    "geo.lat > 0.25",
+    "geo.f > 0.1",
+    "GEO.`X.Y` = t",
     "s not ilike '%B'",
     "substring(s, 2, 2) = 'Ab'",
     "substring(s from 2 for 1) = t",

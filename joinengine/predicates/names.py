@@ -1,0 +1,95 @@
+"""Which column, or which field of a column, a name in a predicate means.
+
+A dot stands between a side and a column (`left.a`), and between a column and a field of it
+(`geo.lat`, `left.geo.lat`); a side goes before a column of the same name. A name that holds a dot
+itself is written in backticks or double quotes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
+
+
+class Reference(NamedTuple):
+    """Column `column` of `side`, or the field of it at the end of `path`; `kind` is its type."""
+
+    side: Side
+    column: str
+    path: tuple[str, ...]
+    kind: pa.DataType
+
+
+def resolve(
+    names: Sequence[str], schemas: tuple[pa.Schema, pa.Schema], what: str, *, exact: bool
+) -> Reference:
+    """What `names`, the parts of a name between its dots, mean; `exact`: they have their case.
+
+    Raises InvalidRequest, which names the argument `what`, if there is no such column, or one on
+    both sides.
+    """
+    written, sides = ".".join(names), list(Side)
+    qualified = len(names) > 1 and names[0].lower() in ("left", "right")
+    if qualified:
+        sides = [Side.LEFT if names[0].lower() == "left" else Side.RIGHT]
+        found = _columns(names[1], schemas, sides, exact=exact)
+        if found:
+            return _inside(*found[0], names[2:], what, exact=exact)
+    found = _columns(names[0], schemas, list(Side), exact=exact)
+    if qualified and (not found or not pa.types.is_struct(found[0][1].type)):
+        found = []
+    if not found:
+        known = ", ".join(name for side in sides for name in schemas[side].names)
+        dots = "" if len(names) == 1 else "; a name with a dot in it is written `a.b`"
+        raise InvalidRequest(
+            f"{what}: column {written!r} is not there; the columns are {known}{dots}"
+        )
+    if len(found) > 1:
+        raise InvalidRequest(
+            f"{what}: column {names[0]!r} is on both sides; write left.{written} or right.{written}"
+        )
+    return _inside(*found[0], names[1:], what, exact=exact)
+
+
+def _columns(
+    name: str, schemas: tuple[pa.Schema, pa.Schema], sides: Sequence[Side], *, exact: bool
+) -> list[tuple[Side, pa.Field]]:
+    return [
+        (side, field)
+        for side in sides
+        for field in schemas[side]
+        if _same(field.name, name, exact=exact)
+    ]
+
+
+def _inside(
+    side: Side, column: pa.Field, path: Sequence[str], what: str, *, exact: bool
+) -> Reference:
+    """The field at the end of `path` in a column."""
+    kind, names = column.type, list[str]()
+    for name in path:
+        where = ".".join([column.name, *names])
+        if not pa.types.is_struct(kind):
+            raise InvalidRequest(
+                f"{what}: {where} is {kind}, which has no field {name!r}; a name with a dot in it "
+                f"is written `{where}.{name}`"
+            )
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        found = [field for field in fields if _same(field.name, name, exact=exact)]
+        if len(found) != 1:
+            there = ", ".join(field.name for field in fields)
+            raise InvalidRequest(
+                f"{what}: {where} has {len(found) or 'no'} field {name!r}; its fields are {there}"
+            )
+        names.append(found[0].name)
+        kind = found[0].type
+    return Reference(side, column.name, tuple(names), kind)
+
+
+def _same(one: str, other: str, *, exact: bool) -> bool:
+    return one == other or (not exact and one.lower() == other.lower())

@@ -1,0 +1,68 @@
+"""What a name in a predicate means: a side, a column, a field; and what has no meaning."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from joinengine import InvalidRequest
+from joinengine.model.keys import Side
+from joinengine.predicates.dialect import compile_predicate
+from joinengine.predicates.theta import passes
+
+GEO = pa.struct([("Lat", pa.float64()), ("in", pa.struct([("x y", pa.int64())]))])
+LEFT = pa.schema([("geo", GEO), ("k", pa.int64()), ("a.b", pa.int64()), ("right", GEO)])
+RIGHT = pa.schema([("geo", GEO), ("r", pa.int64()), ("list", pa.list_(GEO))])
+
+MEANT = {
+    "left.geo.lat > 1": (Side.LEFT, "geo"),
+    "RIGHT.GEO.LAT > 1": (Side.RIGHT, "geo"),
+    "left.geo.in.`x y` = 1": (Side.LEFT, "geo"),
+    '`a.b` = 1 and left."a.b" = 2': (Side.LEFT, "a.b"),
+    "left.right.lat > 1": (Side.LEFT, "right"),
+    "`right`.lat > 1": (Side.LEFT, "right"),
+    "right.r = 1": (Side.RIGHT, "r"),
+    "K = 1": (Side.LEFT, "k"),
+}
+
+
+@pytest.mark.parametrize("text", MEANT)
+def test_what_a_name_means(text):
+    assert compile_predicate(text, (LEFT, RIGHT), "where").columns == (MEANT[text],)
+
+
+REFUSED = {
+    "geo.lat > 1": "column 'geo' is on both sides; write left.geo.lat or right.geo.lat",
+    "left.geo.lon > 1": "geo has no field 'lon'; its fields are Lat, in",
+    "k.lat > 1": "k is int64, which has no field 'lat'; .* `k.lat`",
+    "list.lat > 1": "list is list<.*>, which has no field",
+    "a.b = 1": "column 'a.b' is not there; .* is written `a.b`",
+    "left.r = 1": "column 'left.r' is not there; the columns are geo, k",
+    "left.nothing.lat = 1": "column 'left.nothing.lat' is not there",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_means_nothing(text):
+    with pytest.raises(InvalidRequest, match=REFUSED[text]):
+        compile_predicate(text, (LEFT, RIGHT), "where")
+
+
+def test_names_have_their_case_if_asked():
+    both = pa.schema([("v", pa.int64()), ("V", pa.int64())]), pa.schema([])
+    assert compile_predicate("V = 1", both, "where", exact=True).columns == ((Side.LEFT, "V"),)
+    with pytest.raises(InvalidRequest, match="geo has no field 'lat'; its fields are Lat"):
+        compile_predicate("left.geo.lat = 1", (LEFT, RIGHT), "where", exact=True)
+
+
+def test_fields_of_structs_that_are_null():
+    rows = [{"Lat": 2.0, "in": {"x y": 1}}, None, {"Lat": None, "in": None}]
+    batch = pa.RecordBatch.from_arrays([pa.array(rows, GEO)], names=["geo"])
+    one = pa.schema([("geo", GEO)]), pa.schema([])
+    assert passes(compile_predicate("geo.lat > 1", one, "w"), batch).tolist() == [
+        True,
+        False,
+        False,
+    ]
+    inner = compile_predicate("geo.in.`x y` is null", one, "w")
+    assert passes(inner, batch).tolist() == [False, True, True]
