@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ class Stream:
     unreadable: Mapping[str, pa.DataType] = field(default_factory=dict)
     #: the footers that are known already, by the path of the file
     footers: Mapping[str, Footer] = field(default_factory=dict, repr=False)
+    #: event-time column -> how late its tuples may be, in microseconds
+    delays: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         where = "" if self.reading.where is None else f" where {self.reading.where}"
@@ -118,6 +121,22 @@ class Stream:
         )
         filters = (*self.reading.filters, compiled)
         return replace(self, reading=replace(self.reading, filters=filters))
+
+    def withWatermark(self, column: str, delay: str | timedelta) -> Stream:
+        """How late tuples may be by the event time `column`, for windows that do not say `delay`.
+
+        Raises InvalidRequest for a column that is not there or is no time, and for a delay below 0.
+        """
+        exact = session.case_sensitive()
+        found = require_column(self.reading.schema, column, "withWatermark", exact=exact)
+        if not pa.types.is_timestamp(found.type):
+            raise InvalidRequest(
+                f"withWatermark: {found.name} is {found.type}; event time must be a timestamp"
+            )
+        delay_us = microseconds(delay, "withWatermark: delay")
+        if delay_us < 0:
+            raise InvalidRequest(f"withWatermark: delay {delay!r} is negative; give 0 s or more")
+        return replace(self, delays={**self.delays, found.name: delay_us})
 
     def select(self, *columns: str | list[str]) -> Stream:
         """Only these columns, in this order; the others are not read.
@@ -304,6 +323,8 @@ def schema_of(source: Source) -> pa.Schema:
 
 def delay_of(source: Source, column: str) -> int | None:
     """The delay of the input's `withWatermark` on `column`, in microseconds; None: it has none."""
+    if isinstance(source, Stream):
+        return source.delays.get(column)
     if not isinstance(source, DataFrame):
         return None
     metadata: dict[str, Any] = source.schema[column].metadata or {}

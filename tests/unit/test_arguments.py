@@ -120,7 +120,20 @@ def test_aggregates(message):
         StreamAggregate(**settings)
 
 
+def test_a_stream_says_how_late_its_tuples_may_be():
+    left = SIDES[0].withWatermark("LT", "5 minutes").select("lt", "User_Id").where("lt is not null")
+    right = SIDES[1].withWatermark("rt", "0 s")
+    window = within("lt", "rt", lower="0 s", upper="1 s")
+    joined = StreamJoin(left, right, on="user_id", within=window, instances=2)
+    assert joined._window.delays_us == (300_000_000, 0)
+    with pytest.raises(InvalidRequest, match=r"how late may rt be\? Give .* withWatermark"):
+        StreamJoin(left, SIDES[1], on="user_id", within=window, instances=2)
+
+
 BUILT = {
+    "withWatermark: a is string; event time": lambda: SIDES[0].withWatermark("a", "1 s"),
+    "withWatermark: column 'x' is not there": lambda: SIDES[0].withWatermark("x", "1 s"),
+    "withWatermark: delay '-1 s' is negative": lambda: SIDES[0].withWatermark("lt", "-1 s"),
     "equi: 1 .* is no name of a column": lambda: equi(1, 2),
     "equi: floats: 'any' is unknown; choose one of refused": lambda: equi("a", "b", floats="any"),
     "theta: None is no text": lambda: theta(None),
