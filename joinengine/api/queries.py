@@ -12,6 +12,7 @@ from joinengine.api import checks
 from joinengine.api.writer import JoinWriter, ResolvedJoin
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.arguments import check_count
+from joinengine.model.conditions import Computed
 from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
@@ -122,8 +123,18 @@ def number_of(instances: int | None) -> int:
 
 def _describe(source: Source) -> str:
     if isinstance(source, Stream):
-        where = "" if source.reading.where is None else f" where {source.reading.where}"
-        return f"{source.feed['kind']} {source.feed['path']}{where}"
+        return f"{source.feed['kind']} {source.feed['path']}{_steps(source)}"
     if isinstance(source, Table):
         return f"table {source.path}"
     return "table" if checks.is_table(source) else "dataframe"
+
+
+def _steps(source: Stream) -> str:
+    """What happens to the tuples as they are read; the order counts if columns are computed."""
+    steps = source.reading.steps
+    if not any(isinstance(one, Computed) for one in steps):
+        return "" if source.reading.where is None else f" where {source.reading.where}"
+    return "".join(
+        f" with {one.name} = {one.text}" if isinstance(one, Computed) else f" where {one.text}"
+        for one in steps
+    )

@@ -55,10 +55,10 @@ from joinengine.exchange.schemas import (
     partition_values,
 )
 from joinengine.exchange.sourcelog import Entry, SourceLog
+from joinengine.exchange.steps import Step, named, needed, stepped
 from joinengine.model.conditions import Predicate
 from joinengine.model.errors import DamagedState, UnreadableFile
 from joinengine.model.named import one_of
-from joinengine.predicates.theta import passes
 from joinengine.world.world import MACHINE
 
 _log = logging.getLogger("joinengine")
@@ -301,15 +301,15 @@ def fold(groups: Sequence[tuple[int, RowGroup]], parts: int) -> list[list[tuple[
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the tuples of a feed are read: the columns to deliver, and the filters.
+    """How the tuples of a feed are read: the columns to deliver, and the steps to them.
 
-    `whole`: the columns of the files, which `filters` may name; None: those of `schema`. `root`:
+    `whole`: the columns of the files, which `steps` may name; None: those of `schema`. `root`:
     names of folders below it hold values of columns; None: they do not. `zone`: of instants there.
     `on_bad_file`: what happens at a file that has changed since it was logged, or is damaged.
     """
 
     schema: pa.Schema
-    filters: tuple[Predicate, ...] = ()
+    steps: tuple[Step, ...] = ()
     whole: pa.Schema | None = None
     root: str | None = None
     zone: str = "UTC"
@@ -317,14 +317,19 @@ class Reading:
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns that filters may name."""
+        """The columns of the files."""
         return self.schema if self.whole is None else self.whole
 
     @property
     def where(self) -> str | None:
         """The filters as one text; None: there are none."""
-        texts = [predicate.text for predicate in self.filters]
+        texts = [step.text for step in self.steps if isinstance(step, Predicate)]
         return reduce(lambda one, other: f"({one}) and ({other})", texts) if texts else None
+
+    @property
+    def named(self) -> pa.Schema:
+        """The columns that a further step may name."""
+        return named(self.columns, self.steps)
 
     def batches(
         self, groups: Sequence[RowGroup], skipped: list[Skipped] | None = None
@@ -345,16 +350,15 @@ class Reading:
         path = groups[0].file
         if groups[0].size >= 0:
             check_unchanged(path, groups[0].size, groups[0].modified_ns)
-        asked = {name for predicate in self.filters for _, name in predicate.columns}
-        needed = [field for field in self.columns if field.name in {*self.schema.names, *asked}]
-        given = self._given(path, needed)
+        asked = needed(self.columns, self.steps, self.schema)
+        given = self._given(path, asked)
         try:
             with pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
                 inside = set(file.schema_arrow.names) - given.keys()
-                numbers, names = [g.group for g in groups], [f.name for f in needed]
+                numbers, names = [g.group for g in groups], [f.name for f in asked]
                 names = [name for name in names if name in inside]
                 for batch in file.iter_batches(_READ_ROWS, numbers, names, use_threads=False):
-                    kept = self._wanted(completed(batch, needed, given))
+                    kept = stepped(completed(batch, asked, given), self.steps, self.columns)
                     if kept.num_rows:
                         yield conform(kept, self.schema)
         except (pa.ArrowException, OSError) as error:
@@ -368,14 +372,6 @@ class Reading:
             for field in needed
             if field.name in values
         }
-
-    def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The tuples of which all filters are true."""
-        for predicate in self.filters:
-            fields = [self.columns.field(name) for _, name in predicate.columns]
-            asked = conform(batch, pa.schema(fields)) if fields else batch
-            batch = batch.filter(pa.array(passes(predicate, asked)))
-        return batch
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -14,6 +14,8 @@ from enum import StrEnum
 from math import isfinite
 from typing import Any
 
+import pyarrow as pa
+
 from joinengine.model.arguments import check_names, check_text, kind_of
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
@@ -234,4 +236,16 @@ class Predicate:
     text: str
     sql: str
     columns: tuple[tuple[Side, str], ...]
+    zone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Column `name`, of type `kind`: the expression `text`; other fields as in `Predicate`."""
+
+    name: str
+    text: str
+    sql: str
+    columns: tuple[tuple[Side, str], ...]
+    kind: pa.DataType
     zone: str = "UTC"

@@ -16,11 +16,14 @@ from pyspark.sql.types import StructType
 from joinengine.exchange.feeds import FeedKind, Reading, open_feed
 from joinengine.exchange.listing import OnBadFile, SchemaChanges
 from joinengine.exchange.schemas import Footer, as_text, from_text, united
+from joinengine.exchange.steps import named
 from joinengine.model.arguments import check_names, check_text
 from joinengine.model.columns import require_column
+from joinengine.model.conditions import Computed
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
+from joinengine.predicates.computing import compile_column
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.spark import session, types
 from joinengine.spark.paths import local_path
@@ -81,20 +84,15 @@ class Stream:
     def over(self, columns: pa.Schema) -> Stream:
         """The same stream as if its files had `columns`. Raises InvalidRequest as `select`."""
         readable, others = types.readable_columns(columns)
-        old, none = self.reading, pa.schema([])
-        filters = tuple(
-            compile_predicate(
-                one.text,
-                (readable, none),
-                "Stream.where",
-                one.zone,
-                exact=session.case_sensitive(),
-            )
-            for one in old.filters
-        )
-        reading = replace(old, schema=readable, filters=filters, whole=None)
+        old = self.reading
+        reading = replace(old, schema=readable, steps=(), whole=None)
         feed = self.feed | {"columns": as_text(columns)}
         stream = replace(self, feed=feed, reading=reading, unreadable=others)
+        for step in old.steps:
+            if isinstance(step, Computed):
+                stream = stream._computing(step.name, step.text, step.zone)
+            else:
+                stream = stream._filtered(step.text, step.zone)
         return stream if old.whole is None else stream.select(old.schema.names)
 
     def list_files(self, feed: dict[str, Any]) -> None:
@@ -108,19 +106,37 @@ class Stream:
     def where(self, predicate: str) -> Stream:
         """Only tuples for which `predicate` is true, filtered as they are read.
 
-        It is in the dialect of all predicates (docs/predicates.md), over the columns of the files,
-        in the time zone of the Spark session. Raises InvalidRequest for anything else.
+        It is in the dialect of all predicates (docs/predicates.md), over the columns of the files
+        and those that were computed, in the time zone of the Spark session. Raises InvalidRequest
+        for anything else.
         """
-        whole = self.reading.columns
-        compiled = compile_predicate(
-            check_text(predicate, "Stream.where", "'a > 3'"),
-            (whole, pa.schema([])),
-            "Stream.where",
-            session.zone(),
-            exact=session.case_sensitive(),
-        )
-        filters = (*self.reading.filters, compiled)
-        return replace(self, reading=replace(self.reading, filters=filters))
+        return self._filtered(check_text(predicate, "Stream.where", "'a > 3'"), session.zone())
+
+    def _filtered(self, predicate: str, zone: str) -> Stream:
+        sides, exact = (self.reading.named, pa.schema([])), session.case_sensitive()
+        step = compile_predicate(predicate, sides, "Stream.where", zone, exact=exact)
+        reading = replace(self.reading, steps=(*self.reading.steps, step))
+        return replace(self, reading=reading)
+
+    def withColumn(self, name: str, expression: str) -> Stream:
+        """With a further column, or another in place of one that has its name.
+
+        `expression`: SQL in the dialect of predicates (docs/predicates.md), over the columns of the
+        files and those that were computed: "cast(amount as double)". It is computed as tuples are
+        read. Raises InvalidRequest for anything else.
+        """
+        check_text(name, "withColumn", "withColumn('day', 'cast(at as date)')")
+        check_text(expression, f"withColumn: {name}", "'cast(at as date)'")
+        return self._computing(name, expression, session.zone())
+
+    def _computing(self, name: str, expression: str, zone: str) -> Stream:
+        reading, exact = self.reading, session.case_sensitive()
+        same = [n for n in reading.named.names if n.lower() == name.lower()]
+        there = name if exact or not same else same[0]
+        step = compile_column(there, expression, reading.named, zone, exact=exact)
+        shown = named(reading.schema, [step])
+        new = replace(reading, schema=shown, steps=(*reading.steps, step), whole=reading.columns)
+        return replace(self, reading=new)
 
     def withWatermark(self, column: str, delay: str | timedelta) -> Stream:
         """How late tuples may be by the event time `column`, for windows that do not say `delay`.

@@ -31,9 +31,8 @@ from pyspark.sql.types import StructType
 from joinengine.exchange.feeds import Feed, Reading, RowGroup, Skipped, by_file, fold, open_feed
 from joinengine.exchange.listing import OnBadFile
 from joinengine.exchange.schemas import as_text, from_text
+from joinengine.exchange.steps import steps_from_json, steps_to_json
 from joinengine.exchange.ticks import due_tick
-from joinengine.model.conditions import Predicate
-from joinengine.model.keys import Side
 from joinengine.spark.daemon import end_quietly
 from joinengine.state.fence import check_generation
 from joinengine.world.world import MACHINE
@@ -198,13 +197,9 @@ def described(batch: pa.RecordBatch) -> Iterator[tuple[int, list[RowGroup], floa
 
 def reading_to_json(reading: Reading) -> str:
     """How a stream is read, but for the columns that it delivers, as an option of the source."""
-    filters = [
-        {"text": one.text, "sql": one.sql, "columns": [n for _, n in one.columns], "zone": one.zone}
-        for one in reading.filters
-    ]
     return json.dumps(
         {
-            "filters": filters,
+            "steps": steps_to_json(reading.steps),
             "columns": as_text(reading.columns),
             "root": reading.root,
             "zone": reading.zone,
@@ -216,15 +211,10 @@ def reading_to_json(reading: Reading) -> str:
 def reading_from_json(schema: pa.Schema, content: str) -> Reading:
     """A reading that delivers the columns of `schema`, otherwise as the option says."""
     found = json.loads(content)
-    filters = tuple(
-        Predicate(
-            one["text"], one["sql"], tuple((Side.LEFT, n) for n in one["columns"]), one["zone"]
-        )
-        for one in found["filters"]
-    )
+    steps = steps_from_json(found["steps"])
     bad = OnBadFile(found["on_bad_file"])
     columns = from_text(found["columns"])
-    return Reading(schema, filters, columns, found["root"], found["zone"], bad)
+    return Reading(schema, steps, columns, found["root"], found["zone"], bad)
 
 
 def _by_source(

@@ -1,0 +1,63 @@
+"""Columns that are computed from the columns of a stream, by expressions in the dialect."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from joinengine.model.conditions import Computed
+from joinengine.model.errors import InvalidRequest
+from joinengine.predicates.dialect import Translation, evaluated_type, parsed
+from joinengine.predicates.engine import engine
+
+
+def compile_column(
+    name: str, text: str, schema: pa.Schema, zone: str = "UTC", *, exact: bool = False
+) -> Computed:
+    """Column `name`, which is the expression `text` over the columns of one side.
+
+    Its type is that of the expression in the evaluator; a column alone keeps its own. `zone`,
+    `exact`: as for predicates. Raises InvalidRequest if the text is no expression, and for every
+    expression or type that is not served.
+    """
+    what = f"withColumn: {name}"
+    reading = Translation(text, (schema, pa.schema([])), what, zone, exact=exact)
+    sql, found = reading.select(parsed(text, what))
+    if sql == "SELECT c0":
+        kind = schema.field(reading.columns[0][1]).type
+        return Computed(name, text, f"{sql} from pairs", tuple(reading.columns), kind, zone)
+    kind = _plain(_values(f"{sql} from pairs", zone, reading.empty()).type)
+    if kind is None:
+        raise InvalidRequest(
+            f"{what}: {text!r} is of type {found}, which cannot be a column; cast it to another"
+        )
+    return Computed(name, text, f"{sql} from pairs", tuple(reading.columns), kind, zone)
+
+
+def computed(one: Computed, batch: pa.RecordBatch) -> pa.Array:
+    """(n,) the values of a computed column for the rows of `batch`."""
+    arrays = [batch.column(name) for _, name in one.columns]
+    arrays = arrays or [pa.nulls(batch.num_rows, pa.int8())]
+    arrays = [array.cast(evaluated_type(array.type)) for array in arrays]
+    names = [f"c{number}" for number in range(len(arrays))]
+    found = _values(one.sql, one.zone, pa.table(arrays, names=names)).cast(one.kind)
+    return found.combine_chunks()
+
+
+def _values(sql: str, zone: str, table: pa.Table) -> pa.ChunkedArray:
+    here = engine(zone)
+    here.register("pairs", table)
+    try:
+        return here.sql(sql).to_arrow_table().column(0)
+    finally:
+        here.unregister("pairs")
+
+
+def _plain(kind: pa.DataType) -> pa.DataType | None:
+    """The type in which a column of this type is carried; None: it cannot be."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    served = (
+        *(pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_floating),
+        *(pa.types.is_decimal128, pa.types.is_string, pa.types.is_binary, pa.types.is_date32),
+    )
+    return kind if any(test(kind) for test in served) else None

@@ -1,0 +1,84 @@
+"""Filters and computed columns of a stream, in the order in which they are written."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from joinengine import InvalidRequest, StreamJoin, equi
+from joinengine.exchange.feeds import Reading, RowGroup
+from joinengine.spark.inputs import Stream
+from joinengine.spark.source import reading_from_json, reading_to_json
+
+SCHEMA = pa.schema([("k", pa.string()), ("a", pa.int64()), ("geo", pa.struct([("x", pa.int64())]))])
+ROWS = {
+    "k": ["1", "2", None, "10"],
+    "a": [5, -6, 7, 8],
+    "geo": [{"x": 1}, None, {"x": 3}, {"x": 4}],
+}
+
+
+@pytest.fixture
+def stream():
+    return Stream(None, {"kind": "recorded", "path": "x"}, Reading(SCHEMA))
+
+
+@pytest.fixture
+def read(tmp_path):
+    pq.write_table(pa.table(ROWS, schema=SCHEMA), tmp_path / "a.parquet")
+    group = RowGroup(str(tmp_path / "a.parquet"), 0, 4)
+
+    def rows(stream):
+        """What a task reads, and what it reads after the way through an option of the source."""
+        again = reading_from_json(stream.reading.schema, reading_to_json(stream.reading))
+        (found,), (other,) = (list(one.batches([group])) for one in (stream.reading, again))
+        assert found.equals(other)
+        assert found.schema == stream.reading.schema
+        return found.to_pydict()
+
+    return rows
+
+
+def test_a_column_is_computed_and_then_there(stream, read):
+    wider = stream.withColumn("twice", "a * 2").where("TWICE > 0 and k is not null")
+    assert wider.schema.names == ["k", "a", "geo", "twice"]
+    assert read(wider.select("twice", "k")) == {"twice": [10, 16], "k": ["1", "10"]}
+
+
+def test_a_column_in_place_of_another(stream, read):
+    """A step sees the columns as the steps before have left them; the case of a name stays."""
+    steps = stream.where("a > 0").withColumn("A", "cast(-a as string)").where("a <> '-7'")
+    assert steps.schema.names == ["k", "a", "geo"]
+    assert read(steps.select("a")) == {"a": ["-5", "-8"]}
+    again = steps.withColumn("a", "a || k")
+    assert read(again.select("a")) == {"a": ["-51", "-810"]}
+
+
+def test_columns_that_are_not_read_and_constants(stream, read):
+    assert read(stream.withColumn("x", "geo.x").where("x > 1").select("x")) == {"x": [3, 4]}
+    assert read(stream.withColumn("one", "1").select("one")) == {"one": [1] * 4}
+    assert read(stream.withColumn("z", "a").withColumn("a", "0").select("z"))["z"] == ROWS["a"]
+
+
+def test_a_key_that_is_cast(stream):
+    other = Stream(None, {"kind": "recorded", "path": "y"}, Reading(SCHEMA))
+    cast = stream.withColumn("key", "cast(a as string)").where("a > 0")
+    joined = StreamJoin(*(cast, other), on=equi("key", "k"), suffixes=("_l", "_r"), instances=2)
+    assert joined.query().sources[0] == "recorded x with key = cast(a as string) where a > 0"
+
+
+REFUSED = {
+    "withColumn: b: column 'c' is not there": ("b", "c + 1"),
+    "withColumn: b: random in .* is not served": ("b", "random()"),
+    "withColumn: b: .* is of type INTERVAL, which cannot be a column": ("b", "interval '1 day'"),
+    "withColumn: b: 5 .* is no text": ("b", 5),
+    "withColumn: 5 .* is no text": (5, "a"),
+    "withColumn: b: .* is no predicate|no expression": ("b", "a +"),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_refused(stream, message):
+    with pytest.raises(InvalidRequest, match=message):
+        stream.withColumn(*REFUSED[message])
