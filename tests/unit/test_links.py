@@ -13,10 +13,11 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def anchors(page):
-    """What may stand after `#`: the headings, as GitHub spells them."""
+    """What may stand after `#`: the headings, as GitHub spells them, and the page's own names."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     titles = re.findall(r"^#+ (.+)$", text, re.M)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    spelt = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return spelt | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
