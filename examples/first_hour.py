@@ -180,7 +180,7 @@ def bad_file(here):
     here.start(here.join("mixed"), "mixed-out")
     here.write("mixed", 1, renamed=[2, 4], clicked_at=minutes(2))
     (here.root / "mixed" / "2.parquet").write_bytes(b"half a file")
-    here.write("mixed", 3, user_id=[6, 8], clicked_at=minutes(2))
+    here.write("mixed", 3, user_id=[6, 8], clicked_at=minutes(12)[10:])
     return here.start(here.join("mixed"), "mixed-out")
 
 
