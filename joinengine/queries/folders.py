@@ -84,7 +84,12 @@ class Folders(Query):
         total = max(1, sum(recorded.rows.values()))
         intervals = -(-total // (options.interval_rows or default_interval_rows(total)))
         left, right = (
-            self._stream(spark, folder, max(1, -(-recorded.rows[side] // intervals)))
+            self._stream(
+                spark,
+                folder,
+                max(1, -(-recorded.rows[side] // intervals)),
+                asked=options.interval_rows is not None,
+            )
             for side, folder in (("left", self.left), ("right", self.right))
         )
         return StreamJoin(
@@ -120,11 +125,15 @@ class Folders(Query):
                 pq.write_table(pa.table(kept), str(copies[side]))
         return replace(self, left=copies["left"], right=copies["right"])
 
-    def _stream(self, spark: Any, folder: Path, rows: int) -> Stream:
+    def _stream(self, spark: Any, folder: Path, rows: int, *, asked: bool) -> Stream:
+        """One side; nobody who has not `asked` for intervals of `rows` is warned of row groups."""
         if spark is None:
             found = types.folder_columns(folder, None, OnBadFile.FAIL)
             feed = {"kind": "folder", "path": str(folder), "rows_per_interval": rows}
             return Stream(None, feed, Reading(found.readable, root=str(folder)), found.others)
+        if not asked:
+            groups = [n for footer in survey(folder)[0].values() for n in footer.rows]
+            rows = max([rows, *groups])
         stream = parquet_stream(spark, folder, rows_per_interval=rows)
         return replace(stream, feed=stream.feed | {"ends": self.ends})
 

@@ -293,8 +293,9 @@ def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
 def _choose(
     name: str, stream: KeyStream, settings: dict[str, Any], work_s: float
 ) -> dict[str, Any]:
-    keys = stream.messages(settings["messages"])
-    if settings["other"] == Other.EVEN and settings["operator"] == Served.JOIN and len(keys):
+    beside = settings["other"] == Other.EVEN and settings["operator"] == Served.JOIN
+    keys = stream.messages(-(-settings["messages"] // 2) if beside else settings["messages"])
+    if beside and len(keys):
         # In turn a tuple of the stream, and one of the other stream, in which keys are even.
         even = np.random.default_rng(settings["seed"]).integers(0, keys.max() + 1, len(keys))
         keys = np.column_stack([keys, even]).ravel()
