@@ -15,11 +15,14 @@ import pyarrow.parquet as pq
 from joinengine.api import columns
 from joinengine.driver import clock
 from joinengine.driver.batch import BatchRunner
+from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import ParquetSink, SideOutput
 from joinengine.exchange.codec import decode, encode
+from joinengine.exchange.merging import MergeReport, MergeTask, merge
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan, RouteTask
+from joinengine.exchange.staging import Cutting
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.keys import Side
@@ -101,6 +104,28 @@ class StepSink(ParquetSink):
         self.step("delivered")
 
 
+class CompactingStepSink(CompactingSink):
+    """Our compacting sink, with a step around each of its own."""
+
+    step = staticmethod(lambda name: None)
+
+    def deliver_held(self, held, checkpoint, generation, *, whole):
+        self.step("committed")
+        left = super().deliver_held(held, checkpoint, generation, whole=whole)
+        self.step("delivered")
+        return left
+
+    def _merged(self, held, generation):
+        self.step("merging")
+        files = super()._merged(held, generation)
+        self.step("merged")
+        return files
+
+    def _show(self, showing):
+        self.step("decided")
+        super()._show(showing)
+
+
 def rows(side, tuples):
     """(key, value, time) tuples as a record batch of one side; None is NULL."""
     schema = LEFT if side is Side.LEFT else RIGHT
@@ -144,7 +169,8 @@ class LocalQuery:
     this process, how often a planner's plan has changed a layout.
 
     `aside`: with a side output, for which a sink that is killed once its files are visible (the
-    step "delivered") leaves a batch half delivered.
+    step "delivered") leaves a batch half delivered. `compact`: of how many batches the results
+    become visible together, and the size of merged files in bytes.
     """
 
     changes: ClassVar[Counter] = Counter()
@@ -160,6 +186,7 @@ class LocalQuery:
         choice=None,
         choices=(),
         aside=False,
+        compact=None,
     ):
         self.folder = Path(folder)
         self.query = query
@@ -168,6 +195,7 @@ class LocalQuery:
         self.jobs = jobs or InlineJobs()
         self.world = self.jobs.world
         self.aside = SideOutput(self.storage("aside"), "q") if aside else None
+        self.compact = compact
         self.settings = settings or Settings()
         self.checkpoint = Checkpoint.below(self.folder, world=self.world)
         self.checkpoint.create()
@@ -179,7 +207,7 @@ class LocalQuery:
         return self.world.storage(f"{self.folder}/{name}")
 
     def restart(self):
-        sink = StepSink(self.storage("out"), "q")
+        sink = self._sink()
         sink.step = self.jobs.step
         choices = self.choices or [self.choice] * len(self.query.operators)
         self.runner = BatchRunner(
@@ -187,6 +215,19 @@ class LocalQuery:
         )
         self.runner.observe(self.records.append)
         self.runner.recover()
+
+    def _sink(self):
+        if self.compact is None:
+            return StepSink(self.storage("out"), "q")
+        every, target = self.compact
+        sink = CompactingStepSink(
+            self.storage("out"), "q", cutting=Cutting(target_bytes=target), every=every
+        )
+        sink.merge = lambda tasks: [
+            decode(encode(merge(decode(encode(task), MergeTask), self.world)), MergeReport)
+            for task in tasks
+        ]
+        return sink
 
     def run(self, batch, frame):
         before = self.chosen

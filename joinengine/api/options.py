@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from joinengine.model.durations import describe, microseconds
@@ -34,6 +34,8 @@ _OF_SINK: Mapping[str, tuple[str, ...]] = {
 }
 #: What only our Parquet sink does.
 _PARQUET_ALONE = ("shared", "overwrite", "targetFileSize", "compactEvery")
+#: Columns, and so no text; the writer keeps them apart.
+PARTITION_BY = "partitionBy"
 _NAMES = {name.lower(): name for names in (_QUERY, *_OF_SINK.values()) for name in names}
 #: Spark's names of codecs -> Arrow's.
 _CODECS = {
@@ -66,6 +68,31 @@ def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str
     return {key: text for key, text in options.items() if key.lower() not in later} | dict(more)
 
 
+def columns(name: str, given: Sequence[Any]) -> tuple[str, ...]:
+    """Names of columns, as `f("a", "b")`, `f(["a", "b"])` or `f("a, b")`.
+
+    >>> columns("partitionBy", ["a, b"]), columns("partitionBy", [["a, b"]])
+    (('a', 'b'), ('a, b',))
+    """
+    if len(given) == 1 and isinstance(given[0], list | tuple):
+        given = given[0]
+    elif len(given) == 1 and isinstance(given[0], str):
+        given = [one.strip() for one in given[0].split(",")]
+    for one in given:
+        if not isinstance(one, str) or not one:
+            raise InvalidRequest(f"{name}: {one!r} is no name of a column; give text")
+    return tuple(given)
+
+
+def check_folders(sink: str, partition_by: Sequence[str]) -> None:
+    """Refuse Hive folders for a sink of ours that makes none."""
+    if partition_by and PARTITION_BY not in _OF_SINK.get(sink, (PARTITION_BY,)):
+        raise InvalidRequest(
+            f"partitionBy: {sink} makes no folders; use the format 'parquet', a format of Spark, "
+            f"or a table"
+        )
+
+
 def check_names(sink: str, options: Iterable[str]) -> None:
     """Refuse options that the sink does not take; formats of Spark judge their own."""
     for name in options:
@@ -85,7 +112,7 @@ def check_names(sink: str, options: Iterable[str]) -> None:
 
 def for_spark(options: Mapping[str, str]) -> dict[str, str]:
     """The options that are for the writer of a format of Spark."""
-    ours = (*_QUERY, *_PARQUET_ALONE, "partitionBy")
+    ours = (*_QUERY, *_PARQUET_ALONE, PARTITION_BY)
     return {key: text for key, text in options.items() if key not in ours}
 
 

@@ -11,10 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.api import options as given
 from joinengine.driver.account import account_of, check_types, kept_columns
+from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import MEMORY_PER_TASK, Settings
-from joinengine.driver.sinks import DiscardSink, ParquetSink, Sink, SinkFactory
+from joinengine.driver.sinks import DiscardSink, Sink, SinkFactory
+from joinengine.exchange.merging import TARGET_BYTES
+from joinengine.exchange.partitions import check_partitions
 from joinengine.exchange.schemas import from_text
+from joinengine.exchange.staging import Cutting
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
@@ -22,8 +26,9 @@ from joinengine.layouts.versions import Moving
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.named import one_of
 from joinengine.operators.base import QuerySpec
-from joinengine.spark import formats
+from joinengine.spark import formats, session
 from joinengine.spark.inputs import Source, Stream
+from joinengine.spark.jobs import SparkMerge
 from joinengine.spark.paths import local_path
 from joinengine.spark.places import Output
 from joinengine.spark.query import JoinQuery, Request, start
@@ -32,6 +37,8 @@ from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
 
+#: Files below this cost a reader more to open than to read.
+_LEAST_FILE = 1 << 16
 #: The least memory of a task that is worth a task.
 _LEAST_MEMORY = 1 << 20
 
@@ -63,6 +70,7 @@ class JoinWriter:
     when: dict[str, Any] = field(default_factory=dict)
     function: Callable[[DataFrame, int], None] | None = None
     table: str | None = None
+    partitions: tuple[str, ...] = ()
     checksum: bool = False
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
 
@@ -83,6 +91,8 @@ class JoinWriter:
         Raises InvalidRequest for a value that is no text, number or bool; `start` refuses unknown
         options.
         """
+        if isinstance(key, str) and key.lower() == given.PARTITION_BY.lower():
+            return self.partitionBy(value)
         return replace(self, settings=given.merged(self.settings, given.named(key, value)))
 
     def options(self, **options: Any) -> JoinWriter:
@@ -119,6 +129,13 @@ class JoinWriter:
         wish = Relayout(None if layout is None else choose(layout), instances)
         wishes = (*self.schedule.get(batch, ()), wish)
         return replace(self, schedule={**self.schedule, batch: wishes})
+
+    def partitionBy(self, *cols: str | Sequence[str]) -> JoinWriter:
+        """Write results into Hive folders, `column=value`, as Spark's `partitionBy` does.
+
+        The columns are in the folders' names and not in the files.
+        """
+        return replace(self, partitions=given.columns(given.PARTITION_BY, cols))
 
     def queryName(self, queryName: str) -> JoinWriter:
         """Name the query; the memory sink gives its table this name."""
@@ -171,6 +188,7 @@ class JoinWriter:
             options = given.merged(options, given.named("path", path))
         kind = self._kind()
         given.check_names(kind, options)
+        given.check_folders(kind, self.partitions)
         location = options.get("checkpointLocation")
         if not location:
             raise InvalidRequest(
@@ -219,6 +237,7 @@ class JoinWriter:
             capacity=given.whole(options, "capacity", "tuples"),
             lazy=one_of(Moving, options.get("moves", "eager"), "moves") is Moving.LAZY,
             work_s=given.work_us(options) / 1e6,
+            finite="availableNow" in self.when,
             schedule=self.schedule,
         )
 
@@ -237,13 +256,13 @@ class JoinWriter:
         if self.function is not None:
             write = self.function
         elif self.table is not None:
-            write = formats.table_writer(join.spark, self.table)
+            write = formats.table_writer(join.spark, self.table, self.partitions)
         elif kind == "console":
             rows = given.whole(options, "numRows", "rows") or 20
             write = formats.console_writer(rows, given.boolean(options, "truncate", True))
         else:
             passed = given.for_spark(options)
-            write = formats.format_writer(join.spark, kind, passed)
+            write = formats.format_writer(join.spark, kind, passed, self.partitions)
             output = formats.output_of(passed)
         return (lambda checkpoint, query: self._frames(checkpoint, write)), output
 
@@ -262,17 +281,37 @@ class JoinWriter:
             marked=True,
         )
         codec = given.codec(options)
-        if join.transform is None:
-            return (
-                lambda checkpoint, query: ParquetSink(output, query, settings.fsync, codec)
-            ), owned
-        transform = join.transform
-        spark_codec = options.get("compression", "snappy").lower()
+        if join.transform is not None:
+            return self._transformed(options, output, join.transform), owned
+        cutting = Cutting(
+            codec,
+            check_partitions(join.schema, self.partitions, exact=session.case_sensitive()),
+            session.zone(),
+            given.size_bytes(options, "targetFileSize", _LEAST_FILE),
+        )
+        every = given.whole(options, "compactEvery", "batches") or 1
+        if every > 1:  # files of one task are about as large as merged ones
+            cutting = replace(cutting, target_bytes=cutting.target_bytes or TARGET_BYTES)
+        merge = SparkMerge(join.spark)
         return (
-            lambda checkpoint, query: TransformedParquetSink(
-                join.spark, output, query, checkpoint, join.schema, transform, spark_codec
+            lambda checkpoint, query: CompactingSink(
+                output, query, settings.fsync, cutting, merge, every
             )
         ), owned
+
+    def _transformed(
+        self, options: dict[str, str], output: Storage, transform: Transform
+    ) -> SinkFactory:
+        for name in ("targetFileSize", "compactEvery"):
+            if name in options:
+                raise InvalidRequest(
+                    f"{name} does not go with transform, whose files Spark writes; leave out one"
+                )
+        join, columns = self.join, self.partitions
+        codec = options.get("compression", "snappy").lower()
+        return lambda checkpoint, query: TransformedParquetSink(
+            join.spark, output, query, checkpoint, join.schema, transform, codec, columns
+        )
 
     def _memory(self) -> SinkFactory:
         name = self.name

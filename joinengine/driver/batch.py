@@ -19,16 +19,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from joinengine.balancing.reasons import Cause, Reason
-from joinengine.balancing.statistics import Interval
-from joinengine.driver import clock, relayout, step
+from joinengine.driver import clock, relayout, showings, step
+from joinengine.driver.counts import read_counts
 from joinengine.driver.folding import fold
 from joinengine.driver.jobs import Jobs
 from joinengine.driver.records import BatchRecord, OperatorRecord, skipped_files
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
+from joinengine.driver.showings import Held
 from joinengine.driver.sinks import SideOutput, Sink
 from joinengine.driver.step import Arrived, Batch, Counts, Done, Moment, Program
 from joinengine.exchange.reports import OperatorReport, RouteReport
@@ -43,7 +45,7 @@ from joinengine.state import manifest as manifests
 from joinengine.state.checkpoint import Checkpoint, tick_name
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import OperatorState
-from joinengine.world.storage import remove_unnamed, tagged, verify
+from joinengine.world.storage import remove_unnamed, tagged
 
 _log = logging.getLogger("joinengine")
 
@@ -81,6 +83,8 @@ class BatchRunner:
         self._sink = sink
         self._aside = aside
         self._settings = settings
+        self._held: Held = ()
+        self._turn = Lock()
         self._observers = list[Callable[[BatchRecord], None]]()
         self.manifest = Manifest(query_id, -1, ())
         self._resumed_for: Sequence[Reason | None] = ()
@@ -127,7 +131,15 @@ class BatchRunner:
         # would remove the files of this one.
         self._check_alone()
         if self.manifest.batch >= 0:
-            self._deliver()
+            self._deliver(whole=True)
+
+    def finish(self) -> None:
+        """Show the results that are held back; no batch follows."""
+        with self._turn:
+            if any(files for _, files in self._held):
+                self._deliver(whole=True)
+                if self._committed:
+                    self._remove_staged()
 
     def __call__(self, frame: Any, batch: int) -> None:
         """Run one micro-batch. Raises CheckpointMismatch if it does not follow the manifest.
@@ -135,9 +147,10 @@ class BatchRunner:
         Raises TakenOver if another driver was started on the checkpoint, also in place of any
         error that follows from that.
         """
-        self._check_alone()
-        with self.fenced():
-            self._run(frame, batch)
+        with self._turn:
+            self._check_alone()
+            with self.fenced():
+                self._run(frame, batch)
 
     @contextmanager
     def fenced(self) -> Iterator[None]:
@@ -175,11 +188,11 @@ class BatchRunner:
                 after = self._with_skipped(after, routed)
             with timed("commit_s"):
                 ours = self._commit(after)
+            quiet = not any(one.rows for one in done.arrived.inputs)
             with timed("sink_s"):
-                self._deliver()
+                self._deliver(whole=quiet and self._settings.finite)
             with timed("clean_s"):
                 self._remove_unnamed()
-                quiet = not any(one.rows for one in done.arrived.inputs)
                 self._request_tick(batch, quiet=quiet)
         if not ours:
             return
@@ -267,6 +280,7 @@ class BatchRunner:
             generation=self.generation,
             nonce=self._world.nonce(),
             parent=self.manifest.link,
+            held=self._held if self._sink.every > 1 else None,
         )
         found = manifests.commit(self._checkpoint, done)
         if found.nonce == done.nonce:
@@ -305,7 +319,7 @@ class BatchRunner:
             )
         if found is None:
             found = step.begin(self.query, self._choices, self._query_id)
-        self._counts = _read_counts(self._checkpoint, found)
+        self._counts = read_counts(self._checkpoint, found)
         self.manifest, self._resumed_for = step.resume(
             self.query, found, self._choices, lazy=self._settings.lazy
         )
@@ -324,9 +338,20 @@ class BatchRunner:
         for operator, state in zip(self.query.operators, self.manifest.operators, strict=True):
             relayout.check(operator, state.layouts, wish)
 
-    def _deliver(self) -> None:
-        """Make the results and the refused tuples that the manifest names visible."""
-        self._sink.deliver(self.manifest.batch, self.manifest.results, self.generation)
+    def _deliver(self, *, whole: bool = False) -> None:
+        """Make the results and the refused tuples that the manifest names visible.
+
+        If results are held back until there are those of several batches, `whole` shows them now.
+        """
+        last = self.manifest
+        if last.held is None:
+            self._sink.deliver(last.batch, last.results, self.generation)
+            self._held = ()
+        else:
+            staged = (*last.held, (last.batch, last.results))
+            self._held = self._sink.deliver_held(
+                staged, self._checkpoint, self.generation, whole=whole
+            )
         if self._aside is not None:
             self._aside.deliver(self.manifest.batch, self.manifest.refused)
 
@@ -341,15 +366,26 @@ class BatchRunner:
         checkpoint, own = self._checkpoint, self.generation
         manifests.retire(checkpoint, self.manifest.batch)
         remove_unnamed(checkpoint.runs, self.manifest.named_files(), own)
-        self._sink.clean(self.manifest.results, own)
+        self._remove_staged()
+        if self._sink.every > 1:
+            showings.thin(checkpoint)
         if self._aside is not None:
             self._aside.clean(self.manifest.refused, own)
         remove_unnamed(checkpoint.exchange, (), own)
         remove_unnamed(checkpoint.ticks, [tick_name(own)], own)
 
+    def _remove_staged(self) -> None:
+        """Remove staged results that no delivery asks for any more."""
+        staged = list(self.manifest.results)
+        if self.manifest.held is not None:  # merged files of what is shown have names of their own
+            staged = [stored for _, files in self._held for stored in files]
+        self._sink.clean(staged, self.generation)
+
     def _request_tick(self, batch: int, *, quiet: bool) -> None:
         """Ask for a batch without data if some state is due to leave."""
         due = clock.tick_due(self.query, self.manifest, quiet, self._world.now_s())
+        if self._settings.finite and any(files for _, files in self._held):
+            due = 0.0  # at once: if no data follows, a quiet batch shows what is held back
         if due is not None:
             request_tick(self._checkpoint.ticks, tick_name(self.generation), batch + 1, due)
 
@@ -362,14 +398,3 @@ def _tell(record: BatchRecord) -> None:
             _log.log(
                 level, "joinengine: batch %s, operator %s: %s", record.batch, number, entry.reason
             )
-
-
-def _read_counts(checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Interval]:
-    """The counts that a manifest names."""
-    named = [stored for state in manifest.operators for stored in state.layouts.history]
-    return {
-        stored.name: Interval.from_bytes(
-            verify(checkpoint.runs, stored, "statistics file").to_pybytes()
-        )
-        for stored in named
-    }

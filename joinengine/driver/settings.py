@@ -24,5 +24,7 @@ class Settings:
     lazy: bool = False
     #: seconds of emulated work for each tuple that an instance receives
     work_s: float = 0.0
+    #: the run ends by itself when there is no more data
+    finite: bool = False
     #: batch -> wishes to grant before it
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)

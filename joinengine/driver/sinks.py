@@ -19,10 +19,11 @@ from typing import Protocol
 import pyarrow as pa
 from typing_extensions import override
 
+from joinengine.driver.showings import Held, still_held
 from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.results import Discard, Target, ToParquet
-from joinengine.exchange.staging import CODEC, ParquetFile
-from joinengine.model.errors import DamagedState
+from joinengine.exchange.staging import PLAIN, Cutting, ParquetFile, visible_name
+from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed
 
@@ -34,6 +35,11 @@ _SKIPPED = pa.schema([("file", pa.string()), ("reason", pa.string()), ("batch", 
 class Sink(Protocol):
     """Where results go; `generation` is always that of the driver that calls."""
 
+    @property
+    @abstractmethod
+    def every(self) -> int:
+        """Of how many batches the results become visible together."""
+
     @abstractmethod
     def target(self, generation: int) -> Target:
         """Where tasks of the last operator put results."""
@@ -43,11 +49,44 @@ class Sink(Protocol):
         """Make the staged results of a committed batch visible; repeating it changes nothing."""
 
     @abstractmethod
+    def deliver_held(
+        self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
+    ) -> Held:
+        """Show results that were held back, if they are those of `every` batches, or `whole`.
+
+        Returns what is still held back; repeating it changes nothing.
+        """
+
+    @abstractmethod
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
         """Remove staged files of drivers up to `generation`, except `files`."""
 
 
-class DiscardSink(Sink):
+class BatchByBatch(Sink):
+    """What sinks have in common that show each batch by itself."""
+
+    @property
+    @override
+    def every(self) -> int:
+        """One batch."""
+        return 1
+
+    @override
+    def deliver_held(
+        self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
+    ) -> Held:
+        """Refuse if anything is held back: only the sink that did so can show it."""
+        left = [batch for batch, files in still_held(checkpoint, held) if files]
+        if left:
+            raise CheckpointMismatch(
+                f"checkpoint {checkpoint.location} holds back results of the batches {left[0]} to "
+                f"{left[-1]}: start the query once with format 'parquet', without transform, and "
+                f"with the same path, which shows them; then with this sink"
+            )
+        return ()
+
+
+class DiscardSink(BatchByBatch):
     """Results are made and dropped."""
 
     @override
@@ -68,7 +107,7 @@ SinkFactory = Callable[[Checkpoint, str], Sink]
 
 
 @dataclass
-class ParquetSink(Sink):
+class ParquetSink(BatchByBatch):
     """A folder of Parquet files; exactly-once by renaming staged files after the commit.
 
     `query` keeps the staging and the files of several queries into one folder apart.
@@ -77,7 +116,7 @@ class ParquetSink(Sink):
     storage: Storage
     query: str
     fsync: bool = False
-    codec: str = CODEC
+    cutting: Cutting = PLAIN
 
     @property
     def staging(self) -> Storage:
@@ -87,14 +126,14 @@ class ParquetSink(Sink):
     @override
     def target(self, generation: int) -> Target:
         self.staging.make()
-        return ToParquet(self.staging.folder, generation, self.fsync, self.codec)
+        return ToParquet(self.staging.folder, generation, self.fsync, self.cutting)
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
         """Rename the staged files; a file without a staged copy must be visible already."""
         for stored in files:
             staged = f"{STAGING}/{self.query}/{stored.name}"
-            show(self.storage, staged, f"part-{batch:08d}-{self.query}-{stored.name}", batch)
+            show(self.storage, staged, visible_name(batch, self.query, stored.name), batch)
 
     @override
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:

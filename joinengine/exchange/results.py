@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from joinengine.exchange.blocks import BlockWriter, Origin, Role
 from joinengine.exchange.reports import OperatorReport
-from joinengine.exchange.staging import CODEC, ParquetFile
+from joinengine.exchange.staging import PLAIN, Cutting, staged_files
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.world.storage import tagged
 from joinengine.world.world import World
@@ -36,7 +36,7 @@ class ToParquet:
     folder: str
     generation: int
     fsync: bool = False
-    codec: str = CODEC
+    cutting: Cutting = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +126,16 @@ class _Nowhere(_Writer):
 class _Parquet(_Writer):
     def __init__(self, target: ToParquet, world: World) -> None:
         staging = world.storage(target.folder, fsync=target.fsync)
-        name = tagged(target.generation, f"{world.nonce()}.parquet")
-        self._file = ParquetFile(staging, name, target.codec)
+        stem = tagged(target.generation, world.nonce())
+        self._files = staged_files(staging, stem, target.cutting)
 
     @override
     def write(self, batch: pa.RecordBatch) -> None:
-        self._file.add(batch)
+        self._files.add(batch)
 
     @override
     def close(self, report: OperatorReport) -> None:
-        stored = self._file.close()
-        if stored is not None:
-            report.result_files.append(stored)
+        report.result_files += self._files.close()
 
 
 class _NextOperator(_Writer):

@@ -5,7 +5,7 @@ Why: Spark finds a format or a table when the first batch is written, deep insid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -20,7 +20,9 @@ _FILE_FORMATS = ("avro", "csv", "json", "orc", "text", "xml")
 FrameWriter = Callable[[DataFrame, int], None]
 
 
-def format_writer(spark: SparkSession, kind: str, options: Mapping[str, str]) -> FrameWriter:
+def format_writer(
+    spark: SparkSession, kind: str, options: Mapping[str, str], partition_by: Sequence[str] = ()
+) -> FrameWriter:
     """Appends each batch in a batch format of Spark.
 
     Raises InvalidRequest if Spark does not know the format, or if it writes files and has no path.
@@ -31,7 +33,7 @@ def format_writer(spark: SparkSession, kind: str, options: Mapping[str, str]) ->
 
     def write(frame: DataFrame, batch: int) -> None:
         mode = "overwrite" if kind == "noop" else "append"
-        frame.write.format(kind).options(**options).mode(mode).save()
+        frame.write.format(kind).options(**options).partitionBy(*partition_by).mode(mode).save()
 
     return write
 
@@ -55,7 +57,7 @@ def console_writer(rows: int, truncate: bool) -> FrameWriter:
     return show
 
 
-def table_writer(spark: SparkSession, table: str) -> FrameWriter:
+def table_writer(spark: SparkSession, table: str, partition_by: Sequence[str] = ()) -> FrameWriter:
     """Appends each batch to a table, which the first batch makes if it is missing.
 
     Raises InvalidRequest for a name that is none, for a database that is not there, and for a view.
@@ -63,7 +65,7 @@ def table_writer(spark: SparkSession, table: str) -> FrameWriter:
     _check_table(spark, table)
 
     def append(frame: DataFrame, batch: int) -> None:
-        frame.write.mode("append").saveAsTable(table)
+        frame.write.partitionBy(*partition_by).mode("append").saveAsTable(table)
 
     return append
 

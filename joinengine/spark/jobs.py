@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark import RDD
@@ -11,11 +12,12 @@ from typing_extensions import override
 
 from joinengine.driver.jobs import Jobs
 from joinengine.exchange.codec import decode, encode
+from joinengine.exchange.merging import MergeReport, MergeTask
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.spark.session import parallelism
-from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks
+from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks, merge_files
 from joinengine.spark.tuning import ArrowBatches
 from joinengine.world.world import World
 
@@ -96,3 +98,17 @@ class SparkJobs(Jobs):
     def _announce(self, folder: str, name: str, description: str) -> None:
         self._context.setLocalProperty(PLAN_PROPERTY, f"{folder}/{name}")
         self._context.setLocalProperty("spark.job.description", description)
+
+
+@dataclass(frozen=True)
+class SparkMerge:
+    """Merges staged result files in one Spark job; instructions travel with the job."""
+
+    spark: SparkSession
+
+    def __call__(self, tasks: Sequence[MergeTask]) -> list[MergeReport]:
+        """The reports, in the order of the tasks."""
+        context = self.spark.sparkContext
+        context.setLocalProperty("spark.job.description", "joinengine: merge result files")
+        contents = context.parallelize([encode(task) for task in tasks], len(tasks))
+        return [decode(report, MergeReport) for report in contents.map(merge_files).collect()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -30,7 +31,7 @@ from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import SideOutput, SinkFactory
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
-from joinengine.model.errors import JoinEngineError
+from joinengine.model.errors import JoinEngineError, TakenOver
 from joinengine.model.texts import Shown
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain, name_of, waiting_for
@@ -154,6 +155,8 @@ class JoinQuery:
         with in_own_words(), self._runner.fenced():
             spark: Any = self.query  # whose own hints do not know parts of a second
             ended = wait(spark.awaitTermination, self.stop, timeout, self._watch.line)
+            if ended:
+                self._runner.finish()
         if ended and self._ends:
             for text in waiting_for(self._runner.query, self._watch.records):
                 _log.warning("joinengine: %s", text)
@@ -171,9 +174,15 @@ class JoinQuery:
         return None if found is None else plain_error(found)
 
     def stop(self) -> None:
-        """End the query. The running batch is cut short; the next start does it again."""
+        """End the query, and show the results that it holds back.
+
+        The running batch is cut short; the next start does it again.
+        """
         self._watch.stopping = True
         self.query.stop()
+        if self.query.exception() is None:
+            with suppress(TakenOver), in_own_words(), self._runner.fenced():
+                self._runner.finish()
 
     def batches(self) -> list[BatchRecord]:
         """The records of the batches that this run has computed."""

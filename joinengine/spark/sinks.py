@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from typing_extensions import override
 
-from joinengine.driver.sinks import STAGING, Sink, show
+from joinengine.driver.sinks import STAGING, BatchByBatch, show
 from joinengine.exchange.results import Target, ToParquet
 from joinengine.exchange.staging import CODEC
 from joinengine.state import fence
@@ -22,7 +22,7 @@ Transform = Callable[[DataFrame], DataFrame]
 
 
 @dataclass
-class TransformedParquetSink(Sink):
+class TransformedParquetSink(BatchByBatch):
     """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery.
 
     Each attempt to deliver a batch writes files of its own. A marker, created only once, says which
@@ -36,6 +36,7 @@ class TransformedParquetSink(Sink):
     schema: pa.Schema
     transform: Transform
     codec: str = CODEC
+    partition_by: tuple[str, ...] = ()
 
     @property
     def staging(self) -> Storage:
@@ -59,7 +60,8 @@ class TransformedParquetSink(Sink):
             fence.check_boundary(self.checkpoint, batch)
         name, parts = json.loads(deliveries.get(choice))
         for number, part in enumerate(parts):
-            visible = f"part-{batch:08d}-{self.query}-{name}-{number:05d}.parquet"
+            folder = "".join(f"{one}/" for one in part.split("/")[:-1])
+            visible = f"{folder}part-{batch:08d}-{self.query}-{name}-{number:05d}.parquet"
             show(self.storage, f"{STAGING}/{self.query}/{name}/{part}", visible, batch)
         self.staging.delete(name)
 
@@ -70,9 +72,9 @@ class TransformedParquetSink(Sink):
         name = tagged(generation, f"{batch:08d}-{self.checkpoint.world.nonce()}")
         frame = self.transform(_frame(self.spark, self.schema, self.checkpoint.results, files))
         attempt = self.staging.at(name)
-        frame.write.option("compression", self.codec).parquet(attempt.folder)
-        parts = [part for part in attempt.names() if part.startswith("part-")]
-        return name, sorted(part for part in parts if part.endswith(".parquet"))
+        writer = frame.write.option("compression", self.codec).partitionBy(*self.partition_by)
+        writer.parquet(attempt.folder)
+        return name, sorted(_parts(attempt, len(self.partition_by)))
 
     @override
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
@@ -86,7 +88,7 @@ class TransformedParquetSink(Sink):
 
 
 @dataclass
-class FrameSink(Sink):
+class FrameSink(BatchByBatch):
     """Any other sink: `write` gets each batch's results as a DataFrame; at-least-once.
 
     `write` is called with the batch number for every batch, also for an empty one.
@@ -112,6 +114,15 @@ class FrameSink(Sink):
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
         """Remove the results of batches that are delivered."""
         remove_unnamed(self.results, [stored.name for stored in files], generation)
+
+
+def _parts(folder: Storage, depth: int) -> Iterator[str]:
+    """The files that Spark has written, in `depth` levels of Hive folders."""
+    for name in folder.names():
+        if depth and "=" in name:
+            yield from (f"{name}/{part}" for part in _parts(folder.at(name), depth - 1))
+        elif name.startswith("part-") and name.endswith(".parquet"):
+            yield name
 
 
 def _frame(

@@ -18,6 +18,7 @@ from pyspark import TaskContext
 
 from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.feeds import Reading, Skipped, conform
+from joinengine.exchange.merging import MergeTask, merge
 from joinengine.exchange.route import RoutePlan, RouteTask, report_batch
 from joinengine.operators.base import Operator, OperatorTask, carry_out
 from joinengine.spark.source import described
@@ -87,6 +88,12 @@ class OperatorTasks:
         header = task.header
         store = _RUN_STORES.store_of(header.runs_folder, header.operator, header.driver)
         yield encode(carry_out(self.operator, task, store, MACHINE))
+
+
+def merge_files(content: bytes) -> bytes:
+    """Carries out one task of a merge of result files."""
+    _freeze_imports()
+    return encode(merge(decode(content, MergeTask), MACHINE))
 
 
 def _route_task() -> RouteTask:

@@ -14,7 +14,7 @@ from joinengine.world.world import MACHINE, World
 
 _FOLDERS = (
     *("manifest", "runs", "exchange", "results", "sources"),
-    *("generations", "boundary", "deliveries", "ticks"),
+    *("generations", "boundary", "deliveries", "ticks", "showings"),
 )
 
 
@@ -74,6 +74,11 @@ class Checkpoint:
     def deliveries(self) -> Storage:
         """Markers: which attempt to deliver a batch counts, if attempts differ in their files."""
         return self.storage.at("deliveries")
+
+    @property
+    def showings(self) -> Storage:
+        """By which files the results of some batches have become visible together."""
+        return self.storage.at("showings")
 
     @property
     def ticks(self) -> Storage:

@@ -40,7 +40,7 @@ from joinengine.state.operator_state import (
 from joinengine.state.run import Run
 from joinengine.world.storage import Storage, StoredFile
 
-FORMAT = 5
+FORMAT = 6
 _HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
 _NAME = re.compile(r"(\d{8,})\.json")
 #: How many manifests stay. Only the newest is needed; one more serves a driver that has listed the
@@ -53,9 +53,11 @@ class Manifest:
     """What is true after batch `batch`.
 
     `results` are the staged result files of the batch, `refused` the staged files of refused
-    tuples, if the user keeps them. `generation`: of the driver that committed it. `nonce`: tells
-    its attempt from any other. `parent`: nonce and CRC of the manifest that it follows. `crc32`:
-    its own CRC, known once it is on disk.
+    tuples, if the user keeps them. `held`: the result files of earlier batches that are held back
+    to become visible together with these; None: the results become visible with their batch.
+    `generation`: of the driver that committed it. `nonce`: tells its attempt from any other.
+    `parent`: nonce and CRC of the manifest that it follows. `crc32`: its own CRC, known once it is
+    on disk.
     """
 
     query: str
@@ -63,6 +65,7 @@ class Manifest:
     operators: tuple[OperatorState, ...]
     results: tuple[StoredFile, ...] = ()
     refused: tuple[StoredFile, ...] = ()
+    held: tuple[tuple[int, tuple[StoredFile, ...]], ...] | None = None
     generation: int = 0
     nonce: str = ""
     parent: tuple[str, int] = ("", 0)
@@ -211,6 +214,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "parent": manifest.parent,
         "results": _files_to_json(manifest.results),
         "refused": _files_to_json(manifest.refused),
+        "held": _held_to_json(manifest.held),
     }
 
 
@@ -221,6 +225,7 @@ def _from_json(plain: dict[str, Any]) -> Manifest:
         operators=tuple(_state_from_json(state) for state in plain["operators"]),
         results=_files_from_json(plain["results"]),
         refused=_files_from_json(plain["refused"]),
+        held=_held_from_json(plain["held"]),
         generation=plain["generation"],
         nonce=plain["nonce"],
         parent=(plain["parent"][0], plain["parent"][1]),
@@ -345,6 +350,14 @@ def _files_to_json(files: Iterable[StoredFile]) -> list[list[object]]:
 
 def _files_from_json(rows: Iterable[list[Any]]) -> tuple[StoredFile, ...]:
     return tuple(StoredFile(*row) for row in rows)
+
+
+def _held_to_json(held: tuple[tuple[int, tuple[StoredFile, ...]], ...] | None) -> Any:
+    return None if held is None else [[batch, _files_to_json(files)] for batch, files in held]
+
+
+def _held_from_json(plain: Any) -> tuple[tuple[int, tuple[StoredFile, ...]], ...] | None:
+    return None if plain is None else tuple((n, _files_from_json(files)) for n, files in plain)
 
 
 def _time_to_json(time: float) -> float | str:

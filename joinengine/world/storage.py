@@ -271,10 +271,11 @@ def verify(storage: Storage, stored: StoredFile, what: str) -> pa.Buffer:
 def remove_unnamed(storage: Storage, named: Iterable[str], generation: int) -> int:
     """Remove files of drivers up to `generation`, except `named`; returns how many.
 
+    A folder is removed as a whole, unless the name of a file in it is among `named`.
     Files of newer drivers stay even if `named` lacks them: the caller may have slept since it
     learned the names.
     """
-    kept, gone = set(named), 0
+    kept, gone = {name.partition("/")[0] for name in named}, 0
     for name in storage.names():
         maker = generation_of(name)
         if maker is None or maker > generation or name in kept:

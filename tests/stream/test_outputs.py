@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections import Counter
+
 import pyarrow.parquet as pq
 import pytest
 
 from joinengine import CheckpointMismatch, InvalidRequest, StreamJoin, equi
+from joinengine.driver.batch import BatchRunner
 from tests.stream.cases import pairs, streams
-from tests.stream.conftest import same
+from tests.stream.conftest import in_utc, oracle, same
 
 pytestmark = pytest.mark.spark
 
@@ -48,3 +52,102 @@ def test_checkpoint_and_output_know_each_other(writer, folders, tmp_path):
     same(moved, pairs(folders, "id = order_id"))
     run(writer("second", overwrite=True), moved)
     same(moved, pairs(folders, "id = order_id"))
+
+
+def hive_folders(out):
+    names = {str(file.parent.relative_to(out)) for file in out.rglob("part-*.parquet")}
+    return {name for name in names if not name.startswith("_")}
+
+
+def rows_in(spark, out, names):
+    frame = spark.read.option("basePath", str(out)).parquet(str(out))
+    return Counter(tuple(map(str, row)) for row in frame.select(*names).collect())
+
+
+FOLDERS = ("customer", "day", "price", "o_ts")
+
+
+def test_hive_folders_are_those_that_spark_makes(spark, writer, tmp_path):
+    plain, ours, sparks = (tmp_path / name for name in ("plain", "ours", "sparks"))
+    run(writer("plain-checkpoint"), plain)
+    spark.read.parquet(str(plain)).write.partitionBy(*FOLDERS).parquet(str(sparks))
+    query = run(writer().partitionBy("CUSTOMER", *FOLDERS[1:]), ours)
+    assert hive_folders(ours) == hive_folders(sparks)
+    assert any("%3A" in name for name in hive_folders(ours))
+    names = query._runner.query.operators[-1].output_schema.names
+    assert rows_in(spark, ours, names) == rows_in(spark, sparks, names)
+    (file, *_) = ours.rglob("day=*/**/part-*.parquet")
+    assert not set(FOLDERS) & set(pq.read_schema(file).names)
+
+
+def test_a_transformed_result_in_hive_folders(spark, folders, tmp_path):
+    joined = StreamJoin(*streams(spark, folders), on=equi("id", "order_id"), instances=3)
+    narrow = joined.transform(lambda frame: frame.selectExpr("id", "day", "price - amount as gain"))
+    writer = narrow.writeStream.format("parquet").option("checkpointLocation", tmp_path / "c")
+    writer = writer.trigger(availableNow=True)
+    run(writer.option("partitionBy", "day, id"), tmp_path / "out")
+    expected = oracle(f"select id, day, price - amount from ({pairs(folders, 'id = order_id')})")
+    found = rows_in(spark, tmp_path / "out", ["id", "day", "gain"])
+    assert found == Counter({tuple(map(str, row)): n for row, n in expected.items()})
+    with pytest.raises(InvalidRequest, match="compactEvery does not go with transform"):
+        writer.option("compactEvery", 2).start(str(tmp_path / "out"))
+
+
+def test_folders_that_cannot_be_made(writer, tmp_path):
+    for names, message in (
+        (["nope"], "partitionBy: column 'nope' is not there"),
+        ([5], "partitionBy: 5 is no name of a column"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            writer().partitionBy(*names).start(str(tmp_path / "out"))
+    with pytest.raises(InvalidRequest, match="partitionBy: noop makes no folders"):
+        writer().partitionBy("day").format("noop").start()
+
+
+def visible(out):
+    return sorted(out.glob("part-*.parquet"))
+
+
+def test_results_of_several_batches_are_one_file(spark, folders, tmp_path):
+    """Held back and merged; the end of the run shows what is left, in one file."""
+    joined = StreamJoin(*streams(spark, folders), on=equi("id", "order_id"), instances=3)
+    seen = []
+    writer = joined.writeStream.format("parquet").option("checkpointLocation", tmp_path / "c")
+    writer = writer.option("compactEvery", 3).trigger(availableNow=True)
+    query = writer.start(str(tmp_path / "out"))
+    query._runner.observe(lambda record: seen.append(len(visible(tmp_path / "out"))))
+    query.awaitTermination()
+    assert seen == [0, 0, 1, 1, 2]  # four batches with data, and a quiet one
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+    assert not list((tmp_path / "out" / "_joinengine").rglob("*.parquet"))
+    before = {file: file.stat() for file in visible(tmp_path / "out")}
+    folders.add()
+    again = writer.trigger(processingTime="0 s").start(str(tmp_path / "out"))
+    again.processAllAvailable()
+    assert len(visible(tmp_path / "out")) == 2
+    again.stop()
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+    assert all(file.stat() == stat for file, stat in before.items())
+
+
+def test_a_restart_shows_what_is_held_back(writer, folders, tmp_path, monkeypatch):
+    """The driver dies before the end; the next start first shows what was held back."""
+    out = tmp_path / "out"
+    monkeypatch.setattr(BatchRunner, "finish", lambda runner: None)
+    monkeypatch.setattr(BatchRunner, "_request_tick", lambda runner, batch, quiet: None)
+    run(writer(compactEvery=9).partitionBy("day"), out)
+    assert not list(out.glob("day=*"))
+    with pytest.raises(CheckpointMismatch, match="holds back results of the batches 0 to 3"):
+        writer().format("noop").start()
+    run(writer().partitionBy("day"), out)
+    days = list(out.glob("day=*"))
+    assert days
+    assert all(len(list(day.glob("*.parquet"))) == 1 for day in days)
+    sql = f"select * exclude (day), day from ({pairs(folders, 'id = order_id')})"
+    found = Counter(
+        (*row.values(), dt.date.fromisoformat(day.name.removeprefix("day=")))
+        for day in days
+        for file in day.glob("*.parquet")
+        for row in in_utc(pq.ParquetFile(file).read()).to_pylist()
+    )
+    assert found == oracle(sql)

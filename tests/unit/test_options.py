@@ -27,6 +27,7 @@ def test_a_value_is_one_value(value):
     ("sink", "name", "message"),
     [
         ("parquet", "sideOuput", "did you mean 'sideOutput'"),
+        ("parquet", "partitonBy", "did you mean 'partitionBy'"),
         ("noop", "capcity", "did you mean 'capacity'"),
         ("console", "numrow", "did you mean 'numRows'"),
         ("memory", "xyz", "memory: option 'xyz' is unknown; The options are checkpointLocation"),
@@ -102,3 +103,17 @@ def test_triggers():
         given.trigger_of({"processingTime": "-1 s"})
     with pytest.raises(InvalidRequest, match="trigger: continuous is not served"):
         given.trigger_of({"continuous": "1 second"})
+
+
+def test_columns_of_folders():
+    assert given.columns("partitionBy", ("a", "b, c")) == ("a", "b, c")
+    assert given.columns("partitionBy", ("a, b",)) == ("a", "b")
+    for wrong in ((5,), ([None],), ("a,,b",)):
+        with pytest.raises(InvalidRequest, match=r"partitionBy: .* is no name of a column"):
+            given.columns("partitionBy", wrong)
+    for sink in ("parquet", "toTable", "csv"):
+        given.check_folders(sink, ["a"])
+    for sink in ("noop", "console", "memory", "foreachBatch"):
+        given.check_folders(sink, [])
+        with pytest.raises(InvalidRequest, match=f"partitionBy: {sink} makes no folders"):
+            given.check_folders(sink, ["a"])

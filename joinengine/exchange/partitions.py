@@ -1,0 +1,147 @@
+"""Hive folders: results with equal values of some columns lie in one folder, named by the values.
+
+Law: the folders and their names are those that Spark's `partitionBy` would make, so that every
+reader of Hive folders finds the columns again. NULL and empty text have the folder
+`__HIVE_DEFAULT_PARTITION__`. Source: Spark's `ExternalCatalogUtils`. Departure: years beyond
+9999 are written without Spark's plus sign.
+Cost: one dictionary for each column, and one text for each distinct value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from joinengine.model.columns import require_column
+from joinengine.model.errors import InvalidRequest
+
+_NOTHING = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+#: Between these Java writes doubles without an exponent.
+_PLAIN = 1e-3, 1e7
+
+
+def check_partitions(schema: pa.Schema, names: Sequence[str], *, exact: bool) -> tuple[str, ...]:
+    """The columns of `schema` that are asked for; their case does not matter unless `exact`.
+
+    Raises InvalidRequest for columns that are not there or come twice, for types that name no
+    folder, and if no column is left for the files.
+    """
+    fields = [require_column(schema, name, "partitionBy", exact=exact) for name in names]
+    found = tuple(str(field.name) for field in fields)
+    for name in found:
+        kind = schema.field(name).type
+        if found.count(name) > 1:
+            raise InvalidRequest(f"partitionBy: {name} is given twice; give it once")
+        if _text_of(kind) is None:
+            raise InvalidRequest(
+                f"partitionBy: {name} is {kind}, which names no folder; cast it to text or a number"
+            )
+    if len(found) == len(schema.names):
+        raise InvalidRequest(
+            f"partitionBy: {', '.join(found)} are all columns, so none is left for the files; "
+            f"leave one out"
+        )
+    return found
+
+
+def partitioned(
+    batch: pa.RecordBatch, names: Sequence[str], zone: str
+) -> list[tuple[str, pa.RecordBatch]]:
+    """(folder, its rows without the columns of `names`); each folder once, rows in their order.
+
+    `zone`: the time zone in which instants become text.
+    """
+    codes: NDArray[np.int64] = np.zeros(batch.num_rows, np.int64)
+    columns = [_texts(batch.column(name), zone) for name in names]
+    for numbers, texts in columns:
+        _, codes = np.unique(codes * (len(texts) + 1) + numbers, return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    rest = batch.select([one for one in batch.schema.names if one not in names])
+    rest = rest.take(pa.array(order))
+    ends = [*starts[1:], batch.num_rows]
+    found = dict[str, list[pa.RecordBatch]]()
+    for start, end in zip(starts, ends, strict=True):
+        row = order[start]
+        folder = "/".join(
+            f"{_escaped(name)}={texts[numbers[row]]}"
+            for name, (numbers, texts) in zip(names, columns, strict=True)
+        )
+        found.setdefault(folder, []).append(rest.slice(start, end - start))
+    return [
+        (folder, parts[0] if len(parts) == 1 else pa.concat_batches(parts))
+        for folder, parts in found.items()
+    ]
+
+
+def _texts(column: pa.Array, zone: str) -> tuple[NDArray[np.int64], list[str]]:
+    """(n,) column -> (n,) numbers of values, and the name of each value in a folder's name."""
+    coded = column.dictionary_encode(null_encoding="mask")
+    nothing = len(coded.dictionary)
+    numbers = pc.fill_null(coded.indices.cast(pa.int64()), nothing).to_numpy(zero_copy_only=False)
+    if pa.types.is_timestamp(column.type):
+        texts = _moments(coded.dictionary, zone)
+    else:
+        text_of = _text_of(column.type)
+        assert text_of is not None
+        texts = [text_of(value) for value in coded.dictionary.to_pylist()]
+    return numbers, [*(_escaped(text) or _NOTHING for text in texts), _NOTHING]
+
+
+def _moments(values: pa.Array, zone: str) -> list[str]:
+    """Timestamps as Spark casts them to text: instants in the zone, no zeros at the end."""
+    if values.type.tz is not None:
+        values = pc.local_timestamp(values.cast(pa.timestamp("us", zone)))
+    texts = values.cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
+    return [text.rstrip("0").removesuffix(".") for text in texts]
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def _text_of(kind: pa.DataType) -> Callable[[Any], str] | None:
+    """How Spark casts values of a type to text; None: it cannot be the name of a folder."""
+    if pa.types.is_floating(kind):
+        exact = np.float32 if kind.bit_width == 32 else np.float64
+        return lambda value: java_text(exact(value))
+    return next((text_of for is_kind, text_of in _TEXTS if is_kind(kind)), None)
+
+
+#: What a type is -> how its values become text. Timestamps do so all at once, in `_moments`.
+_TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...] = (
+    (pa.types.is_boolean, lambda value: str(value).lower()),
+    (pa.types.is_decimal, lambda value: f"{value:f}"),
+    (pa.types.is_binary, lambda value: bytes(value).decode(errors="replace")),
+    (pa.types.is_large_binary, lambda value: bytes(value).decode(errors="replace")),
+    *(
+        (is_kind, str)
+        for is_kind in (
+            *(pa.types.is_integer, pa.types.is_string, pa.types.is_large_string),
+            *(pa.types.is_date, pa.types.is_timestamp),
+        )
+    ),
+)
+
+
+def java_text(value: np.floating[Any]) -> str:
+    """A floating-point number as Java writes it.
+
+    >>> [java_text(np.float64(x)) for x in (1.0, 1e7, 1.25e-5, 123456.789)]
+    ['1.0', '1.0E7', '1.25E-5', '123456.789']
+    """
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or _PLAIN[0] <= abs(value) < _PLAIN[1]:
+        return np.format_float_positional(value, unique=True, trim="0")
+    digits, _, power = np.format_float_scientific(value, unique=True, trim="0").partition("e")
+    return f"{digits}E{int(power)}"
