@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from joinengine.balancing.reasons import Cause, Reason
@@ -84,7 +84,7 @@ class BatchRunner:
         self._aside = aside
         self._settings = settings
         self._held: Held = ()
-        self._turn = Lock()
+        self._turn = RLock()  # a listener may stop the query
         self._observers = list[Callable[[BatchRecord], None]]()
         self.manifest = Manifest(query_id, -1, ())
         self._resumed_for: Sequence[Reason | None] = ()
@@ -135,8 +135,8 @@ class BatchRunner:
 
     def finish(self) -> None:
         """Show the results that are held back; no batch follows."""
-        with self._turn:
-            if any(files for _, files in self._held):
+        if any(files for _, files in self._held):
+            with self._turn:
                 self._deliver(whole=True)
                 if self._committed:
                     self._remove_staged()

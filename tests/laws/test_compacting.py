@@ -185,3 +185,10 @@ def test_a_showing_that_is_gone_is_not_made_again():
     assert fence.greatest(query.checkpoint.boundary, -1) > 1
     with pytest.raises(TakenOver, match=r"batch 1 .* is closed"):
         showings.create(query.checkpoint, 0, 1, ["g1-late.parquet"])
+
+
+def test_who_is_called_after_a_batch_may_end_the_query():
+    query = start(MemoryWorld(), (5, 1 << 30))
+    query.runner.observe(lambda record: query.runner.finish())
+    query.run_tuples(0, *BATCHES[0])
+    check_results(query, BATCHES[:1])
