@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from joinengine import (
@@ -17,6 +15,7 @@ from joinengine import (
     within,
 )
 from joinengine.layouts import Mnrt, Qmmp
+from joinengine.state.checkpoint import Checkpoint, read_account, write_account
 from tests.stream.cases import run
 
 pytestmark = pytest.mark.spark
@@ -199,16 +198,13 @@ def test_the_writer_refuses(sides, tmp_path):
 
 def test_another_querys_checkpoint(spark, sides, folders, tmp_path):
     run(StreamJoin(*sides, on=equi("id", "order_id"), instances=2), tmp_path)
-    checkpoint = tmp_path / "out-checkpoint"
+    checkpoint = Checkpoint.below(tmp_path / "out-checkpoint")
     other = StreamJoin(*sides, on=equi("customer", "buyer"), instances=2)
     with pytest.raises(
         CheckpointMismatch, match="another query: its on of operator 0 is id = order_id"
     ):
         run(other, tmp_path)
-    about = checkpoint / "joinengine" / "query.json"
-    content = json.loads(about.read_text())
-    del content["crc32"]
-    about.write_text(json.dumps(content | {"format": 99}))
+    write_account(checkpoint, read_account(checkpoint) | {"format": 99})
     with pytest.raises(CheckpointMismatch, match="has format 99"):
         run(StreamJoin(*sides, on=equi("id", "order_id"), instances=2), tmp_path)
 
