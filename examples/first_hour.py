@@ -141,6 +141,18 @@ def case(here):
     return here.run(here.join(on=equi("USER_ID", "Buyer_Id")))
 
 
+def computed_key(here):
+    here.write("shifted", key=list(range(100, 120)), clicked_at=minutes(20))
+    left = here.stream("shifted").withColumn("user_id", "key - 100")
+    return here.run(here.join(left))
+
+
+def nested(here):
+    places = [{"lat": n / 2, "name": "x"} for n in range(20)]
+    here.write("places", user_id=list(range(20)), clicked_at=minutes(20), geo=places)
+    return here.run(here.join("places", left_where="geo.lat >= 5 and geo.name rlike '^x'"))
+
+
 def decimals(here):
     for name, key, digits in (("fine", "user_id", 2), ("coarse", "buyer_id", 1)):
         keys = pa.array([Decimal(n) for n in range(5)], pa.decimal128(10, digits))
@@ -320,6 +332,8 @@ STEPS: list[tuple[str, str, Callable[[Hour], object]]] = [
     ("columns __word, p0, quotes, no name", '2 rows, __word, p0, a "b"', names),
     ("groups __pane, an aggregate p0", "__pane, p0", odd_groups),
     ("column names in another case", "10 rows", case),
+    ("a key that is computed", "10 rows", computed_key),
+    ("fields of a struct, a regular expression", "5 rows", nested),
     ("decimals of two scales", "5 rows", decimals),
     ("float keys, normalised", "3 rows", floats),
     ("a NULL event time in a left join", "2 rows", null_times),
