@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 import numpy as np
+import pyarrow as pa
 
 
 def check_places(state, store, *, expires):
@@ -33,14 +34,20 @@ def check_places(state, store, *, expires):
             tuples += len(np.unique(words))
         else:
             contents = [
-                tuple(column[row].as_py() for column in opened.columns.columns)
+                tuple(column[row].as_py() for column in columns)
                 for _, opened, rows in parts
+                for columns in [[_readable(column) for column in opened.columns.columns]]
                 for row in rows.tolist()
             ]
             tuples += _check_each(
                 routers[version], side, words.tolist(), holders.tolist(), contents, expires
             )
     return tuples
+
+
+def _readable(column):
+    """Instants as numbers: Python has no years below 1."""
+    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
 def _stand_at_homes(router, side, words, holders):

@@ -130,7 +130,8 @@ def _bound(name: str, bound: Bound | str | None) -> Bound | None:
     if bound is None or isinstance(bound, timedelta):
         return bound
     number = isinstance(bound, (int, float, Decimal)) and not isinstance(bound, bool)
-    if not number or not isfinite(bound):
+    # An integer of any length is finite, also one that no double holds.
+    if not number or not (isinstance(bound, int) or isfinite(bound)):
         raise InvalidRequest(f"band: {name} {bound!r} is no number; leave it out for an open end")
     return bound
 

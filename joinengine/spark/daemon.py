@@ -8,6 +8,7 @@ and the daemon prints a trace: a healthy query prints one every now and then.
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -17,22 +18,20 @@ _DAEMON = "pyspark.daemon"
 def end_quietly() -> None:
     """In a worker process of the daemon: end without a trace if Spark closes the connection.
 
-    The daemon's loop looks `worker` up for each call, so that this holds from the next one on.
+    The daemon prints what ended a worker by `traceback.print_exc`, in the process of that worker.
+    Replaced there, it holds from the call on that is running; a worker may get no other.
     """
-    main: Any = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name == _DAEMON and not hasattr(main.worker, "plain"):
-        main.worker = quiet(main.worker)
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name == _DAEMON and not hasattr(traceback.print_exc, "plain"):
+        traceback.print_exc = quiet(traceback.print_exc)
 
 
-def quiet(worker: Callable[..., int]) -> Callable[..., int]:
-    """`worker`, which returns an exit code, ending with one if nobody reads its answer."""
+def quiet(tell: Callable[..., None]) -> Callable[..., None]:
+    """`tell`, which prints the error that is handled, but for a lost connection."""
 
-    def ending(*arguments: Any) -> int:
-        try:
-            return worker(*arguments)
-        except BrokenPipeError:
-            return 1
+    def telling(*arguments: Any, **named: Any) -> None:
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            tell(*arguments, **named)
 
-    ending.plain = worker  # type: ignore[attr-defined]
-    return ending
+    telling.plain = tell  # type: ignore[attr-defined]
+    return telling
