@@ -4,6 +4,10 @@ Why: Spark puts that file before all else on the path of each Python process, wh
 installed package. It holds sources alone, so that each process compiles them: a second of work for
 each kind of worker and for the planning of each query. A path that is not there is passed over.
 
+In its place is a folder with one module, for the worker in which Spark lists data sources: that one
+loads all modules named `pyspark_..`, and ends quietly if it has loaded this one
+(joinengine.spark.daemon).
+
 The home holds links to what the package holds, and stays in the user's cache: a JVM opens its jars
 when it needs them, also while it ends.
 """
@@ -61,11 +65,25 @@ def spark_home() -> Path | None:
             link = home / entry.name
             if entry.name in _LINKED and not link.is_symlink():
                 _link(link, entry)
+        loaded = home / "python" / "lib" / "pyspark.zip" / "pyspark_joinengine.py"
+        if not loaded.exists():
+            loaded.parent.mkdir(parents=True, exist_ok=True)
+            passing = loaded.with_suffix(f".{os.getpid()}")
+            passing.write_text(_LOADED)
+            passing.replace(loaded)  # whole, or not there
     except OSError:
         return None
     return home
 
 
+# Workers may have a joinengine without that module, or none at first.
+_LOADED = """try:
+    from joinengine.spark.daemon import end_quietly
+except ImportError:
+    pass
+else:
+    end_quietly()
+"""
 _LINKED = ("bin", "sbin", "jars", "conf")
 
 
