@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +14,7 @@ from joinengine.layouts.base import LayoutChoice
 from joinengine.model.arguments import check_count
 from joinengine.model.conditions import Computed
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.habits import QUERY, not_there
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
 from joinengine.spark import types
@@ -46,6 +47,11 @@ class StreamQuery:
         made._transform = self._transform
         return made
 
+    if not TYPE_CHECKING:  # else every name would be one for the type checker
+
+        def __getattr__(self, name: str) -> Any:
+            raise not_there(self, name, QUERY)
+
     def __repr__(self) -> str:
         try:
             query = self.query()
@@ -67,7 +73,7 @@ class StreamQuery:
     @property
     def writeStream(self) -> JoinWriter:
         """The writer: it says where results go, and starts the query."""
-        return JoinWriter(self._resolved())
+        return JoinWriter(self._resolved(), of=repr(self))
 
     def _resolved(self) -> ResolvedJoin:
         joins, sources = self._flat()

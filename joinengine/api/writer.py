@@ -73,6 +73,12 @@ class JoinWriter:
     partitions: tuple[str, ...] = ()
     checksum: bool = False
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
+    of: str = "a query"
+
+    def __repr__(self) -> str:
+        kind = "foreachBatch" if self.function is not None else self.sink or "no sink yet"
+        told = [kind, *(f"{name}={value!r}" for name, value in self.settings.items())]
+        return f"<JoinWriter of {self.of}: {', '.join(told)}; .start() starts it>"
 
     def format(self, source: str) -> JoinWriter:
         """`parquet` (exactly once), `noop`, `console`, `memory`, or any batch format of Spark."""

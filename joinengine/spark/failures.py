@@ -27,6 +27,8 @@ _CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
 _PYTHON_ERROR = re.compile(
     r"^(?:[\w.]+: )?((?:\w+\.)*\w*(?:Error|Exception|Invalid|Exit)): (.+)$", re.M
 )
+#: A cause of an error in the JVM: its class and message.
+_CAUSE = re.compile(r"^\s*Caused by: (?:[\w$]+\.)*([\w$]+): (.+)$", re.M)
 _OURS = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")
 
 
@@ -43,6 +45,9 @@ def plain_error(error: StreamingQueryException) -> JoinEngineError:
         kind = getattr(errors, ours[1], JoinEngineError)
         return kind(ours[2].strip()) if issubclass(kind, JoinEngineError) else _failed(ours[0])
     said = _PYTHON_ERROR.findall(text)
+    causes = _CAUSE.findall(text)
+    if said and causes and said[-1][0].endswith("Py4JJavaError"):  # says no more than that it was
+        return _failed(": ".join(causes[-1]))
     if said:
         return _failed(": ".join(said[-1]))
     return _failed(text.strip().splitlines()[0])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +22,7 @@ from joinengine.model.columns import require_column
 from joinengine.model.conditions import Computed
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.habits import STREAM, not_there
 from joinengine.model.named import one_of
 from joinengine.predicates.computing import compile_column
 from joinengine.predicates.dialect import compile_predicate
@@ -48,6 +49,11 @@ class Stream:
     footers: Mapping[str, Footer] = field(default_factory=dict, repr=False)
     #: event-time column -> how late its tuples may be, in microseconds
     delays: Mapping[str, int] = field(default_factory=dict)
+
+    if not TYPE_CHECKING:  # else every name would be one for the type checker
+
+        def __getattr__(self, name: str) -> Any:
+            raise not_there(self, name, STREAM)
 
     def __repr__(self) -> str:
         where = "" if self.reading.where is None else f" where {self.reading.where}"

@@ -57,6 +57,13 @@ _UI = {
     "spark.ui.retainedTasks": "5000",
     "spark.sql.ui.retainedExecutions": "100",
 }
+#: Spark's loggers of errors that end a query, and so reach the user's program.
+_TOLD_BY_US = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.streaming.MicroBatchExecution",  # until 4.0
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+)
 #: Far longer than Spark takes to start a query, in seconds.
 _START_S = 10.0
 _starting = threading.Lock()
@@ -93,8 +100,22 @@ def session(
     with lent_spark_home(master or "spark-submit"):
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    if local:
+        _leave_to_us(spark)
     prepare(spark)
     return spark
+
+
+def _leave_to_us(spark: Any) -> None:
+    """Spark does not print the errors that end a query.
+
+    It would print each three times, with pages of traces, before the user's program gets the one
+    sentence; joinengine hands the trace to its own logger (joinengine.spark.failures). Where
+    executors are other machines, their errors may not end a query, and stay in Spark's log.
+    """
+    log4j = spark._jvm.org.apache.logging.log4j
+    for name in _TOLD_BY_US:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 def prepare(spark: Any) -> None:

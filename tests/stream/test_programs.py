@@ -80,3 +80,37 @@ def test_ctrl_c_stops_the_query_and_ends_a_script(folder):
     pages = [line.split()[1] for line in said if line.startswith("page")]
     assert len(pages) == 1
     assert pages[0].rpartition(":")[0].endswith("0100007F")  # 127.0.0.1
+
+
+FAILING = """
+import sys
+from pathlib import Path
+from joinengine import JoinEngineError, StreamJoin, parquet_stream, session
+
+root = Path(sys.argv[1])
+spark = session(master="local[1]")
+sides = [spark.readStream.schema("key long").parquet(str(root / "left"))]
+sides.append(parquet_stream(spark, root / "right"))
+(root / "left" / "1.parquet").write_bytes(b"half")
+query = (
+    StreamJoin(*sides, on="key", instances=2)
+    .writeStream.format("noop")
+    .trigger(availableNow=True)
+    .option("checkpointLocation", str(root / "checkpoint"))
+    .start()
+)
+try:
+    query.awaitTermination()
+except JoinEngineError as error:
+    print(error)
+"""
+
+
+def test_a_failure_is_one_sentence_without_sparks_traces(folder):
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING, str(folder)], capture_output=True, text=True, check=False
+    )
+    assert "1.parquet is not a Parquet file" in done.stdout, done.stderr
+    assert done.stdout.count("\n") == 1
+    for word in ("Traceback", "Exception", "\tat "):
+        assert word not in done.stderr

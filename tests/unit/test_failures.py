@@ -51,6 +51,18 @@ def test_an_error_of_a_library_is_named_with_its_class():
     )
 
 
+def test_an_error_in_the_jvm_is_its_last_cause():
+    last = """py4j.protocol.Py4JJavaError: An error occurred while calling o1.collectToPython.
+: org.apache.spark.SparkException: [FAILED_READ_FILE] Encountered error while reading file x.
+\tat org.apache.spark.rdd.RDD.run(RDD.scala:1)
+Caused by: org.apache.spark.SparkException: the job was aborted
+Caused by: java.lang.RuntimeException: x.parquet is not a Parquet file. Expected more
+\t... 1 more"""
+    assert str(plain_error(failed(last))) == (
+        "the query failed: RuntimeException: x.parquet is not a Parquet file. Expected more"
+    )
+
+
 def test_an_error_of_spark_is_its_first_line():
     found = plain_error(StreamingQueryException("[STREAM_FAILED] Job aborted.\nmore"))
     assert str(found) == "the query failed: [STREAM_FAILED] Job aborted."

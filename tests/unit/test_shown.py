@@ -74,3 +74,19 @@ def test_who_waits_for_a_side_that_brings_nothing(joined):
     assert "would wait 9 s for it" in said
     assert told(0, (1.0, never)) == told(60, (1.0, 2.0)) == []
     assert waiting_for(joined.query(), []) == []
+
+
+def test_a_writer_is_one_line_too(joined, monkeypatch):
+    monkeypatch.setattr(type(joined), "_resolved", lambda self: None)
+    writer = joined.writeStream.format("parquet").option("path", "/out")
+    assert repr(writer) == f"<JoinWriter of {joined!r}: parquet, path='/out'; .start() starts it>"
+    assert "no sink yet" in repr(joined.writeStream)
+
+
+def test_habits_of_dataframes_are_told_what_to_write(joined):
+    with pytest.raises(AttributeError, match=r"'Stream' .* no attribute 'filter': write \.where"):
+        stream("/clicks", CLICKS).filter("user_id > 3")
+    with pytest.raises(AttributeError, match=r"'StreamJoin' .* 'select': \.transform\(f\)"):
+        joined.select("user_id")
+    with pytest.raises(AttributeError, match=r"'StreamJoin' object has no attribute 'nonsense'$"):
+        _ = joined.nonsense

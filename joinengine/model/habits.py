@@ -1,0 +1,42 @@
+"""What users of DataFrames look for on our objects, and what to write there instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_SCHEMA = "read .schema"
+_RESULTS = ".transform(f) applies a function to the results of each batch, before the sink"
+#: On streams that joinengine reads itself.
+STREAM = {
+    "filter": "write .where('a > 3')",
+    "drop": "name the columns to keep with .select(..)",
+    "columns": _SCHEMA,
+    "printSchema": _SCHEMA,
+    "withColumnRenamed": "write .withColumn(new, old) and .select(..)",
+    "join": "write StreamJoin(left, right, on=..)",
+    "groupBy": "write StreamAggregate(stream, by=.., aggregates=..)",
+    "writeStream": "a query needs a StreamJoin or a StreamAggregate; .to_df() is a DataFrame",
+    "show": "results of a stream are never complete; .to_df() is a DataFrame",
+}
+#: On joins, aggregations and operators.
+QUERY = {
+    **dict.fromkeys(("select", "filter", "where", "drop", "withColumn"), _RESULTS),
+    "columns": _SCHEMA,
+    "printSchema": _SCHEMA,
+    "join": "give it to another StreamJoin as a side",
+    "groupBy": "write StreamAggregate(join, by=.., aggregates=..)",
+    "write": "results of a stream are never complete: use .writeStream",
+    "show": "results of a stream are never complete: use .writeStream.format('console')",
+    "start": "say where results go first: .writeStream.format(..).start()",
+    "awaitTermination": "it is not started yet: .writeStream.format(..).start()",
+}
+
+
+def not_there(thing: object, name: str, instead: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that `thing` lacks, with what to write instead if that is known.
+
+    >>> print(not_there(object(), "columns", STREAM))
+    'object' object has no attribute 'columns': read .schema
+    """
+    advice = f": {instead[name]}" if name in instead else ""
+    return AttributeError(f"{type(thing).__name__!r} object has no attribute {name!r}{advice}")
