@@ -341,15 +341,17 @@ def as_kept(join: ResolvedJoin, location: str) -> ResolvedJoin:
     """
     place = Checkpoint.below(local_path(location, "checkpointLocation"))
     kept = {n: from_text(text) for n, text in kept_columns(place, join.query.sources).items()}
-    before, after = dict[int, Source](), dict[int, Source]()
-    for number, columns in kept.items():
-        stream = join.sources[number]
-        if isinstance(stream, Stream) and not stream.has_columns(columns):
-            before[id(stream)] = stream.over(columns)
-            after[id(stream)] = stream.at_restart(columns)
-    if join.over is None or not before:
+    streams = ((source, kept[n]) for n, source in enumerate(join.sources) if n in kept)
+    changed = [
+        (stream, columns)
+        for stream, columns in streams
+        if isinstance(stream, Stream) and not stream.has_columns(columns)
+    ]
+    if join.over is None or not changed:
         return join
     try:
+        before = {id(stream): stream.over(columns) for stream, columns in changed}
+        after = {id(stream): stream.at_restart(columns) for stream, columns in changed}
         now = join.over(after)
         was = join.over(before).query
     except InvalidRequest as error:

@@ -49,6 +49,8 @@ class Stream:
     footers: Mapping[str, Footer] = field(default_factory=dict, repr=False)
     #: event-time column -> how late its tuples may be, in microseconds
     delays: Mapping[str, int] = field(default_factory=dict)
+    #: the columns that `select` has left, and those computed since; None: nobody selected
+    selected: tuple[str, ...] | None = None
 
     if not TYPE_CHECKING:  # else every name would be one for the type checker
 
@@ -93,13 +95,13 @@ class Stream:
         old = self.reading
         reading = replace(old, schema=readable, steps=(), whole=None)
         feed = self.feed | {"columns": as_text(columns)}
-        stream = replace(self, feed=feed, reading=reading, unreadable=others)
+        stream = replace(self, feed=feed, reading=reading, unreadable=others, selected=None)
         for step in old.steps:
             if isinstance(step, Computed):
                 stream = stream._computing(step.name, step.text, step.zone)
             else:
                 stream = stream._filtered(step.text, step.zone)
-        return stream if old.whole is None else stream.select(old.schema.names)
+        return stream if self.selected is None else stream.select(*self.selected)
 
     def list_files(self, feed: dict[str, Any]) -> None:
         """Log the files that are there now; `feed`: the feed's options, with its log.
@@ -142,7 +144,8 @@ class Stream:
         step = compile_column(there, expression, reading.named, zone, exact=exact)
         shown = named(reading.schema, [step])
         new = replace(reading, schema=shown, steps=(*reading.steps, step), whole=reading.columns)
-        return replace(self, reading=new)
+        selected = None if self.selected is None else tuple(shown.names)
+        return replace(self, reading=new, selected=selected)
 
     def withWatermark(self, column: str, delay: str | timedelta) -> Stream:
         """How late tuples may be by the event time `column`, for windows that do not say `delay`.
@@ -170,7 +173,7 @@ class Stream:
             _ = self.delivered  # says what is wrong with the column
         narrow = pa.schema(_chosen(self.reading.schema, names))
         reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
-        return replace(self, reading=reading, unreadable={})
+        return replace(self, reading=reading, unreadable={}, selected=tuple(narrow.names))
 
     def to_df(self) -> DataFrame:
         """The same tuples as an ordinary streaming DataFrame of rows.

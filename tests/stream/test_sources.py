@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream
-from joinengine.model.errors import DamagedState, InvalidRequest
+from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidRequest
 from tests.unit.files import put
 
 pytestmark = pytest.mark.spark
@@ -212,6 +212,21 @@ def test_added_and_widened_columns_are_taken_in_over_live_state(spark, inputs, l
     ]
 
 
+def test_columns_come_to_a_stream_with_computed_ones(spark, inputs):
+    def join():
+        left = parquet_stream(spark, inputs / "left", schema_changes="add")
+        left = left.withColumn("twice", "id * 2").where("twice > 2")
+        return StreamJoin(left, parquet_stream(spark, inputs / "right"), on=equi("id", "key"))
+
+    run(join(), inputs)
+    put(inputs / "left", "1.parquet", id=[3], more=["m3"])
+    (inputs / "left" / "0.parquet").unlink()
+    put(inputs / "right", "1.parquet", key=[2], price=[21])
+    run(join(), inputs)
+    found = [tuple(row.values()) for row in results(inputs, "name", "more", "twice", "price")]
+    assert sorted(found, key=str) == [("b", None, 4, 20), ("b", None, 4, 21), (None, "m3", 6, 30)]
+
+
 def test_the_type_of_a_key_does_not_change(spark, inputs):
     put(inputs / "left", "0.parquet", id=pa.array([1], pa.int32()), name=["a"])
     run(joined(spark, inputs, schema_changes="add"), inputs)
@@ -230,3 +245,6 @@ def test_a_query_over_columns_that_the_checkpoint_has_not(spark, inputs):
     asking = StreamJoin(left, right, on=equi("id", "key"), where="more > 0", instances=2)
     with pytest.raises(InvalidRequest, match=r"'more' is not there.*schema_changes='add'"):
         started(asking, inputs)
+    selecting = StreamJoin(left.select("id", "more"), right, on=equi("id", "key"), instances=2)
+    with pytest.raises(CheckpointMismatch, match=r"'more' is not there.*schema_changes='add'"):
+        started(selecting, inputs)

@@ -8,6 +8,7 @@ import pytest
 
 from joinengine import InvalidRequest, StreamJoin, equi
 from joinengine.exchange.feeds import Reading, RowGroup
+from joinengine.exchange.schemas import as_text
 from joinengine.spark.inputs import Stream
 from joinengine.spark.source import reading_from_json, reading_to_json
 
@@ -82,3 +83,47 @@ REFUSED = {
 def test_what_is_refused(stream, message):
     with pytest.raises(InvalidRequest, match=message):
         stream.withColumn(*REFUSED[message])
+
+
+#: What a user may write, and what a restart shows after it: over fewer columns, and over more.
+WRITTEN = {
+    "computed": (
+        lambda stream: stream.withColumn("twice", "a * 2"),
+        ["k", "a", "twice"],
+        ["k", "a", "more", "twice"],
+    ),
+    "in place": (
+        lambda stream: stream.withColumn("k", "'x'").where("a > 0"),
+        ["k", "a"],
+        ["k", "a", "more"],
+    ),
+    "selected, then computed": (
+        lambda stream: stream.select("a").withColumn("twice", "a * 2"),
+        ["a", "twice"],
+        ["a", "twice"],
+    ),
+    "computed, then selected": (
+        lambda stream: stream.withColumn("twice", "a * 2").select("twice", "k").where("a > 0"),
+        ["twice", "k"],
+        ["twice", "k"],
+    ),
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_a_restart_shows_what_its_user_selected_and_no_less(written):
+    """Over the columns of a checkpoint, or of files: columns of files come and go, steps stay."""
+    made, fewer, more = WRITTEN[written]
+    narrow = pa.schema([("k", pa.string()), ("a", pa.int64())])
+    wide = narrow.append(pa.field("more", pa.int64()))
+
+    def over(columns):
+        feed = {"kind": "folder", "path": "x", "columns": as_text(columns), "schema_changes": "add"}
+        return made(Stream(None, feed, Reading(columns)))
+
+    assert over(wide).over(narrow).schema.names == fewer
+    assert over(narrow).at_restart(wide).schema.names == more
+    assert over(wide).at_restart(narrow).schema.names == more
+    for found, columns in ((over(wide).over(narrow), narrow), (over(narrow).over(wide), wide)):
+        assert found.reading == over(columns).reading
+        assert found.over(wide).over(columns).reading == found.reading
