@@ -33,6 +33,7 @@ from joinengine.driver.settings import Settings
 from joinengine.driver.showings import Held
 from joinengine.driver.sinks import SideOutput, Sink
 from joinengine.driver.step import Arrived, Batch, Counts, Done, Moment, Program
+from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.results import Target
 from joinengine.exchange.ticks import request_tick
@@ -84,6 +85,7 @@ class BatchRunner:
         self._aside = aside
         self._settings = settings
         self._held: Held = ()
+        self._told = set[Skipped]()  # the files that this run has named as skipped
         self._turn = RLock()  # a listener may stop the query
         self._observers = list[Callable[[BatchRecord], None]]()
         self.manifest = Manifest(query_id, -1, ())
@@ -185,7 +187,8 @@ class BatchRunner:
                 wishes = self._granted = self._wishes_before(batch + 1)
                 moment = Moment(self._world.now_s(), self._world.nonce())
                 after = step.close(self._program, last, here, done, self._counts, wishes, moment)
-                after = self._with_skipped(after, routed)
+                record.skipped = skipped_files(routed, self._told)
+                after = self._with_skipped(after, record.skipped)
             with timed("commit_s"):
                 ours = self._commit(after)
             quiet = not any(one.rows for one in done.arrived.inputs)
@@ -251,9 +254,8 @@ class BatchRunner:
             record.joins.append(OperatorRecord.of(state, expired_rows=gone, reason=why))
         return Done(states, all_reports, arrived, clock.progress_of(routed))
 
-    def _with_skipped(self, after: step.Next, routed: Sequence[RouteReport]) -> step.Next:
+    def _with_skipped(self, after: step.Next, skipped: Sequence[Skipped]) -> step.Next:
         """The outcome of a batch, whose side output names the source files that were skipped."""
-        skipped = skipped_files(routed)
         for one in skipped:
             _log.warning("joinengine: source file %s is left out: it %s", one.file, one.reason)
         if self._aside is None or not skipped:
@@ -261,8 +263,7 @@ class BatchRunner:
         manifest = after.manifest
         name = tagged(self.generation, f"skipped-{self._world.nonce()}.parquet")
         staged = self._aside.stage_skipped(name, manifest.batch, skipped)
-        manifest = replace(manifest, refused=(*manifest.refused, staged))
-        return replace(after, manifest=manifest)
+        return replace(after, manifest=replace(manifest, refused=(*manifest.refused, staged)))
 
     def _target(self) -> Target:
         return self._sink.target(self.generation)
@@ -292,8 +293,7 @@ class BatchRunner:
             *(found.generation, found.batch, self._checkpoint.location, self.generation),
         )
         self._take_up(found)
-        for wish in self._granted:
-            self._wishes.append(wish)
+        self._wishes.extend(self._granted)
         return False
 
     # Around the steps

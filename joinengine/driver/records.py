@@ -111,7 +111,6 @@ class BatchRecord:
     ) -> None:
         """Add up the reports of the tasks, and take over the facts of the next manifest."""
         self.input_rows = sum(task.source_rows for task in routed)
-        self.skipped = skipped_files(routed)
         for task in routed:
             self._add_work(task.seconds)
         for number, (entry, ours, state) in enumerate(
@@ -179,9 +178,11 @@ class BatchRecord:
         entry.null_rows = sum(report.null_rows for report in inputs)
 
 
-def skipped_files(routed: Sequence[RouteReport]) -> list[Skipped]:
-    """The files that route tasks have skipped; one that several of them read is there once."""
-    return list({one.file: one for task in routed for one in task.skipped}.values())
+def skipped_files(routed: Sequence[RouteReport], told: set[Skipped]) -> list[Skipped]:
+    """The files that route tasks have skipped, each once, but for those `told`; adds them there."""
+    found = {one.file: one for task in routed for one in task.skipped if one not in told}
+    told.update(found.values())
+    return list(found.values())
 
 
 def rates_seen(records: Sequence[BatchRecord]) -> dict[tuple[int, Side], Flow]:

@@ -8,12 +8,13 @@ import os
 import pyarrow as pa
 import pytest
 
-from joinengine.exchange.feeds import FolderFeed, Reading, by_file, fold
+from joinengine.exchange.feeds import FolderFeed, Reading, Skipped, by_file, fold
 from joinengine.exchange.listing import Expected, OnBadFile, SchemaChanges
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.spark.inputs import parquet_stream
 from joinengine.spark.paths import local_path
 from joinengine.spark.types import spark_schema
+from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.unit.files import COLUMNS, feed, put, rows_of
 
 
@@ -217,6 +218,32 @@ def test_a_logged_file_that_cannot_be_read_is_named(folder, happens, reason):
     assert rows == [(3, "c")]
     assert file == str(folder / "0.parquet")
     assert why.startswith(reason)
+
+
+class SkippingJobs(InlineJobs):
+    """Route tasks of each batch that skip the same vanished file, and in batch 1 another."""
+
+    def route(self, frame, plan):
+        reports = super().route(frame, plan)
+        for report in reports:
+            report.skipped.append(Skipped("a", "is gone"))
+        if plan.batch == 1:
+            reports[0].skipped.append(Skipped("b", "is gone"))
+        return reports
+
+
+def test_a_vanished_file_is_named_once_in_a_run(tmp_path, caplog):
+    query = LocalQuery(tmp_path, two_way(), "mnrt", jobs=SkippingJobs(), aside=True)
+    for batch in range(3):
+        query.run_tuples(batch, [(1, batch, 0)], [(1, batch, 0)])
+    named = [[one.file for one in record.skipped] for record in query.records]
+    assert named == [["a"], ["b"], []]
+    assert caplog.text.count("is left out: it is gone") == 2
+    (one, other) = query._tables("aside/skipped")
+    assert [one["file"][0].as_py(), other["file"][0].as_py()] == ["a", "b"]
+    query.restart()
+    query.run_tuples(3, [(1, 3, 0)], [(1, 3, 0)])
+    assert [one.file for one in query.records[-1].skipped] == ["a"]
 
 
 # Paths and arguments
