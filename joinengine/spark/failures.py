@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 
 from joinengine.model import errors
@@ -65,6 +66,20 @@ def in_own_words() -> Iterator[None]:
     except StreamingQueryException as error:
         LOGGER.error("the query failed", exc_info=error)
         raise plain_error(error) from None
+
+
+@contextmanager
+def unless_interrupted() -> Iterator[None]:
+    """Stop a query inside, perhaps on the thread that runs it, as a listener does.
+
+    Spark marks the query as ended, interrupts that thread, and waits for its end. On the thread
+    itself this wait is what is interrupted, at once; the query still ends behind its batch.
+    """
+    try:
+        yield
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getName() != "java.lang.InterruptedException":
+            raise
 
 
 class Stopped(Exception):

@@ -38,7 +38,7 @@ from joinengine.reporting.explain import explain, name_of, waiting_for
 from joinengine.reporting.progress import batch_line
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
 from joinengine.spark import session
-from joinengine.spark.failures import in_own_words, plain_error, short_if
+from joinengine.spark.failures import in_own_words, plain_error, short_if, unless_interrupted
 from joinengine.spark.inputs import Source, Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.paths import local_path
@@ -140,7 +140,7 @@ class JoinQuery:
 
         The call comes when the batch is committed, before Spark has counted its own time for it, so
         `durationMs` holds joinengine's steps; and the next batch waits for it. If a listener
-        raises, that is logged, and the query goes on.
+        raises, that is logged, and the query goes on. It may `stop` the query.
         """
         self._watch.add_listener(listener)
 
@@ -176,10 +176,12 @@ class JoinQuery:
     def stop(self) -> None:
         """End the query, and show the results that it holds back.
 
-        The running batch is cut short; the next start does it again.
+        The running batch is cut short; the next start does it again. A listener may call it: the
+        batch that it was told of is done then, and the query ends behind it.
         """
         self._watch.stopping = True
-        self.query.stop()
+        with unless_interrupted():
+            self.query.stop()
         if self.query.exception() is None:
             with suppress(TakenOver), in_own_words(), self._runner.fenced():
                 self._runner.finish()

@@ -130,6 +130,33 @@ def test_results_of_several_batches_are_one_file(spark, folders, tmp_path):
     assert all(file.stat() == stat for file, stat in before.items())
 
 
+def test_a_listener_stops_its_query_and_shows_what_is_held_back(spark, folders, tmp_path, caplog):
+    joined = StreamJoin(*streams(spark, folders), on=equi("id", "order_id"), instances=3)
+    writer = joined.writeStream.format("parquet").option("checkpointLocation", tmp_path / "c")
+    writer = writer.option("compactEvery", 100).trigger(processingTime="0 s")
+    query, seen = writer.start(str(tmp_path / "out")), []
+    query.processAllAvailable()
+    assert query.done[1] == 4
+
+    def listener(progress):
+        before = visible(tmp_path / "out")
+        query.stop()
+        seen.append((before, len(visible(tmp_path / "out")), query.isActive))
+
+    query.add_listener(listener)
+    for _ in range(2):
+        folders.add()
+    query.awaitTermination()
+    assert seen == [([], 1, False)]  # in one file, by the listener's own stop; no batch follows
+    assert query.exception() is None
+    assert "a listener failed" not in caplog.text
+    assert query.done[1] == 5
+    again = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+    again.awaitTermination()
+    assert again.batches()[0].batch == query.batches()[-1].batch + 1
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+
+
 def test_a_restart_shows_what_is_held_back(writer, folders, tmp_path, monkeypatch):
     """The driver dies before the end; the next start first shows what was held back."""
     out = tmp_path / "out"
