@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from functools import reduce
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -24,10 +25,10 @@ from joinengine.model.errors import InvalidRequest
 
 #: The value of a partition folder whose rows have NULL there.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?")
-_WHOLE = re.compile(r"[+-]?\d+")
-_REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INSTANTS = pa.timestamp("us", "UTC")
 #: Digits that the integers of a type need at most.
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
@@ -173,6 +174,21 @@ def united(
     return pa.schema(list(found.items()))
 
 
+def folder_union(
+    footers: Mapping[str, Footer], root: str, on_clash: Callable[[str], None] = lambda _: None
+) -> pa.Schema:
+    """The columns of files by path, then those in the names of folders below `root`.
+
+    If a file has a column that its folder is named for, the folder counts.
+    """
+    inside = list[tuple[str, pa.Schema]]()
+    for path, footer in footers.items():
+        named = partition_values(path, root)
+        kept = [field for field in footer.columns if field.name not in named]
+        inside.append((path, pa.schema(kept)))
+    return pa.schema([*united(inside, on_clash), *partition_columns(footers, root)])
+
+
 def misfit(found: pa.Schema, wanted: pa.Schema) -> tuple[str, str] | None:
     """(column, why) of the first column that `wanted` cannot hold; None: each fits or is missing.
 
@@ -283,19 +299,29 @@ def partition_value(value: str | None, kind: pa.DataType, zone: str) -> pa.Scala
 
 def _inferred(value: str) -> pa.DataType:
     """The type that Spark infers for one value."""
-    if _WHOLE.fullmatch(value):
-        bits = int(value).bit_length()
-        digits = len(value.lstrip("+-"))
-        if bits < 64:
-            return pa.int32() if bits < 32 else pa.int64()
-        return pa.decimal128(digits, 0) if digits <= _MOST_DIGITS else pa.string()
     if _REAL.fullmatch(value):
-        return pa.float64()
+        return _inferred_number(value)
     if _DATE.fullmatch(value) and _is_kind(value, pa.date32()):
         return pa.date32()
     if _INSTANT.fullmatch(value) and _is_kind(value, _INSTANTS):
         return _INSTANTS
     return pa.string()
+
+
+def _inferred_number(value: str) -> pa.DataType:
+    if _WHOLE.fullmatch(value):
+        bits = max(int(value), ~int(value)).bit_length()
+        if bits < 64:
+            return pa.int32() if bits < 32 else pa.int64()
+    try:
+        _, digits, exponent = Decimal(value).as_tuple()
+    except InvalidOperation:  # an exponent of more digits than Decimal has
+        return pa.float64()
+    # 1e5 and 1. are whole numbers too: a decimal, unless it has too many digits.
+    wholes = len(digits) + int(exponent)
+    if int(exponent) >= 0 and wholes <= _MOST_DIGITS:
+        return pa.decimal128(wholes, 0)
+    return pa.float64()
 
 
 def _is_kind(value: str, kind: pa.DataType) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -14,10 +13,9 @@ from pyspark.sql.types import StructType
 from joinengine.exchange.listing import OnBadFile, survey
 from joinengine.exchange.schemas import (
     Footer,
+    folder_union,
     partition_columns,
-    partition_values,
     refuse_clash,
-    united,
 )
 from joinengine.model.errors import InvalidRequest
 
@@ -81,19 +79,15 @@ def folder_columns(folder: Path, schema: pa.Schema | None, on_bad_file: OnBadFil
             f"{what} holds no Parquet file yet{half}; put one there, or pass schema="
         )
     root = str(folder)
-    parts = partition_columns(footers, root)
     if schema is None:
         skip = on_bad_file is OnBadFile.SKIP
         on_clash = (lambda _: None) if skip else refuse_clash(str(folder))
-        inside = [
-            (p, _without(one.columns, partition_values(p, root))) for p, one in footers.items()
-        ]
-        schema = united(inside, on_clash)
-        parts = pa.schema([*schema, *parts])
+        columns = folder_union(footers, root, on_clash)
     else:
+        parts = partition_columns(footers, root)
         added = [field for field in parts if field.name not in schema.names]
-        parts = pa.schema([*schema, *added])
-    return FolderColumns(*readable_columns(parts), footers)
+        columns = pa.schema([*schema, *added])
+    return FolderColumns(*readable_columns(columns), footers)
 
 
 def readable_columns(columns: pa.Schema) -> tuple[pa.Schema, dict[str, pa.DataType]]:
@@ -110,7 +104,3 @@ def readable_columns(columns: pa.Schema) -> tuple[pa.Schema, dict[str, pa.DataTy
 def folder_schema(folder: Path) -> pa.Schema:
     """The columns of the Parquet files below `folder`; raises what `folder_columns` raises."""
     return folder_columns(folder, None, OnBadFile.FAIL).readable
-
-
-def _without(schema: pa.Schema, names: Mapping[str, Any]) -> pa.Schema:
-    return pa.schema([field for field in schema if field.name not in names])

@@ -160,6 +160,14 @@ INFERRED = {
     "leading zeros": (["007", "8"], pa.int32()),
     "bigint": (["99999999999", "1"], pa.int64()),
     "decimal": (["9" * 25, "1"], pa.decimal128(25, 0)),
+    "more than 38 digits": (["9" * 39, "1"], pa.float64()),
+    "least int": (["-2147483648"], pa.int32()),
+    "power": (["1e5"], pa.decimal128(6, 0)),
+    "power and int": (["1e5", "2"], pa.decimal128(10, 0)),
+    "point without digits": (["1."], pa.decimal128(1, 0)),
+    "many digits": (["1e38"], pa.float64()),
+    "boundless power": (["1e99999999999999999999"], pa.float64()),
+    "digits of Arabic": (["\u0663"], pa.string()),
     "double": (["1.5", "2"], pa.float64()),
     "bigint and double": (["99999999999", "2.5"], pa.string()),
     "date": (["2026-03-01", "2026-03-02"], pa.date32()),
@@ -176,6 +184,12 @@ INFERRED = {
 def test_columns_of_folder_names_have_the_types_that_spark_infers(values, kind):
     paths = [f"/in/p={value}/0.parquet" for value in values]
     assert partition_columns(paths, "/in") == pa.schema([("p", kind)])
+
+
+@pytest.mark.parametrize(("value", "read"), [("1e5", 100_000), ("1.", 1), ("\u0663", "\u0663")])
+def test_numbers_of_odd_form_are_read_as_inferred(value, read):
+    kind = partition_columns([f"/in/p={value}/0.parquet"], "/in").field("p").type
+    assert partition_value(value, kind, "UTC").as_py() == read
 
 
 def test_values_of_folder_names_are_read(folder):
