@@ -11,8 +11,8 @@ Cost: some 0.2 us a tuple for the count, however many planners follow.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -27,8 +27,11 @@ from pyarrow import csv
 from typing_extensions import override
 
 from joinengine.balancing.statistics import Floats, Ints
+from joinengine.exchange.feeds import Reading, RowGroup
+from joinengine.exchange.listing import read_footers
+from joinengine.exchange.schemas import Footer, folder_union
 from joinengine.kernels.hashing import Words, any_null, hash_columns
-from joinengine.model.errors import InvalidRequest
+from joinengine.model.errors import InvalidRequest, UnreadableFile
 from joinengine.model.keys import U_BITS
 from joinengine.routing.base import Base
 from joinengine.simulation.workload import KeyStream
@@ -234,13 +237,16 @@ class StreamFile(KeyStream):
                 keys, times = columns, None
                 if self.time is not None:
                     keys, moments = columns[:-1], columns[-1]
-                    moments = pc.cast(moments, pa.timestamp("us", moments.type.tz), safe=False)
+                    zone = getattr(moments.type, "tz", None)  # dates have none
+                    moments = pc.cast(moments, pa.timestamp("us", zone), safe=False)
                     times = moments.cast(pa.int64()).to_numpy()
                 yield hash_columns(keys) >> np.uint64(U_BITS), keys, times
         except _UNREADABLE as error:
             raise InvalidRequest(
                 f"stream: {self.path} cannot be read as {self._kind}: {_line(error)}"
             ) from None
+        except UnreadableFile as error:
+            raise InvalidRequest(f"stream: {self.path} {error.reason}") from None
 
     @cached_property
     def _files(self) -> list[Path]:
@@ -276,7 +282,9 @@ class StreamFile(KeyStream):
         return found
 
     @cached_property
-    def _data(self) -> ds.Dataset:
+    def _data(self) -> ds.Dataset | _ParquetTuples:
+        if self._kind == "parquet":
+            return _ParquetTuples.of(self.path, self._files)
         paths = [str(path) for path in self._files]
         root = str(self.path if self.path.is_dir() else self.path.parent)
         try:
@@ -289,7 +297,7 @@ class StreamFile(KeyStream):
             ) from None
 
     def _format(self) -> Any:
-        if self._kind in ("parquet", "json"):
+        if self._kind == "json":
             return self._kind
         if self._kind == "lines":
             return ds.CsvFileFormat(
@@ -307,6 +315,54 @@ class StreamFile(KeyStream):
                 strings_can_be_null=True,
             ),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _ParquetTuples:
+    """Parquet files read as `parquet_stream` reads them: the columns are those of all files."""
+
+    footers: Mapping[str, Footer]
+    reading: Reading
+
+    @staticmethod
+    def of(folder: Path, files: Sequence[Path]) -> _ParquetTuples:
+        """The tuples of `files`, in their order.
+
+        Raises InvalidRequest for one that is not whole, and for two that do not go together.
+        """
+        footers = dict[str, Footer]()
+        found = read_footers([(str(path), path.stat()) for path in files], {})
+        for path, footer in zip(files, found, strict=True):
+            if not isinstance(footer, Footer):
+                raise InvalidRequest(
+                    f"stream: {path} cannot be read as parquet: it {footer}; mend it or "
+                    f"take it away"
+                )
+            footers[str(path)] = footer
+
+        def refuse(clash: str) -> None:
+            raise InvalidRequest(
+                f"stream: {folder}: {clash}, and no type holds both: take one of the files away"
+            )
+
+        return _ParquetTuples(
+            footers, Reading(folder_union(footers, str(folder), refuse), root=str(folder))
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.reading.schema
+
+    def count_rows(self) -> int:
+        return sum(sum(footer.rows) for footer in self.footers.values())
+
+    def to_batches(self, columns: Sequence[str], batch_size: int) -> Iterator[pa.RecordBatch]:
+        reading = replace(self.reading, schema=pa.schema([self.schema.field(c) for c in columns]))
+        for path, footer in self.footers.items():
+            groups = [RowGroup(path, number, rows) for number, rows in enumerate(footer.rows)]
+            for batch in reading.batches(groups) if groups else ():
+                for start in range(0, batch.num_rows, batch_size):
+                    yield batch.slice(start, batch_size)
 
 
 def _joined(parts: list[tuple[Words, Floats]]) -> tuple[Words, Floats]:

@@ -101,6 +101,31 @@ def test_intervals_by_event_time(tmp_path):
     assert 45 <= StreamFile(tmp_path / "in", "user", time="at").length <= 51
 
 
+def test_intervals_by_dates(tmp_path):
+    days = pa.array([day for day in (0, 1, 3) for _ in range(4)], pa.date32())
+    pq.write_table(pa.table({"k": [1, 2] * 6, "day": days}), tmp_path / "a.parquet")
+    stream = StreamFile(tmp_path, "k", time="day", every_us=24 * HOUR_US)
+    assert (stream.tuples, stream.length) == (12, 3)
+
+
+def test_columns_are_those_of_all_files(tmp_path):
+    """The oldest file lacks the key, and the next has it in a narrower type."""
+    folders = ("p=1", "p=2", "p=1.5")
+    tables = [{"z": [1]}, {"k": pa.array([1, 2], pa.int32())}, {"k": [2, 2**40], "z": [1, 2]}]
+    for number, (folder, columns) in enumerate(zip(folders, tables, strict=True)):
+        path = tmp_path / folder / "a.parquet"
+        path.parent.mkdir()
+        pq.write_table(pa.table(columns), path)
+        os.utime(path, ns=(number, number))
+    stream = StreamFile(tmp_path, "k", rows=3)
+    assert stream.hottest(1) == [HotKey("2", 2)]
+    assert (stream.tuples, stream.distinct, stream.length) == (4, 3, 2)
+    assert StreamFile(tmp_path, "p").hottest(2) == [HotKey("2.0", 2), HotKey("1.5", 2)]
+    pq.write_table(pa.table({"k": ["x"]}), tmp_path / "b.parquet")
+    with pytest.raises(InvalidRequest, match=r"'k' is string in .*b.parquet and int64 in .*p=2"):
+        _ = StreamFile(tmp_path, "k").tuples
+
+
 def test_planners_read_counts_and_not_the_files_again(tmp_path, monkeypatch):
     write(tmp_path / "in", "parquet", table())
     stream = StreamFile(tmp_path / "in", "user", rows=500)
