@@ -42,6 +42,8 @@ _CODECS = {
     **{"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip"},
     **{"zstd": "zstd", "lz4_raw": "lz4"},
 }
+#: Above all counts; Python would not even read thousands of digits.
+_MOST_DIGITS = 18
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -124,13 +126,20 @@ def boolean(options: Mapping[str, str], name: str, default: bool = False) -> boo
     return text == "true"
 
 
-def whole(options: Mapping[str, str], name: str, unit: str) -> int | None:
-    """An option that is a positive whole number; None: it is not given."""
+def whole(
+    options: Mapping[str, str], name: str, unit: str, most: int = 10**_MOST_DIGITS
+) -> int | None:
+    """An option that is a positive whole number, `most` at most; None: it is not given.
+
+    Raises InvalidRequest for any other text.
+    """
     text = options.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+    if not (text.isascii() and text.isdigit() and text.strip("0")):
         raise InvalidRequest(f"{name}: {text!r} must be a positive whole number ({unit})")
+    if len(text) > _MOST_DIGITS or int(text) > most:
+        raise InvalidRequest(f"{name}: {text!r} is too much; give {most:,} {unit} or fewer")
     return int(text)
 
 

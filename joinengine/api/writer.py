@@ -39,6 +39,8 @@ from joinengine.world.world import MACHINE
 
 #: Files below this cost a reader more to open than to read.
 _LEAST_FILE = 1 << 16
+#: Batches whose results are held back at most: a query that holds back more shows nothing.
+_MOST_HELD = 1_000_000
 #: The least memory of a task that is worth a task.
 _LEAST_MEMORY = 1 << 20
 
@@ -295,7 +297,7 @@ class JoinWriter:
             session.zone(),
             given.size_bytes(options, "targetFileSize", _LEAST_FILE),
         )
-        every = given.whole(options, "compactEvery", "batches") or 1
+        every = given.whole(options, "compactEvery", "batches", _MOST_HELD) or 1
         if every > 1:  # files of one task are about as large as merged ones
             cutting = replace(cutting, target_bytes=cutting.target_bytes or TARGET_BYTES)
         merge = SparkMerge(join.spark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joinengine.exchange.partitions import partitioned
+from joinengine.model.errors import JoinEngineError
 from joinengine.world.storage import Storage, StoredFile
 
 #: Results of joins are wide and repeat values: a light codec halves the bytes cheaply.
@@ -142,12 +144,27 @@ class FolderFiles:
         cutting = self._cutting
         for folder, rows in partitioned(batch, cutting.partition_by, cutting.zone):
             files = self._open.pop(folder, None) or self._new(folder)
-            files.add(rows)
+            self._add(files, folder, rows)
             self._open[folder] = files
             if last or len(self._open) > MOST_OPEN:
                 # The one that got rows longest ago; if these are the last rows, this one.
                 oldest = folder if last else next(iter(self._open))
                 self._sealed += self._open.pop(oldest).close()
+
+    def _add(self, files: ParquetFiles, folder: str, rows: pa.RecordBatch) -> None:
+        try:
+            files.add(rows)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            parts = zip(self._cutting.partition_by, folder.split("/"), strict=True)
+            column, name = max(parts, key=lambda part: len(part[1].encode()))
+            raise JoinEngineError(
+                f"partitionBy: column {column!r} has the value {name.partition('=')[2][:40]!r}.. "
+                f"and its folder would have a name of {len(name.encode())} bytes, more than the "
+                f"file system takes: partition by a shorter column, or leave these tuples out "
+                f"(where=)"
+            ) from None
 
     def _new(self, folder: str) -> ParquetFiles:
         self._made += 1

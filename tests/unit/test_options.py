@@ -64,6 +64,9 @@ def test_booleans():
 def test_a_number_is_whole_and_positive(text):
     with pytest.raises(InvalidRequest, match=r"capacity: .* must be a positive whole number \(row"):
         given.whole({"capacity": text}, "capacity", "rows")
+    for much in ("11", "9" * 20, "9" * 5000):
+        with pytest.raises(InvalidRequest, match="is too much; give 10 batches or fewer"):
+            given.whole({"compactEvery": much}, "compactEvery", "batches", 10)
     assert given.whole({"capacity": "12"}, "capacity", "rows") == 12
     assert given.whole({}, "capacity", "rows") is None
 

@@ -15,7 +15,8 @@ from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.partitions import check_partitions, partitioned
 from joinengine.exchange.results import ToParquet
 from joinengine.exchange.staging import Cutting, staged_files
-from joinengine.model.errors import InvalidRequest
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.world.world import MACHINE
 from tests.worlds import MemoryWorld
 
 UTC_US = pa.timestamp("us", "UTC")
@@ -155,6 +156,16 @@ def test_open_files_are_bounded(monkeypatch):
     for batch in BATCHES:
         files.add(batch)
         assert len(files._open) <= 3
+
+
+def test_a_name_too_long_for_a_folder_is_told_with_its_column(tmp_path):
+    batch = pa.record_batch({"day": [1], "s": ["x" * 300], "v": [1]})
+    files = staged_files(MACHINE.storage(str(tmp_path)), "g1-x", Cutting(partition_by=("day", "s")))
+    files.add(batch)
+    with pytest.raises(
+        JoinEngineError, match=r"partitionBy: column 's' has the value 'xxx.* 302 b"
+    ):
+        files.close()
 
 
 def test_tasks_are_told_how_to_cut():
