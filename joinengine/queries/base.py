@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from pyarrow import Table
+from pyarrow import RecordBatchReader, Table
 
 from joinengine import equi
 from joinengine.api.queries import StreamQuery
@@ -133,6 +133,13 @@ class Recordable(Protocol):
         """The stream, written now unless it is in the cache."""
 
 
+class Oracle(NamedTuple):
+    """SQL for DuckDB, and the tables of Arrow that it names, each to be read once."""
+
+    sql: str
+    tables: Mapping[str, RecordBatchReader]
+
+
 class Query(Protocol):
     """A query that the command line runs; each is a file of this package."""
 
@@ -180,8 +187,8 @@ class Query(Protocol):
         """The operators over a recorded stream; if nothing will run, `spark` may be None."""
 
     @abstractmethod
-    def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        """SQL for DuckDB that has the same rows, in the same columns, as the query."""
+    def oracle(self, recorded: RecordedStream, options: Options) -> str | Oracle:
+        """SQL for DuckDB that has the same rows, in the same columns and order, as the query."""
 
 
 def check(query: Query, options: Options) -> None:

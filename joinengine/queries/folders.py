@@ -7,6 +7,7 @@ rows brings a tenth of each interval). The SQL for DuckDB is in `queries.oracle`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,16 @@ import pyarrow.parquet as pq
 from typing_extensions import override
 
 from joinengine import StreamJoin, parquet_stream
-from joinengine.exchange.feeds import Reading
+from joinengine.exchange.feeds import FolderFeed, Reading, by_file
 from joinengine.exchange.listing import OnBadFile, parquet_files, survey
 from joinengine.model.conditions import Columns, Condition
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
 from joinengine.model.windows import Window
 from joinengine.operators import Join
-from joinengine.queries.base import Options, Query
-from joinengine.queries.oracle import join_sql
-from joinengine.spark import types
+from joinengine.queries.base import Options, Oracle, Query
+from joinengine.queries.oracle import join_sql, numbered, table_of
+from joinengine.spark import session, types
 from joinengine.spark.inputs import Stream
 from joinengine.tpch.generate import Say, silent
 from joinengine.tpch.stream import RecordedStream, default_interval_rows
@@ -107,22 +109,28 @@ class Folders(Query):
         )
 
     @override
-    def oracle(self, recorded: RecordedStream, options: Options) -> str:
+    def oracle(self, recorded: RecordedStream, options: Options) -> Oracle:
+        """SQL over the tuples as the streams read them: types, folders' names, and zone."""
         join = self.build(None, recorded, options).query().operators[0]
         assert isinstance(join, Join)
-        return join_sql(join, (parquet_files(self.left), parquet_files(self.right)))
+        tables = {
+            table_of(side): pa.RecordBatchReader.from_batches(
+                numbered(join, side), _tuples(folder, join.schemas[side], numbered(join, side))
+            )
+            for side, folder in zip(Side, (self.left, self.right), strict=True)
+        }
+        return Oracle(join_sql(join), tables)
 
     def head(self, folder: Path) -> Folders:
-        """The same join of the first rows of each side, copied below `folder`."""
+        """The same join of the first rows of each side, with all its columns, below `folder`."""
         copies = dict[str, Path]()
         for side, source in (("left", self.left), ("right", self.right)):
-            first = parquet_files(source)[0]
-            copies[side] = folder / side / first.name
+            columns = types.folder_columns(source, None, OnBadFile.FAIL).readable
+            first = next(_tuples(source, columns, columns), None)
+            kept = columns.empty_table() if first is None else pa.table(first[:_HEAD_ROWS])
+            copies[side] = folder / side / "head.parquet"
             copies[side].parent.mkdir()
-            with pq.ParquetFile(str(first)) as file:
-                rows = next(file.iter_batches(_HEAD_ROWS), None)
-                kept = file.schema_arrow.empty_table() if rows is None else rows
-                pq.write_table(pa.table(kept), str(copies[side]))
+            pq.write_table(kept, str(copies[side]))
         return replace(self, left=copies["left"], right=copies["right"])
 
     def _stream(self, spark: Any, folder: Path, rows: int, *, asked: bool) -> Stream:
@@ -153,6 +161,16 @@ class _Listed:
                 raise InvalidRequest(f"{side}: {path} {fault}; take it out of the folder")
             rows[side] = sum(sum(footer.rows) for footer in footers.values())
         return RecordedStream(self.query.left, rows, 0)
+
+
+def _tuples(folder: Path, schema: pa.Schema, named: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The columns `schema` of all tuples of a folder, under the names of `named`."""
+    feed = FolderFeed(str(folder), 1, None)
+    feed.discover()
+    reading = Reading(schema, root=str(folder), zone=session.zone())
+    for groups in by_file(feed.row_groups(0, feed.end())):
+        for batch in reading.batches(groups):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=named)
 
 
 def _check_folder(option: str, folder: Path) -> None:

@@ -1,16 +1,16 @@
-"""One join of Parquet files as SQL for DuckDB, from what the join is and not from how it is run.
+"""One join of two tables as SQL for DuckDB, from what the join is and not from how it is run.
 
-The columns of a side are renamed at once (l0, l1, .. and r0, r1, ..), so no name of the user's
-meets another. Windows with edges are what docs/joins.md says: each row stands once for each window
-that holds it, and the windows are columns to join on. Predicates are in the dialect of the engine,
-whose functions the connection must have (predicates.engine.furnish).
+The columns of a side are called l0, l1, .. and r0, r1, .., and those of the results c0, c1, .., so
+no name of the user's meets another, or is one that SQL lacks. Windows with edges are what
+docs/joins.md says: each row stands once for each window that holds it, and the windows are columns
+to join on. Predicates are in the dialect of the engine, whose functions the connection must have
+(predicates.engine.furnish). The tables hold tuples as the streams read them (`queries.folders`): a
+type that DuckDB would find for itself in files and names of folders may be another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -32,34 +32,32 @@ _KINDS = {
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def join_sql(join: Join, files: tuple[Sequence[Path], Sequence[Path]]) -> str:
-    """SQL with the columns and the rows of `join` over the files of each side.
+def join_sql(join: Join) -> str:
+    """SQL with the columns and the rows of `join` over the tables of both sides (`numbered`).
 
     It is true of tuples that are on time: which tuples are late depends on the batches.
     """
-    left, right = (_side(join, side, files[side]) for side in Side)
-    columns = ", ".join(
-        f"{_shown(join, column)} as {quoted(column.name)}" for column in join.output
-    )
+    left, right = (_side(join, side) for side in Side)
+    columns = ", ".join(f"{_shown(join, column)} as c{i}" for i, column in enumerate(join.output))
     conditions = " and ".join(_conditions(join)) or "true"
     return f"select {columns} from ({left}) l {_KINDS[join.how]} ({right}) r on {conditions}"
 
 
-def quoted(name: str) -> str:
-    """A name as SQL.
-
-    >>> print(quoted('a "b" c'))
-    "a ""b"" c"
-    """
-    return '"' + name.replace('"', '""') + '"'
+def table_of(side: Side) -> str:
+    """The table of a side in the SQL of `join_sql`."""
+    return f"{side.name.lower()}_tuples"
 
 
-def _side(join: Join, side: Side, files: Sequence[Path]) -> str:
+def numbered(join: Join, side: Side) -> pa.Schema:
+    """The columns of the table of a side: those of its tuples, by their numbers."""
+    letter = _LETTERS[side]
+    return pa.schema([(f"{letter}{i}", one.type) for i, one in enumerate(join.schemas[side])])
+
+
+def _side(join: Join, side: Side) -> str:
     """The rows of one side that enter the join, once for each window that holds them."""
     schema, letter = join.schemas[side], _LETTERS[side]
-    names = ", ".join(f"{quoted(name)} as {letter}{i}" for i, name in enumerate(schema.names))
-    paths = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
-    rows = f"select {names} from read_parquet([{paths}], union_by_name = true)"
+    rows = f"from {table_of(side)}"
     chosen = join.filters[side]
     if chosen is not None:
         plain = ", ".join(f"{letter}{i}" for i in range(len(schema)))

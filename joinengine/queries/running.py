@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from joinengine import JoinQuery
@@ -20,7 +21,7 @@ from joinengine.exchange.feeds import conform
 from joinengine.kernels.hashing import hash_columns, multiset_checksum
 from joinengine.model.errors import InvalidRequest
 from joinengine.predicates.engine import furnish
-from joinengine.queries.base import Options, Query
+from joinengine.queries.base import Options, Oracle, Query
 from joinengine.reporting.reports import checksum_text, made_by, run_report
 from joinengine.reporting.verdicts import hot_key, slowest_instance_s
 from joinengine.spark import session, types
@@ -129,25 +130,28 @@ def has_checksum(joined: StreamQuery) -> bool:
     return True
 
 
-def oracle_checksum(joined: StreamQuery, oracle: str) -> str:
+def oracle_checksum(joined: StreamQuery, oracle: str | Oracle) -> str:
     """The checksum of DuckDB's results."""
     schema = types.arrow_schema(joined.schema)
     rows, total = 0, 0
-    with _duckdb() as db:
-        for batch in db.sql(oracle).to_arrow_reader(1 << 17):
+    with _duckdb(oracle) as (db, sql):
+        for batch in db.sql(sql).to_arrow_reader(1 << 17):
             rows += batch.num_rows
-            total += multiset_checksum(conform(batch, schema).columns)
+            named = batch.rename_columns(schema.names)
+            total += multiset_checksum(conform(named, schema).columns)
     return checksum_text(rows, total % (1 << 64))
 
 
-def same_files(out: Path, joined: StreamQuery, oracle: str) -> bool:
+def same_files(out: Path, joined: StreamQuery, oracle: str | Oracle) -> bool:
     """Whether the visible result files hold exactly DuckDB's multiset of rows."""
-    names = ", ".join(f'"{name}"' for name in joined.schema.names)
-    with _duckdb() as db:
-        db.execute(f"create temp table expected as select {names} from ({oracle})")
-        if not list(out.glob("*.parquet")):
+    files = sorted(map(str, out.glob("*.parquet")))
+    with _duckdb(oracle) as (db, sql):
+        db.execute(f"create temp table expected as {sql}")
+        if not files:
             return bool(db.sql("from expected limit 1").fetchall() == [])
-        db.execute(f"create temp view found as select {names} from '{out}/*.parquet'")
+        # Arrow opens them: for DuckDB, a path may be a pattern, and a name must not be empty.
+        found = ds.dataset(files, schema=types.arrow_schema(joined.schema), format="parquet")
+        db.register("found", found)
         lost = db.sql("from expected except all from found limit 1").fetchall()
         doubled = db.sql("from found except all from expected limit 1").fetchall()
     return not lost and not doubled
@@ -200,7 +204,11 @@ def _checkpoint(chosen: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _duckdb() -> Iterator[Any]:
+def _duckdb(oracle: str | Oracle) -> Iterator[tuple[Any, str]]:
+    """A connection that has the functions and the tables of `oracle`, and its SQL."""
+    sql, tables = (oracle, {}) if isinstance(oracle, str) else oracle
     with duckdb.connect(":memory:") as db:
         furnish(db, session.zone())
-        yield db
+        for name, table in tables.items():
+            db.register(name, table)
+        yield db, sql

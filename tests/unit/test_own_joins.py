@@ -1,0 +1,112 @@
+"""Two folders of one's own, joined by the engine and by DuckDB: types, Hive folders, odd names."""
+
+from __future__ import annotations
+
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from joinengine import equi, tumbling
+from joinengine.exchange.feeds import FolderFeed, Reading, by_file, conform
+from joinengine.kernels.hashing import multiset_checksum
+from joinengine.queries.base import Options
+from joinengine.queries.folders import Folders
+from joinengine.queries.running import oracle_checksum, same_files
+from joinengine.reporting.reports import checksum_text
+from joinengine.spark import types
+from tests.harness import LocalQuery
+
+NS = pa.timestamp("ns", "UTC")
+RIGHT = {"rk": [1, 2], "rt": pa.array([0, -1], pa.timestamp("us", "UTC")), "rv": [-250, 5]}
+KEY = {"on": equi("k", "rk")}
+
+
+def hive(*values):
+    return {f"p={value}/{i}.parquet": {"k": [1, 2], "i": [i] * 2} for i, value in enumerate(values)}
+
+
+CASES = {
+    "hive: timestamps": (hive("2024-01-01 00%3A00%3A00", "2024-01-02 10%3A00%3A00"), KEY),
+    "hive: plus": (hive("+5", "1"), KEY),
+    "hive: zero": (hive("01", "2"), KEY),
+    "hive: real": (hive("1.5", "2"), KEY),
+    "hive: power": (hive("1e5", "2"), KEY),
+    "hive: in part": ({"p=1/a.parquet": {"k": [1]}, "b.parquet": {"k": [2]}}, KEY),
+    "hive: key": (hive("01", "2"), {"on": equi("p", "rk")}),
+    "nanoseconds": ({"a.parquet": {"k": [1, 2], "t": pa.array([1999, -1], NS)}}, KEY),
+    "nanoseconds: window": (
+        {"a.parquet": {"k": [1, 2], "t": pa.array([1999, -1], NS)}},
+        {**KEY, "how": "left", "within": tumbling("t", "rt", "1 us", delay="1 s")},
+    ),
+    "unsigned": (
+        {"a.parquet": {"k": [1, 2], "u8": pa.array([1, 255], pa.uint8())}},
+        {**KEY, "where": "u8 - 200 > rv"},
+    ),
+    "no name": ({"a.parquet": {"": [1], "v": [1]}}, {"on": equi("", "rk")}),
+    "quote": ({"a.parquet": {'k"': [1], "v": [1]}}, {"on": equi('k"', "rk")}),
+}
+
+
+def engine(folder, query, options):
+    """The plan of a join, and the folder with what the engine makes of its files."""
+    plan = query.build(None, query.stream(options).record(), options)
+    spec = plan.query()
+    frames = []
+    for number, side in enumerate((query.left, query.right)):
+        feed = FolderFeed(str(side), 100, None)
+        feed.discover()
+        reading = Reading(types.folder_schema(side), root=str(side))
+        for groups in by_file(feed.row_groups(0, feed.end())):
+            frames += [(number, batch) for batch in reading.batches(groups)]
+    local = LocalQuery(str(folder), spec, "mnrt")
+    local.run(0, [frames])
+    local.finish(1)
+    return plan, folder / "out"
+
+
+def joined(tmp_path, left, arguments):
+    for side, tables in (("left", left), ("right", {"a.parquet": RIGHT})):
+        for file, columns in tables.items():
+            path = tmp_path / side / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table(columns), path)
+    return Folders(left=tmp_path / "left", right=tmp_path / "right", **arguments)
+
+
+@pytest.mark.parametrize(("left", "arguments"), CASES.values(), ids=CASES)
+def test_duckdb_reads_the_tuples_as_the_engine_does(left, arguments, tmp_path):
+    query, options = joined(tmp_path, left, arguments), Options(instances=2)
+    plan, out = engine(tmp_path / "made", query, options)
+    schema = types.arrow_schema(plan.schema)
+    found = [pq.ParquetFile(file).read() for file in out.glob("*.parquet")]
+    rows = sum(table.num_rows for table in found)
+    assert rows
+    parts = [conform(part, schema) for table in found for part in table.to_batches()]
+    total = sum(multiset_checksum(part.columns) for part in parts) % (1 << 64)
+    recorded = query.stream(options).record()
+    assert oracle_checksum(plan, query.oracle(recorded, options)) == checksum_text(rows, total)
+    assert same_files(out, plan, query.oracle(recorded, options)) is True
+
+
+@pytest.mark.parametrize("name", ["o'x", "o[1]"])
+def test_a_folder_of_results_has_any_name(name, tmp_path):
+    query, options = joined(tmp_path, {"a.parquet": {"k": [1, 2]}}, KEY), Options(instances=2)
+    plan, out = engine(tmp_path / "made", query, options)
+    kept = shutil.copytree(out, tmp_path / name)
+    oracle = query.oracle(query.stream(options).record(), options)
+    assert same_files(kept, plan, oracle) is True
+    (file, *_) = kept.glob("*.parquet")
+    twice = pa.concat_tables([pq.read_table(file)] * 2)
+    pq.write_table(twice, file)
+    oracle = query.oracle(query.stream(options).record(), options)
+    assert same_files(kept, plan, oracle) is False
+
+
+def test_the_first_rows_have_the_columns_of_folders_names(tmp_path):
+    query = joined(tmp_path, hive("1.5", "2"), {**KEY, "where": "p > rv"})
+    (tmp_path / "head").mkdir()
+    head = query.head(tmp_path / "head")
+    recorded = head.stream(Options()).record()
+    assert recorded.rows == {"left": 2, "right": 2}
