@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.api import options as given
 from joinengine.driver.account import account_of, check_types, kept_columns
 from joinengine.driver.compacting import CompactingSink
+from joinengine.driver.outputs import Wanted
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import MEMORY_PER_TASK, Settings
 from joinengine.driver.sinks import DiscardSink, Sink, SinkFactory
@@ -282,18 +283,17 @@ class JoinWriter:
             raise InvalidRequest("parquet: path is missing: give .option('path', folder)")
         folder = str(local_path(options["path"], "path"))
         output = MACHINE.storage(folder, fsync=settings.fsync)
-        owned = Output(
-            folder,
-            given.boolean(options, "shared"),
-            given.boolean(options, "overwrite"),
-            marked=True,
-        )
+        columns = self.partitions
+        if join.transform is None:
+            columns = check_partitions(join.schema, columns, exact=session.case_sensitive())
+        shared, overwrite = (given.boolean(options, name) for name in ("shared", "overwrite"))
+        owned = Output(folder, Wanted(shared, overwrite, columns))
         codec = given.codec(options)
         if join.transform is not None:
             return self._transformed(options, output, join.transform), owned
         cutting = Cutting(
             codec,
-            check_partitions(join.schema, self.partitions, exact=session.case_sensitive()),
+            columns,
             session.zone(),
             given.size_bytes(options, "targetFileSize", _LEAST_FILE),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
@@ -12,13 +12,27 @@ from joinengine.state.checkpoint import Checkpoint, read_account, write_account
 from joinengine.state.manifest import FORMAT
 
 
+class Claim(NamedTuple):
+    """A query that may have a checkpoint; `content`: the account to write, None: it is there."""
+
+    query: str
+    content: dict[str, Any] | None
+
+    def take(self, checkpoint: Checkpoint) -> str:
+        """Make the checkpoint that of the query; the query's id."""
+        if self.content is not None:
+            checkpoint.create()
+            write_account(checkpoint, self.content)
+        return self.query
+
+
 def claim(
     checkpoint: Checkpoint,
     wanted: dict[str, Any],
     streams: Mapping[int, str] | None = None,
     before: dict[str, Any] | None = None,
-) -> str:
-    """The id of the query that owns the checkpoint: this one, or one with the same account.
+) -> Claim:
+    """The query that owns the checkpoint: this one, or one with the same account. Writes nothing.
 
     `streams`: source -> the columns of its files, as text, which the checkpoint keeps. `before`:
     the account of the query over the columns that the checkpoint keeps, if it is to be continued
@@ -40,20 +54,16 @@ def claim(
                 f"checkpoint {location} is of another query: its {name} is {was}, asked for "
                 f"is {asked}; use another checkpointLocation"
             )
-        if before is not None:
-            found |= {"query": wanted, "streams": kept}
-            write_account(checkpoint, found)
-        return str(found["id"])
+        changed = None if before is None else found | {"query": wanted, "streams": kept}
+        return Claim(str(found["id"]), changed)
     if any(checkpoint.world.storage(location).exists(name) for name in ("offsets", "commits")):
         raise CheckpointMismatch(
             f"{location} is the checkpoint of a query that joinengine did not start; "
             f"use another checkpointLocation"
         )
-    checkpoint.create()
     query_id = checkpoint.world.nonce()
     content = {"format": FORMAT, "id": query_id, "query": wanted, "streams": kept}
-    write_account(checkpoint, content)
-    return query_id
+    return Claim(query_id, content)
 
 
 def kept_columns(checkpoint: Checkpoint, sources: Sequence[str]) -> dict[int, str]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from threading import RLock
 from typing import Any
 
@@ -92,9 +93,9 @@ class BatchRunner:
         self._resumed_for: Sequence[Reason | None] = ()
         self._counts: Counts = {}
         self._take_up_newest()
-        for wishes in settings.schedule.values():
-            for wish in wishes:
-                self._check(wish)
+        for wish in chain.from_iterable(settings.schedule.values()):
+            self._check(wish)
+        self._sink.check_held(showings.staged(self.manifest), checkpoint)
 
     @property
     def choices(self) -> list[LayoutChoice]:
@@ -348,9 +349,8 @@ class BatchRunner:
             self._sink.deliver(last.batch, last.results, self.generation)
             self._held = ()
         else:
-            staged = (*last.held, (last.batch, last.results))
             self._held = self._sink.deliver_held(
-                staged, self._checkpoint, self.generation, whole=whole
+                showings.staged(last), self._checkpoint, self.generation, whole=whole
             )
         if self._aside is not None:
             self._aside.deliver(self.manifest.batch, self.manifest.refused)

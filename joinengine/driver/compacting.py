@@ -44,6 +44,10 @@ class CompactingSink(ParquetSink):
     every: int = 1
 
     @override
+    def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
+        """It can show all."""
+
+    @override
     def deliver_held(
         self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
     ) -> Held:

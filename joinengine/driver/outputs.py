@@ -3,7 +3,8 @@
 Why: a checkpoint continues its results. With another folder it would leave a part of them behind;
 with another query's folder it would mix two sets of results. So each query that writes into a
 folder leaves a *marker* there, below the name that readers skip: the query's id. The marker counts,
-not the path, so folders may be moved. The checkpoint notes the path, for messages.
+not the path, so folders may be moved. The checkpoint notes the path, for messages. A marker also
+says in which Hive folders the results lie: readers find only a part of a folder that mixes them.
 
 Law: nothing is removed but files whose names hold the id of a marker.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from joinengine.driver.sinks import STAGING
@@ -26,27 +28,87 @@ NOTE = "output.json"
 _RESULT = re.compile(r"part-\d{8,}-(\w+)-.*\.parquet")
 
 
-def take(
-    checkpoint: Checkpoint, output: Storage, query: str, *, shared: bool, overwrite: bool
-) -> None:
-    """Make `output` the folder of the query with this checkpoint.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a query asks of its output folder.
 
     `shared`: results of other queries may be there. `overwrite`: if the checkpoint is new, they are
-    removed. Raises CheckpointMismatch if the checkpoint has written to another folder, or what it
-    has written is gone; InvalidRequest if the folder holds results of others.
+    removed. `partition_by`: the columns of the Hive folders, outermost first.
     """
+
+    shared: bool = False
+    overwrite: bool = False
+    partition_by: tuple[str, ...] = ()
+
+
+def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -> None:
+    """Refuse what `take` would refuse, by reading alone.
+
+    Raises CheckpointMismatch if the checkpoint has written to another folder, or in other Hive
+    folders, or what it has written is gone; InvalidRequest if results of others are in the way.
+    """
+    overwrite = wanted.overwrite and _is_new(checkpoint)
     if not output.exists(_marker(query)):
-        new = manifests.newest(checkpoint.manifests) is None
-        if not new:
+        if not _is_new(checkpoint):
             _check_note(checkpoint, output)
-        _check_others(output, shared=shared, overwrite=overwrite and new)
-        if overwrite and new:
+        _check_others(output, shared=wanted.shared, overwrite=overwrite)
+        if overwrite:
+            return
+    _check_partitions(checkpoint, output, query, wanted.partition_by)
+
+
+def take(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -> None:
+    """Make `output` the folder of the query with this checkpoint. Raises as `check`."""
+    check(checkpoint, output, query, wanted)
+    if not output.exists(_marker(query)):
+        if wanted.overwrite and _is_new(checkpoint):
             _remove_others(output)
         output.at(STAGING).make()
-        about = {"query": query, "checkpoint": checkpoint.location}
+        about = {
+            "query": query,
+            "checkpoint": checkpoint.location,
+            "partitionBy": wanted.partition_by,
+        }
         output.create(_marker(query), json.dumps(about).encode())
     if _noted(checkpoint) != output.folder:
         checkpoint.storage.put(NOTE, json.dumps({"folder": output.folder}).encode())
+
+
+def _is_new(checkpoint: Checkpoint) -> bool:
+    return manifests.newest(checkpoint.manifests) is None
+
+
+def _check_partitions(
+    checkpoint: Checkpoint, output: Storage, query: str, asked: tuple[str, ...]
+) -> None:
+    """Refuse other Hive folders than those of the results that are there.
+
+    A marker that does not name any is cut.
+    """
+    for owner, about in _markers(output):
+        found = about.get("partitionBy")
+        # Spark names folders as the columns of the results, whatever the case that was asked for.
+        if found is None or [name.lower() for name in found] == [name.lower() for name in asked]:
+            continue
+        was, now = _folders(found), _folders(asked)
+        if owner == query:
+            raise CheckpointMismatch(
+                f"partitionBy: checkpoint {checkpoint.location} has written its results to "
+                f"{output.folder} {was}, asked for is {now}, and readers would find only a part of "
+                f"both; give the same partitionBy as before, or start with a new "
+                f"checkpointLocation and another folder"
+            )
+        raise InvalidRequest(
+            f"partitionBy: query {owner} writes its results to {output.folder} {was}, asked for is "
+            f"{now}, and readers would find only a part of both; give the same partitionBy, or "
+            f"use another folder"
+        )
+
+
+def _folders(columns: Iterable[str]) -> str:
+    """Where results lie, in words."""
+    names = ", ".join(columns)
+    return f"in folders by {names}" if names else "without folders"
 
 
 def _check_note(checkpoint: Checkpoint, output: Storage) -> None:

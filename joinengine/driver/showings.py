@@ -21,6 +21,7 @@ from itertools import pairwise
 
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import Manifest
 from joinengine.world.storage import StoredFile
 
 #: Per batch its result files, which no batch has shown yet; batches follow one another.
@@ -37,6 +38,11 @@ class Showing:
     def rest(self, held: Held) -> Held:
         """The batches of `held` that lie behind the stretch."""
         return tuple((batch, files) for batch, files in held if batch > self.through)
+
+
+def staged(last: Manifest) -> Held:
+    """What the manifest `last` names of results that are held back; some may be shown since."""
+    return () if last.held is None else (*last.held, (last.batch, last.results))
 
 
 def find(checkpoint: Checkpoint, start: int) -> Showing | None:

@@ -49,6 +49,10 @@ class Sink(Protocol):
         """Make the staged results of a committed batch visible; repeating it changes nothing."""
 
     @abstractmethod
+    def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
+        """Raise CheckpointMismatch if results are held back that this sink cannot show."""
+
+    @abstractmethod
     def deliver_held(
         self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
     ) -> Held:
@@ -72,9 +76,7 @@ class BatchByBatch(Sink):
         return 1
 
     @override
-    def deliver_held(
-        self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
-    ) -> Held:
+    def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
         """Refuse if anything is held back: only the sink that did so can show it."""
         left = [batch for batch, files in still_held(checkpoint, held) if files]
         if left:
@@ -83,6 +85,12 @@ class BatchByBatch(Sink):
                 f"{left[-1]}: start the query once with format 'parquet', without transform, and "
                 f"with the same path, which shows them; then with this sink"
             )
+
+    @override
+    def deliver_held(
+        self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
+    ) -> Held:
+        self.check_held(held, checkpoint)
         return ()
 
 

@@ -267,13 +267,14 @@ def open_feed(options: dict[str, Any], footers: Mapping[str, Footer] | None = No
             generation = options.get("generation", 0)
             log = None if folder is None else SourceLog(MACHINE.storage(folder), generation)
             rows, ends = options["rows_per_interval"], options.get("ends", False)
-            expected = _expected(options)
+            expected = expected_of(options)
             return FolderFeed(options["path"], rows, log, expected, footers, ends=ends)
         case FeedKind.RECORDED:
             return RecordedFeed(options["path"])
 
 
-def _expected(options: dict[str, Any]) -> Expected:
+def expected_of(options: dict[str, Any]) -> Expected:
+    """What a folder feed expects of its files, from the same plain values."""
     columns = options.get("columns")
     return Expected(
         columns=None if columns is None else from_text(columns),

@@ -13,9 +13,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from joinengine.exchange.feeds import FeedKind, Reading, open_feed
-from joinengine.exchange.listing import OnBadFile, SchemaChanges
+from joinengine.exchange.feeds import FeedKind, Reading, expected_of, open_feed
+from joinengine.exchange.listing import Listing, OnBadFile, SchemaChanges
 from joinengine.exchange.schemas import Footer, as_text, from_text, united
+from joinengine.exchange.sourcelog import SourceLog
 from joinengine.exchange.steps import named
 from joinengine.model.arguments import check_names, check_text
 from joinengine.model.columns import require_column
@@ -29,6 +30,7 @@ from joinengine.predicates.dialect import compile_predicate
 from joinengine.spark import session, types
 from joinengine.spark.paths import local_path
 from joinengine.spark.source import NAME, reading_to_json
+from joinengine.world.world import MACHINE
 
 _log = logging.getLogger("joinengine")
 
@@ -102,6 +104,15 @@ class Stream:
             else:
                 stream = stream._filtered(step.text, step.zone)
         return stream if self.selected is None else stream.select(*self.selected)
+
+    def check_files(self, feed: dict[str, Any]) -> None:
+        """Raise InvalidRequest as `list_files` would; nothing is logged."""
+        if feed["kind"] != FeedKind.FOLDER:
+            return
+        listing = Listing(Path(feed["path"]), expected_of(feed), self.footers)
+        for entry in SourceLog(MACHINE.storage(feed["log"]), 0).read_on():
+            listing.take(entry)
+        listing.look(MACHINE.now_s())
 
     def list_files(self, feed: dict[str, Any]) -> None:
         """Log the files that are there now; `feed`: the feed's options, with its log.

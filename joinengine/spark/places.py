@@ -1,4 +1,4 @@
-"""The folders of a query: where they may lie, and that they can be made.
+"""The folders of a query: where they may lie, and whether they can be made.
 
 Why: a folder that serves two purposes mixes results with state or with input, which shows much
 later and cannot be undone.
@@ -10,22 +10,21 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 
+from joinengine.driver.outputs import Wanted
 from joinengine.model.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The folder that a sink writes. `marked`: markers in it say whose results it holds.
+    """The folder that a sink writes.
 
-    `shared`: results of other queries may be there too. `overwrite`: they are removed before a new
-    query starts.
+    `wanted`: what is asked of it, if markers in it say whose results it holds; None: it has none.
     """
 
     folder: str
-    shared: bool = False
-    overwrite: bool = False
-    marked: bool = False
+    wanted: Wanted | None = None
 
 
 def check_apart(
@@ -60,17 +59,21 @@ def check_apart(
 
 
 def check_folder(path: Path, what: str) -> None:
-    """Make a folder with its parents. Raises InvalidRequest if files cannot be written there."""
-    for found in (path, *path.parents):
-        if found.exists() and not found.is_dir():
-            raise InvalidRequest(f"{what}: {found} is a file; give a folder")
+    """Raise InvalidRequest if a folder cannot be made, or no file be written there.
+
+    It is not made: a start that is refused leaves nothing behind.
+    """
+    there = next(found for found in (path, *path.parents) if os.path.lexists(found))
+    if not there.is_dir():
+        raise InvalidRequest(f"{what}: {there} is a file; give a folder")
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        if there != path:  # whether a folder may be made, only a trial tells
+            Path(mkdtemp(prefix=".joinengine-", dir=there)).rmdir()
     except OSError as error:
         raise InvalidRequest(
             f"{what}: {path} cannot be made ({error.strerror}); give a folder that you may write"
         ) from None
-    if not os.access(path, os.W_OK | os.X_OK):
+    if not os.access(there, os.W_OK | os.X_OK):
         raise InvalidRequest(f"{what}: {path} cannot be written; give a folder that you may write")
 
 

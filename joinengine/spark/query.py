@@ -25,10 +25,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from joinengine.driver import outputs
 from joinengine.driver.account import account_of, claim
 from joinengine.driver.batch import BatchRunner
+from joinengine.driver.outputs import Wanted
 from joinengine.driver.records import BatchRecord, rates_seen
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
-from joinengine.driver.sinks import SideOutput, SinkFactory
+from joinengine.driver.sinks import SideOutput, Sink, SinkFactory
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import JoinEngineError, TakenOver
@@ -49,6 +50,7 @@ from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
 from joinengine.spark.waiting import wait
 from joinengine.spark.watch import Listener, Watch
 from joinengine.state.checkpoint import Checkpoint, tick_name
+from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
 
 _REPORT = "report binary"
@@ -242,34 +244,22 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     spark = request.spark
     session.prepare(spark)
     session.check_settings(spark)
-    location = _checked_places(request)
-    checkpoint = Checkpoint.below(location, fsync=request.settings.fsync)
+    places = _checked_places(request)
+    checkpoint = Checkpoint.below(places["checkpointLocation"], fsync=request.settings.fsync)
     before = None if request.before is None else account_of(request.before)
-    query_id = claim(checkpoint, account_of(request.query), _columns_of(request), before)
-    output = request.output
-    if output is not None and output.marked:
-        outputs.take(
-            checkpoint,
-            MACHINE.storage(output.folder, fsync=request.settings.fsync),
-            query_id,
-            shared=output.shared,
-            overwrite=output.overwrite,
-        )
-    sink = sink_of(checkpoint, query_id)
-    aside = None
-    if request.side_output is not None:
-        refused = local_path(request.side_output, "sideOutput")
-        aside = SideOutput(MACHINE.storage(str(refused)), query_id)
-    runner = BatchRunner(
-        SparkJobs(spark, MACHINE, _tables(request), _arrow_batches(request)),
-        request.query,
-        request.choices,
-        checkpoint,
-        query_id,
-        sink,
-        request.settings,
-        aside,
-    )
+    owner = claim(checkpoint, account_of(request.query), _columns_of(request), before)
+    output = _marked(request)
+    if output is not None:
+        outputs.check(checkpoint, output[0], owner.query, output[1])
+    runner = _runner(request, checkpoint, owner.query, sink_of(checkpoint, owner.query))
+    for stream, feed in _own_feeds(request, checkpoint):
+        stream.check_files(feed)
+    # Nothing is written before here: a start that is refused has changed nothing.
+    for folder in places.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    owner.take(checkpoint)
+    if output is not None:
+        outputs.take(checkpoint, output[0], owner.query, output[1])
     runner.recover()
     watch = Watch([name_of(operator) for operator in request.query.operators])
     runner.observe(watch.note)
@@ -281,7 +271,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     writer: DataStreamWriter = (
         _united(request, checkpoint, runner.generation)
         .writeStream.foreachBatch(run_batch)
-        .option("checkpointLocation", str(location))
+        .option("checkpointLocation", checkpoint.location)
     )
     if request.trigger:
         writer = writer.trigger(**request.trigger)
@@ -294,8 +284,8 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     return JoinQuery(query, runner, watch, ends=ends)
 
 
-def _checked_places(request: Request) -> Path:
-    """The checkpoint's folder; all folders of the query are there and apart."""
+def _checked_places(request: Request) -> dict[str, Path]:
+    """The folders that the query writes, by their options; they can be made, and are apart."""
     location = local_path(request.checkpoint_location, "checkpointLocation")
     output = None if request.output is None else Path(request.output.folder)
     aside = None
@@ -304,10 +294,37 @@ def _checked_places(request: Request) -> Path:
     inputs = [Path(s.feed["path"]) for s in request.sources if isinstance(s, Stream)]
     inputs += [Path(source.path) for source in request.sources if isinstance(source, Table)]
     check_apart(location, output, aside, [path for path in inputs if path.is_dir()])
-    for what, folder in (("checkpointLocation", location), ("path", output), ("sideOutput", aside)):
-        if folder is not None:
-            check_folder(folder, what)
-    return location
+    places = {"checkpointLocation": location, "path": output, "sideOutput": aside}
+    written = {what: folder for what, folder in places.items() if folder is not None}
+    for what, folder in written.items():
+        check_folder(folder, what)
+    return written
+
+
+def _marked(request: Request) -> tuple[Storage, Wanted] | None:
+    """The output folder whose marker says that it is the query's; None: it has no marker."""
+    output = request.output
+    if output is None or output.wanted is None:
+        return None
+    return MACHINE.storage(output.folder, fsync=request.settings.fsync), output.wanted
+
+
+def _runner(request: Request, checkpoint: Checkpoint, query: str, sink: Sink) -> BatchRunner:
+    """What runs the batches; it has read the newest manifest."""
+    aside = None
+    if request.side_output is not None:
+        refused = local_path(request.side_output, "sideOutput")
+        aside = SideOutput(MACHINE.storage(str(refused)), query)
+    return BatchRunner(
+        SparkJobs(request.spark, MACHINE, _tables(request), _arrow_batches(request)),
+        request.query,
+        request.choices,
+        checkpoint,
+        query,
+        sink,
+        request.settings,
+        aside,
+    )
 
 
 def _columns_of(request: Request) -> dict[int, str]:
@@ -355,15 +372,20 @@ def _routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFram
     return frame.coalesce(session.parallelism(spark)).mapInArrow(route, _REPORT)
 
 
-def _own_streams(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
-    own = {n: source for n, source in enumerate(request.sources) if isinstance(source, Stream)}
-    feeds = [
-        stream.feed
-        | {"source": number, "log": checkpoint.sources.at(str(number)).folder}
-        | {"generation": generation}
-        for number, stream in own.items()
+def _own_feeds(request: Request, checkpoint: Checkpoint) -> list[tuple[Stream, dict[str, Any]]]:
+    """The `Stream`s, each with the options of its feed."""
+    return [
+        (stream, stream.feed | {"source": n, "log": checkpoint.sources.at(str(n)).folder})
+        for n, stream in enumerate(request.sources)
+        if isinstance(stream, Stream)
     ]
-    for stream, feed in zip(own.values(), feeds, strict=True):
+
+
+def _own_streams(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
+    own = _own_feeds(request, checkpoint)
+    feeds = [feed | {"generation": generation} for _, feed in own]
+    readings = {feed["source"]: stream.reading for stream, feed in own}
+    for (stream, _), feed in zip(own, feeds, strict=True):
         stream.list_files(feed)
     return (
         request.spark.readStream.format(NAME)
@@ -373,5 +395,5 @@ def _own_streams(request: Request, checkpoint: Checkpoint, generation: int) -> D
         .option("generation", generation)
         .option("partitions", session.parallelism(request.spark))
         .load()
-        .mapInArrow(RouteDescriptors({n: stream.reading for n, stream in own.items()}), _REPORT)
+        .mapInArrow(RouteDescriptors(readings), _REPORT)
     )

@@ -114,7 +114,7 @@ def test_a_damaged_account_of_the_query_is_refused_by_name(query):
     checkpoint = query.checkpoint
     write_account(checkpoint, {"format": FORMAT, "id": "q", "query": wanted})
     path = Path(checkpoint.storage.folder) / ACCOUNT
-    assert claim(checkpoint, wanted) == "q"
+    assert claim(checkpoint, wanted).take(checkpoint) == "q"
     whole = path.read_bytes()
     rng = random.Random(2)
     positions = rng.sample(range(len(whole)), 60)
@@ -135,7 +135,7 @@ def test_an_account_of_an_older_version_is_read(query):
     wanted = account_of(query.query)
     content = {"format": FORMAT, "id": "older", "query": wanted}
     (Path(query.checkpoint.storage.folder) / ACCOUNT).write_text(json.dumps(content))
-    assert claim(query.checkpoint, wanted) == "older"
+    assert claim(query.checkpoint, wanted).query == "older"
 
 
 def _is_same_json(content, other):

@@ -8,7 +8,7 @@ from collections import Counter
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine import CheckpointMismatch, InvalidRequest, StreamJoin, equi
+from joinengine import CheckpointMismatch, InvalidRequest, StreamJoin, equi, parquet_stream
 from joinengine.driver.batch import BatchRunner
 from tests.stream.cases import pairs, streams
 from tests.stream.conftest import in_utc, oracle, same
@@ -46,7 +46,7 @@ def test_checkpoint_and_output_know_each_other(writer, folders, tmp_path):
     out.rename(moved)
     with pytest.raises(CheckpointMismatch, match=r"/out no longer holds the results of checkpoint"):
         writer().start(str(out))
-    out.rmdir()
+    assert not out.exists()
     folders.add()
     run(writer(), moved)
     same(moved, pairs(folders, "id = order_id"))
@@ -102,6 +102,55 @@ def test_folders_that_cannot_be_made(writer, tmp_path):
             writer().partitionBy(*names).start(str(tmp_path / "out"))
     with pytest.raises(InvalidRequest, match="partitionBy: noop makes no folders"):
         writer().partitionBy("day").format("noop").start()
+
+
+def test_a_restart_into_other_folders_is_refused(writer, folders, tmp_path):
+    out = tmp_path / "out"
+    run(writer().partitionBy("day"), out)
+    folders.add()
+    with pytest.raises(CheckpointMismatch, match="partitionBy: .* in folders by day, asked for is"):
+        writer().start(str(out))
+    with pytest.raises(InvalidRequest, match="partitionBy: query .* in folders by day, asked for"):
+        writer("second", shared=True).partitionBy("id").start(str(out))
+    changed = {"compactEvery": 2, "targetFileSize": "1 MB", "compression": "zstd"}
+    run(writer(**changed).partitionBy("DAY"), out)
+    assert {name[:4] for name in hive_folders(out)} == {"day="}
+    found = sum(pq.read_metadata(file).num_rows for file in out.glob("day=*/*.parquet"))
+    assert found == sum(oracle(pairs(folders, "id = order_id")).values()) > 0
+
+
+def contents(root):
+    return {path: path.is_dir() or path.read_bytes() for path in root.rglob("*")}
+
+
+def test_a_start_that_is_refused_changes_nothing(spark, folders, tmp_path):
+    """Neither a first one, so that a corrected query goes through, nor a restart."""
+    sides = [parquet_stream(spark, one, settle="0 s") for one in (folders.orders, folders.items)]
+    first, out = StreamJoin(*sides, on=equi("id", "order_id")), tmp_path / "out"
+
+    def refused(writer, message):
+        before = contents(tmp_path)
+        with pytest.raises(InvalidRequest, match=message):
+            writer.start(str(out))
+        assert contents(tmp_path) == before
+
+    def writer_of(joined, **options):
+        options |= {"sideOutput": tmp_path / "a" / "side", "checkpointLocation": tmp_path / "c"}
+        return joined.writeStream.format("parquet").options(**options).trigger(availableNow=True)
+
+    bad = folders.orders / "bad.parquet"
+    bad.write_bytes(b"PAR1")
+    refused(writer_of(first), "bad.parquet is not a whole")
+    bad.unlink()
+    refused(writer_of(first).relayout(1, instances=0), "cannot have 0")
+    out.mkdir()
+    (out / "mine.parquet").write_bytes(b"rows")
+    refused(writer_of(first), "no joinengine query")
+    (out / "mine.parquet").unlink()
+    other = StreamJoin(*sides, on=equi("id", "order_id"), where="amount > 1")
+    run(writer_of(other, compactEvery=9), out)
+    assert visible(out)
+    refused(writer_of(first), "of another query")
 
 
 def visible(out):
@@ -164,8 +213,10 @@ def test_a_restart_shows_what_is_held_back(writer, folders, tmp_path, monkeypatc
     monkeypatch.setattr(BatchRunner, "_request_tick", lambda runner, batch, quiet: None)
     run(writer(compactEvery=9).partitionBy("day"), out)
     assert not list(out.glob("day=*"))
+    before = contents(tmp_path)
     with pytest.raises(CheckpointMismatch, match="holds back results of the batches 0 to 3"):
         writer().format("noop").start()
+    assert contents(tmp_path) == before
     run(writer().partitionBy("day"), out)
     days = list(out.glob("day=*"))
     assert days

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from joinengine.driver.account import account_of, check_types, claim, kept_columns
+from joinengine.driver.account import account_of, check_types, kept_columns
+from joinengine.driver.account import claim as examine
 from joinengine.model.errors import CheckpointMismatch
 from joinengine.state.checkpoint import Checkpoint
 from tests.harness import two_way
@@ -25,6 +26,22 @@ def with_columns(query, *fields):
 @pytest.fixture
 def checkpoint(tmp_path):
     return Checkpoint.below(tmp_path / "checkpoint")
+
+
+def claim(checkpoint, *accounts):
+    return examine(checkpoint, *accounts).take(checkpoint)
+
+
+def test_a_claim_writes_nothing_before_it_is_taken(checkpoint, tmp_path):
+    query = two_way(None, 3)
+    first = examine(checkpoint, account_of(query), {0: "left"})
+    assert not list(tmp_path.iterdir())
+    assert first.take(checkpoint) == examine(checkpoint, account_of(query)).query
+    more = with_columns(query, pa.field("more", pa.string()))
+    again = examine(checkpoint, account_of(more), {0: "more"}, account_of(query))
+    assert kept_columns(checkpoint, query.sources) == {0: "left"}
+    assert again.take(checkpoint) == first.query
+    assert kept_columns(checkpoint, query.sources) == {0: "more"}
 
 
 def test_a_checkpoint_keeps_the_columns_of_streams(checkpoint):

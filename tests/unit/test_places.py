@@ -45,15 +45,18 @@ def test_what_readers_skip_disturbs_nobody(tmp_path, checkpoint, output):
     check_apart(tmp_path / checkpoint, tmp_path / output, None, [tmp_path / "in"])
 
 
-def test_a_folder_can_be_made(tmp_path):
+def test_whether_a_folder_can_be_made(tmp_path):
+    """It is tried, and nothing of the trial is left."""
     (tmp_path / "file").touch()
-    for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(InvalidRequest, match=r"path: .*/file is a file; give a folder"):
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    for path in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "nowhere"):
+        with pytest.raises(InvalidRequest, match=r"path: .*/(file|nowhere) is a file; give a fol"):
             check_folder(path, "path")
-    with pytest.raises(InvalidRequest, match="path: /proc/x cannot be made"):
-        check_folder(local_path("file:///proc/x", "path"), "path")
+    with pytest.raises(InvalidRequest, match="path: /proc/x/y cannot be made"):
+        check_folder(local_path("file:///proc/x/y", "path"), "path")
     check_folder(tmp_path / "a" / "b", "path")
-    assert (tmp_path / "a" / "b").is_dir()
+    check_folder(tmp_path, "path")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "nowhere"}
 
 
 @pytest.fixture
@@ -72,9 +75,14 @@ def checkpoint_of(world, name, batches=0):
     return made
 
 
-def take(checkpoint, output, *, shared=False, overwrite=False):
-    query = checkpoint.location.strip("/")
-    outputs.take(checkpoint, output, query, shared=shared, overwrite=overwrite)
+def take(checkpoint, output, **wanted):
+    """As a start does: check, which writes nothing, then take."""
+    query, files = checkpoint.location.strip("/"), dict(checkpoint.world.files)
+    try:
+        outputs.check(checkpoint, output, query, outputs.Wanted(**wanted))
+    finally:
+        assert checkpoint.world.files == files
+    outputs.take(checkpoint, output, query, outputs.Wanted(**wanted))
 
 
 def files_of(output, query, world):
@@ -136,3 +144,26 @@ def test_a_damaged_marker_still_says_whose_it_is(world):
     out.put("_joinengine/one.json", b'{"quer')
     with pytest.raises(InvalidRequest, match=r"query \(one, with the checkpoint unknown\)"):
         take(checkpoint_of(world, "two"), out)
+
+
+@pytest.mark.parametrize(
+    ("was", "asked", "message"),
+    [
+        ((), ("day",), "/out without folders, asked for is in folders by day, and"),
+        (("day",), (), "/out in folders by day, asked for is without folders, and"),
+        (("day", "id"), ("id", "day"), "in folders by day, id, asked for is in folders by id, day"),
+    ],
+)
+def test_results_stay_in_the_same_hive_folders(world, was, asked, message):
+    out = world.storage("/out")
+    take(checkpoint_of(world, "one"), out, partition_by=was)
+    one = checkpoint_of(world, "one", batches=1)
+    take(one, out, partition_by=tuple(name.upper() for name in was))
+    ways = "give the same partitionBy as before, or start with a new checkpointLocation"
+    with pytest.raises(CheckpointMismatch, match=rf"checkpoint /one .*{message}.*; {ways}"):
+        take(one, out, partition_by=asked)
+    two = checkpoint_of(world, "two")
+    with pytest.raises(InvalidRequest, match=rf"query one writes .*{message}.* another folder"):
+        take(two, out, shared=True, partition_by=asked)
+    take(two, out, overwrite=True, partition_by=asked)
+    take(checkpoint_of(world, "three"), out, shared=True, partition_by=asked)
