@@ -3,9 +3,11 @@
 Why before a file is logged: the log is for ever, so a file that cannot be read must not get into it
 as one that is. A footer tells whether a file is whole and which columns it has; it is read once.
 
-Law: a file is logged for reading at most once. A bad file is logged only if it is to be skipped;
-when it has changed since, it is looked at anew.
-Cost: one walk through the folder a look, and one footer for each new file.
+Law: a file is logged for reading at most once. A bad file is logged only if it is to be skipped,
+and once; when it has changed since, it is looked at anew. So it is by each listing that finds it in
+the log, since a start of the query may have other rules: the entry that skips it stays as it is.
+Cost: one walk through the folder a look, and one footer for each new file; at the first look one
+for each skipped file too.
 """
 
 from __future__ import annotations
@@ -81,6 +83,8 @@ class Listing:
         self._footers = dict(footers or {})
         self._read = set[str]()
         self._skipped = dict[str, tuple[int, int]]()
+        #: skipped files that are bad by the rules of this listing too
+        self._still_bad = dict[str, tuple[int, int]]()
         self._left_out = set[str]()
         #: seconds until the last half-written file of the last look is bad; 0: there is none
         self.unsettled_s = 0.0
@@ -102,7 +106,7 @@ class Listing:
         for path in map(str, parquet_files(self._folder)):
             if path in self._read or (stat := _stat(path)) is None:
                 continue
-            if self._skipped.get(path) != (stat.st_size, stat.st_mtime_ns):
+            if self._still_bad.get(path) != (stat.st_size, stat.st_mtime_ns):
                 found.append((stat.st_mtime_ns, path, stat))
         found.sort()
         footers = read_footers(((path, stat) for _, path, stat in found), self._footers)
@@ -116,7 +120,7 @@ class Listing:
     def _entry(
         self, path: str, stat: os.stat_result, footer: Footer | str, now_s: float
     ) -> Entry | None:
-        """The entry of a file; None: it is half-written, and may still become whole."""
+        """The entry of a file; None: it may still become whole, or was skipped before."""
         entry: Entry = {"file": path, "size": stat.st_size, "modified_ns": stat.st_mtime_ns}
         if isinstance(footer, Footer):
             fault = self._fault(path, footer)
@@ -131,6 +135,10 @@ class Listing:
                 return None
             fault = footer
         if self._expected.on_bad_file is OnBadFile.SKIP:
+            stamp = stat.st_size, stat.st_mtime_ns
+            if self._skipped.get(path) == stamp:
+                self._still_bad[path] = stamp
+                return None
             return entry | {"rows": [], "skipped": fault}
         raise InvalidRequest(f"source file {path} {fault}; {self._ways_on()}")
 

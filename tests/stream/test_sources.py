@@ -174,6 +174,13 @@ def test_a_restart_has_the_columns_of_the_checkpoint(spark, inputs):
     assert [row["id"] for row in results(inputs, "id")] == [1, 2, 4]
     assert "more" not in pq.read_table(inputs / "out").schema.names
     assert len(skipped_in(query)) == 1
+    with pytest.raises(InvalidRequest, match=r"bad\.parquet .* no column 'more'.*'add' takes"):
+        run(joined(spark, inputs), inputs)
+    query = run(joined(spark, inputs, on_bad_file="skip"), inputs)
+    assert skipped_in(query) == []
+    query = run(joined(spark, inputs, on_bad_file="skip", schema_changes="add"), inputs)
+    assert results(inputs, "id")[2] == {"id": 3}
+    assert skipped_in(query) == []
 
 
 @pytest.mark.parametrize("layout", ["mnrt", "hash"])

@@ -6,6 +6,7 @@ import logging
 import os
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from joinengine.exchange.feeds import FolderFeed, Reading, Skipped, by_file, fold
@@ -22,6 +23,14 @@ from tests.unit.files import COLUMNS, feed, put, rows_of
 def folder(tmp_path):
     put(tmp_path / "in", "0.parquet", when=1000, id=[1, 2], name=["a", "b"])
     return tmp_path / "in"
+
+
+@pytest.fixture
+def footers_read(monkeypatch):
+    """The files whose footers have been read."""
+    read, files = pq.read_metadata, []
+    monkeypatch.setattr(pq, "read_metadata", lambda path: files.append(path) or read(path))
+    return files
 
 
 # Files that differ
@@ -95,6 +104,50 @@ def test_a_skipped_file_that_becomes_whole_is_listed_as_new(folder):
     again.discover()
     assert again.row_groups(0, 3) == found.row_groups(0, 3)
     assert again.end() == 3
+
+
+MORE = {"id": [3], "name": ["c"], "more": [1]}
+SKIP = {"on_bad_file": OnBadFile.SKIP}
+
+
+def skipped_before(folder, **columns):
+    """The bad file, and the positions of a run that has skipped it."""
+    bad = put(folder, "bad.parquet", **columns)
+    before = feed(folder, **SKIP)
+    before.discover()
+    assert rows_of(before)[0] == [(1, "a"), (2, "b")]
+    return bad, before.row_groups(0, before.end())
+
+
+def test_a_start_that_takes_new_columns_in_reads_a_file_that_was_skipped(folder):
+    _, before = skipped_before(folder, **MORE)
+    found = feed(folder, **SKIP, schema_changes=SchemaChanges.ADD)
+    for _ in range(2):
+        found.discover()
+    assert found.row_groups(0, len(before)) == before
+    rows, skipped = rows_of(found)
+    assert (rows, len(skipped)) == ([(1, "a"), (2, "b"), (3, "c")], 1)
+    again = feed(folder, **SKIP)  # by its rules the file would be skipped, but it has been read
+    again.discover()
+    assert again.row_groups(0, again.end()) == found.row_groups(0, found.end())
+
+
+def test_a_start_that_fails_at_bad_files_names_one_that_was_skipped(folder):
+    bad, before = skipped_before(folder, id=["x"])
+    found = feed(folder)
+    with pytest.raises(InvalidRequest, match=f"source file {bad} does not fit: column 'id'"):
+        found.discover()
+    assert found.row_groups(0, found.end()) == before
+
+
+def test_a_start_that_skips_a_file_again_does_not_log_it_again(folder, footers_read):
+    _, before = skipped_before(folder, id=["x"])
+    found = feed(folder, **SKIP, schema_changes=SchemaChanges.ADD)
+    del footers_read[:]
+    for _ in range(3):
+        found.discover()
+    assert found.row_groups(0, found.end()) == before
+    assert len(footers_read) == 1
 
 
 def test_a_skipped_file_is_handed_out_once_and_alone(folder):
