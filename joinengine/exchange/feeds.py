@@ -44,6 +44,7 @@ from joinengine.exchange.listing import (
     SchemaChanges,
     check_unchanged,
     in_a_line,
+    tell_awaited,
     unreadable,
 )
 from joinengine.exchange.schemas import (
@@ -148,8 +149,10 @@ class FolderFeed(Feed):
         Raises InvalidRequest, with the file, for one that is bad and not to be skipped.
         """
         self._look()
-        while wait and self._listing.unsettled_s:
-            MACHINE.sleep(min(self._listing.unsettled_s, _AGAIN_S))
+        told = set[str]()
+        while wait and (left_s := self._listing.unsettled_s):
+            tell_awaited(left_s, told)
+            MACHINE.sleep(min(max(left_s.values()), _AGAIN_S))
             self._look()
 
     def _look(self) -> None:

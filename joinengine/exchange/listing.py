@@ -86,8 +86,8 @@ class Listing:
         #: skipped files that are bad by the rules of this listing too
         self._still_bad = dict[str, tuple[int, int]]()
         self._left_out = set[str]()
-        #: seconds until the last half-written file of the last look is bad; 0: there is none
-        self.unsettled_s = 0.0
+        #: half-written files of the last look -> seconds until they are bad
+        self.unsettled_s = dict[str, float]()
 
     def take(self, entry: Entry) -> None:
         """Note a file that is logged."""
@@ -101,7 +101,7 @@ class Listing:
 
         Raises InvalidRequest, with the file, for a bad one that is not to be skipped.
         """
-        self.unsettled_s = 0.0
+        self.unsettled_s = {}
         found = list[tuple[int, str, os.stat_result]]()
         for path in map(str, parquet_files(self._folder)):
             if path in self._read or (stat := _stat(path)) is None:
@@ -131,7 +131,7 @@ class Listing:
             # of another machine may be ahead, hence the absolute value.
             left_s = self._expected.settle_s - abs(now_s - stat.st_ctime)
             if left_s > 0:
-                self.unsettled_s = max(self.unsettled_s, left_s)
+                self.unsettled_s[path] = left_s
                 return None
             fault = footer
         if self._expected.on_bad_file is OnBadFile.SKIP:
@@ -180,6 +180,16 @@ class Listing:
                     *(self._folder, name, path),
                 )
         return None
+
+
+def tell_awaited(left_s: Mapping[str, float], told: set[str]) -> None:
+    """Name the half-written files that are waited for, and for how long; `told` gets them too."""
+    for file in sorted(left_s.keys() - told):
+        _log.warning(
+            "joinengine: source file %s is not whole yet; waiting for it, %.0f s at most",
+            *(file, left_s[file]),
+        )
+    told.update(left_s)
 
 
 def _stat(path: str) -> os.stat_result | None:

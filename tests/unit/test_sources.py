@@ -188,7 +188,7 @@ def test_a_half_written_file_is_waited_for(folder):
         late.discover()
 
 
-def test_a_look_that_waits_ends_when_the_file_is_whole(folder, monkeypatch):
+def test_a_look_that_waits_ends_when_the_file_is_whole(folder, monkeypatch, caplog):
     half = folder / "half.parquet"
     half.write_bytes(b"PAR1")
     slept = []
@@ -204,8 +204,11 @@ def test_a_look_that_waits_ends_when_the_file_is_whole(folder, monkeypatch):
 
     monkeypatch.setattr("joinengine.exchange.feeds.MACHINE", World())
     found = feed(folder, settle_s=30.0)
-    found.discover(wait=True)
+    with caplog.at_level(logging.WARNING, "joinengine"):
+        found.discover(wait=True)
     assert (found.end(), len(slept)) == (2, 3)
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.endswith(f"file {half} is not whole yet; waiting for it, 30 s at most")
 
 
 def test_a_look_that_waits_ends_when_the_file_is_bad(folder, monkeypatch):
