@@ -111,6 +111,11 @@ class StreamFile(KeyStream):
         return int(self._one("select coalesce(sum(n), 0) from counted"))
 
     @property
+    def without_key(self) -> int:
+        """How many tuples were left out: they have no key, or no time where intervals go by it."""
+        return int(self._data.count_rows()) - self.tuples
+
+    @property
     def distinct(self) -> int:
         """How many keys there are."""
         return int(self._one("select count(distinct hash) from counted"))

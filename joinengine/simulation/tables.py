@@ -58,8 +58,10 @@ def tell_stream(
     Returns the same for the JSON report.
     """
     hot, tuples, instances = stream.hottest(LISTED), stream.tuples, sizes.instances
+    without, what = stream.without_key, "key" if stream.time is None else "key or a time"
+    lacking = f", {without:,} of them without a {what}, which no layout stores" if without else ""
     say(
-        f"{stream.path}: {tuples:,} tuples, {stream.distinct:,} keys in "
+        f"{stream.path}: {tuples + without:,} tuples{lacking}; {stream.distinct:,} keys in "
         f"{', '.join(stream.columns)}, {stream.length} intervals\n"
     )
     keys = _table("hottest keys", ["key", "tuples", "share", "over an instance's share"])

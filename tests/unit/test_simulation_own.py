@@ -151,6 +151,8 @@ def test_the_command_tells_keys_layouts_and_the_one_to_take(tmp_path):
         *("--stream", tmp_path / "in", "--key", "user", "--instances", 8),
         *("--json", tmp_path / "s.json"),
     )
+    nulls = table().column("user").null_count
+    assert f": {ROWS:,} tuples, {nulls} of them without a key, which no layout stores; " in output
     report = json.loads((tmp_path / "s.json").read_text())
     assert report["hot_keys"][0]["key"] == "user 0"
     assert report["hot_keys"][0]["share"] == pytest.approx(0.5, abs=0.03)
@@ -166,6 +168,8 @@ def test_the_command_tells_keys_layouts_and_the_one_to_take(tmp_path):
     same = simulate("mnrt", "--stream", tmp_path / "in", "--key", "user", "--other", "same")
     assert "Take hash" in same, "a key that is hot on both sides is not relieved by splitting"
     assert "re-plans" in same
+    numbered = simulate("hash", "--stream", tmp_path / "in", "--key", "n")
+    assert f": {ROWS:,} tuples; {ROWS:,} keys in n" in numbered
     assert "migrated: part of" in same
 
 
