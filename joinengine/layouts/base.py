@@ -10,13 +10,15 @@ is stored and the later one probes, even if the layout changed between them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words
+from joinengine.model.arguments import check_count, check_number, check_text
 from joinengine.model.conditions import Band, Condition, Theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
@@ -107,6 +109,9 @@ class LayoutChoice(Protocol):
     #: whether all tuples of a key are at one instance
     keeps_keys_whole: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        check_settings(self)
+
     @property
     def label(self) -> str:
         """The name, with the number that is its parameter, if it has one."""
@@ -161,6 +166,27 @@ class LayoutChoice(Protocol):
         """
 
 
+#: The type of a setting -> what checks a value.
+_CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
+    "int": check_count,
+    "float": check_number,
+    "str": partial(check_text, example="'modulo'"),
+}
+
+
+def check_settings(choice: Any) -> None:
+    """Raise InvalidRequest, naming the layout, for a setting of another type than its field's.
+
+    Numbers of NumPy become plain ones, which a manifest can hold.
+    """
+    for one in fields(choice):
+        value = getattr(choice, one.name)
+        kind, _, none = str(one.type).partition(" | ")
+        if kind in _CHECKS and not (value is None and none):
+            plain = _CHECKS[kind](value, f"{choice.name}: {one.name}")
+            object.__setattr__(choice, one.name, plain)  # it is frozen, and being made
+
+
 def check_serves(name: str, condition: Condition, *, theta: bool) -> None:
     """Raise InvalidRequest, naming the layout, for a condition that it does not serve.
 
@@ -174,8 +200,14 @@ def check_serves(name: str, condition: Condition, *, theta: bool) -> None:
         if condition.lower is None or condition.upper is None:
             kind = "bands with an open end"
     if kind is not None and not theta:
+        hint = ""
+        if isinstance(condition, Theta) and (names := condition.equated) is not None:
+            hint = (
+                f"; an equality is equi({names[0]!r}, {names[1]!r}), the left side's column first, "
+                f"which this layout serves"
+            )
         raise InvalidRequest(
-            f"layout {name} goes by keys and serves no {kind}: use dynamic, bi or shuffle"
+            f"layout {name} goes by keys and serves no {kind}: use dynamic, bi or shuffle{hint}"
         )
 
 

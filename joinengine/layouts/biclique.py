@@ -300,6 +300,7 @@ class BiK(_Biclique):
     keeps_keys_whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.subgroup_count is not None and self.subgroup_count < 1:
             raise InvalidRequest(f"bi-k: subgroup_count {self.subgroup_count} must be at least 1")
 

@@ -246,6 +246,7 @@ class Pkg(LayoutChoice):
     keeps_keys_whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.choices < 1:
             raise InvalidRequest(f"{self.name}: choices {self.choices} must be at least 1")
         if self.intervals < 1:

@@ -80,6 +80,7 @@ class _KeyBasedChoice(LayoutChoice):
     base: str = "modulo"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.base not in BASES:
             raise InvalidRequest(
                 f"{self.name}: base {self.base!r} is unknown; choose one of {', '.join(BASES)}"

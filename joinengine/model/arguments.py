@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 from joinengine.model.errors import InvalidRequest
@@ -31,6 +32,14 @@ def check_count(value: Any, what: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise InvalidRequest(f"{what}: {kind_of(value)} is no whole number; write for example 8")
     return int(value)
+
+
+def check_number(value: Any, what: str) -> float:
+    """`value` if it is a number; True is none. Raises InvalidRequest for others."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number:
+        raise InvalidRequest(f"{what}: {kind_of(value)} is no number; write for example 0.5")
+    return value if isinstance(value, int | float) else float(value)
 
 
 def check_one_of(value: Any, kinds: Iterable[type], what: str, example: str) -> None:

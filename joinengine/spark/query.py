@@ -32,7 +32,8 @@ from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import SideOutput, Sink, SinkFactory
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
-from joinengine.model.errors import JoinEngineError, TakenOver
+from joinengine.model.arguments import check_count
+from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 from joinengine.model.texts import Shown
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain, name_of, waiting_for
@@ -208,16 +209,26 @@ class JoinQuery:
     def switch_layout(self, layout: str | LayoutChoice, instances: int | None = None) -> None:
         """Run under another layout from the next batch on; results stay the same.
 
-        Raises InvalidRequest for a layout that cannot serve the operators.
+        Raises InvalidRequest for a layout that cannot serve the operators, and if the query has
+        ended.
         """
-        self._runner.relayout(Relayout(choose(layout), instances))
+        n = None if instances is None else check_count(instances, "switch_layout: instances")
+        self._ask("switch_layout", Relayout(choose(layout), n))
 
     def resize(self, instances: int) -> None:
         """Run on `instances` instances from the next batch on; the layout says how it grows.
 
-        Raises InvalidRequest for a number that the layout cannot have.
+        Raises InvalidRequest for a number that the layout cannot have, and if the query has ended.
         """
-        self._runner.relayout(Relayout(instances=instances))
+        self._ask("resize", Relayout(instances=check_count(instances, "resize: instances")))
+
+    def _ask(self, verb: str, wish: Relayout) -> None:
+        """Hand a wish to the running query."""
+        if not self.isActive:
+            raise InvalidRequest(
+                f"{verb}: the query has ended; give the layout and instances at its next start"
+            )
+        self._runner.relayout(wish)
 
     def explain(self) -> str:
         """The operators as they are now, when a tuple leaves the state, and a forecast, as text.

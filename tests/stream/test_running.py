@@ -11,6 +11,7 @@ import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream, within
 from joinengine.layouts import Qmmp
+from joinengine.model.errors import InvalidRequest
 
 pytestmark = pytest.mark.spark
 
@@ -87,6 +88,16 @@ def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_pa
             "asked for: layout qmmp; takes effect with the next batch",
             "asked for: 6 instances; takes effect with the next batch",
         ]
+        for refused in (2.5, "4", True, None):
+            with pytest.raises(InvalidRequest, match=r"resize: instances: .* no whole number"):
+                query.resize(refused)
+        with pytest.raises(InvalidRequest, match=r"switch_layout: instances: '4' .* no whole num"):
+            query.switch_layout("hash", instances="4")
+        with pytest.raises(InvalidRequest, match="bi cannot have 1"):
+            query.switch_layout("bi", instances=1)
+        with pytest.raises(InvalidRequest, match="cannot have 0"):
+            query.resize(0)
+        assert query.explain().splitlines() == told
         folders.add()
         query.processAllAvailable()
         assert "layout qmmp on 6 instances" in query.explain()
