@@ -15,9 +15,10 @@ from click.core import ParameterSource
 
 from joinengine.layouts import choose
 from joinengine.layouts.versions import Moving
-from joinengine.model.conditions import Columns, Condition, Equi, band, equi, theta
+from joinengine.model.conditions import Columns, Condition, Equi, Floats, band, equi, theta
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
 from joinengine.model.windows import Window, sliding, tumbling, within
 from joinengine.tpch.arrival import TableOrder
 
@@ -129,6 +130,7 @@ OWN = (
     ("left", "FOLDER", "Parquet files of your own: the left side, in place of QUERY."),
     ("right", "FOLDER", "The right side."),
     ("on", "A=B,..", "Equal columns, left=right; K alone: both sides have K, shown once."),
+    ("floats", "KIND", "normalised: float keys of --on are compared as in Spark, not refused."),
     ("band", "A,B,LOWER,UPPER", "LOWER <= b - a <= UPPER; an empty bound is open."),
     ("theta", "SQL", "Any predicate over left. and right. columns."),
     ("within", "LT,RT,LOWER,UPPER", "Event times, LOWER <= right time - left time <= UPPER."),
@@ -209,33 +211,37 @@ def _folders(given: dict[str, Any], *, ends: bool) -> Any:
 
 def _condition(given: dict[str, Any]) -> Condition | Columns:
     """What --on, --band and --theta say."""
+    if given["floats"] is not None and given["on"] is None:
+        raise click.UsageError("--floats is for the keys of --on; give --on too, or leave it out")
     if given["theta"] is not None:
         if given["on"] is not None or given["band"] is not None:
             raise click.UsageError(
                 "--theta is the whole condition; write what --on or --band say into its SQL"
             )
         return theta(given["theta"])
-    equal = None if given["on"] is None else _equal(given["on"])
+    equal = None if given["on"] is None else _equal(given["on"], given["floats"])
     if given["band"] is None:
         if equal is None:
             raise click.UsageError("what makes a pair? Give --on A=B, --band or --theta")
-        return list(equal.left) if equal.using else equal
+        return equal
     left, right, lower, upper = _parts("band", given["band"], "A,B,LOWER,UPPER")
     found = band(left, right, lower=_bound(lower), upper=_bound(upper))
     return found if equal is None else replace(found, equal=equal)
 
 
-def _equal(text: str) -> Equi:
+def _equal(text: str, floats: str | None) -> Equi:
+    kind = one_of(Floats, floats or Floats.REFUSED, "floats")
     pairs = [part.partition("=") for part in _split(text)]
     if all(not sign for _, sign, _ in pairs):
         names = [name.strip() for name, _, _ in pairs]
-        return Equi(tuple(names), tuple(names), using=True)
-    if not all(left.strip() and right.strip() for left, _, right in pairs):
+        return Equi(tuple(names), tuple(names), using=True, floats=kind)
+    if not all(left.strip() and right.strip() and "=" not in right for left, _, right in pairs):
         raise InvalidRequest(
             f"on: {text!r} is no list of equal columns; write user_id=buyer_id, or several: "
             f"a=b,c=d; or only the names that both sides have: k,m"
         )
-    return equi([left.strip() for left, _, _ in pairs], [right.strip() for *_, right in pairs])
+    lefts, rights = ([pair[n].strip() for pair in pairs] for n in (0, 2))
+    return equi(lefts, rights, floats=kind)
 
 
 def _window(given: dict[str, Any]) -> Window | None:
@@ -272,7 +278,9 @@ def _window(given: dict[str, Any]) -> Window | None:
 def _parts(option: str, text: str, form: str) -> list[str]:
     parts = _split(text)
     if len(parts) != len(form.split(",")):
-        raise InvalidRequest(f"{option}: {text!r} is not of the form {form}")
+        ends = len(parts) == len(form.split(",")) - 1 and form.endswith(",LOWER,UPPER")
+        hint = f"; to leave UPPER open, write nothing behind its comma: '{text},'" if ends else ""
+        raise InvalidRequest(f"{option}: {text!r} is not of the form {form}{hint}")
     return parts
 
 

@@ -10,7 +10,15 @@ import pyarrow as pa
 from joinengine.api.comparing import check_equality, distance
 from joinengine.model.arguments import check_text, kind_of
 from joinengine.model.columns import of_side, refuse_doubles, require_column
-from joinengine.model.conditions import Band, Condition, Distance, Equi, Predicate, Theta, equality
+from joinengine.model.conditions import (
+    Band,
+    Condition,
+    Distance,
+    Equi,
+    Predicate,
+    Theta,
+    equality,
+)
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
@@ -56,7 +64,12 @@ def found_columns(
     """
 
     def name(side: Side, written: str, what: str) -> str:
-        field = require_column(schemas[side], written, what, of=of_side(side), exact=exact)
+        try:
+            field = require_column(schemas[side], written, what, of=of_side(side), exact=exact)
+        except InvalidRequest as error:
+            if isinstance(on, Equi) and on.using:
+                raise InvalidRequest(f"{error}; {_two_names(on)}") from None
+            raise
         return str(field.name)
 
     if isinstance(on, Equi):
@@ -68,6 +81,13 @@ def found_columns(
         ends = name(Side.LEFT, on.left, "band"), name(Side.RIGHT, on.right, "band")
         return replace(on, left=ends[0], right=ends[1], equal=equal)
     return on
+
+
+def _two_names(on: Equi) -> str:
+    """What to write in place of names that both sides should have."""
+    text = on.left[0] if len(on.left) == 1 else " = ".join(on.left)
+    left, right = Theta(text).equated or ("a", "b")
+    return f"for columns with two names write equi({left!r}, {right!r})"
 
 
 def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Distance | None:

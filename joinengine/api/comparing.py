@@ -23,10 +23,15 @@ def check_equality(left: pa.Field, right: pa.Field, floats: Floats = Floats.REFU
     for side, field in zip(Side, (left, right), strict=True):
         found = f"on: {field.name}{of_side(side)} is {field.type}"
         if pa.types.is_floating(field.type) and floats is Floats.REFUSED:
+            helps = wider(left.type, right.type) is not None
+            other = (
+                f", or, to compare as Spark does, write "
+                f"equi({left.name!r}, {right.name!r}, floats='normalised'), on the command line "
+                f"--floats normalised"
+            )
             raise InvalidRequest(
                 f"{found}; floating-point keys are refused because equal numbers need not be equal "
-                f"bits: cast to decimal or integer first, or, to compare as Spark does, write "
-                f"equi({left.name!r}, {right.name!r}, floats='normalised')"
+                f"bits: cast to decimal or integer first{other if helps else ''}"
             )
         if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
             raise InvalidRequest(f"{found}, which cannot be a join key")

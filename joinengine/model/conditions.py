@@ -6,6 +6,7 @@ of the columns of the inputs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -25,6 +26,9 @@ from joinengine.model.named import one_of
 Columns = str | list[str] | tuple[str, ...]
 #: A bound of numbers, or of dates and times.
 Bound = int | float | Decimal | timedelta
+
+_NAME = r"(?:(left|right)\.)?([a-z_]\w*)"
+_EQUALITY = re.compile(rf"{_NAME}\s*={{1,2}}\s*{_NAME}", re.IGNORECASE)
 
 
 class Floats(StrEnum):
@@ -63,6 +67,20 @@ class Theta:
     """Any SQL predicate over `left.` and `right.` columns."""
 
     predicate: str
+
+    @property
+    def equated(self) -> tuple[str, str] | None:
+        """Left and right column, if the predicate is an equality of two; else None.
+
+        >>> Theta("right.b = left.a").equated, Theta("a < b").equated
+        (('a', 'b'), None)
+        """
+        match = _EQUALITY.fullmatch(self.predicate.strip())
+        if match is None:
+            return None
+        side, one, other_side, other = match.groups()
+        swapped = "right" in (side or "").lower() or "left" in (other_side or "").lower()
+        return (other, one) if swapped else (one, other)
 
 
 Condition = Equi | Band | Theta
@@ -149,8 +167,8 @@ def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:
     A list of an `equi` and a `band` is a band with equality columns. Raises InvalidRequest for
     other lists.
 
-    >>> condition("k")
-    Equi(left=('k',), right=('k',), using=True)
+    >>> condition("k") == Equi(("k",), ("k",), using=True)
+    True
     """
     if isinstance(on, (Equi, Band, Theta)):
         return on

@@ -33,6 +33,7 @@ _UNITS = {
     "w": 604_800_000_000,
 }
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
+_NOT_FIXED = re.compile(r"\b(month|quarter|year)s?\b")
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -56,6 +57,10 @@ def microseconds(duration: str | timedelta, what: str = "") -> int:
         end = match.end()
     if end == 0 or end != len(text):
         named = f"{what} {duration!r}".lstrip()
+        if _NOT_FIXED.search(text):
+            raise InvalidRequest(
+                f"{named}: months and years have no fixed length; give days, such as '30 days'"
+            )
         raise InvalidRequest(
             f"{named} is not a duration; write a number and a unit, "
             f"such as '10 seconds' or '-1 hour 30 minutes'"

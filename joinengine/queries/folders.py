@@ -176,6 +176,10 @@ def _tuples(folder: Path, schema: pa.Schema, named: pa.Schema) -> Iterator[pa.Re
 def _check_folder(option: str, folder: Path) -> None:
     """Refuse a folder that is not there, and one that holds no Parquet file."""
     if not folder.exists():
+        if any(char in str(folder) for char in "*?["):
+            raise InvalidRequest(
+                f"{option}: {folder} is a glob; give the folder, all files below it are read"
+            )
         raise InvalidRequest(
             f"{option}: {folder} does not exist; name a folder of Parquet files, or one file"
         )

@@ -25,6 +25,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from joinengine.model.arguments import kind_of
 from joinengine.model.errors import InvalidRequest
 from joinengine.spark import tuning
 from joinengine.spark.home import lent_spark_home
@@ -121,12 +122,17 @@ def _leave_to_us(spark: Any) -> None:
 def prepare(spark: Any) -> None:
     """Register joinengine's source in a classic session; warns once of what the session lacks.
 
-    Raises InvalidRequest for a Spark Connect session.
+    Raises InvalidRequest for a Spark Connect session, and for what is no session.
     """
-    if not isinstance(spark, SparkSession) or _is_connect(spark):
+    if _is_connect(spark):
         raise InvalidRequest(
             "this is a Spark Connect session; joinengine needs a classic one: "
             "SparkSession.builder.master(...), or joinengine.session()"
+        )
+    if not isinstance(spark, SparkSession):
+        raise InvalidRequest(
+            f"{kind_of(spark)} is no Spark session; give one first, for example that of "
+            f"joinengine.session(): parquet_stream(spark, 'clicks')"
         )
     # Spark warns of a name that is registered a second time.
     if not spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(NAME):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields, replace
+
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -12,6 +16,7 @@ from joinengine import (
     StreamJoin,
     band,
     equi,
+    parquet_stream,
     sliding,
     theta,
     top,
@@ -20,10 +25,12 @@ from joinengine import (
     within,
 )
 from joinengine.exchange.feeds import Reading
-from joinengine.layouts import Mnrt
+from joinengine.layouts import LAYOUTS, Mnrt
 from joinengine.model.columns import require_column
-from joinengine.model.conditions import Equi
+from joinengine.model.conditions import Equi, Floats
+from joinengine.options import _condition as of_command_line
 from joinengine.spark.inputs import Stream
+from joinengine.spark.session import prepare
 
 TIME = pa.timestamp("us", "UTC")
 LEFT = pa.schema([("User_Id", pa.int64()), ("a", pa.string()), ("lt", TIME), ("g", pa.float64())])
@@ -57,6 +64,16 @@ JOINS = {
     "on: column 'user' of the left side is not there; .* left side are User_Id": {"on": "user"},
     "on: column 'a' of the right side is not there; .* right side are user_id": {"on": "a"},
     "on: g of the left side is double; .* floats='normalised'": {"on": equi("g", "f")},
+    "on: g of the left side is double; .* cast to decimal or integer first$": {
+        "on": equi("g", "user_id")
+    },
+    r"'user' of the left .*; for columns with two names write equi\('a', 'b'\)": {"on": "user"},
+    r"; for columns with two names write equi\('a', 'rt'\)": {"on": ("a", "rt")},
+    r"; for columns with two names write equi\('lt', 'rt'\)": {"on": "lt = rt"},
+    r"serves no theta joins: .*; an equality is equi\('user_id', 'b'\), .* layout serves$": {
+        "on": theta("right.b == Left.user_id ")
+    },
+    "serves no theta joins: use dynamic, bi or shuffle$": {"on": theta("lt = rt or a = b")},
     "on: g of the left side is double and user_id of the right side is int32; cast": {
         "on": equi("g", "user_id", floats="normalised")
     },
@@ -84,6 +101,18 @@ def test_joins(message):
     StreamJoin(*SIDES, **SETTINGS)
     with pytest.raises(InvalidRequest, match=message):
         StreamJoin(*SIDES, **SETTINGS | JOINS[message])
+
+
+def test_an_equality_of_columns_is_recognised():
+    assert theta("user_id = buyer_id").equated == ("user_id", "buyer_id")
+    assert theta("right.b=left.a").equated == ("a", "b")
+    assert theta("a <= b").equated is theta("a = 5").equated is theta("a = b + 1").equated is None
+
+
+@pytest.mark.parametrize("made", [parquet_stream, lambda *swapped: prepare(swapped[0])])
+def test_what_is_no_session(made):
+    with pytest.raises(InvalidRequest, match=r"'clicks' \(str\) is no Spark session; .*\(spark, '"):
+        made("clicks", object())
 
 
 def test_sides_that_are_frames_of_pandas():
@@ -155,6 +184,34 @@ BUILT = {
 def test_what_is_given_to_them(message):
     with pytest.raises(InvalidRequest, match=message):
         BUILT[message]()
+
+
+@pytest.mark.parametrize("on", ["a=b", "a = b, c=d", "k"])
+def test_float_keys_of_the_command_line(on):
+    given = {"on": on, "floats": "normalised", "theta": None, "band": None}
+    names = [part.split("=") for part in on.replace(" ", "").split(",")]
+    left, right = (tuple(part[n] for part in names) for n in (0, -1))
+    normalised = Equi(left, right, using=on == "k", floats=Floats.NORMALISED)
+    assert of_command_line(given) == normalised
+    assert of_command_line(given | {"floats": None}) == replace(normalised, floats=Floats.REFUSED)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_settings_of_every_layout(name):
+    layout = LAYOUTS[name]
+    for one in fields(layout):
+        kind, _, none = one.type.partition(" | ")
+        assert kind in ("int", "float", "str")
+        for wrong in ("0.1", True, [1], *([] if none else [None])):
+            if kind == "str" and isinstance(wrong, str):
+                continue
+            with pytest.raises(
+                InvalidRequest, match=f"{name}: {one.name}: .* is no (whole )?(num|t)"
+            ):
+                layout(**{one.name: wrong})
+        if kind != "str":
+            of_numpy = layout(**{one.name: np.int64(2)})
+            assert json.dumps(getattr(of_numpy, one.name)) in ("2", "2.0")
 
 
 def test_names_are_found_whatever_their_case():
