@@ -108,9 +108,9 @@ def test_a_restart_into_other_folders_is_refused(writer, folders, tmp_path):
     out = tmp_path / "out"
     run(writer().partitionBy("day"), out)
     folders.add()
-    with pytest.raises(CheckpointMismatch, match="partitionBy: .* in folders by day, asked for is"):
+    with pytest.raises(CheckpointMismatch, match=r"partitionBy: .* in folders by day, asked for is"):
         writer().start(str(out))
-    with pytest.raises(InvalidRequest, match="partitionBy: query .* in folders by day, asked for"):
+    with pytest.raises(InvalidRequest, match=r"partitionBy: query .* in folders by day, asked for"):
         writer("second", shared=True).partitionBy("id").start(str(out))
     changed = {"compactEvery": 2, "targetFileSize": "1 MB", "compression": "zstd"}
     run(writer(**changed).partitionBy("DAY"), out)
