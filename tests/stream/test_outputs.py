@@ -108,7 +108,9 @@ def test_a_restart_into_other_folders_is_refused(writer, folders, tmp_path):
     out = tmp_path / "out"
     run(writer().partitionBy("day"), out)
     folders.add()
-    with pytest.raises(CheckpointMismatch, match=r"partitionBy: .* in folders by day, asked for is"):
+    with pytest.raises(
+        CheckpointMismatch, match=r"partitionBy: .* in folders by day, asked for is"
+    ):
         writer().start(str(out))
     with pytest.raises(InvalidRequest, match=r"partitionBy: query .* in folders by day, asked for"):
         writer("second", shared=True).partitionBy("id").start(str(out))
