@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -28,23 +26,22 @@ from joinengine.driver.batch import BatchRunner
 from joinengine.driver.outputs import Wanted
 from joinengine.driver.records import BatchRecord, rates_seen
 from joinengine.driver.relayout import Relayout
-from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import SideOutput, Sink, SinkFactory
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.arguments import check_count
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 from joinengine.model.texts import Shown
-from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain, name_of, waiting_for
 from joinengine.reporting.progress import batch_line
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
 from joinengine.spark import session
 from joinengine.spark.failures import in_own_words, plain_error, short_if, unless_interrupted
-from joinengine.spark.inputs import Source, Stream, Table, schema_of
+from joinengine.spark.inputs import Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.paths import local_path
-from joinengine.spark.places import Output, check_apart, check_folder
+from joinengine.spark.places import check_apart, check_folder
+from joinengine.spark.request import Request
 from joinengine.spark.source import NAME
 from joinengine.spark.tasks import RouteDescriptors, RouteRows
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
@@ -56,24 +53,6 @@ from joinengine.world.world import MACHINE
 
 _REPORT = "report binary"
 _log = logging.getLogger("joinengine")
-
-
-@dataclass(frozen=True)
-class Request:
-    """Everything that starting a query needs."""
-
-    spark: SparkSession
-    query: QuerySpec
-    choices: Sequence[LayoutChoice]
-    sources: Sequence[Source]
-    checkpoint_location: str
-    settings: Settings
-    trigger: Mapping[str, Any]
-    name: str | None = None
-    side_output: str | None = None
-    output: Output | None = None
-    #: the query over the columns that the checkpoint keeps, if `query` has more; None: it has not
-    before: QuerySpec | None = None
 
 
 class JoinQuery:

@@ -1,0 +1,33 @@
+"""What starting a query needs, as the writer asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from joinengine.driver.settings import Settings
+from joinengine.layouts.base import LayoutChoice
+from joinengine.operators.base import QuerySpec
+from joinengine.spark.inputs import Source
+from joinengine.spark.places import Output
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that starting a query needs."""
+
+    spark: SparkSession
+    query: QuerySpec
+    choices: Sequence[LayoutChoice]
+    sources: Sequence[Source]
+    checkpoint_location: str
+    settings: Settings
+    trigger: Mapping[str, Any]
+    name: str | None = None
+    side_output: str | None = None
+    output: Output | None = None
+    #: the query over the columns that the checkpoint keeps, if `query` has more; None: it has not
+    before: QuerySpec | None = None
