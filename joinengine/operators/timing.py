@@ -50,9 +50,10 @@ def batches_held(window: Window, side: Side, flow: Flow) -> float:
     merged at all (joinengine.state.spine). Where the edge of the window falls on that of a batch,
     it is open whether one more batch is held: half of it counts.
 
+    >>> from joinengine.model.windows import within
     >>> hour = 3_600_000_000
-    >>> within = Within((("a",), ("b",)), 0, hour)
-    >>> batches_held(within, Side.LEFT, Flow(20_000, 4 * hour, 40 * hour, lag_us=hour / 12))
+    >>> window = within("a", "b", lower="0 s", upper="1 hour")
+    >>> batches_held(window, Side.LEFT, Flow(20_000, 4 * hour, 40 * hour, lag_us=hour / 12))
     2.0
     """
     lag = (window.delays_us[side] or 0) if flow.lag_us is None else flow.lag_us
