@@ -96,7 +96,7 @@ def test_no_shared_event_time_type(spark, sides, folders):
 def test_float_keys(spark, sides, folders):
     frame = spark.readStream.schema("f double").parquet(str(folders.items))
     with pytest.raises(
-        InvalidRequest, match=r"f of the right side is double; floating-point .* floats='norm"
+        InvalidRequest, match=r"f of the right side is double; floating-point .*: cast to decimal"
     ):
         StreamJoin(sides[0], frame, on=equi("id", "f"))
 
