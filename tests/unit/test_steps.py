@@ -9,6 +9,7 @@ import pytest
 from joinengine import InvalidRequest, StreamJoin, equi
 from joinengine.exchange.feeds import Reading, RowGroup
 from joinengine.exchange.schemas import as_text
+from joinengine.exchange.steps import needed
 from joinengine.spark.inputs import Stream
 from joinengine.spark.source import reading_from_json, reading_to_json
 
@@ -60,6 +61,8 @@ def test_columns_that_are_not_read_and_constants(stream, read):
     assert read(stream.withColumn("x", "geo.x").where("x > 1").select("x")) == {"x": [3, 4]}
     assert read(stream.withColumn("one", "1").select("one")) == {"one": [1] * 4}
     assert read(stream.withColumn("z", "a").withColumn("a", "0").select("z"))["z"] == ROWS["a"]
+    covered = stream.withColumn("a", "0").select("a").reading
+    assert needed(covered.columns, covered.steps, covered.schema) == []
 
 
 def test_a_key_that_is_cast(stream):
