@@ -32,9 +32,10 @@ from joinengine.spark.inputs import Source, Stream
 from joinengine.spark.jobs import SparkMerge
 from joinengine.spark.paths import local_path
 from joinengine.spark.places import Output
-from joinengine.spark.query import JoinQuery, start
+from joinengine.spark.query import JoinQuery
 from joinengine.spark.request import Request
 from joinengine.spark.sinks import FrameSink, Transform, TransformedParquetSink
+from joinengine.spark.starting import start
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
