@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.api import checks
-from joinengine.api.writer import JoinWriter, ResolvedJoin
+from joinengine.api.resolved import ResolvedJoin
+from joinengine.api.writer import JoinWriter
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.arguments import check_count
 from joinengine.model.conditions import Computed

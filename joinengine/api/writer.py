@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.api import options as given
-from joinengine.driver.account import account_of, check_types, kept_columns
+from joinengine.api.resolved import ResolvedJoin, as_kept
 from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.outputs import Wanted
 from joinengine.driver.relayout import Relayout
@@ -18,17 +18,14 @@ from joinengine.driver.settings import MEMORY_PER_TASK, Settings
 from joinengine.driver.sinks import DiscardSink, Sink, SinkFactory
 from joinengine.exchange.merging import TARGET_BYTES
 from joinengine.exchange.partitions import check_partitions
-from joinengine.exchange.schemas import from_text
 from joinengine.exchange.staging import Cutting
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.versions import Moving
-from joinengine.model.errors import CheckpointMismatch, InvalidRequest
+from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
-from joinengine.operators.base import QuerySpec
 from joinengine.spark import formats, session
-from joinengine.spark.inputs import Source, Stream
 from joinengine.spark.jobs import SparkMerge
 from joinengine.spark.paths import local_path
 from joinengine.spark.places import Output
@@ -46,22 +43,6 @@ _LEAST_FILE = 1 << 16
 _MOST_HELD = 1_000_000
 #: The least memory of a task that is worth a task.
 _LEAST_MEMORY = 1 << 20
-
-
-@dataclass(frozen=True)
-class ResolvedJoin:
-    """A query with its sources, layouts and transformation, ready for a sink."""
-
-    spark: SparkSession
-    query: QuerySpec
-    choices: Sequence[LayoutChoice]
-    sources: Sequence[Source]
-    schema: pa.Schema
-    transform: Transform | None = None
-    #: the same over other sources: id of a source -> the one in its place
-    over: Callable[[Mapping[int, Source]], ResolvedJoin] | None = None
-    #: the query over the columns that the checkpoint keeps, if this one has more
-    before: QuerySpec | None = None
 
 
 @dataclass(frozen=True)
@@ -335,39 +316,6 @@ class JoinWriter:
     def _frames(self, checkpoint: Checkpoint, write: Callable[[DataFrame, int], None]) -> Sink:
         join = self.join
         return FrameSink(join.spark, checkpoint.results, join.schema, write, join.transform)
-
-
-def as_kept(join: ResolvedJoin, location: str) -> ResolvedJoin:
-    """The query over the columns that its streams had when the checkpoint was made.
-
-    Streams with schema_changes="add" also have the columns of their files now. Raises
-    CheckpointMismatch if the query cannot be made so.
-    """
-    place = Checkpoint.below(local_path(location, "checkpointLocation"))
-    kept = {n: from_text(text) for n, text in kept_columns(place, join.query.sources).items()}
-    streams = ((source, kept[n]) for n, source in enumerate(join.sources) if n in kept)
-    changed = [
-        (stream, columns)
-        for stream, columns in streams
-        if isinstance(stream, Stream) and not stream.has_columns(columns)
-    ]
-    if join.over is None or not changed:
-        return join
-    try:
-        before = {id(stream): stream.over(columns) for stream, columns in changed}
-        after = {id(stream): stream.at_restart(columns) for stream, columns in changed}
-        now = join.over(after)
-        was = join.over(before).query
-    except InvalidRequest as error:
-        raise CheckpointMismatch(
-            f"the columns of the streams are those that checkpoint {location} knows, and over "
-            f"these: {error}; take new ones in with schema_changes='add', or use another "
-            f"checkpointLocation"
-        ) from None
-    if account_of(was) == account_of(now.query):
-        return now
-    check_types(was, now.query)
-    return replace(now, before=was)
 
 
 def _view_writer(

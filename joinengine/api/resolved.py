@@ -1,0 +1,68 @@
+"""A query with everything that its start needs but a sink, also over the columns of a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from joinengine.driver.account import account_of, check_types, kept_columns
+from joinengine.exchange.schemas import from_text
+from joinengine.layouts.base import LayoutChoice
+from joinengine.model.errors import CheckpointMismatch, InvalidRequest
+from joinengine.operators.base import QuerySpec
+from joinengine.spark.inputs import Source, Stream
+from joinengine.spark.paths import local_path
+from joinengine.spark.sinks import Transform
+from joinengine.state.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True)
+class ResolvedJoin:
+    """A query with its sources, layouts and transformation, ready for a sink."""
+
+    spark: SparkSession
+    query: QuerySpec
+    choices: Sequence[LayoutChoice]
+    sources: Sequence[Source]
+    schema: pa.Schema
+    transform: Transform | None = None
+    #: the same over other sources: id of a source -> the one in its place
+    over: Callable[[Mapping[int, Source]], ResolvedJoin] | None = None
+    #: the query over the columns that the checkpoint keeps, if this one has more
+    before: QuerySpec | None = None
+
+
+def as_kept(join: ResolvedJoin, location: str) -> ResolvedJoin:
+    """The query over the columns that its streams had when the checkpoint was made.
+
+    Streams with schema_changes="add" also have the columns of their files now. Raises
+    CheckpointMismatch if the query cannot be made so.
+    """
+    place = Checkpoint.below(local_path(location, "checkpointLocation"))
+    kept = {n: from_text(text) for n, text in kept_columns(place, join.query.sources).items()}
+    streams = ((source, kept[n]) for n, source in enumerate(join.sources) if n in kept)
+    changed = [
+        (stream, columns)
+        for stream, columns in streams
+        if isinstance(stream, Stream) and not stream.has_columns(columns)
+    ]
+    if join.over is None or not changed:
+        return join
+    try:
+        before = {id(stream): stream.over(columns) for stream, columns in changed}
+        after = {id(stream): stream.at_restart(columns) for stream, columns in changed}
+        now = join.over(after)
+        was = join.over(before).query
+    except InvalidRequest as error:
+        raise CheckpointMismatch(
+            f"the columns of the streams are those that checkpoint {location} knows, and over "
+            f"these: {error}; take new ones in with schema_changes='add', or use another "
+            f"checkpointLocation"
+        ) from None
+    if account_of(was) == account_of(now.query):
+        return now
+    check_types(was, now.query)
+    return replace(now, before=was)
