@@ -1,4 +1,4 @@
-"""A query with everything that its start needs but a sink, also over the columns of a checkpoint."""
+"""A query with all that its start needs but a sink, also over the columns of a checkpoint."""
 
 from __future__ import annotations
 
