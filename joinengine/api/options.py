@@ -16,7 +16,7 @@ from joinengine.model.errors import InvalidRequest
 #: Options of every query.
 _QUERY = (
     *("checkpointLocation", "memoryPerTask", "fsync", "capacity", "moves", "workPerTuple"),
-    "sideOutput",
+    *("sideOutput", "showKeys", "logPlans"),
 )
 _PARQUET = (
     *("path", "compression", "shared", "overwrite"),

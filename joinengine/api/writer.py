@@ -14,7 +14,7 @@ from joinengine.api.resolved import ResolvedJoin, as_kept
 from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.outputs import Wanted
 from joinengine.driver.relayout import Relayout
-from joinengine.driver.settings import MEMORY_PER_TASK, Settings
+from joinengine.driver.settings import MEMORY_PER_TASK, Settings, ShowKeys
 from joinengine.driver.sinks import DiscardSink, Sink, SinkFactory
 from joinengine.exchange.merging import TARGET_BYTES
 from joinengine.exchange.partitions import check_partitions
@@ -25,6 +25,7 @@ from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.versions import Moving
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
+from joinengine.reporting.logs import PlanLog
 from joinengine.spark import formats, session
 from joinengine.spark.jobs import SparkMerge
 from joinengine.spark.paths import local_path
@@ -203,6 +204,7 @@ class JoinWriter:
             side_output=options.get("sideOutput"),
             output=output,
             before=join.before,
+            plans=one_of(PlanLog, options.get("logPlans", "words"), "logPlans"),
         )
         return start(request, sink)
 
@@ -229,6 +231,8 @@ class JoinWriter:
             capacity=given.whole(options, "capacity", "tuples"),
             lazy=one_of(Moving, options.get("moves", "eager"), "moves") is Moving.LAZY,
             work_s=given.work_us(options) / 1e6,
+            show_keys=one_of(ShowKeys, options.get("showKeys", "value"), "showKeys")
+            is ShowKeys.VALUE,
             finite="availableNow" in self.when,
             schedule=self.schedule,
         )

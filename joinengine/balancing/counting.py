@@ -17,7 +17,7 @@ import numpy as np
 
 from joinengine.balancing.statistics import HEAVY_PART, Ints, KeyCounts
 from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import Exclusions, Needles, find, group_keys
+from joinengine.kernels.probing import Exclusions, Needles, find
 
 
 class Asked(NamedTuple):
@@ -39,19 +39,15 @@ Stretch = tuple[Words, Exclusions | None]
 
 
 def count_keys(
-    instance: int, stored: Sequence[Words], state: Sequence[Iterable[Stretch]], asked: Asked
+    instance: int, arrived: Sequence[Needles], state: Sequence[Iterable[Stretch]], asked: Asked
 ) -> KeyCounts:
     """The counts of keys to report for one instance.
 
-    Per side `stored` are the sorted words that were stored in the batch, and `state` the runs held
-    after it. A key is reported, on both sides, if it has more than 1/HEAVY_PART of the tuples that
+    Per side `arrived` are the keys that were stored in the batch, and `state` the runs held after
+    it. A key is reported, on both sides, if it has more than 1/HEAVY_PART of the tuples that
     a side stored, or if it is `asked` for.
     """
-    arrived = [group_keys(words) for words in stored]
-    heavy = [
-        some.hashes[np.diff(some.starts) * HEAVY_PART > len(words)]
-        for some, words in zip(arrived, stored, strict=True)
-    ]
+    heavy = [some.hashes[np.diff(some.starts) * HEAVY_PART > some.starts[-1]] for some in arrived]
     chosen = np.unique(np.concatenate([asked.listed, *heavy]))
     hashes = np.unique(np.concatenate([chosen, asked.recent]))
     reported = np.isin(hashes, chosen)

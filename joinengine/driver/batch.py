@@ -23,7 +23,7 @@ from itertools import chain
 from threading import RLock
 from typing import Any
 
-from joinengine.balancing.reasons import Cause, Reason
+from joinengine.balancing.reasons import Reason
 from joinengine.driver import clock, relayout, showings, step
 from joinengine.driver.counts import read_counts
 from joinengine.driver.folding import fold
@@ -84,7 +84,7 @@ class BatchRunner:
         self._checkpoint = checkpoint
         self._sink = sink
         self._aside = aside
-        self._settings = settings
+        self.settings = settings
         self._held: Held = ()
         self._told = set[Skipped]()  # the files that this run has named as skipped
         self._turn = RLock()  # a listener may stop the query
@@ -194,15 +194,14 @@ class BatchRunner:
                 ours = self._commit(after)
             quiet = not any(one.rows for one in done.arrived.inputs)
             with timed("sink_s"):
-                self._deliver(whole=quiet and self._settings.finite)
+                self._deliver(whole=quiet and self.settings.finite)
             with timed("clean_s"):
                 self._remove_unnamed()
                 self._request_tick(batch, quiet=quiet)
         if not ours:
             return
-        record.close(routed, done, after)
+        record.close(routed, done, last, after)
         self._resumed_for = (None,) * len(record.joins)
-        _tell(record)
         for observer in self._observers:
             observer(record)
 
@@ -322,7 +321,7 @@ class BatchRunner:
             found = step.begin(self.query, self._choices, self._query_id)
         self._counts = read_counts(self._checkpoint, found)
         self.manifest, self._resumed_for = step.resume(
-            self.query, found, self._choices, lazy=self._settings.lazy
+            self.query, found, self._choices, lazy=self.settings.lazy
         )
 
     def _check_alone(self) -> None:
@@ -330,7 +329,7 @@ class BatchRunner:
 
     def _wishes_before(self, batch: int) -> list[Relayout]:
         """The wishes to grant before a batch: the scheduled ones, then those of users since."""
-        wishes = list(self._settings.schedule.get(batch, ()))
+        wishes = list(self.settings.schedule.get(batch, ()))
         while self._wishes:
             wishes.append(self._wishes.popleft())
         return wishes
@@ -384,17 +383,7 @@ class BatchRunner:
     def _request_tick(self, batch: int, *, quiet: bool) -> None:
         """Ask for a batch without data if some state is due to leave."""
         due = clock.tick_due(self.query, self.manifest, quiet, self._world.now_s())
-        if self._settings.finite and any(files for _, files in self._held):
+        if self.settings.finite and any(files for _, files in self._held):
             due = 0.0  # at once: if no data follows, a quiet batch shows what is held back
         if due is not None:
             request_tick(self._checkpoint.ticks, tick_name(self.generation), batch + 1, due)
-
-
-def _tell(record: BatchRecord) -> None:
-    """Log why layouts change; loads that are learnt, which is after every batch, as details."""
-    for number, entry in enumerate(record.joins):
-        if entry.reason is not None:
-            level = logging.DEBUG if entry.reason.cause is Cause.LOADS else logging.INFO
-            _log.log(
-                level, "joinengine: batch %s, operator %s: %s", record.batch, number, entry.reason
-            )

@@ -11,12 +11,14 @@ from statistics import median
 import numpy as np
 
 from joinengine.balancing.reasons import Reason
+from joinengine.driver.hot import Heat, heat_of
 from joinengine.driver.step import Done, Next
 from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.reports import InputReport, OperatorReport, RouteReport
 from joinengine.model.keys import Side
 from joinengine.operators.timing import Flow
 from joinengine.state.keeper import Changes
+from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import PENDING, STATE, OperatorState
 
 
@@ -25,6 +27,8 @@ class OperatorRecord:
     """One operator in one batch; lists are per instance."""
 
     instances: int
+    #: the layout that routed the batch
+    layout: str = ""
     #: how many layouts routed the batch: the newest, and older ones under which state lives
     layout_versions: int = 1
     received: list[int] = field(default_factory=list)
@@ -47,6 +51,8 @@ class OperatorRecord:
     moved_from_rows: int = 0
     moved_rows: int = 0
     moved_bytes: int = 0
+    #: of the task that took longest to place moved state
+    move_s: float = 0.0
     expired_rows: int = 0
     late_rows: int = 0
     null_rows: int = 0
@@ -55,6 +61,8 @@ class OperatorRecord:
     split_keys: int = 0
     #: why the layout is another after the batch (or before it, if a restart asked for one)
     reason: Reason | None = None
+    #: the hottest keys of the batch
+    heat: Heat = field(default_factory=Heat)
 
     @property
     def replanned(self) -> bool:
@@ -73,6 +81,7 @@ class OperatorRecord:
         table = layouts.newest.layout.table
         return cls(
             instances=layouts.router.instances,
+            layout=layouts.newest.choice.label,
             layout_versions=len(layouts.live_versions),
             expired_rows=expired_rows,
             routing_entries=len(table.placements),
@@ -107,9 +116,13 @@ class BatchRecord:
         self,
         routed: Sequence[RouteReport],
         done: Done,
+        before: Manifest,
         after: Next,
     ) -> None:
-        """Add up the reports of the tasks, and take over the facts of the next manifest."""
+        """Add up the reports of the tasks, and take over the facts of the next manifest.
+
+        `before`: the manifest whose layouts have routed the batch.
+        """
         self.input_rows = sum(task.source_rows for task in routed)
         for task in routed:
             self._add_work(task.seconds)
@@ -119,6 +132,10 @@ class BatchRecord:
             here = [report for report in done.arrived.inputs if report.operator == number]
             self._fill(entry, ours, state, here)
             entry.reason = after.reasons[number] or entry.reason
+            routing, history = before.operators[number].layouts.newest, state.layouts.history
+            counted = routing.choice.counts_keys and history
+            interval = after.counts.get(history[-1].name) if counted else None
+            entry.heat = heat_of(ours, routing.layout, interval)
             for report in ours:
                 self._add_work(report.seconds)
         last = done.reports[-1]
@@ -159,6 +176,7 @@ class BatchRecord:
                 entry.probe_copies += counts.probe_copies
                 entry.homed = [a + b for a, b in zip(entry.homed, counts.stored, strict=True)]
             changes = report.changes.get(STATE, Changes())
+            entry.move_s = max(entry.move_s, report.seconds.get("move", 0.0))
             entry.moved_rows += changes.moved_rows
             entry.moved_bytes += changes.moved_bytes
             entry.expired_rows += changes.expired_rows

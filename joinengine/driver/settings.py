@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from joinengine.driver.relayout import Relayout
 
 #: Bytes of arrived tuples that an operator task may hold at a time.
 MEMORY_PER_TASK = 512 << 20
+
+
+class ShowKeys(StrEnum):
+    """How keys are told to whoever watches a query."""
+
+    VALUE = "value"
+    HASH = "hash"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,8 @@ class Settings:
     lazy: bool = False
     #: seconds of emulated work for each tuple that an instance receives
     work_s: float = 0.0
+    #: tasks tell the hottest keys by value, not by hash alone
+    show_keys: bool = True
     #: the run ends by itself when there is no more data
     finite: bool = False
     #: batch -> wishes to grant before it

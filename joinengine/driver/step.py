@@ -225,6 +225,7 @@ def order(
             driver=program.driver,
             work_s=settings.work_s,
             fsync=settings.fsync,
+            named=settings.show_keys,
         )
 
     blocks = arrived.at(operator.index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,17 @@ class InstanceReport:
     busy_s: float = 0.0
 
 
+class HotKey(NamedTuple):
+    """A key that brought many tuples to a task: how many it stored, per side, and the key's value.
+
+    Copies count. `text`: None if values are not to be told, or if no tuple at hand has it.
+    """
+
+    hash_: int
+    rows: tuple[int, int]
+    text: str | None
+
+
 @dataclass(slots=True)
 class OperatorReport:
     """One task of an operator: its work at each instance, and the files that it has written.
@@ -85,6 +97,8 @@ class OperatorReport:
     instances: dict[int, InstanceReport] = field(default_factory=dict)
     changes: dict[str, Changes] = field(default_factory=dict)
     keys: list[KeyCounts] = field(default_factory=list)
+    #: heaviest first
+    hot: list[HotKey] = field(default_factory=list)
     result_files: list[StoredFile] = field(default_factory=list)
     result_rows: int = 0
     result_checksum: int = 0

@@ -79,6 +79,10 @@ class Layout(Protocol):
         """The placement of one key hash; None: the layout does not place by key."""
 
     @abstractmethod
+    def copies(self, side: Side) -> int:
+        """How many instances store each tuple of a side, if the layout does not place by key."""
+
+    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """The state as plain values; `LayoutChoice.restore` reads it."""
 

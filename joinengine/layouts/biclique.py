@@ -129,6 +129,10 @@ class Biclique(Layout):
         return None
 
     @override
+    def copies(self, side: Side) -> int:
+        return 1
+
+    @override
     def to_json(self) -> dict[str, Any]:
         return {"groups": self.groups}
 

@@ -224,6 +224,10 @@ class CandidateBased(Layout):
         return None
 
     @override
+    def copies(self, side: Side) -> int:
+        return 1
+
+    @override
     def to_json(self) -> dict[str, Any]:
         return {
             "instances": self.instances,

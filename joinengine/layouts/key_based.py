@@ -32,7 +32,7 @@ from joinengine.balancing.statistics import (
 )
 from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.keys import Placement
+from joinengine.model.keys import Placement, Side
 from joinengine.routing import table as routing_table
 from joinengine.routing.base import BASES, Base
 from joinengine.routing.moves import plan_moves, replaced
@@ -62,6 +62,10 @@ class KeyBased(Layout):
     @override
     def place(self, hash_: int) -> Placement | None:
         return self.table.place(hash_, self.base)
+
+    @override
+    def copies(self, side: Side) -> int:
+        return 1
 
     @override
     def to_json(self) -> dict[str, Any]:

@@ -87,6 +87,11 @@ class Grid(Layout):
         return None
 
     @override
+    def copies(self, side: Side) -> int:
+        """A left tuple is in all columns of its row, a right one in all rows of its column."""
+        return self.shape[side.other]
+
+    @override
     def to_json(self) -> dict[str, Any]:
         return {"cells": self.cells.tolist()}
 

@@ -62,6 +62,10 @@ class Shuffled(Layout):
         return None
 
     @override
+    def copies(self, side: Side) -> int:
+        return 1
+
+    @override
     def to_json(self) -> dict[str, Any]:
         return {"instances": self.instances}
 

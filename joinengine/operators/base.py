@@ -216,6 +216,10 @@ class Operator(Protocol):
         `rates`: how tuples have come so far, for sides where that was measured.
         """
 
+    @abstractmethod
+    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
+        """(rows, bytes) of the state at its fullest, if tuples come as they did; None: unknown."""
+
 
 class OneInput:
     """The common answers of operators with one input: no watchers, no expiry, no batch due.
@@ -253,6 +257,10 @@ class OneInput:
 
     def output_lag_us(self, columns: Sequence[str]) -> int | None:
         """No operator reads the results, so no bound is needed."""
+        return None
+
+    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
+        """Unknown."""
         return None
 
 

@@ -18,6 +18,8 @@ from joinengine.exchange.blocks import BlockReader
 from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
 from joinengine.exchange.results import Results, Target
 from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import group_keys
+from joinengine.operators.hot import HotKeys, Texts
 from joinengine.state.keeper import Keeper, Shelf, Upkeep
 from joinengine.state.operator_state import STATE
 from joinengine.state.run import OpenRun, RunStore
@@ -32,7 +34,8 @@ class TaskHeader:
     `generation` is the driver's; the name of every file that the task writes holds it. `watermark`
     is event time in microseconds. `counted` are the keys that each hosted instance counts in any
     case; None: the task counts no keys. `driver` names the start of the driver that sends the task.
-    `work_s`: seconds of emulated work for each tuple that an instance receives.
+    `work_s`: seconds of emulated work for each tuple that an instance receives. `named`: the report
+    tells hot keys by value.
     """
 
     operator: int
@@ -50,6 +53,7 @@ class TaskHeader:
     driver: str
     work_s: float = 0.0
     fsync: bool = False
+    named: bool = True
 
 
 class Desk:
@@ -65,6 +69,7 @@ class Desk:
         self._world = world
         self._store = store
         self._keepers = dict[str, Keeper]()
+        self._hot = HotKeys(named=header.named)
         self._seconds: dict[str, float] = defaultdict(float)
         #: when the emulated work of the last instance ends; None: there was none
         self._busy_until: float | None = None
@@ -128,17 +133,24 @@ class Desk:
         self._seconds[part] += self._world.timer_s() - start - nested
 
     def count_keys(
-        self, instance: int, stored: Sequence[Words], spines: Sequence[Iterable[OpenRun]]
+        self,
+        instance: int,
+        stored: Sequence[Words],
+        spines: Sequence[Iterable[OpenRun]],
+        texts: Texts | None = None,
     ) -> None:
-        """Report the keys that the planner may want to move, if the task counts keys.
+        """Report the hottest keys, and those that the planner may move if the task counts keys.
 
         Per side: `stored` are the sorted words that arrived to be stored, `spines` the runs that
-        are held after the batch.
+        are held after the batch. `texts`: the values of keys; None: no hot keys are told.
         """
+        arrived = [group_keys(words) for words in stored]
+        if texts is not None:
+            self._hot.see(arrived, texts)
         if self.header.counted is None:
             return
         state = [[(one.words, one.gone) for one in spine] for spine in spines]
-        counts = count_keys(instance, stored, state, self.header.counted[instance])
+        counts = count_keys(instance, arrived, state, self.header.counted[instance])
         self.report.keys.append(counts)
 
     def close(self) -> OperatorReport:
@@ -150,5 +162,6 @@ class Desk:
             self.results.close(self.report)
         with self.timed("store"):
             self.report.changes = {shelf: one.close() for shelf, one in self._keepers.items()}
+        self.report.hot = self._hot.heaviest()
         self.report.seconds = dict(self._seconds)
         return self.report

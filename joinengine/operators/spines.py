@@ -7,7 +7,8 @@ home seals it in a run of its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from joinengine.model.keys import Side
@@ -18,6 +19,8 @@ from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import OpenRun, Run
 
 Place = tuple[int, Side]
+#: Charges the time inside to a part of a task's work.
+Timer = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,10 @@ class Spines:
         hosted: tuple[int, ...],
         memory_bytes: int,
         span_us: int | None,
+        timed: Timer | None = None,
     ) -> None:
+        """`timed`: charges the time to place tuples that move in to the part "move"."""
+        self._timed = timed or nullcontext
         self._stored = stored
         self._keeper = keeper
         self._rehomed: dict[Place, list[OpenRun]] | None = None
@@ -89,7 +95,8 @@ class Spines:
         for pull in moves.pulls:
             if (pull.target, pull.side) == (instance, side):
                 sources[pull.source].append((pull.lower, pull.upper))
-        for source, ranges in sorted(sources.items()):
-            theirs = (run for run in runs.get((source, side), ()) if run.version == newest)
-            spine += self._keeper.pull(instance, theirs, ranges)
+        with self._timed("move"):
+            for source, ranges in sorted(sources.items()):
+                theirs = (run for run in runs.get((source, side), ()) if run.version == newest)
+                spine += self._keeper.pull(instance, theirs, ranges)
         return spine

@@ -33,7 +33,7 @@ def explain(
     """
     lines, seen = list[str](), rates or {}
     for operator, choice in zip(query.operators, choices, strict=True):
-        inputs = [_name(query, source) for source in operator.inputs]
+        inputs = [input_name(query, source) for source in operator.inputs]
         ours = {side: flow for (number, side), flow in seen.items() if number == operator.index}
         now = operator if instances is None else _sized(operator, instances[operator.index])
         lines += now.lines(inputs, choice, ours)
@@ -59,15 +59,15 @@ def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
             continue
         silent = [side for side in sides_of(operator) if join.newest[side] == -math.inf]
         for side in silent:
+            read = input_name(query, operator.inputs[side])
             idle = window.idle_after_us
             then = "the side counts as idle only in a query whose trigger goes on running"
             if idle is not None:
                 then = f"a query whose trigger goes on running would wait {describe(idle)} for it"
             found.append(
                 f"{join.pending_rows:,} rows of operator {operator.index} wait and are no results "
-                f"yet: its {side.name.lower()} side ({_name(query, operator.inputs[side])}) has "
-                f"brought no row with an event time, so there is no watermark; availableNow ends "
-                f"here, {then}"
+                f"yet: its {side.name.lower()} side ({read}) has brought no row with an event "
+                f"time, so there is no watermark; availableNow ends here, {then}"
             )
     return found
 
@@ -85,7 +85,8 @@ def _wished(wish: Relayout) -> str:
     return " on ".join(filter(None, [layout, size]))
 
 
-def _name(query: QuerySpec, source: Input) -> str:
+def input_name(query: QuerySpec, source: Input) -> str:
+    """What an input is called: its source, or the operator that it reads."""
     if isinstance(source, FromOperator):
         return f"operator {source.operator}"
     return query.sources[source.source]

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from joinengine.balancing.statistics import skew
 from joinengine.driver.records import BatchRecord, OperatorRecord
 
+#: Of the report; raised when a key changes its meaning, or a page needs another one.
+FORMAT = 2
 STEPS = ("route_s", "join_s", "sink_s", "commit_s", "plan_s")
 #: Fields of an `OperatorRecord` that a batch adds up over its operators.
 COUNTS = (
@@ -75,6 +77,7 @@ def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
     checksum = sum(record.checksum for record in records) % (1 << 64)
     output_rows = sum(record.output_rows for record in records)
     return {
+        "format": FORMAT,
         "input_rows": input_rows,
         "output_rows": output_rows,
         "elapsed_s": _elapsed(records),

@@ -21,6 +21,7 @@ from joinengine.model.texts import Shown
 from joinengine.reporting.explain import explain, waiting_for
 from joinengine.reporting.progress import batch_line
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
+from joinengine.reporting.story import Story, head_of
 from joinengine.spark.failures import in_own_words, plain_error, unless_interrupted
 from joinengine.spark.waiting import wait
 from joinengine.spark.watch import Listener, Watch
@@ -157,6 +158,25 @@ class JoinQuery:
     def metrics(self) -> pa.Table:
         """One row per batch of this run, with the columns of the JSON report's `batches`."""
         return pa.Table.from_pylist([batch_rows(record) for record in self.batches()], BATCH_SCHEMA)
+
+    def story(self) -> dict[str, Any]:
+        """What a page of the run draws, as a JSON value; bounded, however long the run is.
+
+        From the first call on it is kept up to date batch by batch.
+        """
+        return self._watch.story(self._new_story).whole()
+
+    def _new_story(self) -> Story:
+        """A story without a batch."""
+        runner = self._runner
+        head = head_of(
+            runner.query,
+            runner.choices,
+            name=self.name,
+            ids=(self.id, self.runId),
+            show_keys=runner.settings.show_keys,
+        )
+        return Story(head, runner.query)
 
     def switch_layout(self, layout: str | LayoutChoice, instances: int | None = None) -> None:
         """Run under another layout from the next batch on; results stay the same.

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from joinengine.driver.settings import Settings
 from joinengine.layouts.base import LayoutChoice
 from joinengine.operators.base import QuerySpec
+from joinengine.reporting.logs import PlanLog
 from joinengine.spark.inputs import Source
 from joinengine.spark.places import Output
 
@@ -31,3 +32,5 @@ class Request:
     output: Output | None = None
     #: the query over the columns that the checkpoint keeps, if `query` has more; None: it has not
     before: QuerySpec | None = None
+    #: how plans are logged
+    plans: PlanLog = PlanLog.WORDS

@@ -66,7 +66,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     if output is not None:
         outputs.take(checkpoint, output[0], owner.query, output[1])
     runner.recover()
-    watch = Watch([name_of(operator) for operator in request.query.operators])
+    watch = Watch([name_of(operator) for operator in request.query.operators], request.plans)
     runner.observe(watch.note)
 
     def run_batch(frame: DataFrame, batch: int) -> None:

@@ -10,11 +10,16 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from joinengine.driver.hot import Heat
 from joinengine.driver.records import BatchRecord
+from joinengine.reporting.logs import PlanLog, log_plans
 from joinengine.reporting.progress import filled, outline, whole_s
+from joinengine.reporting.story import Story
 
 _log = logging.getLogger("joinengine")
 
+#: Of so many batches the hot keys are kept.
+_KEPT_HOT = 2_000
 #: Called with the progress of each batch.
 Listener = Callable[[StreamingQueryProgress], None]
 
@@ -24,10 +29,11 @@ class Watch:
 
     Spark is asked after every batch, since it keeps only the last progress reports. A listener of
     Spark's would leave errors in the log of every program that ends without stopping Spark.
-    `operators`: the names of the query's operators.
+    `operators`: the names of the query's operators; `plans`: how plans are logged.
     """
 
-    def __init__(self, operators: Sequence[str]) -> None:
+    def __init__(self, operators: Sequence[str], plans: PlanLog = PlanLog.WORDS) -> None:
+        self._plans = plans
         self.query: StreamingQuery | None = None
         self.records = list[BatchRecord]()
         self.done = (0, 0)
@@ -35,12 +41,19 @@ class Watch:
         self._operators = operators
         self._triggers = dict[int, float]()
         self._listeners = list[Listener]()
+        self._story: Story | None = None
 
     def note(self, record: BatchRecord) -> None:
         """Take a record, and the trigger time of the batch before it; tell the listeners."""
         record.trigger_s = record.seconds["elapsed_s"]
         self.records.append(record)
+        log_plans(record, self._plans, None if self.query is None else self.query.name)
         self.done = (self.done[0] + record.input_rows, self.done[1] + 1)
+        if len(self.records) > _KEPT_HOT:
+            for join in self.records[-_KEPT_HOT - 1].joins:
+                join.heat = Heat()
+        if self._story is not None:
+            self._story.add(record)
         last = None if self.query is None else self.query._jsq.lastProgress()
         if last is not None and last.durationMs().get("triggerExecution") is not None:
             self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
@@ -50,6 +63,15 @@ class Watch:
     def add_listener(self, listener: Listener) -> None:
         """Call `listener` after each batch from now on."""
         self._listeners.append(listener)
+
+    def story(self, fresh: Callable[[], Story]) -> Story:
+        """The story so far; from the first call on it is kept up to date. `fresh` makes it."""
+        if self._story is None:
+            story = fresh()
+            for record in self.records:
+                story.add(record)
+            self._story = story
+        return self._story
 
     def line(self) -> str:
         """The run so far, on one line."""

@@ -10,7 +10,6 @@ from typing import Any
 from typing_extensions import override
 
 from joinengine.exchange.blocks import Admission
-from joinengine.exchange.keying import Keying
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.aggregates import Stage
 from joinengine.model.durations import describe
@@ -43,7 +42,7 @@ class Aggregation(AggregateSpec, OneInput, Operator):
     def admission(self, side: Side) -> Admission:
         """All tuples, routed by their group; NULL is a group."""
         return Admission(
-            keying=Keying((self.keys(side), self.keys(side)), groups=True),
+            keying=self.keying,
             times=self.times(side),
             schema=self.carried_schema(side),
             stays_put=True,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from joinengine.exchange.keying import Keying
 from joinengine.model.aggregates import EventTime, Grouping, Stage
 from joinengine.model.conditions import Equi
 from joinengine.model.keys import Side
@@ -40,6 +41,12 @@ class AggregateSpec:
     def is_sketched(self) -> bool:
         """Whether partial results are sketches, which all meet at one aggregator."""
         return self.grouping.top is not None and self.grouping.top.error is not None
+
+    @property
+    def keying(self) -> Keying:
+        """The keys are names of groups, and NULL is one."""
+        keys = self.keys(Side.LEFT)
+        return Keying((keys, keys), groups=True)
 
     def keys(self, side: Side) -> tuple[str, ...]:
         """The columns by which tuples are routed."""

@@ -26,7 +26,7 @@ from typing_extensions import override
 from joinengine.exchange.blocks import Tuples
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.hashing import fixed_width
-from joinengine.kernels.probing import Ints, rows_between
+from joinengine.kernels.probing import Ints, rows_between, sort_order
 from joinengine.kernels.watching import in_order, word_of_time
 from joinengine.model.aggregates import PANE, Stage
 from joinengine.model.keys import Side
@@ -35,6 +35,7 @@ from joinengine.model.windows import INT_MAX, INT_MIN
 from joinengine.operators.aggregation.spec import AggregateSpec
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
+from joinengine.operators.hot import texts_at
 from joinengine.predicates.grouping import add_parts, add_tuples, finish, greatest, partial_schema
 from joinengine.predicates.sketching import add_sketches, heaviest, sketch_counts
 from joinengine.state.keeper import Shelf
@@ -122,10 +123,12 @@ class _Worker:
             panes = spec.grouping.panes.pane_of(latest_time(one.columns, times))
             counts = add_tuples(spec.grouping, one.columns, panes).cast(schema)
             added.append(sketch_counts(spec.grouping, counts) if spec.is_sketched else counts)
-        if arrived and self._desk.header.counted is not None:
-            words = np.sort(np.concatenate([one.words for one in arrived]))
+        if arrived:
+            words = np.concatenate([one.words for one in arrived])
+            order = sort_order(words)
+            texts = texts_at(spec.keying, order, words[order], arrived)
             # A partial result is valid at any instance, so no key has state that could move.
-            self._desk.count_keys(instance, [words], [[]])
+            self._desk.count_keys(instance, [words[order]], [[]], texts)
         return added
 
     def _pass_on(self, instance: int, spine: Sequence[OpenRun], added: list[pa.Table]) -> None:

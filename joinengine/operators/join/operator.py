@@ -197,12 +197,29 @@ class Join(JoinSpec, Operator):
             leaves = f"leaves when the watermark passes {time} + {kept}"
         return f"{name}: {leaves}{late}"
 
+    @override
+    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
+        """The sum over the sides; unknown if it is for one of them, and without a window."""
+        rows = [self._rows_at_fullest(side, rates) for side in Side]
+        if any(one is None for one in rows):
+            return None
+        sizes = [n * rates[side].copy_bytes for side, n in zip(Side, rows, strict=True) if n]
+        return sum(n or 0.0 for n in rows), sum(sizes)
+
+    def _rows_at_fullest(self, side: Side, rates: Mapping[Side, Flow]) -> float | None:
+        """How many rows of a side the state will hold; None: unknown, or without end."""
+        flow, window = rates.get(side), self.window
+        if self.passes_by(side):
+            return 0.0
+        if window is None or flow is None or window.endless is side:
+            return None
+        return flow.batch_rows * batches_held(window, side, flow)
+
     def _forecast(self, side: Side, rates: Mapping[Side, Flow]) -> str:
         """How much of a side the state will hold, if tuples come as they came so far."""
-        flow, window = rates.get(side), self.window
-        if window is None or flow is None or self.passes_by(side) or window.endless is side:
+        flow, rows = rates.get(side), self._rows_at_fullest(side, rates)
+        if flow is None or not rows:
             return ""
-        rows = flow.batch_rows * batches_held(window, side, flow)
         return (
             f"; some {rows:,.0f} rows and {size_text(rows * flow.copy_bytes)} in the state, at "
             f"{flow.rows_per_s:,.1f} a second of event time in batches of "

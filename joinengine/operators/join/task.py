@@ -26,6 +26,7 @@ from joinengine.kernels.probing import find, group_keys, live_rows, sort_order
 from joinengine.model.keys import U_BITS, Side
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
+from joinengine.operators.hot import texts_in
 from joinengine.operators.join.matching import PAIRS, Matcher, SortedTuples
 from joinengine.operators.join.shelf import StateShelf
 from joinengine.operators.join.spec import JoinSpec
@@ -85,7 +86,8 @@ class _Worker:
         span = None if window is None else window.span_us
         with self._timed("move"):
             memory = task.memory_bytes // 4
-            self._spines = Spines(task.stored, self._keeper, task.header.hosted, memory, span)
+            hosted, timed = task.header.hosted, self._timed
+            self._spines = Spines(task.stored, self._keeper, hosted, memory, span, timed)
 
     def join_instance(self, instance: int) -> None:
         """The pairing rule at one instance."""
@@ -221,16 +223,14 @@ class _Worker:
         homed: Mapping[Side, Sequence[Words]],
         spines: Mapping[Side, Sequence[OpenRun]],
     ) -> None:
-        """Exact counts of the keys that a planner may want to move.
+        """Exact counts of the keys that a planner may want to move, and the hottest keys.
 
         Runs of older layout versions are left out: no plan moves them.
         """
-        if self._desk.header.counted is None:
-            return
         newest = self._task.stored.versions[0]
         stored = [_joined_words(homed[side]) for side in Side]
         held = [[one for one in spines[side] if one.run.version == newest] for side in Side]
-        self._desk.count_keys(instance, stored, held)
+        self._desk.count_keys(instance, stored, held, texts_in(self._keying, held))
 
     def close(self) -> None:
         """Seal the marks of this batch for the watchers."""

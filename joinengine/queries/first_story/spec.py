@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from joinengine.exchange.keying import Keying
 from joinengine.model.aggregates import EventTime
 from joinengine.model.conditions import Equi
 from joinengine.model.keys import Side
@@ -42,6 +43,11 @@ class NoveltySpec:
     def condition(self) -> Equi:
         """Layouts bring tuples with equal keys together."""
         return Equi((self.key,), (self.key,))
+
+    @property
+    def keying(self) -> Keying:
+        """The one key column."""
+        return Keying(((self.key,), (self.key,)))
 
     def keys(self, side: Side) -> tuple[str, ...]:
         """The columns by which tuples are routed."""

@@ -27,6 +27,7 @@ from joinengine.kernels.probing import Ints, Needles, find, sort_order
 from joinengine.model.keys import Side
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
+from joinengine.operators.hot import texts_in
 from joinengine.operators.spines import Spines
 from joinengine.queries.first_story.similarity import best_similarities, take_lists
 from joinengine.queries.first_story.spec import NoveltySpec
@@ -98,7 +99,8 @@ class _Worker:
                 stored = fresh.words
             for hashes in self._keys_due(spine):
                 self._judge_keys(spine, hashes)
-            self._desk.count_keys(instance, [stored], [self._forget(instance, spine)])
+            kept = self._forget(instance, spine)
+            self._desk.count_keys(instance, [stored], [kept], texts_in(self._spec.keying, [kept]))
 
     def _arrived(self, instance: int) -> OpenRun | None:
         slices = self._reader.slices(instance)

@@ -1,0 +1,147 @@
+"""The heaviest keys of a task in one batch, by value: what whoever watches a query looks for.
+
+Why: planners know keys as hashes, and many layouts count no keys at all. A person wants to know
+which customer or which page it is. So each task tells the few keys that brought it most tuples,
+with the value of some tuple of each.
+
+Law: what is reported for a key is never more than the task stored; a key that brought more than
+1/MOST_NAMED of a side's tuples to some instance, and is among the MOST_NAMED of the task, is there.
+Cost: one pass over the distinct keys of an instance, and one gather of at most 2 * MOST_NAMED rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine.exchange.blocks import Tuples
+from joinengine.exchange.keying import Keying
+from joinengine.exchange.reports import HotKey
+from joinengine.kernels.hashing import Words, first_word, key_hash
+from joinengine.kernels.probing import Ints, Needles
+from joinengine.model.keys import Side
+from joinengine.state.run import OpenRun
+
+#: As many keys a task tells, and as many characters of each.
+MOST_NAMED = 32
+MOST_TEXT = 64
+
+#: (K,) ascending key hashes -> the value of each as text; None: not known.
+Texts = Callable[[Words], list[str | None]]
+
+
+class HotKeys:
+    """Gathers the heaviest keys of the instances of a task; `named`: with their values."""
+
+    def __init__(self, *, named: bool) -> None:
+        self._named = named
+        self._rows: dict[int, list[int]] = {}
+        self._texts: dict[int, str] = {}
+
+    def see(self, stored: Sequence[Needles], texts: Texts) -> None:
+        """Take note of an instance; per side `stored` are the keys that it stored in the batch."""
+        heads = [some.hashes[_largest(np.diff(some.starts))] for some in stored]
+        hashes = np.unique(np.concatenate(heads))
+        if not len(hashes):
+            return
+        rows = np.stack([_rows_of(some, hashes) for some in stored])
+        top = np.sort(_largest(rows.sum(axis=0)))
+        hashes, rows = hashes[top], rows[:, top]
+        for hash_, counts in zip(hashes.tolist(), rows.T.tolist(), strict=True):
+            before = self._rows.get(hash_, [0, 0])
+            self._rows[hash_] = [a + b for a, b in zip(before, [*counts, 0][:2], strict=True)]
+        unnamed = np.array([one for one in hashes.tolist() if one not in self._texts], np.uint64)
+        if self._named and len(unnamed):
+            found = zip(unnamed.tolist(), texts(unnamed), strict=True)
+            self._texts |= {hash_: text for hash_, text in found if text is not None}
+
+    def heaviest(self) -> list[HotKey]:
+        """The heaviest keys of all instances seen, heaviest first."""
+        ordered = sorted(self._rows.items(), key=lambda one: (-sum(one[1]), one[0]))
+        return [
+            HotKey(hash_, (rows[0], rows[1]), self._texts.get(hash_))
+            for hash_, rows in ordered[:MOST_NAMED]
+        ]
+
+
+def texts_in(keying: Keying, runs: Sequence[Iterable[OpenRun]]) -> Texts | None:
+    """Key values as the tuples of `runs` (per side, newest last) have them.
+
+    Under a band the hash stands for a cell: its text has the value that one tuple in it has. None:
+    under a predicate of another kind there are no keys.
+    """
+    if not keying.needed(Side.LEFT):
+        return None
+
+    def texts(hashes: Words) -> list[str | None]:
+        found: list[str | None] = [None] * len(hashes)
+        missing = np.arange(len(hashes))
+        for side, some in enumerate(runs):
+            names = keying.needed(Side(side))
+            for one in reversed(list(some)):
+                if not (len(missing) and names and set(names) <= set(one.columns.schema.names)):
+                    break
+                at = np.searchsorted(one.words, first_word(hashes[missing]))
+                at = np.minimum(at, len(one.words) - 1)
+                here = key_hash(one.words[at]) == hashes[missing]
+                told = _texts_of(keying, Side(side), one.columns, at[here])
+                for place, text in zip(missing[here].tolist(), told, strict=True):
+                    found[place] = text
+                missing = missing[~here]
+        return found
+
+    return texts
+
+
+def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples]) -> Texts:
+    """Key values as arrived tuples have them: `order` sorts them, `words` (n,) are in order."""
+
+    def texts(hashes: Words) -> list[str | None]:
+        names = keying.needed(Side.LEFT)
+        columns = pa.concat_batches([one.columns.select(names) for one in arrived])
+        return list(
+            _texts_of(keying, Side.LEFT, columns, order[np.searchsorted(words, first_word(hashes))])
+        )
+
+    return texts
+
+
+def _texts_of(keying: Keying, side: Side, columns: pa.RecordBatch, rows: Ints) -> list[str]:
+    """The key of each of `rows` as text."""
+    near = keying.distance is not None and keying.distance.column(side)
+    taken = pa.array(rows)
+    told = [
+        [f"near {_shown(one)}" if name == near else _shown(one) for one in values.to_pylist()]
+        for name, values in (
+            (name, columns.column(name).take(taken)) for name in keying.needed(side)
+        )
+    ]
+    return [_cut(", ".join(parts)) for parts in zip(*told, strict=True)]
+
+
+def _shown(value: Any) -> str:
+    return "NULL" if value is None else str(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"
+
+
+def _largest(counts: Ints) -> Ints:
+    """The places of the MOST_NAMED largest counts, in any order."""
+    if len(counts) <= MOST_NAMED:
+        return np.arange(len(counts))
+    return np.argpartition(counts, -MOST_NAMED)[-MOST_NAMED:]
+
+
+def _rows_of(stored: Needles, hashes: Words) -> Ints:
+    """(K,) how many tuples of each key were stored."""
+    rows = np.zeros(len(hashes), np.int64)
+    if len(stored.hashes):
+        at = np.minimum(np.searchsorted(stored.hashes, hashes), len(stored.hashes) - 1)
+        found = stored.hashes[at] == hashes
+        rows[found] = np.diff(stored.starts)[at[found]]
+    return rows

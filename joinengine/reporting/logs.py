@@ -1,0 +1,83 @@
+"""Log records of plans, for people or for tools.
+
+The logger is `joinengine`. Loads that candidate layouts learn, which is after every batch, are
+details (DEBUG); all else that changes a layout is INFO.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from enum import StrEnum
+from typing import Any
+
+from joinengine.balancing.reasons import Cause, Reason
+from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.reporting.words import hash_text, key_change_words, plan_words
+
+_log = logging.getLogger("joinengine")
+#: Keys of a plan that a log record tells one by one.
+_MOST_KEYS = 8
+
+
+class PlanLog(StrEnum):
+    """How plans are logged: a sentence, or an object of JSON on one line."""
+
+    WORDS = "words"
+    JSON = "json"
+
+
+def log_plans(record: BatchRecord, form: PlanLog, query: str | None) -> None:
+    """Log why the layouts of a batch's operators change; `query`: the name of the query."""
+    for number, join in enumerate(record.joins):
+        if join.reason is None:
+            continue
+        level = logging.DEBUG if join.reason.cause is Cause.LOADS else logging.INFO
+        if not _log.isEnabledFor(level):
+            continue
+        names = {key.hash_: key.text for key in join.heat.keys if key.text is not None}
+        words = plan_words(join.reason, names, join.instances)
+        told = _told(record, number, join, join.reason, names, words) | {"query": query}
+        if form is PlanLog.JSON:
+            _log.log(level, "%s", json.dumps(told), extra={"plan": told})
+        else:
+            _log.log(
+                level,
+                "joinengine: batch %s, operator %s: %s",
+                *(record.batch, number, words),
+                extra={"plan": told},
+            )
+
+
+def _told(
+    record: BatchRecord,
+    number: int,
+    join: OperatorRecord,
+    reason: Reason,
+    names: dict[int, str],
+    words: str,
+) -> dict[str, Any]:
+    """A plan as plain values."""
+    cost = reason.cost
+    return {
+        "event": "plan",
+        "batch": record.batch,
+        "operator": number,
+        "layout": join.layout,
+        "instances": join.instances,
+        "cause": reason.cause.value,
+        "replan": reason.cause.is_replan,
+        "words": words,
+        "skew_before": reason.before.skew,
+        "skew_expected": None if reason.after is None else reason.after.skew,
+        "rows_to_move": None if cost is None else cost.rows,
+        "keys": [
+            {
+                "key": names.get(change.hash_),
+                "hash": hash_text(change.hash_),
+                "done": key_change_words(change),
+            }
+            for change in reason.keys[:_MOST_KEYS]
+        ],
+        "more_keys": max(0, len(reason.keys) - _MOST_KEYS) + reason.more_keys,
+    }

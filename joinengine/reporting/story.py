@@ -1,0 +1,355 @@
+"""The story of a run: what its page draws, as plain values, bounded however long the run is.
+
+Why: a page wants each batch in full (loads of every instance, hot keys, plans), and a run may have
+any number of batches and instances. So neighbouring batches are merged two by two as soon as there
+is too much; a viewer loses resolution and never the beginning.
+
+Law: counts of an entry are sums over its batches, so their sums over all entries are those of the
+run; figures of the state are those after its last batch. The story is a function of the records,
+in their order, but for where merging begins anew.
+Cost: some microseconds an instance for each batch; a merge touches all entries, and halves them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from joinengine.balancing.reasons import Cause, Reason
+from joinengine.driver.hot import Heat, HotKey
+from joinengine.driver.records import BatchRecord, OperatorRecord, rates_seen
+from joinengine.layouts.base import LayoutChoice
+from joinengine.model.keys import Placement
+from joinengine.operators.base import QuerySpec
+from joinengine.reporting.explain import input_name
+from joinengine.reporting.progress import whole_s
+from joinengine.reporting.reports import STEPS
+from joinengine.reporting.thinning import Entry, merged, size_of
+from joinengine.reporting.words import (
+    hash_text,
+    key_change_words,
+    key_words,
+    placement_words,
+    plan_words,
+)
+
+FORMAT = 1
+LIMIT_BYTES = 8_000_000
+#: Entries, plans, and keys of a plan that a story has at most.
+MOST_ENTRIES = 600
+MOST_PLANS = 1_000
+_MOST_PLAN_KEYS = 8
+#: Forecasts look at so many batches, and are made anew when the run has grown by a twentieth.
+_FORECAST_BATCHES = 1_000
+_FORECAST_GROWTH = 1.05
+#: The folders above a file or folder, of a path that follows the kind of a source.
+_FOLDERS = re.compile(r"^(\w+ )(?:\S*/)(?=[^/\s])")
+
+_JOIN_COUNTS = (
+    *("moved_rows", "moved_bytes", "expired_rows", "late_rows", "null_rows", "probe_copies"),
+)
+_JOIN_STATE = ("state_rows", "state_bytes", "pending_rows", "routing_entries", "split_keys")
+
+
+@dataclass
+class _Told:
+    """A plan in the story, and what its words are made of."""
+
+    entry: Entry
+    reason: Reason
+    instances: int
+
+
+class Story:
+    """Folds records into a story. `head`: see `head_of`; `limit_bytes`: of all as JSON, roughly."""
+
+    def __init__(self, head: Entry, query: QuerySpec, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._head = head
+        self._query = query
+        self._limit = limit_bytes
+        self._each = 1
+        self._entries = list[Entry]()
+        self._sizes = list[int]()
+        self._plans = list[Entry]()
+        self._left_out = 0
+        self._changed = list[Entry]()
+        self._open: dict[int, _Told] = {}
+        self._records = deque[BatchRecord](maxlen=_FORECAST_BATCHES)
+        self._batches = 0
+        self._forecast_at = 0.0
+        self._forecasts: list[tuple[float, float] | None] = [None] * len(query.operators)
+        self._since: list[dict[int, tuple[Placement | None, int | None]]] = [
+            {} for _ in query.operators
+        ]
+        self._names: list[dict[int, str]] = [{} for _ in query.operators]
+        self._ended: Entry | None = None
+
+    def add(self, record: BatchRecord) -> bool:
+        """Take the next record; True: entries were merged, so viewers need the whole anew."""
+        self._changed = []
+        if self._head["started"] is None:
+            self._head["started"] = record.started
+        self._forecast(record)
+        entry = self._entry(record)
+        self._tell_plans(record)
+        self._batches += 1
+        newest = self._entries[-1] if self._entries else None
+        if newest is not None and newest["last"] - newest["first"] + 1 < self._each:
+            self._entries[-1] = merged(newest, entry)
+            self._sizes[-1] = size_of(self._entries[-1])
+        else:
+            self._entries.append(entry)
+            self._sizes.append(size_of(entry))
+        return self._thin()
+
+    def whole(self) -> Entry:
+        """The story so far, as a JSON value."""
+        return {
+            **self._head,
+            "batches_per_entry": self._each,
+            "batches": list(self._entries),
+            "plans": list(self._plans),
+            "plans_left_out": self._left_out,
+            "ended": self._ended,
+        }
+
+    def newest(self) -> Entry:
+        """What the last `add` has brought: the newest entry, and plans that are new or changed.
+
+        An entry takes the place of one with the same `first`, a plan that of one with the same
+        batch and operator.
+        """
+        return {
+            "batch": self._entries[-1],
+            "plans": list(self._changed),
+            "plans_left_out": self._left_out,
+        }
+
+    def end(self, how: str, words: str, at: float) -> None:
+        """Say that the run has ended: `finished`, `stopped` or `failed`, and a sentence."""
+        self._ended = {"how": how, "words": words, "at": at}
+
+    def _thin(self) -> bool:
+        """Merge entries, two by two, until they are few and small enough."""
+        is_merged = False
+        while len(self._entries) > 1 and (
+            len(self._entries) > MOST_ENTRIES or sum(self._sizes) > self._limit
+        ):
+            pairs = zip(self._entries[::2], [*self._entries[1::2], None], strict=False)
+            self._entries = [a if b is None else merged(a, b) for a, b in pairs]
+            self._sizes = [size_of(entry) for entry in self._entries]
+            self._each *= 2
+            is_merged = True
+        return is_merged
+
+    # One batch
+
+    def _entry(self, record: BatchRecord) -> Entry:
+        taken = whole_s(record)
+        steps = {step.removesuffix("_s"): record.seconds.get(step, 0.0) for step in STEPS}
+        steps["other"] = max(0.0, taken - sum(steps.values()))
+        return {
+            "first": record.batch,
+            "last": record.batch,
+            "at": record.started,
+            "input_rows": record.input_rows,
+            "output_rows": record.output_rows,
+            "elapsed_s": round(taken, 6),
+            "steps": {step: round(seconds, 6) for step, seconds in steps.items()},
+            "work": {part: round(seconds, 6) for part, seconds in record.work_s.items()},
+            "late_rows": sum(join.late_rows for join in record.joins),
+            "null_rows": sum(join.null_rows for join in record.joins),
+            "skipped_files": len(record.skipped),
+            "latency_p50": record.latency_s(0.5),
+            "latency_p99": record.latency_s(0.99),
+            "joins": [self._join(n, record.batch, join) for n, join in enumerate(record.joins)],
+        }
+
+    def _join(self, number: int, batch: int, join: OperatorRecord) -> Entry:
+        heat, forecast = join.heat, self._forecasts[number]
+        self._take_names(number, heat)
+        known = [time for time in join.newest if math.isfinite(time)]
+        return {
+            "layout": join.layout,
+            "instances": join.instances,
+            "versions": join.layout_versions,
+            "received": list(join.received),
+            "stored": list(join.held),
+            "busy": [round(seconds, 4) for seconds in join.busy_s],
+            "watermark": join.watermark if math.isfinite(join.watermark) else None,
+            "newest": max(known, default=None),
+            "forecast_rows": None if forecast is None else round(forecast[0]),
+            "forecast_bytes": None if forecast is None else round(forecast[1]),
+            **{name: getattr(join, name) for name in _JOIN_STATE},
+            **{name: getattr(join, name) for name in _JOIN_COUNTS},
+            "tuples": round(heat.tuples),
+            "hot": [self._hot(number, batch, key) for key in heat.keys],
+            "greatest": heat.greatest,
+            "hash_greatest": None if heat.under_hash is None else round(heat.under_hash),
+        }
+
+    def _take_names(self, number: int, heat: Heat) -> None:
+        """Remember the values of keys, for plans; those that are no longer hot are forgotten."""
+        names = self._names[number]
+        names |= {key.hash_: key.text for key in heat.keys if key.text is not None}
+        while len(names) > 4 * MOST_PLANS:
+            del names[next(iter(names))]
+
+    def _hot(self, number: int, batch: int, key: HotKey) -> Entry:
+        done, words = placement_words(key.placement, listed=key.listed)
+        return {
+            "key": key.text,
+            "hash": hash_text(key.hash_),
+            "rows": round(key.rows),
+            "share": round(key.share, 5),
+            "done": done,
+            "homes": [] if key.placement is None else sorted(key.placement.homes),
+            "words": words,
+            "since": self._placed_since(number, batch, key),
+            "saved_rows": None if key.saved_rows is None else round(key.saved_rows),
+        }
+
+    def _placed_since(self, number: int, batch: int, key: HotKey) -> int | None:
+        """The first batch under the key's present placement; None: since before this run.
+
+        A key that no plan of the run has placed lies as it did when the run began.
+        """
+        placement, since = self._since[number].get(key.hash_, (key.placement, None))
+        if placement != key.placement:
+            since = batch
+        self._since[number][key.hash_] = key.placement, since
+        return since
+
+    # Plans
+
+    def _tell_plans(self, record: BatchRecord) -> None:
+        """The plans of this batch, and what those of the batch before have moved in this one."""
+        for number, join in enumerate(record.joins):
+            reason = join.reason
+            resumed = reason is not None and reason.cause is Cause.RESTART
+            if not resumed:
+                self._complete(number, join)
+            if reason is None or reason.cause is Cause.LOADS:
+                continue
+            entry = self._plan(number, record, join, reason)
+            self._plans.append(entry)
+            self._changed.append(entry)
+            self._open[number] = _Told(entry, reason, join.instances)
+            if resumed:
+                self._complete(number, join)
+            for change in reason.keys:
+                since = record.batch if resumed else record.batch + 1
+                self._since[number][change.hash_] = change.after, since
+        while len(self._plans) > MOST_PLANS:
+            self._plans.pop(0)
+            self._left_out += 1
+        for known in self._since:
+            while len(known) > 100 * MOST_PLANS:
+                del known[next(iter(known))]
+
+    def _plan(
+        self, number: int, record: BatchRecord, join: OperatorRecord, reason: Reason
+    ) -> Entry:
+        names = self._names[number]
+        keys = reason.keys[:_MOST_PLAN_KEYS]
+        return {
+            "batch": record.batch,
+            "join": number,
+            "at": record.started,
+            "cause": reason.cause.value,
+            "replan": reason.cause.is_replan,
+            "words": plan_words(reason, names, join.instances),
+            "skew_before": round(reason.before.skew, 4),
+            "skew_after": None if reason.after is None else round(reason.after.skew, 4),
+            "moved_rows": None,
+            "move_ms": None,
+            "keys": [
+                {
+                    "key": names.get(change.hash_),
+                    "hash": hash_text(change.hash_),
+                    "words": f"{key_words(change.hash_, names)}: {key_change_words(change)}",
+                }
+                for change in keys
+            ],
+            "more_keys": len(reason.keys) + reason.more_keys - len(keys),
+            "instances": None,
+        }
+
+    def _complete(self, number: int, join: OperatorRecord) -> None:
+        """What the newest plan has come to, in the batch that begins with its moves."""
+        told = self._open.pop(number, None)
+        if told is None:
+            return
+        entry, sizes = told.entry, None
+        if join.instances != told.instances:
+            sizes = told.instances, join.instances
+            entry["instances"] = list(sizes)
+        moved = None
+        if join.moved_from_rows:
+            moved = join.moved_rows, join.move_s
+            entry["moved_rows"], entry["move_ms"] = moved[0], round(moved[1] * 1e3, 3)
+        entry["words"] = plan_words(
+            told.reason, self._names[number], told.instances, moved=moved, sizes=sizes
+        )
+        self._changed.append(entry)
+
+    # Forecasts
+
+    def _forecast(self, record: BatchRecord) -> None:
+        """How much the state will hold; made anew ever more rarely, since it looks far back."""
+        self._records.append(record)
+        if self._batches + 1 < self._forecast_at:
+            return
+        self._forecast_at = (self._batches + 1) * _FORECAST_GROWTH
+        flows = rates_seen(self._records)
+        for operator in self._query.operators:
+            ours = {side: flow for (n, side), flow in flows.items() if n == operator.index}
+            self._forecasts[operator.index] = operator.forecast(ours)
+
+
+def head_of(
+    query: QuerySpec,
+    choices: Sequence[LayoutChoice],
+    *,
+    name: str | None = None,
+    ids: tuple[str, str] | None = None,
+    show_keys: bool = True,
+) -> Entry:
+    """What a story says of the query itself. `ids`: of the query and of the run."""
+    return {
+        "format": FORMAT,
+        "query": name or "joinengine query",
+        "id": None if ids is None else ids[0],
+        "run_id": None if ids is None else ids[1],
+        "started": None,
+        "show_keys": show_keys,
+        "operators": [_operator(query, number, choice) for number, choice in enumerate(choices)],
+    }
+
+
+def short_name(source: str) -> str:
+    """A source by the last part of its path: a page may be sent to somebody.
+
+    >>> short_name("parquet /data/eu/clicks where clicked_at > 0")
+    'parquet clicks where clicked_at > 0'
+    """
+    return _FOLDERS.sub(r"\1", source)
+
+
+def _operator(query: QuerySpec, number: int, choice: LayoutChoice) -> Entry:
+    operator = query.operators[number]
+    account = operator.account()
+    inputs = [short_name(input_name(query, source)) for source in operator.inputs]
+    _, _, *leaves = operator.lines(inputs, choice, {})
+    return {
+        "number": number,
+        "kind": type(operator).__name__.lower(),
+        "on": str(account.get("on", "")),
+        "how": str(account.get("how", "")),
+        "within": None if account.get("within") is None else str(account["within"]),
+        "inputs": inputs,
+        "leaves": [line.strip() for line in leaves],
+    }

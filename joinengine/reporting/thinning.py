@@ -1,0 +1,90 @@
+"""Entries of a story, two by two as one: counts are added up, of the state the later ones stay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Entry = dict[str, Any]
+
+_SUMS = ("input_rows", "output_rows", "elapsed_s", "late_rows", "null_rows", "skipped_files")
+_GREATEST = ("latency_p50", "latency_p99")
+_JOIN_SUMS = (
+    *("moved_rows", "moved_bytes", "expired_rows", "late_rows", "null_rows", "probe_copies"),
+    *("tuples", "greatest"),
+)
+
+
+def merged(a: Entry, b: Entry) -> Entry:
+    """Two neighbouring entries as one."""
+    joins = [_merged_join(*both) for both in zip(a["joins"], b["joins"], strict=True)]
+    return {
+        "first": a["first"],
+        "last": b["last"],
+        "at": a["at"],
+        **{name: _added(a[name], b[name]) for name in _SUMS},
+        "steps": _added_up(a["steps"], b["steps"]),
+        "work": _added_up(a["work"], b["work"]),
+        **{name: _greater(a[name], b[name]) for name in _GREATEST},
+        "joins": joins,
+    }
+
+
+def _merged_join(a: Entry, b: Entry) -> Entry:
+    hashes = None
+    if a["hash_greatest"] is not None and b["hash_greatest"] is not None:
+        hashes = a["hash_greatest"] + b["hash_greatest"]
+    tuples = a["tuples"] + b["tuples"]
+    return {
+        **b,
+        "received": _lists_added(a["received"], b["received"]),
+        "busy": _lists_added(a["busy"], b["busy"]),
+        **{name: a[name] + b[name] for name in _JOIN_SUMS},
+        "hash_greatest": hashes,
+        "hot": _merged_hot(a["hot"], b["hot"], tuples),
+    }
+
+
+def _merged_hot(a: Sequence[Entry], b: Sequence[Entry], tuples: int) -> list[Entry]:
+    """The keys of both, with their rows added up; how a key lies is as it was last."""
+    found = {one["hash"]: one for one in a}
+    for one in b:
+        before = found.get(one["hash"])
+        if before is not None:
+            rows, saved = before["rows"] + one["rows"], one["saved_rows"]
+            if saved is not None and before["saved_rows"] is not None:
+                saved += before["saved_rows"]
+            one = {**one, "rows": rows, "saved_rows": saved}  # noqa: PLW2901
+        found[one["hash"]] = one
+    hottest = sorted(found.values(), key=lambda one: (-one["rows"], one["hash"]))
+    shares = [one["rows"] / tuples if tuples else 0.0 for one in hottest]
+    most = max(len(a), len(b))
+    return [
+        {**one, "share": round(min(share, 1.0), 5)}
+        for one, share in list(zip(hottest, shares, strict=True))[:most]
+    ]
+
+
+def _added(a: float, b: float) -> float:
+    return round(a + b, 6)
+
+
+def _added_up(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
+    return {part: round(a.get(part, 0.0) + b.get(part, 0.0), 6) for part in {**a, **b}}
+
+
+def _lists_added(a: Sequence[float], b: Sequence[float]) -> list[float]:
+    """Element by element; the shorter one has zeros at its end."""
+    size = max(len(a), len(b))
+    padded = [[*one, *[0] * (size - len(one))] for one in (a, b)]
+    return [round(x + y, 4) for x, y in zip(*padded, strict=True)]
+
+
+def _greater(a: float | None, b: float | None) -> float | None:
+    return max((one for one in (a, b) if one is not None), default=None)
+
+
+def size_of(entry: Entry) -> int:
+    """Bytes of the entry as JSON."""
+    return len(json.dumps(entry, separators=(",", ":")))

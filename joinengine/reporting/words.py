@@ -1,0 +1,135 @@
+"""Keys, placements and plans in words, for pages and logs.
+
+Why: a reason holds hashes and numbers. Whoever watches a query wants to read which key it is, what
+it brought, and what was done with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from joinengine.balancing.reasons import Cause, KeyChange, Reason
+from joinengine.model.keys import HASH_BITS, Mode, Placement
+
+#: Homes of a key that are told by number; of more only how many there are.
+_MOST_HOMES = 12
+
+_CAUSES = {
+    Cause.OVERLOAD: "loads were out of tolerance",
+    Cause.HEAVY_KEY: "a key was too heavy for one instance",
+    Cause.COOLED_KEY: "a key fits one instance again",
+    Cause.SHAPE: "the shape no longer fitted the streams",
+    Cause.HEAD: "other keys became heavy",
+    Cause.LOADS: "loads were learnt",
+    Cause.SWITCH: "another layout was asked for",
+    Cause.RESIZE: "another number of instances was asked for",
+    Cause.RESTART: "the restart asked for another layout",
+    Cause.CAPACITY: "an instance was full",
+}
+
+
+def hash_text(hash_: int) -> str:
+    """A key hash as hexadecimal digits, always as many.
+
+    >>> hash_text(255)
+    '00000000ff'
+    """
+    return f"{hash_:0{HASH_BITS // 4}x}"
+
+
+def key_words(hash_: int, names: Mapping[int, str]) -> str:
+    """A key by its value, or by its hash where the value is not known or not to be told."""
+    return f"key {names[hash_]}" if hash_ in names else f"key #{hash_text(hash_)}"
+
+
+def homes_words(homes: Sequence[int]) -> str:
+    """Instances in words.
+
+    >>> homes_words([3]), homes_words([9, 3, 7]), homes_words(range(40))
+    ('instance 3', 'instances 3, 7, 9', '40 instances')
+    """
+    if len(homes) == 1:
+        return f"instance {homes[0]}"
+    if len(homes) > _MOST_HOMES:
+        return f"{len(homes)} instances"
+    return f"instances {', '.join(map(str, sorted(homes)))}"
+
+
+def placement_words(placement: Placement | None, *, listed: bool = True) -> tuple[str, str]:
+    """What was done with a key: (one word, the whole in words).
+
+    `listed`: the routing table has the key, so it is not just whole at its base home.
+
+    >>> placement_words(Placement.whole(3), listed=False)
+    ('kept', 'kept at instance 3')
+    """
+    if placement is None:
+        return "any", "goes to any instance: the layout does not place by key"
+    homes = placement.homes
+    match placement.mode:
+        case Mode.WHOLE if listed:
+            return "moved", f"moved to instance {homes[0]}"
+        case Mode.WHOLE:
+            return "kept", f"kept at instance {homes[0]}"
+        case Mode.SPLIT:
+            return "split", f"split over {homes_words(homes)}"
+        case Mode.COPIED:
+            split, copied = placement.split_side, placement.split_side.other
+            return "copied", (
+                f"{split.name.lower()} side split over {homes_words(homes)}, "
+                f"{copied.name.lower()} side copied to each"
+            )
+        case Mode.GRID:
+            rows, columns = placement.rows, placement.columns
+            return "grid", f"spread over a grid of {rows} x {columns} instances"
+
+
+def plan_words(
+    reason: Reason,
+    names: Mapping[int, str],
+    instances: int,
+    *,
+    moved: tuple[int, float] | None = None,
+    sizes: tuple[int, int] | None = None,
+) -> str:
+    """Why a layout changed and what that cost, in one line.
+
+    `instances`: how many the loads of the reason are of. `moved`: (tuples, seconds) that the moves
+    took; None: they have not happened yet. `sizes`: the numbers of instances before and after, if
+    they differ.
+    """
+    parts = [_first(reason, names, instances)]
+    if sizes is not None:
+        parts.append(f"{sizes[0]} instances became {sizes[1]}")
+    others = len(reason.keys) + reason.more_keys - 1
+    if others > 0:
+        parts.append(f"{others:,} more {'key' if others == 1 else 'keys'} placed anew")
+    if moved is not None and moved[0]:
+        parts.append(f"{moved[0]:,} tuples moved in {moved[1] * 1e3:,.0f} ms")
+    elif moved is None and reason.cost is not None and reason.cost.rows:
+        parts.append(f"some {reason.cost.rows:,.0f} tuples to move")
+    return "; ".join(parts)
+
+
+def key_change_words(change: KeyChange) -> str:
+    """What was done with one key of a plan."""
+    before, after = change.before, change.after
+    if after.mode is Mode.WHOLE and before.mode is not Mode.WHOLE:
+        return f"merged at instance {after.homes[0]}"
+    return placement_words(after)[1]
+
+
+def _first(reason: Reason, names: Mapping[int, str], instances: int) -> str:
+    """The cause, told by the heaviest key where there is one."""
+    skew = f"load skew {reason.before.skew:.2f}"
+    if reason.after is not None:
+        skew += f", {reason.after.skew:.2f} expected"
+    if not reason.keys:
+        return f"{_CAUSES[reason.cause]} ({skew})"
+    first = reason.keys[0]
+    name, total = key_words(first.hash_, names), reason.before.mean * instances
+    brought = ""
+    if first.load is not None and total:
+        at = homes_words(first.before.homes)
+        brought = f" brought {first.load / total:.0%} of the tuples, to {at}"
+    return f"{name}{brought}; {key_change_words(first)} ({skew})"

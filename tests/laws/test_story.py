@@ -1,0 +1,165 @@
+"""The story of a run says what its records say, however much of it is merged."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
+from joinengine.layouts import LAYOUTS, choose
+from joinengine.model.windows import within
+from joinengine.reporting import story as stories
+from joinengine.reporting.reports import run_report
+from joinengine.reporting.story import Story, head_of
+from tests.harness import LocalQuery, two_way
+from tests.laws.cases import CHOICES, enough, relaxed, streams
+
+
+def follow(query, **limits):
+    """The story of a query's records."""
+    told = Story(head_of(query.query, [query.choice]), query.query, **limits)
+    for record in query.records:
+        told.add(record)
+    return told
+
+
+def run_of(folder, layout, batches, window=None, **settings):
+    query = LocalQuery(
+        folder,
+        two_way(window, enough(layout, 3)),
+        layout,
+        choice=CHOICES[layout],
+        settings=Settings(**settings),
+    )
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+    for record in query.records:  # as Spark would have told
+        record.trigger_s = record.seconds["elapsed_s"]
+    return query
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@relaxed
+@given(batches=streams(), most=st.sampled_from([2, 3, 600]), resize=st.none() | st.integers(1, 4))
+def test_sums_are_those_of_the_report(layout, batches, most, resize):
+    """Counts add up over the entries; state is that of the last; nothing is lost by merging."""
+    schedule = {} if resize is None else {resize: [Relayout(None, 4)]}
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stories, "MOST_ENTRIES", most)
+        query = run_of(folder, layout, batches, schedule=schedule)
+        whole = follow(query).whole()
+    report = run_report(query.records)
+    entries = whole["batches"]
+    assert len(entries) <= most
+    assert json.loads(json.dumps(whole, allow_nan=False)) == whole
+    assert [e["first"] for e in entries[1:]] == [e["last"] + 1 for e in entries[:-1]]
+    assert (entries[0]["first"], entries[-1]["last"]) == (0, len(batches) - 1)
+    for name in ("input_rows", "output_rows", "late_rows", "null_rows"):
+        assert sum(entry[name] for entry in entries) == report[name], name
+    joins = [entry["joins"][0] for entry in entries]
+    received = [sum(column) for column in zip(*_padded(joins, "received"), strict=True)]
+    told = report["joins"][0]
+    assert sum(received) == told["input_rows"]
+    assert sum(join["moved_rows"] for join in joins) == told["moved_rows"]
+    last = query.records[-1].joins[0]
+    assert (joins[-1]["stored"], joins[-1]["state_rows"]) == (last.held, last.state_rows)
+    assert sum(plan["replan"] for plan in whole["plans"]) == told["replans"]
+
+
+def _padded(joins, name):
+    widest = max(len(join[name]) for join in joins)
+    return [[*join[name], *[0] * (widest - len(join[name]))] for join in joins]
+
+
+@relaxed
+@given(batches=streams(), most=st.sampled_from([2, 3, 600]))
+def test_who_takes_what_is_newest_has_the_whole(batches, most):
+    """A viewer that replaces entries and plans as told, and starts anew after a merge."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stories, "MOST_ENTRIES", most)
+        query = run_of(folder, "mnrt", batches)
+        told = Story(head_of(query.query, [query.choice]), query.query)
+        seen, plans = {}, {}
+        for record in query.records:
+            if told.add(record):
+                whole = told.whole()
+                seen = {entry["first"]: entry for entry in whole["batches"]}
+            else:
+                entry = told.newest()["batch"]
+                seen[entry["first"]] = entry
+            for plan in told.newest()["plans"]:
+                plans[plan["batch"], plan["join"]] = plan
+        assert list(seen.values()) == told.whole()["batches"]
+        assert list(plans.values()) == told.whole()["plans"]
+
+
+def test_a_story_stays_small(tmp_path):
+    """Merging goes on until the limit holds."""
+    query = run_of(tmp_path, "hash", [([(i, i, 0)], []) for i in range(40)])
+    full, short = follow(query), follow(query, limit_bytes=12_000)
+    assert len(full.whole()["batches"]) == 40
+    assert len(json.dumps(short.whole()["batches"])) < 14_000
+    assert short.whole()["batches_per_entry"] >= 4
+    assert sum(entry["input_rows"] for entry in short.whole()["batches"]) == 40
+
+
+def test_a_plan_is_told_in_words_with_what_it_moved(tmp_path):
+    hot = [[(7, 100 * batch + i, 0) for i in range(90)] for batch in range(3)]
+    query = run_of(tmp_path, "mnrt", [(left, [(i, i, 0) for i in range(40)]) for left in hot])
+    whole = follow(query).whole()
+    plan = whole["plans"][0]
+    moved = query.records[1].joins[0].moved_rows
+    assert moved
+    assert plan["moved_rows"] == moved
+    assert plan["words"].startswith("key 7 brought 70% of the tuples, to instance ")
+    assert f"; {moved} tuples moved in " in plan["words"]
+    assert plan["keys"][0]["key"] == "7"
+    first, second = (entry["joins"][0]["hot"][0] for entry in whole["batches"][:2])
+    assert (first["key"], first["done"], first["since"]) == ("7", "kept", None)
+    assert (second["key"], second["since"]) == ("7", 1)
+    assert second["done"] in ("split", "copied")
+    assert len(second["homes"]) > 1
+
+
+def test_a_change_of_the_number_of_instances_is_told(tmp_path):
+    schedule = {1: [Relayout(None, 5)]}
+    query = run_of(tmp_path, "hash", [([(i, i, 0)], []) for i in range(3)], schedule=schedule)
+    (plan,) = follow(query).whole()["plans"]
+    assert (plan["batch"], plan["cause"], plan["instances"]) == (0, "resize", [3, 5])
+    assert "3 instances became 5" in plan["words"]
+
+
+def test_a_switch_is_told_and_the_key_lies_elsewhere_since(tmp_path):
+    schedule = {2: [Relayout(choose("dynamic"))]}
+    batches = [([(7, i, 0)], []) for i in range(4)]
+    query = run_of(tmp_path, "hash", batches, schedule=schedule)
+    whole = follow(query).whole()
+    assert [plan["cause"] for plan in whole["plans"] if not plan["replan"]] == ["switch"]
+    keys = [entry["joins"][0]["hot"][0] for entry in whole["batches"]]
+    assert [(key["done"], key["since"]) for key in keys] == [
+        *[("kept", None)] * 2,
+        *[("any", 2)] * 2,
+    ]
+
+
+def test_the_forecast_is_told_once_it_is_known(tmp_path):
+    window = within("lt", "rt", lower="0 us", upper="50 us", delay="0 us")
+    batches = [([(i, 1000 * n + i, 100 * n + i) for i in range(20)],) * 2 for n in range(6)]
+    batches = [(left, [(k, v + 500, t) for k, v, t in left]) for left, _ in batches]
+    query = run_of(tmp_path, "hash", batches, window)
+    joins = [entry["joins"][0] for entry in follow(query).whole()["batches"]]
+    assert joins[0]["forecast_rows"] is None
+    assert joins[-1]["forecast_rows"] > 0
+    assert joins[-1]["forecast_bytes"] > joins[-1]["forecast_rows"]
+    newest = replace(query.choice)
+    rates = stories.rates_seen(query.records)
+    ours = {side: flow for (_, side), flow in rates.items()}
+    text = query.query.operators[0].lines(["l", "r"], newest, ours)
+    told = sum(int(line.split("some ")[1].split(" rows")[0]) for line in text if "some " in line)
+    assert joins[-1]["forecast_rows"] == pytest.approx(told, abs=1)

@@ -1,0 +1,50 @@
+"""Plans in the log: words for people, JSON for tools."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from joinengine.reporting.logs import PlanLog, log_plans
+from tests.harness import LocalQuery, two_way
+from tests.laws.cases import CHOICES
+
+
+@pytest.fixture
+def record(tmp_path):
+    """A batch after which a hot key is split."""
+    query = LocalQuery(tmp_path, two_way(None, 4), "mnrt", choice=CHOICES["mnrt"])
+    query.run_tuples(0, [(7, i, 0) for i in range(90)], [(i, i, 0) for i in range(10)])
+    return query.records[0]
+
+
+def test_a_plan_is_logged_in_words(record, caplog):
+    with caplog.at_level(logging.INFO, "joinengine"):
+        log_plans(record, PlanLog.WORDS, "clicks")
+    (line,) = caplog.messages
+    assert line.startswith("joinengine: batch 0, operator 0: key 7 brought 91% of the tuples")
+    assert caplog.records[0].plan["keys"][0]["key"] == "7"
+
+
+def test_a_plan_is_logged_as_json(record, caplog):
+    with caplog.at_level(logging.INFO, "joinengine"):
+        log_plans(record, PlanLog.JSON, "clicks")
+    (line,) = caplog.messages
+    told = json.loads(line)
+    assert told == caplog.records[0].plan
+    assert (told["query"], told["batch"], told["operator"]) == ("clicks", 0, 0)
+    assert told["replan"] is True
+    assert told["words"].startswith("key 7 brought 91%")
+
+
+def test_loads_that_are_learnt_are_details(tmp_path, caplog):
+    query = LocalQuery(tmp_path, two_way(None, 4), "pkg", choice=CHOICES["pkg"])
+    query.run_tuples(0, [(7, 1, 0)], [])
+    with caplog.at_level(logging.INFO, "joinengine"):
+        log_plans(query.records[0], PlanLog.WORDS, None)
+    assert caplog.messages == []
+    with caplog.at_level(logging.DEBUG, "joinengine"):
+        log_plans(query.records[0], PlanLog.WORDS, None)
+    assert len(caplog.messages) == 1
