@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pytest
 from rich.console import Console
 
-from joinengine import cli as command_line
 from joinengine import parquet_stream
+from joinengine.cli import main
+from joinengine.commands import console, sessions
 
 
 def streams(spark, folders, rows=(40, 120)):
@@ -74,13 +75,13 @@ def called(home, session, *arguments, code=0):
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JOINENGINE_HOME", str(home))
-        patch.setattr(command_line, "out", Console(file=out, soft_wrap=True, width=500))
-        patch.setattr(command_line, "err", Console(file=err, soft_wrap=True, width=500))
-        patch.setattr(command_line, "_session", session)
+        patch.setattr(console, "out", Console(file=out, soft_wrap=True, width=500))
+        patch.setattr(console, "err", Console(file=err, soft_wrap=True, width=500))
+        patch.setattr(sessions, "started", session)
         patch.setattr(sys, "argv", ["joinengine", *map(str, arguments)])
         # Click writes its own errors to wherever Python's are going.
         with redirect_stderr(err), pytest.raises(SystemExit) as ended:
-            command_line.main()
+            main()
     assert (ended.value.code or 0) == code, out.getvalue() + err.getvalue()
     return Done(out.getvalue(), err.getvalue())
 

@@ -38,6 +38,7 @@ ROOMS = (
     "tpch",
     "queries",
     "options",
+    "commands",
     "cli",
     "__main__",
 )
@@ -180,7 +181,7 @@ def test_nothing_is_pickled(module):
 def test_the_rule_sees_something():
     assert "pyspark" in reached("joinengine.api.joins")
     assert "pyspark" in reached("joinengine.queries.q5")
-    assert "joinengine.spark.session" in imported("joinengine.cli")
+    assert "joinengine.spark.session" in imported("joinengine.commands.sessions")
 
 
 @pytest.mark.parametrize(

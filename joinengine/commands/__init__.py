@@ -1,0 +1,1 @@
+"""The commands of `joinengine`: what each asks, runs and says."""

@@ -1,0 +1,35 @@
+"""Where commands write: results go to stdout, what is going on to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+out = Console(soft_wrap=True)
+err = Console(soft_wrap=True, file=os.fdopen(os.dup(2), "w", buffering=1))
+
+
+def tell(line: str, style: str | None = None) -> None:
+    """A line of the results."""
+    out.print(line, style=style, markup=False, highlight=False)
+
+
+def say(message: str) -> None:
+    """A line of what is going on."""
+    err.print(message, style="dim", markup=False, highlight=False)
+
+
+def fail(message: str) -> None:
+    """The line that says why a command ends without success."""
+    err.print(f"joinengine: {message}", markup=False, highlight=False)
+
+
+def write_json(path: Path | None, content: Any) -> None:
+    """Write `content` to a file; None: it was not asked for."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1))

@@ -1,0 +1,179 @@
+"""`joinengine run` and `joinengine compare`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from joinengine.commands import console, sessions
+from joinengine.layouts import LAYOUTS
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.options import (
+    PATH,
+    asked,
+    check_file,
+    engine_options,
+    options_of,
+    own_options,
+    query_options,
+)
+
+#: `\b`: Click keeps the lines as they are.
+_EXAMPLES = """\b
+Examples:
+  joinengine run eq5 --layout mnrt --zipf 1.2 --validate
+  joinengine run --left clicks --right purchases --on user_id=buyer_id --validate \\
+      --within "clicked_at,bought_at,0 s,1 hour" --delay "5 minutes"
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("query", required=False)
+@own_options
+@click.option("--layout", help="See `joinengine layouts`. [default: mnrt; of first-story dlb-h]")
+@click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
+@click.option("--validate", is_flag=True, help="Compare the results with DuckDB's.")
+@click.option(
+    "--switch", "switches", multiple=True, metavar="BATCH:LAYOUT", help="Layout from a batch on."
+)
+@click.option(
+    "--resize", "sizes", multiple=True, metavar="BATCH:N", help="Instances from a batch on."
+)
+@click.option("--out", "out_folder", type=PATH, help="Write the results to this folder.")
+@click.option("--checkpoint", type=PATH, help="Folder of the state; a run goes on from it.")
+@engine_options
+@query_options
+def run(
+    query: str | None,
+    layout: str | None,
+    zipf: float,
+    validate: bool,
+    out_folder: Path | None,
+    checkpoint: Path | None,
+    json_path: Path | None,
+    master: str,
+    **settings: Any,
+) -> None:
+    """Run QUERY over its skewed stream, or join two folders of your own."""
+    from joinengine.queries.base import check, relayouts_of  # noqa: PLC0415
+    from joinengine.queries.running import Places  # noqa: PLC0415
+    from joinengine.spark.places import check_folder  # noqa: PLC0415
+
+    # With a checkpoint a later run may go on with new files: the stream has no end.
+    found = asked(query, settings, ends=checkpoint is None)
+    options = replace(
+        options_of(settings, layout=layout or found.layout, zipf=zipf),
+        relayouts=relayouts_of(settings["switches"], settings["sizes"]),
+    )
+    check(found, options)  # before Spark starts
+    for what, folder in (("--out", out_folder), ("--checkpoint", checkpoint)):
+        if folder is not None:
+            check_folder(folder.absolute(), what)
+    check_file("--json", json_path)
+    places = Places(out_folder, checkpoint)
+    with sessions.started(master) as spark:
+        report = sessions.run(spark, found, options, places, validate=validate)
+    _print_reports([report])
+    console.write_json(json_path, report)
+    if report["valid"] is False:
+        raise JoinEngineError("the results differ from DuckDB's")
+
+
+@click.command()
+@click.argument("query", required=False)
+@own_options
+@click.option("--layouts", "names", help="Several: hash,mnrt [default: all that serve QUERY]")
+@click.option("--zipf", "exponents", default="0.8", show_default=True, help="Several: 0,0.8,1.5")
+@click.option("--validate/--no-validate", default=True, show_default=True)
+@click.option("--figure", type=PATH, help="File of the picture. [default: beside the report]")
+@engine_options
+@query_options
+def compare(
+    query: str | None,
+    names: str | None,
+    exponents: str,
+    validate: bool,
+    figure: Path | None,
+    json_path: Path | None,
+    master: str,
+    **settings: Any,
+) -> None:
+    """Run QUERY, or a join of your own folders, under several layouts: one table, one picture."""
+    from joinengine.queries.base import check  # noqa: PLC0415
+    from joinengine.queries.running import Places  # noqa: PLC0415
+    from joinengine.reporting.verdicts import verdict  # noqa: PLC0415
+
+    found = asked(query, settings)
+    cells = [
+        options_of(settings, layout=name, zipf=z)
+        for z in (_numbers(exponents) if found.generated else [0.0])
+        for name in (_serving(found, settings) if names is None else _names(names))
+    ]
+    for options in cells:
+        check(found, options)
+    picture = figure or (json_path or Path(found.name.replace(" ", "-"))).with_suffix(".png")
+    check_file("--json", json_path)
+    check_file("--figure", picture)
+    reports = list[dict[str, Any]]()
+    with sessions.started(master) as spark:
+        sessions.warm_up(spark, found, cells[0])
+        for options in cells:
+            reports.append(sessions.run(spark, found, options, Places(), validate=validate))
+    _print_reports(reports)
+    console.write_json(json_path, {"query": found.name, "runs": reports})
+    _draw(reports, picture)
+    for sentence in verdict(reports):
+        console.tell(sentence)
+    if any(report["valid"] is False for report in reports):
+        raise JoinEngineError("some results differ from DuckDB's")
+
+
+def _serving(query: Any, settings: dict[str, Any]) -> list[str]:
+    """The layouts that serve a query. Raises what the first one says if none does."""
+    from joinengine.queries.base import check  # noqa: PLC0415
+
+    refusals, serving = list[InvalidRequest](), list[str]()
+    for name in LAYOUTS:
+        try:
+            check(query, options_of(settings, layout=name, zipf=0.0))
+            serving.append(name)
+        except InvalidRequest as refusal:
+            refusals.append(refusal)
+    if not serving:
+        raise refusals[0]
+    return serving
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in _names(text)]
+    except ValueError:
+        raise InvalidRequest(f"zipf: {text!r} is no list of numbers; write 0,0.8,1.5") from None
+
+
+def _print_reports(reports: list[dict[str, Any]]) -> None:
+    from joinengine.reporting.tables import (  # noqa: PLC0415
+        TABLE_WIDTH,
+        summary_legend,
+        summary_table,
+    )
+
+    # A figure that is cut off is worse than a line that wraps.
+    console.out.print(summary_table(reports), width=max(console.out.width, TABLE_WIDTH))
+    for line in summary_legend(reports):
+        console.tell(line, style="dim")
+
+
+def _draw(reports: list[dict[str, Any]], path: Path) -> None:
+    from joinengine.reporting.figures import draw_comparison, draw_loads  # noqa: PLC0415
+
+    several = len({report["zipf"] for report in reports}) > 1
+    (draw_comparison if several else draw_loads)(reports, path)
+    console.tell(f"picture: {path}")

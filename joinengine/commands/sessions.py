@@ -1,0 +1,97 @@
+"""The session of Spark that a command runs in, and how far a query is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from joinengine.commands import console
+from joinengine.tpch.cache import new_log
+
+
+@contextmanager
+def started(master: str) -> Iterator[Any]:
+    """A session of Spark, which ends with the command; its log is kept if the command fails."""
+    from joinengine import session  # noqa: PLC0415
+
+    log = new_log()
+    with console.err.status("starting Spark"), _stderr_to(log):
+        spark = session(master=master)
+    try:
+        yield spark
+    except Exception:
+        console.say(f"Spark's own log: {log}")
+        raise
+    except BaseException:  # Ctrl-C: there is nothing to look up
+        log.unlink(missing_ok=True)
+        raise
+    else:
+        log.unlink(missing_ok=True)
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Send stderr to `path` inside, for the JVM and its workers, which write a lot."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def run(spark: Any, query: Any, options: Any, places: Any, *, validate: bool) -> dict[str, Any]:
+    """Run a query, with its progress on stderr; returns the JSON report."""
+    from joinengine.queries.running import run as run_query  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console.err, transient=True) as progress:
+        task = progress.add_task(_title(query, options), total=None, rate="")
+
+        def watch(rows: int, total: int, batches: int) -> None:
+            elapsed = progress.tasks[0].elapsed or 1.0
+            rate = f"{rows / elapsed:,.0f} rows/s, {batches} batches"
+            progress.update(task, completed=rows, total=total, rate=rate)
+
+        report = run_query(
+            spark, query, options, places, validate=validate, say=console.say, watch=watch
+        )
+    return report
+
+
+def warm_up(spark: Any, query: Any, options: Any) -> None:
+    """Let the first layout of a comparison not pay for the start of the JVM and its workers."""
+    from joinengine.queries.running import Places  # noqa: PLC0415
+    from joinengine.queries.running import run as run_query  # noqa: PLC0415
+
+    with console.err.status("warming up"):
+        if query.generated:
+            small = replace(options, scale=min(0.001, options.scale), interval_rows=1500)
+            run_query(spark, query, small, Places())
+        else:
+            with tempfile.TemporaryDirectory(prefix="joinengine-") as folder:
+                run_query(spark, query.head(Path(folder)), options, Places())
+
+
+def _title(query: Any, options: Any) -> str:
+    skew = f" z={options.zipf:g}" if query.generated else ""
+    return f"{query.name} {options.layout.label}{skew}"
