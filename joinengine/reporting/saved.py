@@ -1,0 +1,130 @@
+"""Reports as files: the JSON of `run`, `compare` and `make bench`, and the content of their page.
+
+Why: a report is read by another version of joinengine, on another machine, after it was copied or
+cut off on the way. What cannot be shown is refused in a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.reporting.verdicts import verdict
+
+#: The form of a report; 1 had no number, and no story of the batches.
+FORMAT = 2
+#: What the story of a run has too: left out of the page, which would otherwise hold it twice.
+_IN_THE_STORY = ("batches",)
+_TOLD_BY_BATCH = ("received_by_batch",)
+#: So near to its end a file that is no JSON is one that was cut off, inside a word or an escape.
+_LAST_CHARACTERS = 6
+_WRITE_IT = "give the file that --json of `joinengine run` or `compare` wrote"
+
+
+def comparison(name: str, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The JSON of a comparison."""
+    sentences = verdict(reports)
+    return {"format": FORMAT, "query": name, "runs": list(reports), "verdict": sentences}
+
+
+def page_content(report: dict[str, Any]) -> dict[str, Any]:
+    """What the page of a report is made of; of a comparison, all its runs and its verdict.
+
+    Lists with an element for each batch are left out, since the story has them in bounded form.
+    """
+    runs = report.get("runs", [report])
+    content = {"mode": "report", "reports": [_bounded(run) for run in runs]}
+    return content | ({"verdict": report["verdict"]} if report.get("verdict") else {})
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """The report in a file.
+
+    Raises InvalidRequest if there is none, or none that this version can show.
+    """
+    found: dict[str, Any] = _parsed(path, _text(path))
+    runs = found.get("runs", [found]) if isinstance(found, dict) else None
+    if not isinstance(runs, list) or not runs or not all(map(_is_run, runs)):
+        raise _no_report(path)
+    for one in (found, *runs):
+        _check_format(path, one.get("format", 1))
+    for run in runs:
+        story = run.get("story")
+        if not (isinstance(story, dict) and isinstance(story.get("batches"), list)):
+            raise InvalidRequest(
+                f"report: {path} holds no story of the run under layout {run.get('layout')}, which "
+                f"the page is drawn from; run it again with --json"
+            )
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InvalidRequest(f"report: there is no file {path}; {_WRITE_IT}") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidRequest(f"report: {path} cannot be read ({reason}); {_WRITE_IT}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"report: {path} is no JSON, it is not text; {_WRITE_IT}") from None
+
+
+def _parsed(path: Path, text: str) -> Any:
+    try:
+        # Browsers know no NaN and no Infinity, which Python writes.
+        return json.loads(text, parse_constant=lambda _: None)
+    except json.JSONDecodeError as error:
+        at = f"line {error.lineno}, column {error.colno}"
+        # A text is told by its first quote, anything else by where the parser stopped.
+        open_text = error.msg.startswith("Unterminated string")
+        near = len(text.rstrip()) - error.pos < _LAST_CHARACTERS and error.msg != "Extra data"
+        if open_text or near:
+            raise InvalidRequest(
+                f"report: {path} is cut off at {at}: it ends in the middle; copy it again, or run "
+                f"again with --json"
+            ) from None
+        raise InvalidRequest(
+            f"report: {path} is no JSON at {at} ({error.msg}); {_WRITE_IT}"
+        ) from None
+    except RecursionError:
+        raise _no_report(path) from None
+
+
+def _is_run(value: Any) -> bool:
+    """Whether it looks like the report of a run, of any version."""
+    return isinstance(value, dict) and {"query", "layout", "joins"} <= set(value)
+
+
+def _check_format(path: Path, kind: Any) -> None:
+    """Raise InvalidRequest unless `kind` is the format of this version."""
+    if not isinstance(kind, int) or isinstance(kind, bool) or kind < 1:
+        raise _no_report(path)
+    if kind < FORMAT:
+        raise InvalidRequest(
+            f"report: {path} is of an older version of joinengine (format {kind}; this one shows "
+            f"{FORMAT}); run it again with --json"
+        )
+    if kind > FORMAT:
+        raise InvalidRequest(
+            f"report: {path} is of a newer version of joinengine (format {kind}; this one shows "
+            f"{FORMAT}); install the newer version"
+        )
+
+
+def _no_report(path: Path) -> InvalidRequest:
+    return InvalidRequest(f"report: {path} is JSON, but no report of a run; {_WRITE_IT}")
+
+
+def _bounded(run: dict[str, Any]) -> dict[str, Any]:
+    """A report without its lists by batch."""
+    kept = {key: value for key, value in run.items() if key not in _IN_THE_STORY}
+    joins = [
+        {key: value for key, value in join.items() if key not in _TOLD_BY_BATCH}
+        for join in run.get("joins") or []
+        if isinstance(join, dict)
+    ]
+    return kept | {"joins": joins}

@@ -1,0 +1,115 @@
+"""Reports that are read from files: what can be shown, and how all else is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.reporting.saved import FORMAT, comparison, page_content, read_report
+
+
+def run_of(layout="mnrt", **changed):
+    report = {
+        "format": FORMAT,
+        "query": "eq5",
+        "layout": layout,
+        "zipf": 1.5,
+        "work_per_tuple_us": 100,
+        "slowest_instance_s": 9.0 if layout == "hash" else 3.0,
+        "elapsed_s": 10.0,
+        "hot_key": None,
+        "joins": [{"received_per_instance": [3, 4], "received_by_batch": [[1, 2], [2, 2]]}],
+        "batches": [{"batch": 0}, {"batch": 1}],
+        "story": {"format": 1, "operators": [], "batches": [{"first": 0, "last": 1}]},
+    }
+    return report | changed
+
+
+def without(report, key):
+    return {name: value for name, value in report.items() if name != key}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(content):
+        path = tmp_path / "run.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
+        return path
+
+    return save
+
+
+@pytest.mark.parametrize("report", [run_of(), comparison("eq5", [run_of("hash"), run_of()])])
+def test_a_report_is_read_as_it_was_written(saved, report):
+    assert read_report(saved(report)) == report
+
+
+def test_what_browsers_do_not_know_is_not_known(saved):
+    assert read_report(saved(run_of(rows_per_s=float("nan"))))["rows_per_s"] is None
+
+
+WHOLE = json.dumps(run_of(), indent=1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is cut off at line 1, column 1: it ends in the middle"),
+        (WHOLE[: len(WHOLE) // 2], r"is cut off at line \d+, column \d+"),
+        (WHOLE[: WHOLE.index("eq5") + 2], "is cut off at line 3, column 11"),
+        (WHOLE[: WHOLE.index("null") + 3], "is cut off at line "),
+        ("layout,zipf\nmnrt,1.2\n" * 5, r"is no JSON at line 1, column 1 \(Expecting value\)"),
+        (WHOLE + "\nx", "is no JSON at line "),
+        ("[" * 100_000, "is JSON, but no report of a run"),
+        ("3", "is JSON, but no report of a run"),
+        ([run_of()], "is JSON, but no report of a run"),
+        ({"runs": []}, "is JSON, but no report of a run"),
+        ({"runs": [run_of(), 3]}, "is JSON, but no report of a run"),
+        ({"settings": {}, "runs": [{"planner": "mnrt"}]}, "is JSON, but no report of a run"),
+        (run_of(format="2"), "is JSON, but no report of a run"),
+        (without(run_of(), "format"), r"of an older version of joinengine \(format 1; this one"),
+        (
+            {"query": "eq5", "runs": [without(run_of(), "format")]},
+            "of an older version of joinengine",
+        ),
+        (run_of(format=3), r"of a newer version of joinengine \(format 3; this one shows 2\)"),
+        (without(run_of(), "story"), "holds no story of the run under layout mnrt"),
+        (comparison("eq5", [run_of(), run_of("hash", story=None)]), "run under layout hash"),
+        (run_of(story={"format": 1}), "holds no story of the run"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(saved, content, message):
+    path = saved(content)
+    with pytest.raises(InvalidRequest, match=message) as refused:
+        read_report(path)
+    assert str(refused.value).startswith(f"report: {path} ")
+    assert "\n" not in str(refused.value)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path):
+    with pytest.raises(InvalidRequest, match=r"there is no file .*gone\.json; give the file"):
+        read_report(tmp_path / "gone.json")
+    with pytest.raises(InvalidRequest, match=r"cannot be read \(Is a directory\)"):
+        read_report(tmp_path)
+    (tmp_path / "run.parquet").write_bytes(b"PAR1\xff\xfe")
+    with pytest.raises(InvalidRequest, match="is no JSON, it is not text"):
+        read_report(tmp_path / "run.parquet")
+
+
+def test_a_page_is_made_of_a_run():
+    content = page_content(run_of())
+    assert content["mode"] == "report"
+    (run,) = content["reports"]
+    assert run["story"] == run_of()["story"]
+    assert run["joins"] == [{"received_per_instance": [3, 4]}]
+    assert "batches" not in run
+    assert "verdict" not in content
+
+
+def test_a_page_is_made_of_all_runs_of_a_comparison():
+    content = page_content(comparison("eq5", [run_of("hash"), run_of()]))
+    assert [run["layout"] for run in content["reports"]] == ["hash", "mnrt"]
+    (sentence,) = content["verdict"]
+    assert sentence.startswith("zipf 1.5: batches waited 3.0 s for their slowest instance")
