@@ -33,11 +33,14 @@ PARALLEL := --numprocesses auto --maxprocesses 4
 
 test: $(READY)  ## the tests (minutes)
 	@echo "test: everything but the slow matrices, on all cores"
+	@tools/ensure-chromium --find >/dev/null || \
+		echo "test: no Chromium: the tests that look at pages are skipped (tools/ensure-chromium gets one)"
 	$(BIN)/pytest -m "not slow" $(PARALLEL)
 
-test-all: $(READY)  ## the tests and the slow matrices
+test-all: $(READY)  ## the tests and the slow matrices; finds or installs Chromium
+	@tools/ensure-chromium
 	@echo "test-all: everything, on all cores"
-	JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
+	JOINENGINE_WANTS_CHROMIUM=1 JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
 
 bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/bench); QUICK=1: six layouts
 	@echo "bench: EQ5 and BNCI, z = 0, 0.8, 1.5; every layout in 20 minutes, six with QUICK=1 in six"

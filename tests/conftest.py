@@ -16,7 +16,10 @@ import pytest
 from joinengine.spark.home import VARIABLE, spark_home
 
 #: Files of tests/stream whose tests start programs of their own instead.
-OF_THEIR_OWN = (*("test_examples.py", "test_own_sessions.py", "test_programs.py", "test_wheel.py"),)
+OF_THEIR_OWN = (
+    *("test_comparisons.py", "test_examples.py", "test_own_sessions.py", "test_page.py"),
+    *("test_pictures.py", "test_programs.py", "test_wheel.py"),
+)
 #: Where Linux keeps files in memory.
 MEMORY = "/dev/shm"
 
@@ -61,3 +64,22 @@ def pytest_xdist_make_scheduler(config, log):
             return share_of(nodeid)
 
     return Shares(config, log)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """The system's Chromium; without one the test is skipped, or fails if it is wanted.
+
+    It lives for a module, since Playwright keeps an event loop running in this thread, beside
+    which a later test could not run one of its own (a notebook's, for example).
+    """
+    from tests.browser import started, system_chromium  # noqa: PLC0415
+
+    program = system_chromium()
+    if program is None:
+        missing = "needs Chromium: tools/ensure-chromium finds or installs one"
+        if os.environ.get("JOINENGINE_WANTS_CHROMIUM") == "1":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    with started(program) as browser:
+        yield browser
