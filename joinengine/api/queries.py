@@ -18,6 +18,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.habits import QUERY, not_there
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
+from joinengine.reporting.notebook import operators_html, page_part
 from joinengine.spark import types
 from joinengine.spark.inputs import Source, Stream, Table
 from joinengine.spark.session import parallelism
@@ -65,6 +66,11 @@ class StreamQuery:
             f"<{type(self).__name__} of {' and '.join(query.sources)}: {', '.join(told)}; "
             f"layout {choice.label} on {last.instances} instances>"
         )
+
+    def _repr_html_(self) -> str:
+        """The query for a notebook: sides, conditions, windows, layouts, when tuples leave."""
+        choices = [join._choice for join in self._flat()[0]]
+        return page_part(type(self).__name__, operators_html(self.query(), choices))
 
     @property
     def schema(self) -> Any:

@@ -35,7 +35,7 @@ def explain(
     for operator, choice in zip(query.operators, choices, strict=True):
         inputs = [input_name(query, source) for source in operator.inputs]
         ours = {side: flow for (number, side), flow in seen.items() if number == operator.index}
-        now = operator if instances is None else _sized(operator, instances[operator.index])
+        now = operator if instances is None else sized(operator, instances[operator.index])
         lines += now.lines(inputs, choice, ours)
     lines += [f"asked for: {_wished(wish)}; takes effect with the next batch" for wish in wishes]
     return Shown("\n".join(lines))
@@ -72,7 +72,7 @@ def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
     return found
 
 
-def _sized(operator: Operator, instances: int) -> Operator:
+def sized(operator: Operator, instances: int) -> Operator:
     """The operator as it would be on so many instances, if it can say so."""
     one: Any = operator
     named = is_dataclass(one) and "instances" in one.__dataclass_fields__

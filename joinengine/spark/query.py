@@ -19,8 +19,15 @@ from joinengine.model.arguments import check_count
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 from joinengine.model.texts import Shown
 from joinengine.reporting.explain import explain, waiting_for
+from joinengine.reporting.notebook import (
+    line,
+    metrics_html,
+    operators_html,
+    page_part,
+    show_in_notebook,
+)
 from joinengine.reporting.progress import batch_line
-from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows
+from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows, run_report
 from joinengine.reporting.story import Story, head_of
 from joinengine.spark.failures import in_own_words, plain_error, unless_interrupted
 from joinengine.spark.waiting import wait
@@ -51,6 +58,20 @@ class JoinQuery:
         return (
             f"<JoinQuery{name} {active}: {batches:,} batches and {rows:,} tuples in this run; "
             f"layout {', '.join(dict.fromkeys(layouts))}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The query for a notebook: how far it is, its operators, and their load so far."""
+        return page_part(repr(self)[1:-1], line(self._watch.line()), self._operators_html())
+
+    def _operators_html(self) -> str:
+        runner, records = self._runner, self.batches()
+        return operators_html(
+            runner.query,
+            runner.choices,
+            rates_seen(records),
+            [chosen.layout.instances for chosen in runner.chosen],
+            run_report(records)["joins"],
         )
 
     @property
@@ -157,7 +178,11 @@ class JoinQuery:
 
     def metrics(self) -> pa.Table:
         """One row per batch of this run, with the columns of the JSON report's `batches`."""
-        return pa.Table.from_pylist([batch_rows(record) for record in self.batches()], BATCH_SCHEMA)
+        records = self.batches()
+        rows = [batch_rows(record) for record in records]
+        table = pa.Table.from_pylist(rows, BATCH_SCHEMA)
+        show_in_notebook(table, lambda: metrics_html(rows, records, self._operators_html()))
+        return table
 
     def story(self) -> dict[str, Any]:
         """What a page of the run draws, as a JSON value; bounded, however long the run is.
