@@ -24,7 +24,7 @@ from threading import RLock
 from typing import Any
 
 from joinengine.balancing.reasons import Reason
-from joinengine.driver import clock, relayout, showings, step
+from joinengine.driver import clock, relayout, showings, step, totals
 from joinengine.driver.counts import read_counts
 from joinengine.driver.folding import fold
 from joinengine.driver.jobs import Jobs
@@ -191,7 +191,8 @@ class BatchRunner:
                 record.skipped = skipped_files(routed, self._told)
                 after = self._with_skipped(after, record.skipped)
             with timed("commit_s"):
-                ours = self._commit(after)
+                record.close(routed, done, last, after)
+                ours = self._commit(totals.counted(after, last.totals, record))
             quiet = not any(one.rows for one in done.arrived.inputs)
             with timed("sink_s"):
                 self._deliver(whole=quiet and self.settings.finite)
@@ -200,7 +201,6 @@ class BatchRunner:
                 self._request_tick(batch, quiet=quiet)
         if not ours:
             return
-        record.close(routed, done, last, after)
         self._resumed_for = (None,) * len(record.joins)
         for observer in self._observers:
             observer(record)

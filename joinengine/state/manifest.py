@@ -9,6 +9,9 @@ Law: the newest manifest is the truth. If it is damaged, the checkpoint is refus
 manifest is never taken instead. A manifest of an unknown format is refused, never guessed at. A
 manifest is committed if it was created while its batch was above the boundary
 (joinengine.state.fence).
+
+Totals came to format 6 later, and the number stayed: a manifest without them is read as one whose
+totals are zeros, and a version that does not know them passes them over.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joinengine.layouts import Chosen
@@ -38,6 +41,7 @@ from joinengine.state.operator_state import (
     SideClock,
 )
 from joinengine.state.run import Run
+from joinengine.state.totals import Totals
 from joinengine.world.storage import Storage, StoredFile
 
 FORMAT = 6
@@ -56,8 +60,8 @@ class Manifest:
     tuples, if the user keeps them. `held`: the result files of earlier batches that are held back
     to become visible together with these; None: the results become visible with their batch.
     `generation`: of the driver that committed it. `nonce`: tells its attempt from any other.
-    `parent`: nonce and CRC of the manifest that it follows. `crc32`: its own CRC, known once it is
-    on disk.
+    `parent`: nonce and CRC of the manifest that it follows. `totals`: of all batches up to this
+    one. `crc32`: its own CRC, known once it is on disk.
     """
 
     query: str
@@ -69,6 +73,7 @@ class Manifest:
     generation: int = 0
     nonce: str = ""
     parent: tuple[str, int] = ("", 0)
+    totals: Totals = field(default_factory=Totals)
     crc32: int = 0
 
     @property
@@ -212,6 +217,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "generation": manifest.generation,
         "nonce": manifest.nonce,
         "parent": manifest.parent,
+        "totals": manifest.totals.to_json(),
         "results": _files_to_json(manifest.results),
         "refused": _files_to_json(manifest.refused),
         "held": _held_to_json(manifest.held),
@@ -229,6 +235,7 @@ def _from_json(plain: dict[str, Any]) -> Manifest:
         generation=plain["generation"],
         nonce=plain["nonce"],
         parent=(plain["parent"][0], plain["parent"][1]),
+        totals=Totals.from_json(plain.get("totals", {})),
     )
 
 

@@ -1,0 +1,46 @@
+"""How a batch counts towards the totals that its manifest holds.
+
+Law: the totals are the sum over the committed batches. They follow from the last manifest and the
+reports of the batch, before the commit; so a batch that is cut off leaves none, and one that is
+adopted from an older driver brings its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.step import Next
+from joinengine.state.totals import OperatorTotals, Totals
+
+#: Sums that a record holds under the same name.
+_SAME = [one.name for one in fields(OperatorTotals) if one.name not in ("replans", "busy_s")]
+
+
+def counted(after: Next, before: Totals, record: BatchRecord) -> Next:
+    """The outcome of a batch with the totals in its manifest.
+
+    `before`: the totals of the last manifest; `record`: the batch, closed.
+    """
+    return replace(after, manifest=replace(after.manifest, totals=added(before, record)))
+
+
+def added(before: Totals, record: BatchRecord) -> Totals:
+    """The totals once a batch is committed."""
+    operators = before.operators or (OperatorTotals(),) * len(record.joins)
+    return Totals(
+        batches=before.batches + 1,
+        input_rows=before.input_rows + record.input_rows,
+        output_rows=before.output_rows + record.output_rows,
+        skipped_files=before.skipped_files + len(record.skipped),
+        operators=tuple(map(_added, operators, record.joins)),
+    )
+
+
+def _added(before: OperatorTotals, entry: OperatorRecord) -> OperatorTotals:
+    sums = {name: getattr(before, name) + getattr(entry, name) for name in _SAME}
+    return OperatorTotals(
+        **sums,
+        replans=before.replans + entry.replanned,
+        busy_s=before.busy_s + sum(entry.busy_s),
+    )
