@@ -1,0 +1,150 @@
+"""The page of a run: one HTML text that holds its style, its scripts and its figures.
+
+Why: a page that is sent to somebody, or kept for a year, must open without a server, a build step
+or the network. The live page is the same text without figures; its script asks for them.
+
+Law: nothing of a run becomes markup. Figures stand in a data block in which `<` does not occur, and
+scripts put them into the document as text. The content policy names the hashes of the one style and
+the one script, so that nothing else would run, and no address but the page's own server.
+Cost: the JSON of the reports, and from `PACKED_FROM` on its compression: a second for 15 MB.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import math
+import re
+from functools import cache
+from importlib import metadata, resources
+from typing import Any
+
+#: The files of the folder `page`, in the order in which they run; all in one scope.
+SCRIPTS = (
+    *("words.js", "story.js", "charts.js", "bars.js", "state.js", "loads.js", "plans.js"),
+    *("times.js", "time.js", "live.js", "page.js"),
+)
+#: Data of so many letters is packed: the page of a bench holds a hundred stories.
+PACKED_FROM = 2_000_000
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+
+
+def page(content: dict[str, Any]) -> str:
+    """The HTML text of the page.
+
+    `content`: {"mode": "report", "reports": [report, ..], "verdict": [sentence, ..]}, with reports
+    as `joinengine run --json` writes them (`docs/metrics.md`) and no verdict where none is known.
+    Or {"mode": "live", "story": story or None}: then the script listens to `events` beside the
+    page's address. Any figure may be missing.
+
+    >>> text = page({"mode": "report", "reports": [{"query": "</script>"}]})
+    >>> text.count("</script>"), "default-src 'none'" in text
+    (2, True)
+    """
+    style, script = _style(), _script()
+    data, encoding = _data({"version": _version(), **content})
+    parts = {
+        "policy": _policy(style, script, is_live=content["mode"] == "live"),
+        "title": html.escape(_title(content)),
+        "style": style,
+        "encoding": encoding,
+        "data": data,
+        "script": script,
+    }
+    # One pass: a place holder in a key's value is text.
+    return _PLACE.sub(lambda place: parts[place[1]], _asset("page.html"))
+
+
+def _policy(style: str, script: str, *, is_live: bool) -> str:
+    server = "'self'" if is_live else "'none'"
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src '{_sha256(script)}'",
+            f"style-src '{_sha256(style)}'",
+            "img-src data:",
+            f"connect-src {server}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+
+
+def _sha256(text: str) -> str:
+    """The hash of an element's text, as content policies write it."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _title(content: dict[str, Any]) -> str:
+    stories = [report.get("query") for report in content.get("reports") or []]
+    names = dict.fromkeys(str(name) for name in stories if name)
+    return " · ".join([*names, "joinengine"])
+
+
+def _data(content: dict[str, Any]) -> tuple[str, str]:
+    """The text of the data block, and the attribute that says how it is packed."""
+    lean = dict(content)
+    if content.get("reports"):
+        lean["reports"] = [_lean(report) for report in content["reports"]]
+    # ASCII: no letter of a key can end a line of a script or spoil the file's encoding.
+    try:
+        text = json.dumps(lean, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(lean), separators=(",", ":"), allow_nan=False)
+    if len(text) < PACKED_FROM:
+        return text.replace("<", "\\u003c"), ""
+    # Without a time in it, equal reports make equal pages.
+    packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
+    return base64.b64encode(packed).decode(), ' data-encoding="gzip"'
+
+
+def _lean(report: dict[str, Any]) -> dict[str, Any]:
+    """A report without what its story says too."""
+    if not report.get("story"):
+        return report
+    joins = [
+        {key: value for key, value in join.items() if key != "received_by_batch"}
+        for join in report.get("joins") or []
+    ]
+    return {**{key: value for key, value in report.items() if key != "batches"}, "joins": joins}
+
+
+def _finite(value: Any) -> Any:
+    """A JSON value in which null stands for infinite numbers: JSON has none of them."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return value
+
+
+@cache
+def _style() -> str:
+    return _asset("page.css") + _asset("compare.css", missing="")
+
+
+@cache
+def _script() -> str:
+    ours = "\n".join(_asset(name) for name in SCRIPTS)
+    return f'{_asset("compare.js", missing="")}\n(() => {{\n"use strict";\n{ours}\n}})();\n'
+
+
+def _asset(name: str, missing: str | None = None) -> str:
+    """A file of the folder `page`; `missing`: what a file that is not there stands for."""
+    file = resources.files("joinengine.reporting") / "page" / name
+    if missing is not None and not file.is_file():
+        return missing
+    return file.read_text(encoding="utf-8")
+
+
+@cache
+def _version() -> str | None:
+    try:
+        return metadata.version("joinengine")
+    except metadata.PackageNotFoundError:  # run from its sources, not installed
+        return None

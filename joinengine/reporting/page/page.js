@@ -1,0 +1,221 @@
+// The page: what is shown now, how it is drawn, and what keys do.
+//
+// One way of data: events change the run or the view and call `schedule`; the next animation frame
+// makes a scene of both and hands it to every view. So any number of batches between two frames
+// costs one drawing, and a tab that nobody sees draws nothing.
+
+const PLAY_MS = 400; // from batch to batch, when a report is played
+const SPOKEN_MS = 10000; // between two sentences for a screen reader
+const ADDRESS_MS = 300; // browsers refuse to have the address changed too often
+
+class App {
+  constructor(content) {
+    this.content = content;
+    this.isLive = content.mode === "live";
+    this.runs = this.isLive ? [new Run(null, content.story)] : (content.reports ?? []).map((one) => new Run(one, one.story));
+    this.view = address.read();
+    [this.playing, this.waiting, this.theme, this.spokenAt] = [null, false, 0, -Infinity];
+    this.pick = this.pick.bind(this);
+    this.build();
+    this.listen();
+    if (this.isLive) this.live = new Live(this);
+    this.schedule();
+  }
+
+  get run() { return this.runs[this.view.run] ?? this.runs[0]; }
+
+  build() {
+    this.status = make("span", { class: "status", "data-field": "status" });
+    this.title = make("h1", { tabindex: "-1" });
+    this.banner = make("p", { class: "banner", role: "status", "data-field": "banner", hidden: "" });
+    this.empty = make("p", { class: "card words", hidden: "" });
+    this.time = new TimeBar(this);
+    this.views = [new StateView(), new OperatorsView(this), new LoadView(this), new KeysView(),
+      new PlansView(this), new TimesView(this), new FiguresView(this)];
+    this.always = [new WholeView(), new FootView(this.content)];
+    this.spoken = make("p", { class: "unseen", "aria-live": "polite" });
+    const [whole, foot] = this.always.map((view) => view.root);
+    const header = make("header", {}, make("div", { class: "name" }, make("span", { class: "maker" }, "joinengine"), this.title, this.status), this.time.root);
+    const main = make("main", {}, this.banner, this.empty, ...this.views.slice(0, 2).map((view) => view.root), whole, ...this.views.slice(2).map((view) => view.root));
+    document.body.append(...this.comparison(), header, main, foot, this.spoken, tip.box);
+    for (const chart of this.charts()) chart.resized = () => this.schedule();
+  }
+
+  /** Layouts side by side, above the page of the run that is opened; nothing for one report. */
+  comparison() {
+    if (this.runs.length < 2 || !window.joinengineCompare) return [];
+    const root = make("div");
+    const open = (i) => {
+      this.show({ run: i, operator: 0, batch: null, paused: null });
+      this.title.scrollIntoView({ behavior: "smooth" });
+      this.title.focus({ preventScroll: true });
+    };
+    window.joinengineCompare(root, this.content.reports, open, this.content.verdict ?? []);
+    return [make("section", { class: "compare", "aria-label": "runs side by side" }, root)];
+  }
+
+  charts() {
+    const [, , load, , plans, times, figures] = this.views;
+    return [load.bars, load.lines, load.heat, plans.chart, times.chart, ...figures.charts.map(([chart]) => chart)];
+  }
+
+  listen() {
+    addEventListener("keydown", (event) => this.key(event));
+    addEventListener("hashchange", () => this.show(address.read()));
+    document.addEventListener("visibilitychange", () => this.schedule());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.theme += 1; // canvases hold colours, and are painted anew
+      this.schedule();
+    });
+  }
+
+  key(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest?.("button, input, select, summary, a")) return;
+    const far = event.shiftKey ? 10 : 1;
+    const last = this.shownEntries().length - 1;
+    const act = {
+      " ": () => this.togglePause(),
+      ArrowLeft: () => this.pick(this.index - far),
+      ArrowRight: () => this.pick(this.index + far),
+      Home: () => this.pick(0),
+      End: () => this.pick(last),
+      Escape: () => tip.hide(),
+    }[event.key];
+    if (!act || last < 0) return;
+    event.preventDefault();
+    act();
+  }
+
+  // ---- which moment is shown
+
+  /** The entries up to the pause: what comes later is kept, and drawn when the pause is over. */
+  shownEntries() {
+    const { entries } = this.run;
+    if (this.view.paused === null || !entries.length) return entries;
+    return entries.slice(0, indexOfBatch(entries, this.view.paused) + 1);
+  }
+
+  show(change) {
+    Object.assign(this.view, change);
+    this.schedule();
+  }
+
+  /** Show the moment with this index; the newest one is followed again unless the page is paused. */
+  pick(index) {
+    const entries = this.shownEntries();
+    const at = Math.max(0, Math.min(entries.length - 1, index));
+    const isNewest = at === entries.length - 1;
+    this.show({ batch: isNewest && this.view.paused === null ? null : entries[at]?.last ?? null });
+  }
+
+  goTo(batch) {
+    this.pick(indexOfBatch(this.shownEntries(), batch));
+  }
+
+  backToNow() {
+    this.show({ batch: null, paused: null });
+  }
+
+  /** Live: hold what is shown, or go on. A report is played from the shown batch on. */
+  togglePause() {
+    if (!this.isLive) this.play(this.playing === null);
+    else if (this.view.paused !== null) this.backToNow();
+    else this.show({ paused: this.run.entries.at(-1)?.last ?? null, batch: this.shownEntries()[this.index]?.last ?? null });
+  }
+
+  play(go) {
+    clearInterval(this.playing);
+    this.playing = null;
+    if (go) {
+      if (this.index >= this.shownEntries().length - 1) this.pick(0);
+      this.playing = setInterval(() => {
+        this.pick(this.index + 1);
+        if (this.view.batch === null) this.play(false);
+      }, PLAY_MS);
+    }
+    this.schedule();
+  }
+
+  // ---- drawing
+
+  schedule() {
+    if (this.waiting || document.hidden) return;
+    this.waiting = true;
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      this.draw();
+    });
+  }
+
+  draw() {
+    const scene = this.scene();
+    this.heading(scene);
+    for (const view of this.always) view.update(scene);
+    const is_there = Boolean(scene.entry);
+    this.time.root.hidden = !is_there;
+    this.empty.hidden = is_there;
+    this.empty.textContent = this.run.told || this.isLive ? "Waiting for the first batch." : "This report has no story of its batches: there is nothing to draw.";
+    for (const view of this.views) view.root.hidden = !is_there;
+    if (is_there) {
+      this.time.update(scene);
+      for (const view of this.views) view.update(scene);
+      this.speak(scene);
+    }
+    clearTimeout(this.addressing);
+    this.addressing = setTimeout(() => address.write(this.view), ADDRESS_MS);
+  }
+
+  scene() {
+    const { run, view } = this;
+    const entries = this.shownEntries();
+    this.index = view.batch === null ? entries.length - 1 : indexOfBatch(entries, view.batch);
+    const operator = Math.max(0, Math.min(run.operators.length - 1, view.operator));
+    const entry = entries[this.index];
+    const stamp = `${view.run}/${run.version}/${view.paused}`;
+    const newest = run.entries.at(-1);
+    const newer = entries.length && newest ? newest.last - entries.at(-1).last : 0;
+    return { app: this, run, entries, entry, index: this.index, operator, join: entry?.joins?.[operator] ?? {},
+      measure: view.measure, stamp, theme: this.theme, newer };
+  }
+
+  heading({ run, newer }) {
+    const name = run.head.query ?? "a query";
+    this.title.textContent = this.runs.length > 1 ? `${name} under ${run.report.layout}` : name;
+    document.title = `${name} · joinengine`;
+    const trouble = this.live?.trouble ?? null;
+    const { ended } = run;
+    const [text, css] = this.state(ended, trouble, newer);
+    this.status.textContent = text;
+    this.status.className = `status ${css}`;
+    const told = ended && (this.isLive || ended.how === "failed")
+      ? `The query ${{ finished: "has finished", stopped: "was stopped", failed: "has failed" }[ended.how] ?? "has ended"} at ${clock(ended.at)} UTC: ${ended.words}` : trouble;
+    if (this.banner.textContent !== (told ?? "")) this.banner.textContent = told ?? "";
+    this.banner.hidden = !told;
+    this.banner.classList.toggle("bad", Boolean(trouble) || ended?.how === "failed");
+  }
+
+  state(ended, trouble, newer) {
+    if (trouble) return ["no answer", "bad"];
+    if (this.view.paused !== null && this.isLive) return [`paused${newer ? `, ${plural(newer, "newer batch", "newer batches")}` : ""}`, "held"];
+    if (ended) return [ended.how, ended.how === "failed" ? "bad" : "over"];
+    return this.isLive ? ["live", "good"] : ["report", "over"];
+  }
+
+  speak({ entry, join }) {
+    if (performance.now() - this.spokenAt < SPOKEN_MS) return;
+    this.spokenAt = performance.now();
+    const facts = summary(join.received ?? []);
+    this.spoken.textContent = `${batchName(entry)}: ${count(rowsPerSecond(entry))} rows per second, load skew ${ratio(facts.skew)}, busiest instance ${facts.busiest}`;
+  }
+}
+
+/** The data of the page; where it is large it is packed, and a browser unpacks it by itself. */
+async function contentOfPage() {
+  const data = document.getElementById("content");
+  if (data.dataset.encoding !== "gzip") return JSON.parse(data.textContent);
+  const packed = Uint8Array.from(atob(data.textContent), (letter) => letter.charCodeAt(0));
+  const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(unpacked).text());
+}
+
+contentOfPage().then((content) => new App(content));

@@ -1,0 +1,154 @@
+// The line of state at the top, the operators of the query, and the figures of a whole run.
+//
+// A view is an object with `root`, an element of the page, and `update(scene)`. A scene is what is
+// shown now: {run, entries, index, entry, operator, join, measure, stamp, app}; page.js makes it.
+
+/** One line of state: query, layout, instances, batch, rate, watermark, late rows, state. */
+class StateView {
+  constructor() {
+    this.list = make("dl", { class: "state" });
+    this.root = make("section", { class: "card", id: "state", "aria-label": "state of the query" }, this.list);
+  }
+
+  update(scene) {
+    this.list.replaceChildren(...this.items(scene).map(([term, value, more, css]) =>
+      make("div", { class: css }, make("dt", {}, term), make("dd", {}, value), make("dd", { class: "more" }, more))));
+  }
+
+  items({ run, entries, index, entry, join, operator }) {
+    const late = total(entries, index, "late_rows");
+    const lag = lagOf(join);
+    const described = run.operators[operator];
+    return [
+      ["query", figure("query", run.head.query, run.head.query ?? "without a name"), described?.how ?? ""],
+      ["layout", figure("layout", join.layout, join.layout ?? UNKNOWN),
+        join.versions > 1 ? `${join.versions} versions hold state` : plural(join.routing_entries ?? 0, "key") + " placed"],
+      ["instances", figure("instances", join.instances, count(join.instances)), this.skew(join)],
+      ["batch", figure("batch", entry.last, count(entry.last)), `${clock(entry.at)} UTC`],
+      ["rows/s", figure("rows_per_s", rowsPerSecond(entry), count(rowsPerSecond(entry))),
+        `${count(perBatch(entry, entry.input_rows))} rows in ${duration(perBatch(entry, entry.elapsed_s))}`],
+      ["watermark", figure("watermark", join.watermark, known(join.watermark) ? instant(join.watermark / 1e6) : "not known yet"),
+        make("span", {}, "lags ", figure("lag", lag, duration(lag))), "wide"],
+      ["late rows", figure("late_rows", late, count(late)), `${count(entry.late_rows)} in this batch`],
+      ["state rows", figure("state_rows", join.state_rows, count(join.state_rows)), this.forecast("forecast_rows", join, count)],
+      ["state size", figure("state_bytes", join.state_bytes, bytes(join.state_bytes)), this.forecast("forecast_bytes", join, bytes)],
+    ];
+  }
+
+  skew(join) {
+    const skew = summary(join.received ?? []).skew;
+    return make("span", {}, "load skew ", figure("load_skew", skew, ratio(skew)));
+  }
+
+  forecast(field, join, text) {
+    return make("span", {}, "forecast ", figure(field, join[field], known(join[field]) ? text(join[field]) : "not known yet"));
+  }
+}
+
+/** The operators of a query with several: which is shown, and a line for each of them. */
+class OperatorsView {
+  constructor(app) {
+    this.app = app;
+    this.tabs = make("div", { class: "tabs", role: "group", "aria-label": "operator" });
+    const columns = [["operator", ""], ["condition", ""], ["instances", "number"], ["received", "number"],
+      ["load skew", "number"], ["skew over time", ""], ["state rows", "number"]];
+    const { box, body } = table("operators of the query, at the shown moment", columns);
+    [this.box, this.body] = [box, body];
+    this.root = make("section", { class: "card", id: "operators", "aria-label": "operators" }, this.tabs, this.box);
+  }
+
+  update(scene) {
+    const { run, operator } = scene;
+    this.root.hidden = run.operators.length < 2;
+    if (this.root.hidden) return;
+    if (this.tabs.children.length !== run.operators.length) {
+      this.tabs.replaceChildren(...run.operators.map((one, i) =>
+        make("button", { type: "button", click: () => this.app.show({ operator: i }) }, `${one.kind} ${one.number}`)));
+    }
+    [...this.tabs.children].forEach((tab, i) => tab.setAttribute("aria-pressed", i === operator));
+    this.box.hidden = operator !== 0;
+    if (!this.box.hidden) this.body.replaceChildren(...run.operators.map((one, i) => this.row(one, i, scene)));
+  }
+
+  row(one, i, { entries, entry }) {
+    const join = entry.joins[i] ?? {};
+    const facts = summary(join.received ?? []);
+    const skews = entries.map((each) => summary(each.joins[i]?.received ?? []).skew);
+    return make("tr", { "data-operator": one.number },
+      make("th", { scope: "row" }, `${one.kind} ${one.number}`),
+      make("td", {}, one.on ?? UNKNOWN),
+      make("td", { class: "number" }, count(join.instances)),
+      make("td", { class: "number" }, count(perBatch(entry, facts.total))),
+      make("td", { class: "number" }, ratio(facts.skew)),
+      make("td", {}, this.spark(skews)),
+      make("td", { class: "number" }, count(join.state_rows)));
+  }
+
+  /** A line of 120 x 22 pixels; the floor is a skew of 1. */
+  spark(values) {
+    const { least, greatest } = extent(values) ?? { least: 1, greatest: 1 };
+    const x = (i) => (values.length < 2 ? 60 : 1 + (118 * i) / (values.length - 1));
+    const y = (value) => 20 - (18 * (value - 1)) / Math.max(0.2, greatest - 1);
+    const path = values.map((value, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+    return make("svg:svg", { role: "img", width: 120, height: 22, viewBox: "0 0 120 22",
+      "aria-label": `load skew from ${ratio(least)} to ${ratio(greatest)}` }, make("svg:path", { class: "line c0", d: path }));
+  }
+}
+
+/** What a report says of its run as a whole. */
+class WholeView {
+  constructor() {
+    this.body = make("div");
+    this.root = card("whole", "The whole run", null, this.body);
+  }
+
+  update({ run, stamp }) {
+    const report = run.report;
+    this.root.hidden = !report;
+    if (!report || this.drawn === stamp) return;
+    this.drawn = stamp;
+    const skew = report.load_skew?.received;
+    const one = (field, text) => figure(`run_${field}`, report[field], text(report[field]));
+    this.body.replaceChildren(terms([
+      ["rows in", one("input_rows", count)],
+      ["results", one("output_rows", count)],
+      ["time", one("elapsed_s", duration)],
+      ["rows/s", one("rows_per_s", count)],
+      ["waited for slowest instance", known(report.slowest_instance_s) ? one("slowest_instance_s", duration) : null],
+      ["load skew", skew ? `${ratio(skew.run)}; last half ${ratio(skew.last_half)}` : null],
+      ["re-plans", one("replans", count)],
+      ["rows moved", one("moved_rows", count)],
+      ["Zipf", known(report.zipf) ? String(report.zipf) : null],
+      ["emulated work", report.work_per_tuple_us ? `${count(report.work_per_tuple_us)} µs a tuple` : null],
+      ["same results as DuckDB", { true: "yes", false: "no" }[report.valid] ?? "not asked"],
+    ], { class: "whole" }));
+  }
+}
+
+/** The foot: where the figures come from; without these they mean nothing. */
+class FootView {
+  constructor(content) {
+    this.content = content;
+    this.root = make("footer", {});
+  }
+
+  update({ run, stamp }) {
+    if (this.drawn === stamp) return;
+    this.drawn = stamp;
+    const { report } = run;
+    const made = report?.made_by ?? {};
+    const versions = Object.entries(made.versions ?? {}).filter(([name]) => name !== "joinengine");
+    this.root.replaceChildren(terms([
+      ["command", made.command ? make("code", {}, made.command) : null],
+      ["machine", made.machine],
+      ["versions", [["Python", made.python], ...versions].filter(([, version]) => version)
+        .filter(([name], i, all) => all.findIndex(([other]) => other.toLowerCase() === name.toLowerCase()) === i)
+        .map(([name, version]) => `${name} ${version}`).join(", ")],
+      ["commit", made.commit],
+      ["seed", known(report?.seed) ? String(report.seed) : null],
+      ["started", known(run.head.started) ? `${instant(run.head.started)} UTC` : null],
+      ["format", report ? String(report.format ?? "older than 2") : null],
+      ["joinengine", made.versions?.joinengine ?? this.content.version],
+    ]));
+  }
+}
