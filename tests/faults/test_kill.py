@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import pyarrow.parquet as pq
 import pytest
 
 from joinengine.state import manifest as manifests
@@ -73,6 +74,11 @@ def check(tmp_path, kills, seed):
     # It continued from its checkpoint: no batch of an earlier attempt was computed again.
     assert report["batches"][0]["batch"] > at[-1]
     assert not list((tmp_path / "out" / "_joinengine").rglob("*.parquet"))
+    # What the manifest counts over all attempts is what is there.
+    last = manifests.newest(Checkpoint.below(tmp_path / "checkpoint").manifests)
+    files = (tmp_path / "out").glob("*.parquet")
+    assert last.totals.batches == last.batch + 1
+    assert last.totals.output_rows == sum(pq.read_metadata(file).num_rows for file in files) > 0
 
 
 SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in ((2, 11), (12, 1), (12, 2))]

@@ -1,0 +1,365 @@
+"""The figures of a query in Prometheus' text format, for an operator's tools to scrape.
+
+Why from the manifest: counters are the totals that it holds, so they do not fall when the query is
+started again; and the state, the watermark and the layouts are known before the first batch of a
+start. Only what concerns the last batch alone (its seconds, what its instances received) comes from
+its record, and is left out until there is one.
+
+Law: no key, no value of a tuple and no name of a file is in the text, and the number of its lines
+does not depend on keys, instances or batches. docs/metrics.md names every figure
+(tests/unit/test_prometheus.py).
+
+Source: the exposition formats of Prometheus and OpenMetrics, by the package prometheus_client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+
+from joinengine.balancing.statistics import skew
+from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.reporting.progress import whole_s
+from joinengine.reporting.reports import STEPS
+from joinengine.state.manifest import Manifest
+from joinengine.state.operator_state import PENDING, OperatorState
+from joinengine.state.totals import OperatorTotals
+
+#: Microseconds, in which event time is counted.
+_S = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A query at the moment when it is scraped.
+
+    `query`: its name for people, the value of the label `query`; `query_id`: the same over all its
+    starts. `manifest`: that of the last committed batch. `record`: of the last batch of this start;
+    None: there is none yet. `forecast_bytes`: by operator, what its state will hold at its fullest;
+    None, or left out: unknown.
+    """
+
+    query: str
+    query_id: str
+    manifest: Manifest
+    record: BatchRecord | None = None
+    running: bool = True
+    forecast_bytes: Sequence[float | None] = ()
+
+
+def text(source: Source) -> bytes:
+    """All figures in Prometheus' text format, version 0.0.4."""
+    return answer(source, "")[0]
+
+
+def answer(source: Source, accept: str) -> tuple[bytes, str]:
+    """All figures in the format that a header `Accept` asks for, and its content type.
+
+    That is OpenMetrics if the header names it, else Prometheus' text format.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Figures(source))
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+class _Operator(NamedTuple):
+    """An operator of the query when it is scraped; fields as in `Source`."""
+
+    state: OperatorState
+    totals: OperatorTotals
+    record: OperatorRecord | None
+    forecast_bytes: float | None
+
+
+#: None: unknown. A mapping: a value for each value of the figure's own label.
+_Value = float | Mapping[str, float] | None
+
+
+class _OfQuery(NamedTuple):
+    """A figure of the whole query. `label`: the figure's own; a name in `_total` is a counter."""
+
+    name: str
+    meaning: str
+    value: Callable[[Source], _Value]
+    label: str = ""
+
+
+class _OfOperator(NamedTuple):
+    """A figure that each operator has; as `_OfQuery`."""
+
+    name: str
+    meaning: str
+    value: Callable[[_Operator], _Value]
+    label: str = ""
+
+
+def _steps(source: Source) -> _Value:
+    """Seconds of the last batch; `other` is what no step took: Spark's logs, cleaning up."""
+    record = source.record
+    if record is None:
+        return None
+    steps = {step.removesuffix("_s"): record.seconds.get(step, 0.0) for step in STEPS}
+    return steps | {"other": max(0.0, whole_s(record) - sum(steps.values()))}
+
+
+def _latency(source: Source) -> _Value:
+    record = source.record
+    if record is None or not record.left_at:
+        return None
+    return {str(part): record.latency_s(part) or 0.0 for part in (0.5, 0.99)}
+
+
+def _started(source: Source) -> _Value:
+    return None if source.record is None else source.record.started
+
+
+def _skews(operator: _Operator) -> _Value:
+    loads: dict[str, Sequence[float]] = {"stored": operator.state.held_per_instance()}
+    if operator.record is not None:
+        loads |= {"received": operator.record.received, "busy": operator.record.busy_s}
+    return {of: skew(np.asarray(load, np.float64)) for of, load in loads.items() if any(load)}
+
+
+def _newest_s(operator: _Operator) -> float | None:
+    """The greatest event time so far; None: no side has brought one, or all have ended."""
+    times = [side.newest for side in operator.state.clock.sides if math.isfinite(side.newest)]
+    return max(times) / _S if times else None
+
+
+def _watermark_s(operator: _Operator) -> float | None:
+    watermark = operator.state.clock.watermark
+    return watermark / _S if math.isfinite(watermark) else None
+
+
+def _lag_s(operator: _Operator) -> float | None:
+    newest, watermark = _newest_s(operator), _watermark_s(operator)
+    return None if newest is None or watermark is None else newest - watermark
+
+
+_QUERY = (
+    _OfQuery(
+        "joinengine_up",
+        "Whether the query runs: 1; 0 if it has ended while its process goes on.",
+        lambda source: float(source.running),
+    ),
+    _OfQuery(
+        "joinengine_query_info",
+        "1; the label id is the query's id, the same over all its starts.",
+        lambda source: {source.query_id: 1.0},
+        label="id",
+    ),
+    _OfQuery(
+        "joinengine_batches_total",
+        "Committed batches over all starts of the query.",
+        lambda source: source.manifest.totals.batches,
+    ),
+    _OfQuery(
+        "joinengine_input_rows_total",
+        "Rows read from all sources, late ones and those without a key included; tables do not "
+        "count.",
+        lambda source: source.manifest.totals.input_rows,
+    ),
+    _OfQuery(
+        "joinengine_output_rows_total",
+        "Rows of results.",
+        lambda source: source.manifest.totals.output_rows,
+    ),
+    _OfQuery(
+        "joinengine_skipped_files_total",
+        "Source files that were left out, by on_bad_file='skip'.",
+        lambda source: source.manifest.totals.skipped_files,
+    ),
+    _OfQuery(
+        "joinengine_batch_start_timestamp_seconds",
+        "When the last batch of this start began, in seconds since the epoch.",
+        _started,
+    ),
+    _OfQuery(
+        "joinengine_batch_seconds",
+        "Seconds of the driver that each step of the last batch took; their sum is the whole "
+        "batch.",
+        _steps,
+        label="step",
+    ),
+    _OfQuery(
+        "joinengine_result_latency_seconds",
+        "Seconds from the start of the last batch until this part of its results had left the "
+        "tasks.",
+        _latency,
+        label="quantile",
+    ),
+)
+
+_OPERATOR = (
+    _OfOperator(
+        "joinengine_operator_output_rows_total",
+        "Rows that the operator has handed on, as results or to the next operator.",
+        lambda one: one.totals.output_rows,
+    ),
+    _OfOperator(
+        "joinengine_late_rows_total",
+        "Rows below the watermark: neither stored nor probing.",
+        lambda one: one.totals.late_rows,
+    ),
+    _OfOperator(
+        "joinengine_null_rows_total",
+        "Rows without a key or an event time.",
+        lambda one: one.totals.null_rows,
+    ),
+    _OfOperator(
+        "joinengine_expired_rows_total",
+        "Copies that have left the state, since no tuple on time can match them any more.",
+        lambda one: one.totals.expired_rows,
+    ),
+    _OfOperator(
+        "joinengine_moved_rows_total",
+        "Copies that have changed their home.",
+        lambda one: one.totals.moved_rows,
+    ),
+    _OfOperator(
+        "joinengine_moved_bytes_total",
+        "Bytes of the copies that have changed their home.",
+        lambda one: one.totals.moved_bytes,
+    ),
+    _OfOperator(
+        "joinengine_probe_copies_total",
+        "Deliveries that only probed, in rows: the price of split keys.",
+        lambda one: one.totals.probe_copies,
+    ),
+    _OfOperator(
+        "joinengine_replans_total",
+        "How often the planner has changed the layout.",
+        lambda one: one.totals.replans,
+    ),
+    _OfOperator(
+        "joinengine_busy_seconds_total",
+        "Seconds that tasks have worked, added up over the instances.",
+        lambda one: one.totals.busy_s,
+    ),
+    _OfOperator(
+        "joinengine_layout_info",
+        "1; the label layout is the layout of the next batch.",
+        lambda one: {one.state.layouts.newest.choice.label: 1.0},
+        label="layout",
+    ),
+    _OfOperator(
+        "joinengine_instances",
+        "Instances in the next batch.",
+        lambda one: one.state.layouts.newest.layout.instances,
+    ),
+    _OfOperator(
+        "joinengine_layout_versions",
+        "Layouts under which state lies; more than 1: under lazy moves.",
+        lambda one: len(one.state.layouts.live_versions),
+    ),
+    _OfOperator(
+        "joinengine_routing_entries",
+        "Keys in the routing table: those that are not whole at their base home.",
+        lambda one: len(one.state.layouts.newest.layout.table.placements),
+    ),
+    _OfOperator(
+        "joinengine_split_keys",
+        "Keys that several instances share.",
+        lambda one: one.state.layouts.newest.layout.table.split_keys,
+    ),
+    _OfOperator(
+        "joinengine_state_rows",
+        "Copies of tuples held.",
+        lambda one: one.state.shelves.rows,
+    ),
+    _OfOperator(
+        "joinengine_state_bytes",
+        "Bytes on disk of the copies held.",
+        lambda one: one.state.shelves.size_bytes,
+    ),
+    _OfOperator(
+        "joinengine_forecast_state_bytes",
+        "Bytes that the state will hold at its fullest, if tuples come as they did in this start.",
+        lambda one: one.forecast_bytes,
+    ),
+    _OfOperator(
+        "joinengine_pending_rows",
+        "Rows of outer, semi and anti joins of which it is not known yet whether they match.",
+        lambda one: one.state.shelves.live_rows(PENDING),
+    ),
+    _OfOperator(
+        "joinengine_newest_timestamp_seconds",
+        "Greatest event time so far, in seconds since the epoch.",
+        _newest_s,
+    ),
+    _OfOperator(
+        "joinengine_watermark_timestamp_seconds",
+        "Watermark of the next batch: an event time, in seconds since the epoch.",
+        _watermark_s,
+    ),
+    _OfOperator(
+        "joinengine_watermark_lag_seconds",
+        "Seconds of event time by which the watermark is behind the greatest event time.",
+        _lag_s,
+    ),
+    _OfOperator(
+        "joinengine_load_skew",
+        "Greatest over mean load of the instances: rows received and time busy in the last batch, "
+        "copies stored after it.",
+        _skews,
+        label="of",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Figures:
+    """One scrape, as a registry asks for it."""
+
+    source: Source
+
+    def collect(self) -> Iterator[Metric]:
+        """A family for each figure; one of which nothing is known has no samples."""
+        for ours in _QUERY:
+            yield _family(ours, ["query"], [([self.source.query], ours.value(self.source))])
+        operators = _operators(self.source)
+        for figure in _OPERATOR:
+            values = [
+                ([self.source.query, str(number)], figure.value(operator))
+                for number, operator in enumerate(operators)
+            ]
+            yield _family(figure, ["query", "operator"], values)
+
+
+def _operators(source: Source) -> list[_Operator]:
+    states, totals = source.manifest.operators, source.manifest.totals.operators
+    records = () if source.record is None else source.record.joins
+    known = len(totals), len(records), len(source.forecast_bytes)
+    return [
+        _Operator(
+            state,
+            totals[n] if n < known[0] else OperatorTotals(),
+            records[n] if n < known[1] else None,
+            source.forecast_bytes[n] if n < known[2] else None,
+        )
+        for n, state in enumerate(states)
+    ]
+
+
+def _family(
+    figure: _OfQuery | _OfOperator, labels: list[str], values: Sequence[tuple[list[str], _Value]]
+) -> Metric:
+    """`values`: for each query or operator its labels' values, and its figure."""
+    kind = CounterMetricFamily if figure.name.endswith("_total") else GaugeMetricFamily
+    own = [figure.label] if figure.label else []
+    family = kind(figure.name, figure.meaning, labels=[*labels, *own])
+    for names, value in values:
+        if isinstance(value, Mapping):
+            for name, one in value.items():
+                family.add_metric([*names, name], one)
+        elif value is not None:
+            family.add_metric(names, value)
+    return family
