@@ -104,7 +104,7 @@ def compare(
     """Run QUERY, or a join of your own folders, under several layouts: one table, one picture."""
     from joinengine.queries.base import check  # noqa: PLC0415
     from joinengine.queries.running import Places  # noqa: PLC0415
-    from joinengine.reporting.verdicts import verdict  # noqa: PLC0415
+    from joinengine.reporting.saved import comparison  # noqa: PLC0415
 
     found = asked(query, settings)
     cells = [
@@ -123,9 +123,10 @@ def compare(
         for options in cells:
             reports.append(sessions.run(spark, found, options, Places(), validate=validate))
     _print_reports(reports)
-    console.write_json(json_path, {"query": found.name, "runs": reports})
+    compared = comparison(found.name, reports)
+    console.write_json(json_path, compared)
     _draw(reports, picture)
-    for sentence in verdict(reports):
+    for sentence in compared["verdict"]:
         console.tell(sentence)
     if any(report["valid"] is False for report in reports):
         raise JoinEngineError("some results differ from DuckDB's")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
-from joinengine import JoinQuery
+from joinengine import JoinQuery, JoinWriter
 from joinengine.api.queries import StreamQuery
+from joinengine.driver.records import BatchRecord
 from joinengine.exchange.feeds import conform
 from joinengine.kernels.hashing import hash_columns, multiset_checksum
 from joinengine.model.errors import InvalidRequest
@@ -51,8 +52,11 @@ def run(
     validate: bool = False,
     say: Say = silent,
     watch: Watch = lambda done, total, batches: None,
+    on_start: Callable[[JoinQuery], None] | None = None,
 ) -> dict[str, Any]:
     """Run `query` over its whole stream; returns the JSON report.
+
+    `on_start` is called with the query as soon as it runs.
 
     Raises JoinEngineError if joinengine refuses a request, also inside the running query.
     """
@@ -60,26 +64,18 @@ def run(
     with _checkpoint(places.checkpoint) as checkpoint:
         resumed = manifest.newest(Checkpoint.below(checkpoint).manifests) is not None
         joined = query.build(spark, recorded, options)
-        writer = joined.writeStream.option("checkpointLocation", checkpoint)
-        writer = writer.trigger(availableNow=True)
-        if has_checksum(joined):
-            writer = writer.checksummed()
-        writer = writer.option("moves", options.moves)
-        writer = writer.option("workPerTuple", f"{options.work_per_tuple} us")
-        for batch, layout, instances in options.relayouts:
-            writer = writer.relayout(batch, layout, instances)
-        if options.capacity is not None:
-            writer = writer.option("capacity", options.capacity)
+        writer = _writer(joined, options, checkpoint).queryName(query.name)
         if places.out is None:
             running = writer.format("noop").start()
         else:
             running = writer.format("parquet").start(str(places.out))
         total = sum(recorded.rows.values())
-        _wait(running, lambda rows, batches: watch(rows, total, batches))
+        _wait(running, lambda rows, batches: watch(rows, total, batches), on_start)
         records = running.batches()
+        story = running.story() | {"ended": _ended(records)}
         hot = hot_key(records, joined.query().operators, checkpoint)
     report = _head(query, options) | run_report(records)
-    report |= {"slowest_instance_s": slowest_instance_s(report), "hot_key": hot}
+    report |= {"slowest_instance_s": slowest_instance_s(report), "hot_key": hot, "story": story}
     report["valid"] = None
     obstacle = None
     if not query.generated:
@@ -100,6 +96,27 @@ def run(
     if options.window_us is not None and not report["expired_rows"]:
         say("no state expired: the window is as long as the stream, or almost")
     return report | {"made_by": made_by()}
+
+
+def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWriter:
+    """The writer of a run over all that is there; it has no sink yet."""
+    writer = joined.writeStream.option("checkpointLocation", checkpoint)
+    writer = writer.trigger(availableNow=True)
+    if has_checksum(joined):
+        writer = writer.checksummed()
+    writer = writer.option("moves", options.moves)
+    writer = writer.option("workPerTuple", f"{options.work_per_tuple} us")
+    for batch, layout, instances in options.relayouts:
+        writer = writer.relayout(batch, layout, instances)
+    if options.capacity is not None:
+        writer = writer.option("capacity", options.capacity)
+    return writer
+
+
+def _ended(records: Sequence[BatchRecord]) -> dict[str, Any]:
+    """How a run has ended that no error has: all its data is read."""
+    at = records[-1].started + records[-1].seconds["elapsed_s"] if records else None
+    return {"how": "finished", "words": "the query has read all data that was there", "at": at}
 
 
 def _obstacle(report: dict[str, Any], *, has_files: bool, has_sum: bool) -> str | None:
@@ -166,8 +183,14 @@ def _count_false_alarms(report: dict[str, Any], expected: str, say: Say) -> None
     say(f"{report['false_alarms']:,} false alarms ({part:.1%}): the layout divides keys")
 
 
-def _wait(running: JoinQuery, watch: Callable[[int, int], None]) -> None:
+def _wait(
+    running: JoinQuery,
+    watch: Callable[[int, int], None],
+    on_start: Callable[[JoinQuery], None] | None,
+) -> None:
     try:
+        if on_start is not None:
+            on_start(running)
         while not running.awaitTermination(_POLL_S):
             watch(*running.done)
     finally:

@@ -27,6 +27,8 @@ from joinengine.reporting.reports import run_report
 
 #: Batches that the HTML of metrics shows: the newest; and their columns.
 _NEWEST = 12
+#: Plans that the HTML of a query shows.
+_PLANS = 5
 _COLUMNS = (
     *("batch", "input_rows", "output_rows", "elapsed_s", "state_rows", "state_bytes"),
     *("moved_rows", "late_rows", "pending_rows"),
@@ -73,6 +75,15 @@ def page_part(title: str, *parts: str) -> str:
 def line(text: str) -> str:
     """A line of plain text."""
     return f"<div>{escape(text)}</div>"
+
+
+def plans_html(plans: Sequence[Mapping[str, Any]]) -> str:
+    """The newest plans of a story, in words."""
+    told = "".join(
+        f"<li>batch {plan['batch']}, operator {plan['join']}: {escape(plan['words'])}</li>"
+        for plan in plans[: -_PLANS - 1 : -1]
+    )
+    return f"<div>the newest changes of layouts</div><ul>{told}</ul>" if told else ""
 
 
 def metrics_html(

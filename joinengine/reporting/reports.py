@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ COUNTS = (
     "null_rows",
     "pending_rows",
 )
+#: Packages on which the figures of a run depend.
+_PACKAGES = ("joinengine", "pyspark", "numpy", "pyarrow", "duckdb")
 #: The columns of `batch_rows`.
 BATCH_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("batch", "input_rows", "output_rows")]
@@ -112,8 +116,8 @@ def checksum_text(rows: int, total: int) -> str:
     return f"{rows}:{total:016x}"
 
 
-def made_by() -> dict[str, str | None]:
-    """The command, the machine and the commit: without these a figure means nothing."""
+def made_by() -> dict[str, Any]:
+    """The command, the machine, versions and the commit: without these a figure means nothing."""
     try:
         here = Path(__file__).parent
         command = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
@@ -122,11 +126,20 @@ def made_by() -> dict[str, str | None]:
     except OSError:
         commit = None
     return {
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "python": platform.python_version(),
+        "versions": {name: _version(name) for name in _PACKAGES},
         "commit": commit,
     }
+
+
+def _version(package: str) -> str | None:
+    """The version of an installed package, which is not loaded for it; None: it is not there."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 _PER_INSTANCE = (

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from joinengine.model.errors import InvalidRequest
+from joinengine.reporting.reports import FORMAT
+from joinengine.reporting.story import LIMIT_BYTES
+from joinengine.reporting.thinning import Entry, merged, size_of
 from joinengine.reporting.verdicts import verdict
 
-#: The form of a report; 1 had no number, and no story of the batches.
-FORMAT = 2
 #: What the story of a run has too: left out of the page, which would otherwise hold it twice.
 _IN_THE_STORY = ("batches",)
 _TOLD_BY_BATCH = ("received_by_batch",)
+#: Of so many keys, plans and batches the page of several runs tells, for each run, at most.
+_MOST_HOT, _MOST_PLANS = 8, 100
 #: So near to its end a file that is no JSON is one that was cut off, inside a word or an escape.
 _LAST_CHARACTERS = 6
 _WRITE_IT = "give the file that --json of `joinengine run` or `compare` wrote"
@@ -34,9 +37,14 @@ def page_content(report: dict[str, Any]) -> dict[str, Any]:
     """What the page of a report is made of; of a comparison, all its runs and its verdict.
 
     Lists with an element for each batch are left out, since the story has them in bounded form.
+    Several runs share the room that the story of one may take.
     """
     runs = report.get("runs", [report])
-    content = {"mode": "report", "reports": [_bounded(run) for run in runs]}
+    bounded = [_bounded(run) for run in runs]
+    if len(runs) > 1:
+        limit = LIMIT_BYTES // len(runs)
+        bounded = [run | {"story": _thinned(run["story"], limit)} for run in bounded]
+    content = {"mode": "report", "reports": bounded}
     return content | ({"verdict": report["verdict"]} if report.get("verdict") else {})
 
 
@@ -128,3 +136,20 @@ def _bounded(run: dict[str, Any]) -> dict[str, Any]:
         if isinstance(join, dict)
     ]
     return kept | {"joins": joins}
+
+
+def _thinned(story: Entry, limit: int) -> Entry:
+    """A story with fewer plans, hot keys and, if it is still larger than `limit`, batches."""
+    entries = [
+        entry | {"joins": [j | {"hot": (j.get("hot") or [])[:_MOST_HOT]} for j in entry["joins"]]}
+        for entry in story["batches"]
+    ]
+    each, plans = story.get("batches_per_entry") or 1, story.get("plans") or []
+    while len(entries) > 1 and sum(map(size_of, entries)) > limit:
+        pairs = zip(entries[::2], [*entries[1::2], None], strict=False)
+        entries = [a if b is None else merged(a, b) for a, b in pairs]
+        each *= 2
+    kept = plans[-_MOST_PLANS:]
+    left_out = (story.get("plans_left_out") or 0) + len(plans) - len(kept)
+    thinned = {"batches": entries, "batches_per_entry": each, "plans": kept}
+    return story | thinned | {"plans_left_out": left_out}

@@ -24,6 +24,7 @@ from joinengine.reporting.notebook import (
     metrics_html,
     operators_html,
     page_part,
+    plans_html,
     show_in_notebook,
 )
 from joinengine.reporting.progress import batch_line
@@ -62,7 +63,8 @@ class JoinQuery:
 
     def _repr_html_(self) -> str:
         """The query for a notebook: how far it is, its operators, and their load so far."""
-        return page_part(repr(self)[1:-1], line(self._watch.line()), self._operators_html())
+        plans = plans_html(self.story()["plans"])
+        return page_part(repr(self)[1:-1], line(self._watch.line()), self._operators_html(), plans)
 
     def _operators_html(self) -> str:
         runner, records = self._runner, self.batches()

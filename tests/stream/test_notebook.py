@@ -52,6 +52,7 @@ print(json.dumps({
     "type": type(metrics) is pa.Table,
     "rows": metrics.to_pylist(),
     "received": run_report(query.batches())["received_per_instance"],
+    "plans": [plan["words"] for plan in query.story()["plans"]],
 }))
 """
 
@@ -166,6 +167,13 @@ def test_a_query_shows_its_load(shown, figures):
     assert len(figures["received"]) == 3
 
 
+def test_a_query_tells_what_was_done_with_a_hot_key(shown, figures):
+    texts = "".join(Seen(html_of(shown[2])).texts)
+    assert figures["plans"]
+    assert all(words in texts for words in figures["plans"][-5:])
+    assert f"key {IMAGE}0 brought" in figures["plans"][0]
+
+
 def test_metrics_stay_a_table_and_show_the_batches(shown, figures):
     assert figures["type"] is True
     seen = Seen(html_of(shown[3]))
@@ -192,7 +200,7 @@ def test_texts_of_the_user_are_escaped_and_nothing_is_loaded(shown):
     for outputs in shown[1:4]:
         html = html_of(outputs)
         seen = Seen(html)
-        tables = {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+        tables = {"table", "caption", "thead", "tbody", "tr", "th", "td", "ul", "li"}
         assert seen.tags <= tables | {"div", "strong", "svg", "title", "path", "details", "summary"}
         assert not {name for name in seen.attributes if name.startswith("on")}
         assert not {"src", "href", "id", "class"} & seen.attributes

@@ -14,7 +14,7 @@ from joinengine.reporting import progress, tables
 from joinengine.reporting.reports import BATCH_SCHEMA, STEPS, batch_rows, run_report
 
 #: What `running.run` adds.
-RUN = ("valid", "made_by", "slowest_instance_s", "hot_key")
+RUN = ("valid", "made_by", "slowest_instance_s", "hot_key", "story")
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 

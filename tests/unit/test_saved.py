@@ -7,7 +7,9 @@ import json
 import pytest
 
 from joinengine.model.errors import InvalidRequest
-from joinengine.reporting.saved import FORMAT, comparison, page_content, read_report
+from joinengine.reporting.reports import FORMAT
+from joinengine.reporting.saved import comparison, page_content, read_report
+from tests.unit import stories
 
 
 def run_of(layout="mnrt", **changed):
@@ -22,7 +24,11 @@ def run_of(layout="mnrt", **changed):
         "hot_key": None,
         "joins": [{"received_per_instance": [3, 4], "received_by_batch": [[1, 2], [2, 2]]}],
         "batches": [{"batch": 0}, {"batch": 1}],
-        "story": {"format": 1, "operators": [], "batches": [{"first": 0, "last": 1}]},
+        "story": {
+            "format": 1,
+            "operators": [],
+            "batches": [{"first": 0, "last": 1, "joins": []}],
+        },
     }
     return report | changed
 
@@ -113,3 +119,33 @@ def test_a_page_is_made_of_all_runs_of_a_comparison():
     assert [run["layout"] for run in content["reports"]] == ["hash", "mnrt"]
     (sentence,) = content["verdict"]
     assert sentence.startswith("zipf 1.5: batches waited 3.0 s for their slowest instance")
+
+
+def test_many_runs_share_the_room_of_one():
+    runs = [stories.report(600, 64, hot=20, operators=2) for _ in range(12)]
+    for join in (join for run in runs for one in run["story"]["batches"] for join in one["joins"]):
+        join["tuples"] = sum(join["received"])
+    whole = len(json.dumps(runs[0]["story"]))
+    assert whole > 2_000_000
+    content = page_content(comparison("eq5", runs))
+    assert len(json.dumps(content)) < 10_000_000
+    for run, thinned in zip(runs, content["reports"], strict=True):
+        before, after = run["story"], thinned["story"]
+        assert after["batches_per_entry"] in (4, 8, 16, 32)
+        assert len(after["batches"]) == -(-600 // after["batches_per_entry"])
+        assert after["batches"][-1]["last"] == 599
+        rows = [sum(entry["input_rows"] for entry in one["batches"]) for one in (before, after)]
+        assert rows[0] == rows[1]
+        assert len(after["batches"][0]["joins"][0]["hot"]) == 8
+    # A single run keeps all that it has.
+    assert page_content(runs[0])["reports"][0]["story"] == runs[0]["story"]
+
+
+def test_of_several_runs_the_newest_plans_are_kept():
+    runs = [stories.report(600, 8, hot=80), stories.report(40, 8)]
+    plans = runs[0]["story"]["plans"]
+    assert len(plans) > 100
+    first, second = (run["story"] for run in page_content(comparison("eq5", runs))["reports"])
+    assert first["plans"] == plans[-100:]
+    assert first["plans_left_out"] == len(plans) - 100
+    assert second["plans"] == runs[1]["story"]["plans"]
