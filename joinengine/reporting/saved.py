@@ -17,10 +17,9 @@ from joinengine.reporting.story import LIMIT_BYTES
 from joinengine.reporting.thinning import Entry, merged, size_of
 from joinengine.reporting.verdicts import verdict
 
-#: What the story of a run has too: left out of the page, which would otherwise hold it twice.
-_IN_THE_STORY = ("batches",)
-_TOLD_BY_BATCH = ("received_by_batch",)
-#: Of so many keys, plans and batches the page of several runs tells, for each run, at most.
+#: Bytes of all stories of a page as JSON, which the page packs into less than a third of it.
+_ROOM_BYTES = 3 * LIMIT_BYTES
+#: Keys of a batch, and plans, of a story that needs more than its part of the room.
 _MOST_HOT, _MOST_PLANS = 8, 100
 #: So near to its end a file that is no JSON is one that was cut off, inside a word or an escape.
 _LAST_CHARACTERS = 6
@@ -36,15 +35,12 @@ def comparison(name: str, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def page_content(report: dict[str, Any]) -> dict[str, Any]:
     """What the page of a report is made of; of a comparison, all its runs and its verdict.
 
-    Lists with an element for each batch are left out, since the story has them in bounded form.
-    Several runs share the room that the story of one may take.
+    The stories of many runs share the room of a few.
     """
     runs = report.get("runs", [report])
-    bounded = [_bounded(run) for run in runs]
-    if len(runs) > 1:
-        limit = LIMIT_BYTES // len(runs)
-        bounded = [run | {"story": _thinned(run["story"], limit)} for run in bounded]
-    content = {"mode": "report", "reports": bounded}
+    limit = _ROOM_BYTES // len(runs)
+    told = [run | {"story": _thinned(run["story"], limit)} for run in runs]
+    content = {"mode": "report", "reports": told}
     return content | ({"verdict": report["verdict"]} if report.get("verdict") else {})
 
 
@@ -127,19 +123,10 @@ def _no_report(path: Path) -> InvalidRequest:
     return InvalidRequest(f"report: {path} is JSON, but no report of a run; {_WRITE_IT}")
 
 
-def _bounded(run: dict[str, Any]) -> dict[str, Any]:
-    """A report without its lists by batch."""
-    kept = {key: value for key, value in run.items() if key not in _IN_THE_STORY}
-    joins = [
-        {key: value for key, value in join.items() if key not in _TOLD_BY_BATCH}
-        for join in run.get("joins") or []
-        if isinstance(join, dict)
-    ]
-    return kept | {"joins": joins}
-
-
 def _thinned(story: Entry, limit: int) -> Entry:
-    """A story with fewer plans, hot keys and, if it is still larger than `limit`, batches."""
+    """The story, if it is larger than `limit` with fewer hot keys, plans and batches."""
+    if size_of(story) <= limit:
+        return story
     entries = [
         entry | {"joins": [j | {"hot": (j.get("hot") or [])[:_MOST_HOT]} for j in entry["joins"]]}
         for entry in story["batches"]

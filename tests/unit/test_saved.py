@@ -7,8 +7,10 @@ import json
 import pytest
 
 from joinengine.model.errors import InvalidRequest
+from joinengine.reporting import saved
 from joinengine.reporting.reports import FORMAT
 from joinengine.reporting.saved import comparison, page_content, read_report
+from joinengine.reporting.thinning import size_of
 from tests.unit import stories
 
 
@@ -38,7 +40,7 @@ def without(report, key):
 
 
 @pytest.fixture
-def saved(tmp_path):
+def kept(tmp_path):
     def save(content):
         path = tmp_path / "run.json"
         path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
@@ -48,12 +50,12 @@ def saved(tmp_path):
 
 
 @pytest.mark.parametrize("report", [run_of(), comparison("eq5", [run_of("hash"), run_of()])])
-def test_a_report_is_read_as_it_was_written(saved, report):
-    assert read_report(saved(report)) == report
+def test_a_report_is_read_as_it_was_written(kept, report):
+    assert read_report(kept(report)) == report
 
 
-def test_what_browsers_do_not_know_is_not_known(saved):
-    assert read_report(saved(run_of(rows_per_s=float("nan"))))["rows_per_s"] is None
+def test_what_browsers_do_not_know_is_not_known(kept):
+    assert read_report(kept(run_of(rows_per_s=float("nan"))))["rows_per_s"] is None
 
 
 WHOLE = json.dumps(run_of(), indent=1)
@@ -86,8 +88,8 @@ WHOLE = json.dumps(run_of(), indent=1)
         (run_of(story={"format": 1}), "holds no story of the run"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(saved, content, message):
-    path = saved(content)
+def test_what_cannot_be_shown_is_refused(kept, content, message):
+    path = kept(content)
     with pytest.raises(InvalidRequest, match=message) as refused:
         read_report(path)
     assert str(refused.value).startswith(f"report: {path} ")
@@ -105,13 +107,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
 
 
 def test_a_page_is_made_of_a_run():
-    content = page_content(run_of())
-    assert content["mode"] == "report"
-    (run,) = content["reports"]
-    assert run["story"] == run_of()["story"]
-    assert run["joins"] == [{"received_per_instance": [3, 4]}]
-    assert "batches" not in run
-    assert "verdict" not in content
+    assert page_content(run_of()) == {"mode": "report", "reports": [run_of()]}
 
 
 def test_a_page_is_made_of_all_runs_of_a_comparison():
@@ -121,31 +117,26 @@ def test_a_page_is_made_of_all_runs_of_a_comparison():
     assert sentence.startswith("zipf 1.5: batches waited 3.0 s for their slowest instance")
 
 
-def test_many_runs_share_the_room_of_one():
-    runs = [stories.report(600, 64, hot=20, operators=2) for _ in range(12)]
+def test_many_runs_share_the_room_of_a_few(monkeypatch):
+    monkeypatch.setattr(saved, "_ROOM_BYTES", 300_000)
+    monkeypatch.setattr(saved, "_MOST_PLANS", 5)
+    runs = [stories.report(60, 8, hot=12, operators=2) for _ in range(3)]
     for join in (join for run in runs for one in run["story"]["batches"] for join in one["joins"]):
         join["tuples"] = sum(join["received"])
-    whole = len(json.dumps(runs[0]["story"]))
-    assert whole > 2_000_000
+    plans = runs[0]["story"]["plans"]
+    assert len(plans) > 5
     content = page_content(comparison("eq5", runs))
-    assert len(json.dumps(content)) < 10_000_000
+    assert sum(size_of(run["story"]) for run in content["reports"]) < 310_000
     for run, thinned in zip(runs, content["reports"], strict=True):
         before, after = run["story"], thinned["story"]
-        assert after["batches_per_entry"] in (4, 8, 16, 32)
-        assert len(after["batches"]) == -(-600 // after["batches_per_entry"])
-        assert after["batches"][-1]["last"] == 599
+        assert after["batches_per_entry"] == 4
+        assert len(after["batches"]) == 15
+        assert after["batches"][-1]["last"] == 59
         rows = [sum(entry["input_rows"] for entry in one["batches"]) for one in (before, after)]
         assert rows[0] == rows[1]
         assert len(after["batches"][0]["joins"][0]["hot"]) == 8
-    # A single run keeps all that it has.
-    assert page_content(runs[0])["reports"][0]["story"] == runs[0]["story"]
-
-
-def test_of_several_runs_the_newest_plans_are_kept():
-    runs = [stories.report(600, 8, hot=80), stories.report(40, 8)]
-    plans = runs[0]["story"]["plans"]
-    assert len(plans) > 100
-    first, second = (run["story"] for run in page_content(comparison("eq5", runs))["reports"])
-    assert first["plans"] == plans[-100:]
-    assert first["plans_left_out"] == len(plans) - 100
-    assert second["plans"] == runs[1]["story"]["plans"]
+        assert after["plans"] == plans[-5:]
+        assert after["plans_left_out"] == len(plans) - 5
+    # A single one keeps all that it has.
+    monkeypatch.setattr(saved, "_ROOM_BYTES", size_of(runs[0]["story"]))
+    assert page_content(runs[0])["reports"] == runs[:1]
