@@ -25,7 +25,7 @@ from typing import Any
 #: The files of the folder `page`, in the order in which they run; all in one scope.
 SCRIPTS = (
     *("words.js", "story.js", "charts.js", "bars.js", "state.js", "loads.js", "plans.js"),
-    *("times.js", "time.js", "live.js", "page.js"),
+    *("times.js", "time.js", "live.js", "compare.js", "page.js"),
 )
 #: Data of so many letters is packed: the page of a bench holds a hundred stories.
 PACKED_FROM = 2_000_000
@@ -125,21 +125,18 @@ def _finite(value: Any) -> Any:
 
 @cache
 def _style() -> str:
-    return _asset("page.css") + _asset("compare.css", missing="")
+    return _asset("page.css") + _asset("compare.css")
 
 
 @cache
 def _script() -> str:
     ours = "\n".join(_asset(name) for name in SCRIPTS)
-    return f'{_asset("compare.js", missing="")}\n(() => {{\n"use strict";\n{ours}\n}})();\n'
+    return f'(() => {{\n"use strict";\n{ours}\n}})();\n'
 
 
-def _asset(name: str, missing: str | None = None) -> str:
-    """A file of the folder `page`; `missing`: what a file that is not there stands for."""
-    file = resources.files("joinengine.reporting") / "page" / name
-    if missing is not None and not file.is_file():
-        return missing
-    return file.read_text(encoding="utf-8")
+def _asset(name: str) -> str:
+    """A file of the folder `page`."""
+    return (resources.files("joinengine.reporting") / "page" / name).read_text(encoding="utf-8")
 
 
 @cache

@@ -155,7 +155,9 @@ class HeatMap extends TimeChart {
     const image = new ImageData(256, 1);
     heatColours().forEach((colour, i) => image.data.set([...colour, 255], i * 4));
     ramp.getContext("2d").putImageData(image, 0, 0);
-    return [make("span", {}, "load of the instance: 0"), ramp, make("span", {}, "4 times the mean and more; a quarter along: the mean")];
+    const stops = HEAT_STOPS.map((stop, i) => make("span", { class: `stop${i}` }, stop === 1 ? "mean" : String(stop)));
+    stops.at(-1).append(" times and more");
+    return [make("span", {}, "load over the mean:"), make("div", { class: "scale" }, ramp, ...stops)];
   }
 
   plot() { return []; }

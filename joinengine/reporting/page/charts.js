@@ -36,11 +36,12 @@ function roundTicks(greatest, wanted = 4) {
   return Array.from({ length: n + 1 }, (_, i) => i * step);
 }
 
-/** Indexes of about `wanted` of `n` entries, evenly apart. */
+/** Indexes of at most about `wanted` of `n` entries, a round number apart. */
 function timeTicks(n, wanted) {
-  const step = roundTicks(Math.max(1, n / Math.max(1, wanted)), 1).at(-1) || 1;
-  const whole = Math.max(1, Math.ceil(Math.max(step, n / Math.max(1, wanted))));
-  return Array.from({ length: Math.ceil(n / whole) }, (_, i) => i * whole);
+  const rough = Math.max(1, n / wanted);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = Math.ceil([1, 2, 5, 10].find((one) => one * power >= rough * 0.999) * power);
+  return Array.from({ length: Math.ceil(n / step) }, (_, i) => i * step);
 }
 
 /** A frame over time. Subclasses draw in it (`plot`) and say what they show (`words`, `rows`). */
@@ -122,7 +123,7 @@ class TimeChart {
   }
 
   moveCursor({ n, index }) {
-    const wide = Math.max(2, this.slot);
+    const wide = Math.max(2, Math.min(this.slot, 40));
     this.cursor.setAttribute("visibility", n ? "visible" : "hidden");
     if (!n || !this.width) return;
     this.cursor.setAttribute("x", this.x(index) - wide / 2);

@@ -41,7 +41,7 @@ class LoadView {
 
   sentence(loads, kind, entry) {
     const facts = summary(loads);
-    const per = entry.first === entry.last || kind === MEASURES.stored ? "" : " in a batch (means of this entry)";
+    const per = entry.first === entry.last || kind === MEASURES.stored ? "" : ` in a batch (means over ${batchName(entry)})`;
     this.words.replaceChildren(
       make("span", {}, "The busiest, instance ", figure("busiest", facts.busiest, String(facts.busiest)), `, ${kind.title === "busy" ? "was busy for" : kind.title} `,
         figure("greatest", facts.greatest, kind.text(facts.greatest)), `, ${ratio(facts.skew)} times the mean of `,
@@ -128,8 +128,9 @@ class KeysView {
     const now = figure("stored_greatest", join.greatest, count(join.greatest));
     if (!known(join.hash_greatest)) return ["The busiest instance stored ", now, " tuples in the last batch; this layout counts no keys, so what hash would do is not known."];
     const times = join.greatest ? join.hash_greatest / join.greatest : 1;
+    const more = Math.abs(times - 1) < 0.005 ? "the same" : `${ratio(times)} times as many`;
     return ["The busiest instance stored ", now, " tuples in the last batch; under hash it would have been ",
-      figure("hash_greatest", join.hash_greatest, count(join.hash_greatest)), ` (modelled), ${ratio(times)} times as many.`];
+      figure("hash_greatest", join.hash_greatest, count(join.hash_greatest)), ` (modelled), ${more}.`];
   }
 
   row(key, entry) {
@@ -140,7 +141,7 @@ class KeysView {
       make("th", { scope: "row", class: "key", title: `key hash ${key.hash}` }, key.key === null ? make("code", {}, name) : name),
       make("td", { class: "share" }, bar, percent(key.share)),
       make("td", { class: "number" }, count(perBatch(entry, key.rows))),
-      make("td", { class: key.done === "kept" ? "muted" : null }, key.words ?? key.done),
+      make("td", { class: key.done === "kept" ? "muted" : null }, make("span", { class: "clamp", title: key.words }, key.words ?? key.done)),
       make("td", {}, some(key.homes ?? [])),
       make("td", { class: "number" }, known(key.since) ? count(key.since) : "before this run"),
       make("td", { class: "number" }, known(key.saved_rows) ? `${count(perBatch(entry, key.saved_rows))} tuples` : UNKNOWN));

@@ -14,7 +14,7 @@ class App {
     this.isLive = content.mode === "live";
     this.runs = this.isLive ? [new Run(null, content.story)] : (content.reports ?? []).map((one) => new Run(one, one.story));
     this.view = address.read();
-    [this.playing, this.waiting, this.theme, this.spokenAt] = [null, false, 0, -Infinity];
+    [this.playing, this.waiting, this.addressing, this.theme, this.spokenAt] = [null, false, null, 0, -Infinity];
     this.pick = this.pick.bind(this);
     this.build();
     this.listen();
@@ -151,18 +151,20 @@ class App {
     const scene = this.scene();
     this.heading(scene);
     for (const view of this.always) view.update(scene);
-    const is_there = Boolean(scene.entry);
-    this.time.root.hidden = !is_there;
-    this.empty.hidden = is_there;
+    const isThere = Boolean(scene.entry);
+    this.time.root.hidden = !isThere;
+    this.empty.hidden = isThere;
     this.empty.textContent = this.run.told || this.isLive ? "Waiting for the first batch." : "This report has no story of its batches: there is nothing to draw.";
-    for (const view of this.views) view.root.hidden = !is_there;
-    if (is_there) {
+    for (const view of this.views) view.root.hidden = !isThere;
+    if (isThere) {
       this.time.update(scene);
       for (const view of this.views) view.update(scene);
       this.speak(scene);
     }
-    clearTimeout(this.addressing);
-    this.addressing = setTimeout(() => address.write(this.view), ADDRESS_MS);
+    this.addressing ??= setTimeout(() => {
+      this.addressing = null;
+      address.write(this.view);
+    }, ADDRESS_MS);
   }
 
   scene() {

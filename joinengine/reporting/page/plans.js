@@ -94,8 +94,8 @@ class PlansView {
     const go = make("button", { type: "button", class: "link", click: () => this.app.goTo(plan.batch) }, `batch ${count(plan.batch)}`);
     return make("li", { "data-batch": plan.batch, "data-cause": plan.cause, "data-kind": kind },
       make("div", { class: "when" }, make("span", { class: `mark ${kind}`, "aria-hidden": "true" }, sign), " ", go, ` ${clock(plan.at)} UTC`),
-      make("div", {}, make("strong", {}, plan.cause ?? kind), growth(plan) ? ` (${growth(plan)} instances)` : "", ": ", plan.words ?? "", this.keys(plan)),
-      make("div", { class: "more" }, this.effect(plan)));
+      make("div", {}, make("strong", {}, plan.cause ?? kind), growth(plan) ? ` (${growth(plan)} instances)` : "", ": ", plan.words ?? ""),
+      make("div", { class: "more" }, this.effect(plan)), this.keys(plan));
   }
 
   effect(plan) {

@@ -24,9 +24,10 @@ class StateView {
       ["layout", figure("layout", join.layout, join.layout ?? UNKNOWN),
         join.versions > 1 ? `${join.versions} versions hold state` : plural(join.routing_entries ?? 0, "key") + " placed"],
       ["instances", figure("instances", join.instances, count(join.instances)), this.skew(join)],
-      ["batch", figure("batch", entry.last, count(entry.last)), `${clock(entry.at)} UTC`],
+      ["batch", figure("batch", entry.last, count(entry.last)),
+        make("span", {}, figure("input_rows", entry.input_rows, count(entry.input_rows)), " rows")],
       ["rows/s", figure("rows_per_s", rowsPerSecond(entry), count(rowsPerSecond(entry))),
-        `${count(perBatch(entry, entry.input_rows))} rows in ${duration(perBatch(entry, entry.elapsed_s))}`],
+        `${duration(perBatch(entry, entry.elapsed_s))} a batch`],
       ["watermark", figure("watermark", join.watermark, known(join.watermark) ? instant(join.watermark / 1e6) : "not known yet"),
         make("span", {}, "lags ", figure("lag", lag, duration(lag))), "wide"],
       ["late rows", figure("late_rows", late, count(late)), `${count(entry.late_rows)} in this batch`],
@@ -67,20 +68,23 @@ class OperatorsView {
     }
     [...this.tabs.children].forEach((tab, i) => tab.setAttribute("aria-pressed", i === operator));
     this.box.hidden = operator !== 0;
+    if (this.drawn !== scene.stamp) {
+      this.drawn = scene.stamp;
+      this.skews = run.operators.map((_, i) => scene.entries.map((one) => summary(one.joins[i]?.received ?? []).skew));
+    }
     if (!this.box.hidden) this.body.replaceChildren(...run.operators.map((one, i) => this.row(one, i, scene)));
   }
 
-  row(one, i, { entries, entry }) {
+  row(one, i, { entry }) {
     const join = entry.joins[i] ?? {};
     const facts = summary(join.received ?? []);
-    const skews = entries.map((each) => summary(each.joins[i]?.received ?? []).skew);
     return make("tr", { "data-operator": one.number },
       make("th", { scope: "row" }, `${one.kind} ${one.number}`),
       make("td", {}, one.on ?? UNKNOWN),
       make("td", { class: "number" }, count(join.instances)),
       make("td", { class: "number" }, count(perBatch(entry, facts.total))),
       make("td", { class: "number" }, ratio(facts.skew)),
-      make("td", {}, this.spark(skews)),
+      make("td", {}, this.spark(this.skews[i])),
       make("td", { class: "number" }, count(join.state_rows)));
   }
 
@@ -108,19 +112,19 @@ class WholeView {
     if (!report || this.drawn === stamp) return;
     this.drawn = stamp;
     const skew = report.load_skew?.received;
-    const one = (field, text) => figure(`run_${field}`, report[field], text(report[field]));
+    const one = (field, text) => (known(report[field]) ? figure(`run_${field}`, report[field], text(report[field])) : null);
     this.body.replaceChildren(terms([
       ["rows in", one("input_rows", count)],
       ["results", one("output_rows", count)],
       ["time", one("elapsed_s", duration)],
       ["rows/s", one("rows_per_s", count)],
-      ["waited for slowest instance", known(report.slowest_instance_s) ? one("slowest_instance_s", duration) : null],
+      ["slowest instance", one("slowest_instance_s", duration)],
       ["load skew", skew ? `${ratio(skew.run)}; last half ${ratio(skew.last_half)}` : null],
       ["re-plans", one("replans", count)],
       ["rows moved", one("moved_rows", count)],
       ["Zipf", known(report.zipf) ? String(report.zipf) : null],
       ["emulated work", report.work_per_tuple_us ? `${count(report.work_per_tuple_us)} µs a tuple` : null],
-      ["same results as DuckDB", { true: "yes", false: "no" }[report.valid] ?? "not asked"],
+      ["DuckDB agrees", { true: "yes", false: "no" }[report.valid] ?? "not asked"],
     ], { class: "whole" }));
   }
 }
