@@ -26,7 +26,8 @@ $(READY): pyproject.toml constraints.txt tools/ensure-java
 demo: $(READY)  ## a skewed stream under two layouts, checked and drawn (out/demo)
 	@echo "demo: EQ5, Zipf 1.2, 8 instances that work 100 us a tuple (emulated): layout hash, then mnrt"
 	$(BIN)/joinengine compare eq5 --layouts hash,mnrt --zipf 1.2 --scale 0.1 --interval-rows 40200 \
-		--instances 8 --work-per-tuple 100us --json out/demo/demo.json --figure out/demo/demo.png
+		--instances 8 --work-per-tuple 100us --json out/demo/demo.json --figure out/demo/demo.png \
+		--report out/demo/demo.html
 
 # One process has the Spark session, the others run what needs none (tests/conftest.py).
 PARALLEL := --numprocesses auto --maxprocesses 4

@@ -11,6 +11,7 @@ import sys
 import click
 
 from joinengine.commands import console
+from joinengine.commands.pages import report
 from joinengine.commands.running import compare, run
 from joinengine.commands.showing import explain, list_layouts, list_queries, state
 from joinengine.model.errors import InvalidRequest, JoinEngineError
@@ -24,7 +25,10 @@ def cli() -> None:
     """A stream join for Spark that splits hot keys and rebalances while it runs."""
 
 
-for command in (run, compare, explain, simulate, state, list_layouts, list_queries, cache):
+for command in (
+    *(run, compare, report, explain, simulate, state),
+    *(list_layouts, list_queries, cache),
+):
     cli.add_command(command)
 
 

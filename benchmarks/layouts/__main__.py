@@ -20,14 +20,16 @@ import click
 from rich.console import Console
 
 from joinengine import session
+from joinengine.commands.pages import write_page
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest
 from joinengine.queries import Options, Query, find
 from joinengine.queries.base import check
 from joinengine.queries.running import Places, run
 from joinengine.reporting.figures import draw_ranking
-from joinengine.reporting.reports import made_by, received_by_batch
+from joinengine.reporting.reports import FORMAT, made_by, received_by_batch
 from joinengine.reporting.tables import TABLE_WIDTH, ranking_legend, ranking_table
+from joinengine.reporting.verdicts import verdict
 
 #: Query -> TPC-H scale, and rows of each of its eight batches.
 QUERIES = {"eq5": (0.02, 15_200), "bnci": (0.02, 15_100)}
@@ -43,7 +45,7 @@ console = Console(soft_wrap=True)
 @click.option("--instances", default=8, show_default=True)
 @click.option("--quick", is_flag=True, help=f"Six layouts: {', '.join(QUICK)}.")
 def main(out: Path, instances: int, quick: bool) -> None:
-    """Run all cells in one session, and write tables, JSON and a picture for each query."""
+    """Run all cells in one session; write tables, JSON, a picture for each query, and the page."""
     out.mkdir(parents=True, exist_ok=True)
     spark = session()
     reports = list[dict[str, Any]]()
@@ -58,12 +60,23 @@ def main(out: Path, instances: int, quick: bool) -> None:
         draw_ranking(ours, out / f"{name}.png")
         reports += ours
     spark.stop()
-    content = {"runs": reports, "made_by": made_by()}
-    (out / "bench.json").write_text(json.dumps(content, indent=1))
-    console.print(f"report: {out / 'bench.json'}, pictures: {out}/*.png")
+    content = {"format": FORMAT, "runs": reports, "verdict": _verdict(reports)}
+    (out / "bench.json").write_text(json.dumps(content | {"made_by": made_by()}, indent=1))
+    write_page(out / "bench.html", content)
+    console.print(f"figures: {out / 'bench.json'}, pictures: {out}/*.png")
+    console.print(f"report: {out / 'bench.html'}")
     wrong = [r for r in reports if r["valid"] is not True]
     if wrong:
         raise click.ClickException(f"{len(wrong)} cells differ from DuckDB")
+
+
+def _verdict(reports: list[dict[str, Any]]) -> list[str]:
+    """What the best layout saves, for each query and skew."""
+    return [
+        f"{name}, {sentence}"
+        for name in QUERIES
+        for sentence in verdict([report for report in reports if report["query"] == name])
+    ]
 
 
 def _calibrated(spark: Any, query: Query, base: Options) -> int:

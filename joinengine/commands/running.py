@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from joinengine.commands import console, sessions
+from joinengine.commands.pages import report_option, told_page
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.options import (
@@ -44,6 +45,7 @@ Examples:
 )
 @click.option("--out", "out_folder", type=PATH, help="Write the results to this folder.")
 @click.option("--checkpoint", type=PATH, help="Folder of the state; a run goes on from it.")
+@report_option
 @engine_options
 @query_options
 def run(
@@ -73,11 +75,14 @@ def run(
         if folder is not None:
             check_folder(folder.absolute(), what)
     check_file("--json", json_path)
+    page_path: Path | None = settings["page_path"]
+    check_file("--report", page_path)
     places = Places(out_folder, checkpoint)
     with sessions.started(master) as spark:
         report = sessions.run(spark, found, options, places, validate=validate)
     _print_reports([report])
     console.write_json(json_path, report)
+    told_page(page_path, report)
     if report["valid"] is False:
         raise JoinEngineError("the results differ from DuckDB's")
 
@@ -88,7 +93,8 @@ def run(
 @click.option("--layouts", "names", help="Several: hash,mnrt [default: all that serve QUERY]")
 @click.option("--zipf", "exponents", default="0.8", show_default=True, help="Several: 0,0.8,1.5")
 @click.option("--validate/--no-validate", default=True, show_default=True)
-@click.option("--figure", type=PATH, help="File of the picture. [default: beside the report]")
+@click.option("--figure", type=PATH, help="File of the picture. [default: beside the JSON]")
+@report_option
 @engine_options
 @query_options
 def compare(
@@ -97,6 +103,7 @@ def compare(
     exponents: str,
     validate: bool,
     figure: Path | None,
+    page_path: Path | None,
     json_path: Path | None,
     master: str,
     **settings: Any,
@@ -117,6 +124,7 @@ def compare(
     picture = figure or (json_path or Path(found.name.replace(" ", "-"))).with_suffix(".png")
     check_file("--json", json_path)
     check_file("--figure", picture)
+    check_file("--report", page_path)
     reports = list[dict[str, Any]]()
     with sessions.started(master) as spark:
         sessions.warm_up(spark, found, cells[0])
@@ -128,6 +136,7 @@ def compare(
     _draw(reports, picture)
     for sentence in compared["verdict"]:
         console.tell(sentence)
+    told_page(page_path, compared)
     if any(report["valid"] is False for report in reports):
         raise JoinEngineError("some results differ from DuckDB's")
 

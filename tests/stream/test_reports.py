@@ -1,0 +1,115 @@
+"""Pages of finished runs, as the command line makes them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.stream.cases import called, no_session
+
+pytestmark = pytest.mark.spark
+
+
+def data_of(page):
+    """What a page holds, which is small enough not to be packed."""
+    (text,) = re.findall(
+        r'<script id="content" type="application/json">(.*?)</script>', page.read_text()
+    )
+    return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def compared(joinengine, tmp_path_factory):
+    """A comparison in a folder, and what the command printed."""
+    folder = tmp_path_factory.mktemp("compared")
+    done = joinengine(
+        *("compare", "eq5", "--layouts", "hash,mnrt", "--zipf", "1.3", "--scale", 0.001),
+        *("--shift-every", "320s", "--instances", 3, "--work-per-tuple", "30us"),
+        *("--json", folder / "c.json", "--report", folder / "pages" / "c.html"),
+    )
+    return folder, done
+
+
+def test_a_comparison_writes_its_page_and_says_so_last(compared):
+    folder, done = compared
+    page = folder / "pages" / "c.html"
+    assert done.stdout.splitlines()[-1] == f"report: {page}"
+    saved, shown = json.loads((folder / "c.json").read_text()), data_of(page)
+    assert saved["format"] == 2
+    assert [run["layout"] for run in shown["reports"]] == ["hash", "mnrt"]
+    for run, told in zip(saved["runs"], shown["reports"], strict=True):
+        assert told["story"] == run["story"]
+        assert told["rows_per_s"] == run["rows_per_s"]
+    assert shown["verdict"] == saved["verdict"]
+    assert saved["verdict"]
+    assert all(sentence in done.stdout for sentence in saved["verdict"])
+
+
+def test_the_page_says_who_made_it(compared):
+    folder, _ = compared
+    made_by = data_of(folder / "pages" / "c.html")["reports"][0]["made_by"]
+    assert made_by["command"].startswith("joinengine compare eq5 --layouts hash,mnrt --zipf 1.3")
+    assert set(made_by["versions"]) == {"joinengine", "pyspark", "numpy", "pyarrow", "duckdb"}
+    assert all(re.match(r"\d+\.\d+", version) for version in made_by["versions"].values())
+
+
+def test_the_story_of_a_run_is_that_of_its_batches(compared):
+    folder, _ = compared
+    run = json.loads((folder / "c.json").read_text())["runs"][1]
+    told = run["story"]
+    assert told["query"] == "eq5"
+    assert told["ended"]["how"] == "finished"
+    assert [entry["first"] for entry in told["batches"]] == [b["batch"] for b in run["batches"]]
+    for name in ("input_rows", "output_rows", "elapsed_s"):
+        assert [entry[name] for entry in told["batches"]] == pytest.approx(
+            [batch[name] for batch in run["batches"]], abs=1e-5
+        )
+    for number, join in enumerate(run["joins"]):
+        received = [entry["joins"][number]["received"] for entry in told["batches"]]
+        assert received == join["received_by_batch"]
+
+
+def test_a_page_is_made_of_the_json(home, compared):
+    folder, _ = compared
+    done = called(home, no_session, "report", folder / "c.json")
+    assert done.stdout == f"{folder / 'c.html'}\n"
+    assert (folder / "c.html").read_text() == (folder / "pages" / "c.html").read_text()
+
+
+def test_a_run_writes_its_page(joinengine, tmp_path):
+    page = tmp_path / "run.html"
+    done = joinengine(
+        *("run", "eq5", "--scale", 0.001, "--zipf", 1.3, "--instances", 3, "--report", page)
+    )
+    assert done.stdout.splitlines()[-1] == f"report: {page}"
+    (shown,) = data_of(page)["reports"]
+    assert (shown["query"], shown["layout"], shown["zipf"]) == ("eq5", "mnrt", 1.3)
+    assert shown["story"]["batches"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("report", "{0}/gone.json"), "joinengine: report: there is no file {0}/gone.json; give"),
+        (("report", "{0}/cut.json"), "joinengine: report: {0}/cut.json is cut off at line 2,"),
+        (("report", "{0}/c.json", "-o", "{0}/c.json"), "joinengine: -o: {0}/c.json is the report"),
+        (("report", "{0}/c.json", "-o", "{0}/pages"), "joinengine: -o: {0}/pages is a folder;"),
+        (
+            ("report", "{0}/c.json", "-o", "{0}/c.json/x.html"),
+            "joinengine: -o: {0}/c.json is a file; give a folder",
+        ),
+        (("run", "eq5", "--report", "{0}"), "joinengine: --report: {0} is a folder; name a file"),
+        (
+            ("compare", "eq5", "--report", "{0}/c.json/x.html"),
+            "joinengine: --report: {0}/c.json is a file; give a folder",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line_before_spark(home, compared, arguments, message):
+    folder, _ = compared
+    (folder / "cut.json").write_text('{\n "format": 2,')
+    done = called(home, no_session, *(one.format(folder) for one in arguments), code=2)
+    assert done.stderr.startswith(message.format(folder))
+    assert done.stderr.count("\n") == 1
