@@ -121,6 +121,21 @@
     return [...groups.values()];
   }
 
+  /** What was compared, and what all runs have in common. */
+  function heading(runs, layouts) {
+    const all = (value) => [...new Set(runs.map(value))].filter((one) => one !== null && one !== undefined);
+    const works = all((run) => run.report.work_per_tuple_us || null);
+    const common = (values, text) => (values.length === 1 ? text(values[0]) : null);
+    const facts = [
+      common(all((run) => run.report.instances), (n) => plural(n, "instance")),
+      common(works, (us) => `${count(us)} µs of emulated work a tuple`),
+      common(all((run) => run.report.seed), (seed) => `seed ${seed}`),
+    ];
+    return make("div", { class: "cmp-head" },
+      make("h1", {}, `${all((run) => run.query).join(", ")}: ${plural(layouts.length, "layout")} side by side`),
+      make("p", { class: "cmp-note" }, facts.filter(Boolean).join(" · ")));
+  }
+
   // ---- ranking
 
   function ranking(groups, tools) {
@@ -364,6 +379,7 @@
     const sentences = verdict.map((text) => make("li", {}, text));
     root.classList.add("cmp");
     root.replaceChildren(
+      heading(runs, layouts),
       ...(verdict.length ? [make("ul", { class: "cmp-verdict" }, ...sentences)] : []),
       ranking(groups, tools), loads(groups, tools), table(groups, tools));
   };
