@@ -1,0 +1,227 @@
+"""What the open tabs of a live page are told, and the one thread that tells them.
+
+Why a thread: a batch must never wait for those who watch it. The query's thread only puts its
+record into a queue; folding it into the story, JSON and sending happen here and in the threads of
+the tabs. The JSON of a whole story is made entry by entry, since Python's encoder keeps all other
+threads from running while it works on a value.
+
+Law: a tab gets the whole story first, and then each change once and in order, or it is dropped; it
+comes again by itself, and gets the whole story anew. What waits for a tab is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from threading import Condition, Event, Thread
+from typing import Any, Protocol
+
+_log = logging.getLogger("joinengine")
+
+#: Changes that may wait for a tab. The whole story replaces all that wait, so a tab holds one story
+#: and as many changes at most.
+MOST_WAITING = 256
+#: A comment of server-sent events: it shows that there is still a server, and finds lost tabs.
+HEARTBEAT = b": still here\n\n"
+#: The begin of what a tab is sent: how long it waits before it comes again, in milliseconds.
+GREETING = b"retry: 1000\n\n"
+
+
+class Told(Protocol):
+    """A story (`joinengine.reporting.story`), as far as a live page needs it."""
+
+    def add(self, record: Any) -> bool:
+        """Take the record of a batch; True: viewers need the whole story anew."""
+        ...
+
+    def whole(self) -> dict[str, Any]:
+        """The story as a JSON value."""
+        ...
+
+    def newest(self) -> dict[str, Any]:
+        """What the last `add` has changed, as a JSON value."""
+        ...
+
+    def end(self, how: str, words: str, at: float) -> None:
+        """Note how the query ended, and when (s since the epoch)."""
+        ...
+
+
+def encoded(value: dict[str, Any]) -> bytes:
+    r"""A JSON object as bytes; the lists in it are encoded element by element.
+
+    Raises ValueError for a number that JSON does not have.
+
+    >>> encoded({"a": [1, {"b": "é"}], "c": None})
+    b'{"a":[1,{"b":"\\u00e9"}],"c":null}'
+    """
+    parts = []
+    for key, part in value.items():
+        if isinstance(part, list):
+            parts.append(f"{_dumped(key)}:[{','.join([_dumped(one) for one in part])}]")
+        else:
+            parts.append(f"{_dumped(key)}:{_dumped(part)}")
+    return f"{{{','.join(parts)}}}".encode()
+
+
+def frame(event: str, value: dict[str, Any]) -> bytes:
+    r"""A JSON object as a server-sent event.
+
+    >>> frame("ended", {"how": "finished"})
+    b'event: ended\ndata: {"how":"finished"}\n\n'
+    """
+    return b"event: %b\ndata: %b\n\n" % (event.encode(), encoded(value))
+
+
+class Tab:
+    """What waits for one open tab. `hang_up` ends its connection, also while it is written to."""
+
+    def __init__(self, hang_up: Callable[[], None], most: int = MOST_WAITING) -> None:
+        self._hang_up, self._most = hang_up, most
+        self._frames = deque[bytes]()
+        self._changed = Condition()
+        self._reading, self._gone = False, False
+
+    def offer(self, one: bytes, *, anew: bool = False) -> bool:
+        """Let a frame wait for the tab; `anew`: in place of all that wait. Never waits itself.
+
+        False: too much waits, since the tab does not read; it is dropped.
+        """
+        with self._changed:
+            if anew:
+                self._frames.clear()
+            if not self._gone and len(self._frames) < self._most:
+                self._frames.append(one)
+                self._changed.notify_all()
+                return True
+        self.drop()
+        return False
+
+    def take(self, timeout_s: float) -> bytes:
+        """The next frame; after `timeout_s` without one a heartbeat; empty: the tab is dropped."""
+        with self._changed:
+            self._reading = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._frames or self._gone, timeout_s)
+            self._reading = False
+            if self._gone:
+                return b""
+            return self._frames.popleft() if self._frames else HEARTBEAT
+
+    def sent(self, end_s: float) -> bool:
+        """Wait until all frames are written, or the tab is dropped; `end_s`: of `monotonic`."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._gone or (self._reading and not self._frames),
+                max(0.0, end_s - time.monotonic()),
+            )
+
+    def drop(self) -> None:
+        """Send the tab nothing more, and end its connection."""
+        with self._changed:
+            if self._gone:
+                return
+            self._gone = True
+            self._frames.clear()
+            self._changed.notify_all()
+        self._hang_up()
+
+
+class Teller:
+    """Folds records into a story and tells the tabs, in a daemon thread of its own."""
+
+    def __init__(self, story: Told) -> None:
+        # Only the thread touches these three: all that is asked goes through the queue.
+        self._story = story
+        self._tabs = list[Tab]()
+        self._whole: bytes | None = None
+        self._asked = SimpleQueue[Callable[[], None] | None]()
+        self._closed = False
+        Thread(target=self._run, name="joinengine-page", daemon=True).start()
+
+    def put(self, record: Any) -> None:
+        """Take the record of a batch; costs the caller a few microseconds."""
+        self._asked.put(partial(self._add, record))
+
+    def end(self, how: str, words: str, at: float) -> None:
+        """Tell that the query has ended; `at`: s since the epoch."""
+        self._asked.put(partial(self._end, how, words, at))
+
+    def enter(self, tab: Tab) -> None:
+        """Tell a tab the story, and then all that follows."""
+        self._asked.put(partial(self._enter, tab))
+        if self._closed:  # behind the end of the queue
+            tab.drop()
+
+    def leave(self, tab: Tab) -> None:
+        """Forget a tab."""
+        self._asked.put(partial(self._leave, tab))
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until the tabs have been sent all that was put before; False: it takes longer."""
+        end_s = time.monotonic() + timeout_s
+        done, tabs = Event(), list[Tab]()
+        self._asked.put(partial(self._count, tabs, done))
+        return done.wait(timeout_s) and all([tab.sent(end_s) for tab in tabs])
+
+    def close(self) -> None:
+        """Drop all tabs, and end the thread."""
+        self._closed = True
+        self._asked.put(self._drop_all)
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            try:
+                asked()
+            except Exception:  # the query does not depend on those who watch it
+                _log.exception("joinengine: the page could not tell what came")
+
+    def _add(self, record: Any) -> None:
+        self._whole = None
+        if self._story.add(record):
+            self._tell(self._story_frame, anew=True)
+        else:
+            self._tell(lambda: frame("batch", self._story.newest()))
+
+    def _end(self, how: str, words: str, at: float) -> None:
+        self._whole = None
+        self._story.end(how, words, at)
+        self._tell(lambda: frame("ended", {"how": how, "words": words, "at": at}))
+
+    def _enter(self, tab: Tab) -> None:
+        if tab.offer(self._story_frame()):
+            self._tabs.append(tab)
+
+    def _leave(self, tab: Tab) -> None:
+        self._tabs = [one for one in self._tabs if one is not tab]
+
+    def _count(self, tabs: list[Tab], done: Event) -> None:
+        tabs += self._tabs
+        done.set()
+
+    def _drop_all(self) -> None:
+        for tab in self._tabs:
+            tab.drop()
+        self._tabs.clear()
+
+    def _tell(self, made: Callable[[], bytes], *, anew: bool = False) -> None:
+        """Offer a frame to all tabs; without tabs it is not even made."""
+        if self._tabs:
+            one = made()
+            self._tabs = [tab for tab in self._tabs if tab.offer(one, anew=anew)]
+
+    def _story_frame(self) -> bytes:
+        """The whole story; kept until it changes, since several tabs may ask for it."""
+        if self._whole is None:
+            self._whole = frame("story", self._story.whole())
+        return self._whole
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

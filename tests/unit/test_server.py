@@ -1,0 +1,364 @@
+"""The server of a live page on loopback: who may read it, what tabs are told, and how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import socket
+import threading
+from contextlib import closing, contextmanager, suppress
+
+import pytest
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.reporting import server as module
+from joinengine.reporting.server import PageServer, Place, check_host, check_port, check_token
+from joinengine.reporting.tabs import HEARTBEAT, Tab
+
+TOKEN = "a-token_of.this~test"
+#: Far longer than anything here takes, in seconds: a test that waits for it fails.
+PATIENCE_S = 60
+
+
+@pytest.fixture(autouse=True)
+def soon_closed(monkeypatch):
+    monkeypatch.setattr(module, "_CLOSE_S", 0.01)
+
+
+class Story:
+    """A story that merges its entries, two by two, at every `merged`-th batch."""
+
+    def __init__(self, merged=None):
+        self.batches, self.ended, self.merged = [], None, merged
+
+    def add(self, record):
+        if record == "broken":
+            raise ZeroDivisionError
+        self.batches.append(record)
+        return self.merged is not None and len(self.batches) % self.merged == 0
+
+    def whole(self):
+        return {"batches": list(self.batches), "ended": self.ended}
+
+    def newest(self):
+        return {"batch": self.batches[-1], "plans": []}
+
+    def end(self, how, words, at):
+        self.ended = {"how": how, "words": words, "at": at}
+
+
+@contextmanager
+def served(place=None, story=None, **hooks):
+    server = PageServer(place or Place(token=TOKEN))
+    server.serve(story or Story(), lambda: "<p>é</p>", **hooks)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def ask(server, path, host="127.0.0.1", method="GET", **headers):
+    """(status, headers, body) of the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
+    with closing(connection):
+        connection.putrequest(method, path, skip_host=True)
+        if host is not None:
+            connection.putheader("Host", host)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+
+
+class Watching:
+    """An open tab: a connection that reads events."""
+
+    def __init__(self, server):
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
+        self.connection.request("GET", f"/events?token={TOKEN}")
+        self.answer = self.connection.getresponse()
+        assert self.answer.status == 200
+        assert self.answer.headers["Content-Type"] == "text/event-stream"
+        assert self.answer.readline().startswith(b"retry: ")
+        assert self.answer.readline() == b"\n"
+
+    def next(self):
+        """(event, its JSON); None: the server has hung up."""
+        lines = list[bytes]()
+        while (line := self.answer.readline()) != b"\n":
+            if not line:
+                return None
+            lines.append(line)
+        if lines[0].startswith(b":"):
+            return self.next()
+        event, data = (line.decode().partition(": ")[2] for line in lines)
+        return event.strip(), json.loads(data)
+
+    def close(self):
+        self.answer.close()
+        self.connection.close()
+
+
+@pytest.mark.parametrize("path", ["/", "/events", "/metrics", "/other", "/favicon.ico"])
+@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN[:-1], TOKEN + "x", "%C3%A9", "%ff"])
+def test_without_the_token_there_is_one_sentence(path, token):
+    with served(metrics=lambda accept: (b"joinengine_up 1\n", "text/plain")) as server:
+        asked = path if token is None else f"{path}?token={token}"
+        status, headers, body = ask(server, asked)
+        assert (status, body) == (403, b"The token is missing or wrong: open the whole URL.\n")
+        assert headers["Content-Type"] == "text/plain; charset=utf-8"
+        bearer = f"Bearer {token or ''}"
+        assert ask(server, path, Authorization=bearer)[0] == 403
+
+
+def test_the_page_and_what_guards_it():
+    with served() as server:
+        assert server.url == f"http://127.0.0.1:{server.port}/?token={TOKEN}"
+        for path, more in ((f"/?token={TOKEN}", {}), ("/", {"Authorization": f"Bearer {TOKEN}"})):
+            status, headers, body = ask(server, path, **more)
+            assert (status, body) == (200, "<p>é</p>".encode())
+            assert headers["Content-Type"] == "text/html; charset=utf-8"
+            assert headers["Cache-Control"] == "no-store"
+            assert headers["X-Content-Type-Options"] == "nosniff"
+            assert headers["Referrer-Policy"] == "no-referrer"
+            assert headers["Server"].strip() == "joinengine"
+        assert ask(server, f"/other?token={TOKEN}")[0] == 404
+        assert ask(server, f"/metrics?token={TOKEN}")[0] == 403
+        assert ask(server, "/metrics", Authorization=f"Bearer {TOKEN}")[0] == 404
+        status, _, body = ask(server, f"/<b>?token={TOKEN}", method="POST")
+        assert (status, body) == (501, b"Only GET is served here.\n")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:9000", "[::1]:1", "LOCALHOST", "[::1]"])
+def test_a_request_may_name_this_machine_under_any_port(host):
+    with served() as server:
+        assert ask(server, f"/?token={TOKEN}", host)[0] == 200
+
+
+@pytest.mark.parametrize("host", [None, "", "example.org", "localhost.example.org:80", "::1", "[]"])
+def test_a_request_for_another_host_is_refused_on_loopback(host):
+    with served() as server:
+        status, _, body = ask(server, f"/?token={TOKEN}", host)
+        assert status == 403
+        assert b"<p>" not in body
+        assert body.count(b"\n") == 1
+
+
+def test_on_all_addresses_any_name_will_do(caplog):
+    with served(Place(host="0.0.0.0", token=TOKEN)) as server:
+        assert ask(server, f"/?token={TOKEN}", "machine.example.org")[0] == 200
+        assert ask(server, "/", "machine.example.org")[0] == 403
+        assert server.place == f"http://{socket.gethostname()}:{server.port}/"
+    assert "open to every machine" in caplog.text
+    assert TOKEN not in caplog.text
+
+
+def test_metrics_take_the_token_as_a_bearer():
+    with served(metrics=lambda accept: (b"joinengine_up 1\n", f"text/plain; {accept}")) as server:
+        status, headers, body = ask(
+            server, "/metrics", Authorization=f"bearer {TOKEN}", Accept="version=1"
+        )
+        assert (status, body) == (200, b"joinengine_up 1\n")
+        assert headers["Content-Type"] == "text/plain; version=1"
+        assert ask(server, f"/metrics?token={TOKEN}")[0] == 403
+
+
+def test_what_cannot_be_made_is_said_and_logged(caplog):
+    with served(metrics=lambda accept: 1 / 0) as server:
+        status, _, body = ask(server, "/metrics", Authorization=f"Bearer {TOKEN}")
+        assert (status, body) == (500, b"It could not be made; see the log.\n")
+        assert "ZeroDivisionError" in caplog.text
+        assert ask(server, f"/?token={TOKEN}")[0] == 200
+
+
+def test_a_tab_gets_the_story_and_then_each_batch():
+    with served(story=Story(merged=4)) as server:
+        server.put({"batch": 0})
+        early = Watching(server)
+        assert early.next() == ("story", {"batches": [{"batch": 0}], "ended": None})
+        for batch in (1, 2):
+            server.put({"batch": batch})
+            assert early.next() == ("batch", {"batch": {"batch": batch}, "plans": []})
+        late = Watching(server)
+        assert [one["batch"] for one in late.next()[1]["batches"]] == [0, 1, 2]
+        server.put({"batch": 3})
+        for tab in (early, late):
+            event, story = tab.next()
+            assert event == "story"
+            assert [one["batch"] for one in story["batches"]] == [0, 1, 2, 3]
+        late.close()
+        ended = {"how": "failed", "words": "the </script> failed", "at": 5.0}
+        assert server.end(**ended, wait_s=PATIENCE_S)
+        assert early.next() == ("ended", ended)
+        assert Watching(server).next()[1]["ended"] == ended  # a reload
+
+
+def test_a_record_that_cannot_be_told_stops_nothing(caplog):
+    with served() as server:
+        tab = Watching(server)
+        tab.next()
+        server.put("broken")
+        server.put(float("inf"))  # is no JSON
+        server.put(1)
+        assert tab.next() == ("batch", {"batch": 1, "plans": []})
+        assert caplog.text.count("could not tell") == 2
+
+
+def test_a_tab_that_does_not_read_is_dropped_and_the_others_hear_all(monkeypatch):
+    monkeypatch.setattr(module, "_WRITE_S", 10 * PATIENCE_S)  # so that it is not this that drops
+    with served() as server:
+        reading = Watching(server)
+        reading.next()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as idle:
+            idle.sendall(f"GET /events?token={TOKEN} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert idle.recv(12) == b"HTTP/1.1 200"
+            text = "x" * 200_000
+            for number in range(400):  # 80 MB: above all buffers of the kernel and 256 changes
+                server.put({"number": number, "text": text})
+                assert reading.next()[1]["batch"]["number"] == number
+            assert server.flush(PATIENCE_S)  # nobody is waited for any more
+            with suppress(ConnectionResetError):
+                while idle.recv(1 << 20):
+                    pass
+
+
+def test_what_waits_for_a_tab_is_bounded():
+    hung_up = []
+    tab = Tab(lambda: hung_up.append(1), most=2)
+    assert tab.take(0.0) == HEARTBEAT
+    assert tab.offer(b"1")
+    assert tab.offer(b"2")
+    assert tab.offer(b"3", anew=True)
+    assert tab.take(0.0) == b"3"
+    assert tab.offer(b"4")
+    assert tab.offer(b"5")
+    assert not hung_up
+    assert not tab.offer(b"6")
+    tab.drop()
+    assert hung_up == [1]
+    assert tab.take(PATIENCE_S) == b""
+    assert not tab.offer(b"7")
+    assert tab.sent(0.0)
+
+
+def test_a_tab_knows_when_all_is_written():
+    tab = Tab(lambda: None)
+    tab.offer(b"1")
+    assert not tab.sent(0.0)
+    assert tab.take(0.0) == b"1"
+    assert not tab.sent(0.0)  # it is being written
+    waiting = threading.Thread(target=tab.take, args=(PATIENCE_S,))
+    waiting.start()
+    assert tab.sent(float("inf"))
+    tab.drop()
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
+
+
+def test_many_tabs_and_one_connection_too_many(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_CONNECTIONS", 20)
+    with served() as server:
+        tabs = [Watching(server) for _ in range(20)]
+        server.put(1)
+        for tab in tabs:
+            assert tab.next()[0] == "story"
+        with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
+            Watching(server)
+        server.put(2)
+        for tab in tabs:
+            while (told := tab.next()) == ("batch", {"batch": 1, "plans": []}):
+                pass
+            assert told == ("batch", {"batch": 2, "plans": []})
+        tabs[0].close()
+        assert server.flush(PATIENCE_S)
+
+
+def test_a_port_in_use_gives_the_next_one(caplog):
+    with served() as first, served(Place(port=first.port, token=TOKEN)) as second:
+        assert first.port < second.port <= first.port + 100
+        assert f"port {first.port} is in use; the page is at port {second.port}" in caplog.text
+        assert ask(second, f"/?token={TOKEN}")[0] == 200
+
+
+def test_any_free_port_says_nothing(caplog):
+    with served(), served():
+        assert not caplog.records
+
+
+def test_no_free_port_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(module, "_MORE_PORTS", 0)
+    with served() as server:
+        text = f"{server.port} to {server.port} are in use; give another, or 0"
+        with pytest.raises(InvalidRequest, match=text):
+            PageServer(Place(port=server.port))
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "x" * 80])
+def test_a_host_that_is_not_this_machine(host):
+    with pytest.raises(InvalidRequest, match="the page cannot be at host '"):
+        PageServer(Place(host=host))
+
+
+def test_closing_hangs_up_and_frees_the_port():
+    with served() as server:
+        tab = Watching(server)
+        tab.next()
+        server.close()
+        assert tab.next() is None
+        server.close()
+        server.put(1)
+        assert server.end("stopped", "", 0.0)
+        with pytest.raises(ConnectionRefusedError):
+            ask(server, "/")
+    with closing(PageServer(Place(port=server.port))) as again:
+        assert again.port == server.port
+
+
+def test_each_server_has_a_token_of_its_own():
+    with closing(PageServer(Place())) as one, closing(PageServer(Place())) as other:
+        assert one.token != other.token
+        assert check_token(one.token, "token") == one.token
+
+
+def test_an_error_of_a_request_is_not_printed(capfd, monkeypatch):
+    with served() as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(module._Handler, "do_GET", lambda handler: 1 / 0)
+            with pytest.raises(http.client.RemoteDisconnected):
+                ask(server, "/")
+        assert ask(server, "/")[0] == 403
+    assert capfd.readouterr() == ("", "")
+
+
+def test_requests_are_not_logged(caplog, capfd):
+    with caplog.at_level(logging.DEBUG), served() as server:
+        ask(server, f"/?token={TOKEN}")
+        ask(server, "/")
+        with socket.create_connection(("127.0.0.1", server.port)) as lost:
+            lost.sendall(b"nonsense\r\n\r\n")
+            assert b"Only GET" in lost.recv(1000)
+    assert TOKEN not in caplog.text
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("port", [-1, 65536, "x", "", "8080.0", 1.0, True, None, "¹", "9" * 5000])
+def test_a_port_is_a_whole_number_up_to_the_largest(port):
+    with pytest.raises(InvalidRequest, match=r"livePort: .* is no port; give a whole number"):
+        check_port(port, "livePort")
+
+
+def test_ports_tokens_and_hosts():
+    assert [check_port(port, "port") for port in (0, "65535", "08")] == [0, 65535, 8]
+    for token in ("a" * 16, "aZ09-._~" * 25):
+        assert check_token(token, "liveToken") == token
+    for host in ("::1", "a-machine.example"):
+        assert check_host(host, "liveHost") == host
+    for token in (None, 5, "a" * 15, "a" * 201, "a" * 15 + "/", "a" * 16 + "\n", "é" * 20):
+        with pytest.raises(InvalidRequest, match="liveToken: this is no token; give") as refused:
+            check_token(token, "liveToken")
+        assert str(token) not in str(refused.value)
+    for host in (None, "", "a b", "http://x", "[::1]", "x\n", 1):
+        with pytest.raises(InvalidRequest, match=r"liveHost: .* is no host; give a name"):
+            check_host(host, "liveHost")
