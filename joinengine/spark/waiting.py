@@ -1,4 +1,4 @@
-"""Waiting for a query in a program: the line on a terminal, and what Ctrl-C does.
+"""Waiting for a query in a program: the line on a terminal, what Ctrl-C does, and a last key.
 
 Ctrl-C reaches the driver's Python alone: PySpark starts the JVM deaf to it, and workers have a
 process group of their own. By itself PySpark would cancel all jobs, which fails the running batch
@@ -15,9 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from typing import Any
 
+#: Whether the system has POSIX terminals.
+_SINGLE_KEYS = find_spec("termios") is not None
 #: How long one call waits, and thus how long Ctrl-C may, in seconds.
 _POLL_S = 0.2
 #: The least that Spark accepts.
@@ -63,6 +66,40 @@ def wait(
         file=sys.stderr,
     )
     raise KeyboardInterrupt if _is_interactive() else Interrupted
+
+
+def wait_for_key(text: str) -> bool:
+    """Say `text` and wait for a key, if somebody sits at a terminal; else return False at once.
+
+    Nobody does in a pipe, in a notebook, at a prompt (which does not end) and in the background.
+    Ctrl-C is a key too. Where the system does not tell single keys, the key is Enter.
+    """
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()) or _is_interactive():
+        return False
+    terminal = sys.stdin.fileno()
+    if _SINGLE_KEYS and os.tcgetpgrp(terminal) != os.getpgrp():
+        return False  # to read would stop the process
+    with suppress(KeyboardInterrupt), _single_keys(terminal):
+        print(text, file=sys.stderr, flush=True)
+        os.read(terminal, 1)
+    return True
+
+
+@contextmanager
+def _single_keys(terminal: int) -> Iterator[None]:
+    """Keys come without an Enter inside; what was typed before or behind the first is dropped."""
+    if not _SINGLE_KEYS:
+        yield
+        return
+    import termios  # noqa: PLC0415 (not everywhere)
+    import tty  # noqa: PLC0415 (not everywhere)
+
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal, termios.TCSAFLUSH)
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
 
 
 @contextmanager

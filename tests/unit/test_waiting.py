@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
 import sys
 import threading
 
@@ -92,6 +93,74 @@ def test_a_terminal_shows_a_line_and_then_none(shows, term, monkeypatch):
     if shows:
         assert drawn[1] == drawn[2] == f"{line()[:59]}\x1b[K"
         assert drawn[-1] == "\x1b[K"
+
+
+ASKING = """
+import os, sys, termios
+from joinengine.spark.waiting import wait_for_key
+
+def is_as_before():
+    return bool(termios.tcgetattr(0)[3] & termios.ICANON)
+
+print("waited", wait_for_key("press a key"), is_as_before(), flush=True)
+os.read(0, 100)
+"""
+
+
+@pytest.fixture
+def on_terminal():
+    """Runs a program on a terminal of its own; gives (process, the terminal's other end)."""
+    other, own = os.openpty()
+
+    def run(program):
+        there = f"import os; os.login_tty({own})\n"
+        return subprocess.Popen([sys.executable, "-c", there + program], pass_fds=[own]), other
+
+    yield run
+    os.close(other)
+    os.close(own)
+
+
+def read_until(terminal, text):
+    said = ""
+    while text not in said:
+        said += os.read(terminal, 1000).decode()
+    return said
+
+
+@pytest.mark.parametrize("key", [b"x", b"\n", b"\x1b[A", b"\x03"])
+def test_on_a_terminal_a_key_is_waited_for(key, on_terminal):
+    """One key of any kind is enough; its rest is not left for the shell, and Ctrl-C is a key."""
+    running, terminal = on_terminal(ASKING)
+    os.write(terminal, b"typed before\n")
+    read_until(terminal, "press a key\r\n")
+    assert running.poll() is None
+    os.write(terminal, key)
+    assert "waited True True" in read_until(terminal, "waited True True")
+    os.write(terminal, b"more\n")
+    assert running.wait(60) == 0
+
+
+def test_a_program_in_the_background_does_not_wait(on_terminal):
+    """A group that is not in front of its terminal would be stopped by reading."""
+    program = f"""
+import os, subprocess, sys
+done = subprocess.run([sys.executable, "-c", {ASKING!r}.rpartition("os.read")[0]], process_group=0)
+print("child", done.returncode)
+"""
+    running, terminal = on_terminal(program)
+    said = read_until(terminal, "child 0")
+    assert "waited False True" in said
+    assert "press a key" not in said
+    assert running.wait(60) == 0
+
+
+@pytest.mark.parametrize("missing", ["stdin", "stderr"])
+def test_without_a_terminal_no_key_is_waited_for(missing, on_terminal):
+    program = f"import sys; sys.{missing} = open('/dev/null')\n{ASKING.rpartition('os.read')[0]}"
+    running, terminal = on_terminal(program)
+    assert "press a key" not in read_until(terminal, "waited False True")
+    assert running.wait(60) == 0
 
 
 def test_a_pipe_shows_nothing(monkeypatch):
