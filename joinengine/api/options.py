@@ -12,11 +12,13 @@ from typing import Any
 
 from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
+from joinengine.reporting.server import LOOPBACK, Place, check_host, check_port, check_token
 
 #: Options of every query.
 _QUERY = (
     *("checkpointLocation", "memoryPerTask", "fsync", "capacity", "moves", "workPerTuple"),
     *("sideOutput", "showKeys", "logPlans"),
+    *("livePort", "liveHost", "liveToken"),
 )
 _PARQUET = (
     *("path", "compression", "shared", "overwrite"),
@@ -161,6 +163,35 @@ def size_bytes(options: Mapping[str, str], name: str, least: int = 1) -> int | N
     if size < least:
         raise InvalidRequest(f"{name}: {text!r} is too little; give {least:,} bytes or more")
     return size
+
+
+#: Options of the live page -> variables of the environment that hold where they are not given.
+_LIVE = {
+    "livePort": "JOINENGINE_LIVE_PORT",
+    "liveHost": "JOINENGINE_LIVE_HOST",
+    "liveToken": "JOINENGINE_LIVE_TOKEN",
+}
+
+
+def live_place(options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[Place, bool]:
+    """Where the live page of a query is, and whether it comes with the query: if a port is said.
+
+    An option beats the environment, where an empty variable says nothing. Raises InvalidRequest
+    for a value that cannot be; it names the option or the variable.
+
+    >>> live_place({"livePort": "0"}, {"JOINENGINE_LIVE_PORT": "4050"})
+    (Place(port=0, host='127.0.0.1', token=None), True)
+    """
+    said = dict[str, tuple[str, str]]()
+    for option, variable in _LIVE.items():
+        if option in options:
+            said[option] = options[option], option
+        elif environment.get(variable):
+            said[option] = environment[variable], variable
+    port = check_port(*said["livePort"]) if "livePort" in said else 0
+    host = check_host(*said["liveHost"]) if "liveHost" in said else LOOPBACK
+    token = check_token(*said["liveToken"]) if "liveToken" in said else None
+    return Place(port, host, token), "livePort" in said
 
 
 def codec(options: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,7 +65,8 @@ class JoinWriter:
 
     def __repr__(self) -> str:
         kind = "foreachBatch" if self.function is not None else self.sink or "no sink yet"
-        told = [kind, *(f"{name}={value!r}" for name, value in self.settings.items())]
+        shown = self.settings | {name: "..." for name in self.settings if name == "liveToken"}
+        told = [kind, *(f"{name}={value!r}" for name, value in shown.items())]
         return f"<JoinWriter of {self.of}: {', '.join(told)}; .start() starts it>"
 
     def format(self, source: str) -> JoinWriter:
@@ -79,7 +81,9 @@ class JoinWriter:
         a new layout at once; `lazy`: state stays until it expires, and tuples probe it there);
         `workPerTuple` (a duration: work of that length is emulated for each tuple that an instance
         receives); `sideOutput` (a folder: late and NULL-key tuples are written there as Parquet,
-        with a column `reason`). docs/results.md lists the options of the sinks.
+        with a column `reason`); `livePort`, `liveHost`, `liveToken` (given a port, the query
+        has its page from the start, see `JoinQuery.live`). docs/results.md lists the options of the
+        sinks.
 
         Raises InvalidRequest for a value that is no text, number or bool; `start` refuses unknown
         options.
@@ -188,6 +192,7 @@ class JoinWriter:
                 "checkpointLocation is missing: give .option('checkpointLocation', folder), the "
                 "folder that holds the state of the query"
             )
+        place, watched = given.live_place(options, os.environ)
         join = as_kept(self.join, location)
         over = replace(self, join=join)
         settings = over._settings(options)
@@ -205,6 +210,8 @@ class JoinWriter:
             output=output,
             before=join.before,
             plans=one_of(PlanLog, options.get("logPlans", "words"), "logPlans"),
+            live=place,
+            watched=watched,
         )
         return start(request, sink)
 

@@ -27,11 +27,15 @@ from joinengine.reporting.notebook import (
     plans_html,
     show_in_notebook,
 )
+from joinengine.reporting.page import page
 from joinengine.reporting.progress import batch_line
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows, run_report
+from joinengine.reporting.server import LOOPBACK, PageServer
 from joinengine.reporting.story import Story, head_of
 from joinengine.spark.failures import in_own_words, plain_error, unless_interrupted
-from joinengine.spark.waiting import wait
+from joinengine.spark.live import Live, Showing, check_place, ending_of, place_of
+from joinengine.spark.scraping import scraped
+from joinengine.spark.waiting import wait, wait_for_key
 from joinengine.spark.watch import Listener, Watch
 
 _log = logging.getLogger("joinengine")
@@ -41,13 +45,25 @@ class JoinQuery:
     """The handle of a running query; mirrors Spark's `StreamingQuery`, which `query` holds."""
 
     def __init__(
-        self, query: StreamingQuery, runner: BatchRunner, watch: Watch, *, ends: bool = False
+        self,
+        query: StreamingQuery,
+        runner: BatchRunner,
+        watch: Watch,
+        *,
+        ends: bool = False,
+        showing: Showing = Showing(),  # noqa: B008 (it is frozen)
     ) -> None:
         """`ends`: the query stops when it has read what was there at its start."""
         self.query = query
         self._runner = runner
         self._watch = watch
         self._ends = ends
+        self._showing = showing
+        self._ending = ending_of(query, watch, self.exception, ends=ends)
+        self._live: Live | None = None
+        self._waits = False
+        if showing.server is not None:
+            self._live = self._shown_on(showing.server)
 
     def __repr__(self) -> str:
         rows, batches = self.done
@@ -129,17 +145,23 @@ class JoinQuery:
         On a terminal one line shows how far the query is. Ctrl-C stops the query and raises
         KeyboardInterrupt; a script that does not catch it ends with exit code 130. If an error
         ended the query, raises it as a JoinEngineError, and TakenOver if another driver goes on
-        with the checkpoint.
+        with the checkpoint. After `live(wait=True)` it then waits for a key, on a terminal.
         """
-        with in_own_words(), self._runner.fenced():
-            spark: Any = self.query  # whose own hints do not know parts of a second
-            ended = wait(spark.awaitTermination, self.stop, timeout, self._watch.line)
-            if ended:
-                self._runner.finish()
+        try:
+            with in_own_words(), self._runner.fenced():
+                spark: Any = self.query  # whose own hints do not know parts of a second
+                ended = wait(spark.awaitTermination, self.stop, timeout, self._watch.line)
+                if ended:
+                    self._runner.finish()
+        except JoinEngineError:
+            self._hold()
+            raise
         if ended and self._ends:
             for text in waiting_for(self._runner.query, self._watch.records):
                 _log.warning("joinengine: %s", text)
             self._ends = False
+        if ended:
+            self._hold()
         return ended if timeout is not None else None
 
     def processAllAvailable(self) -> None:
@@ -164,6 +186,48 @@ class JoinQuery:
         if self.query.exception() is None:
             with suppress(TakenOver), in_own_words(), self._runner.fenced():
                 self._runner.finish()
+        if self._live is not None:
+            self._live.settle()
+
+    def live(
+        self, port: int = 0, host: str = LOOPBACK, token: str | None = None, wait: bool = False
+    ) -> Live:
+        """Open a page that shows the query while it runs; `url` of what it returns is its address.
+
+        `port`: 0: any free one; one in use gives the next free one. `host`: another than loopback
+        lets other machines in. `token`: 16 to 200 characters, which the URL must have; None: a
+        random one. What is not said here the options `livePort`, `liveHost`, `liveToken` may say,
+        or variables of the environment (docs/watching.md). A second call returns the same page.
+        `wait`: when the query has ended, `awaitTermination` waits for a key, on a terminal. The
+        page never keeps the process alive. Raises InvalidRequest for a place that cannot be had,
+        and if the query has its page at another one.
+        """
+        said = check_place(port, host, token)
+        if self._live is None or self._live.closed:
+            self._live = self._shown_on(PageServer(place_of(said, self._showing.place)))
+        else:
+            self._live.check_same(said)
+        self._waits = self._waits or wait
+        return self._live
+
+    def _shown_on(self, server: PageServer) -> Live:
+        """Show the query on the page of `server`, the batches that are over as well."""
+        self.batches()  # so that their records have the whole times
+        server.serve(
+            self._new_story(),
+            lambda: page({"mode": "live", "story": None}),
+            scraped(self.query, self._runner, self._watch),
+        )
+        return Live(server, self.name or "joinengine query", self._watch, self._ending)
+
+    def _hold(self) -> None:
+        """Once, when the query has ended: let the page hear of it, and wait for a key if asked."""
+        if self._live is None or self._live.closed:
+            return
+        self._live.settle()
+        if self._waits:
+            self._waits = False
+            wait_for_key(f"page: {self._live.url}; press a key to end")
 
     def batches(self) -> list[BatchRecord]:
         """The records of the batches that this run has computed."""

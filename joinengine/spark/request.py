@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -12,6 +12,7 @@ from joinengine.driver.settings import Settings
 from joinengine.layouts.base import LayoutChoice
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.logs import PlanLog
+from joinengine.reporting.server import Place
 from joinengine.spark.inputs import Source
 from joinengine.spark.places import Output
 
@@ -30,6 +31,9 @@ class Request:
     name: str | None = None
     side_output: str | None = None
     output: Output | None = None
+    #: where the live page is, as far as options and environment say; `watched`: it comes at once
+    live: Place = field(default_factory=Place)
+    watched: bool = False
     #: the query over the columns that the checkpoint keeps, if `query` has more; None: it has not
     before: QuerySpec | None = None
     #: how plans are logged

@@ -8,6 +8,8 @@ to batch lies in files (joinengine.spark.tasks).
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,12 @@ from joinengine.driver.batch import BatchRunner
 from joinengine.driver.outputs import Wanted
 from joinengine.driver.sinks import SideOutput, Sink, SinkFactory
 from joinengine.reporting.explain import name_of
+from joinengine.reporting.server import PageServer
 from joinengine.spark import session
 from joinengine.spark.failures import short_if
 from joinengine.spark.inputs import Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
+from joinengine.spark.live import Showing, announce
 from joinengine.spark.paths import local_path
 from joinengine.spark.places import check_apart, check_folder
 from joinengine.spark.query import JoinQuery
@@ -59,13 +63,33 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     runner = _runner(request, checkpoint, owner.query, sink_of(checkpoint, owner.query))
     for stream, feed in _own_feeds(request, checkpoint):
         stream.check_files(feed)
-    # Nothing is written before here: a start that is refused has changed nothing.
-    for folder in places.values():
-        folder.mkdir(parents=True, exist_ok=True)
-    owner.take(checkpoint)
-    if output is not None:
-        outputs.take(checkpoint, output[0], owner.query, output[1])
-    runner.recover()
+    with _page_of(request) as server:
+        # Nothing is written before here: a start that is refused has changed nothing.
+        for folder in places.values():
+            folder.mkdir(parents=True, exist_ok=True)
+        owner.take(checkpoint)
+        if output is not None:
+            outputs.take(checkpoint, output[0], owner.query, output[1])
+        runner.recover()
+        return _begun(request, checkpoint, runner, server)
+
+
+@contextmanager
+def _page_of(request: Request) -> Iterator[PageServer | None]:
+    """The server of the page that is asked for with the query; it closes if the start fails."""
+    server = PageServer(request.live) if request.watched else None
+    try:
+        yield server
+    except BaseException:
+        if server is not None:
+            server.close()
+        raise
+
+
+def _begun(
+    request: Request, checkpoint: Checkpoint, runner: BatchRunner, server: PageServer | None
+) -> JoinQuery:
+    """The running query; `runner` has recovered."""
     watch = Watch([name_of(operator) for operator in request.query.operators], request.plans)
     runner.observe(watch.note)
 
@@ -82,11 +106,14 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         writer = writer.trigger(**request.trigger)
     if request.name is not None:
         writer = writer.queryName(request.name)
-    with session.for_query(spark):
+    with session.for_query(request.spark):
         query = writer.start()
     watch.query = query
     ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
-    return JoinQuery(query, runner, watch, ends=ends)
+    begun = JoinQuery(query, runner, watch, ends=ends, showing=Showing(request.live, server))
+    if server is not None:
+        announce(begun.live())
+    return begun
 
 
 def _checked_places(request: Request) -> dict[str, Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ _log = logging.getLogger("joinengine")
 _KEPT_HOT = 2_000
 #: Called with the progress of each batch.
 Listener = Callable[[StreamingQueryProgress], None]
+#: Takes the record of each batch, at once: the query waits for it.
+Taker = Callable[[BatchRecord], object]
 
 
 class Watch:
@@ -42,18 +45,21 @@ class Watch:
         self._triggers = dict[int, float]()
         self._listeners = list[Listener]()
         self._story: Story | None = None
+        self._takers = list[Taker]()
+        self._handing_on = threading.Lock()
 
     def note(self, record: BatchRecord) -> None:
         """Take a record, and the trigger time of the batch before it; tell the listeners."""
         record.trigger_s = record.seconds["elapsed_s"]
-        self.records.append(record)
+        with self._handing_on:
+            self.records.append(record)
+            for take in self._takers:
+                take(record)
         log_plans(record, self._plans, None if self.query is None else self.query.name)
         self.done = (self.done[0] + record.input_rows, self.done[1] + 1)
         if len(self.records) > _KEPT_HOT:
             for join in self.records[-_KEPT_HOT - 1].joins:
                 join.heat = Heat()
-        if self._story is not None:
-            self._story.add(record)
         last = None if self.query is None else self.query._jsq.lastProgress()
         if last is not None and last.durationMs().get("triggerExecution") is not None:
             self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
@@ -67,11 +73,30 @@ class Watch:
     def story(self, fresh: Callable[[], Story]) -> Story:
         """The story so far; from the first call on it is kept up to date. `fresh` makes it."""
         if self._story is None:
-            story = fresh()
-            for record in self.records:
-                story.add(record)
-            self._story = story
+            self._story = fresh()
+            self.follow(self._story.add)
         return self._story
+
+    def follow(self, take: Taker) -> None:
+        """Hand `take` all records so far, and each that comes, once and in order.
+
+        A batch that ends meanwhile does not wait: the lock is held only to see that none is left.
+        """
+        handed = 0
+        while True:
+            with self._handing_on:
+                if handed == len(self.records):
+                    self._takers.append(take)
+                    return
+            left = self.records[handed:]
+            for record in left:
+                take(record)
+            handed += len(left)
+
+    def unfollow(self, take: Taker) -> None:
+        """Hand `take` no more records."""
+        with self._handing_on:
+            self._takers = [one for one in self._takers if one != take]
 
     def line(self) -> str:
         """The run so far, on one line."""

@@ -28,6 +28,7 @@ PAGES = (
     "cluster",
     "kafka",
     "operating",
+    "watching",
     "troubleshooting",
 )
 #: In place of what a block has printed that was not run.

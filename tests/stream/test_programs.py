@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from urllib.request import urlopen
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 pytestmark = pytest.mark.spark
+
+TRACES = ("Traceback", "Exception", "\tat ")
 
 PROGRAM = """
 import sys, threading, time
@@ -75,11 +79,91 @@ def test_ctrl_c_stops_the_query_and_ends_a_script(folder):
     assert running.returncode == 130
     assert "went on" not in rest
     assert "joinengine: stopped on Ctrl-C; nothing is lost" in errors
-    for word in ("Traceback", "Exception", "\tat ", "previously registered"):
+    for word in (*TRACES, "previously registered"):
         assert word not in errors
     pages = [line.split()[1] for line in said if line.startswith("page")]
     assert len(pages) == 1
     assert pages[0].rpartition(":")[0].endswith("0100007F")  # 127.0.0.1
+
+
+WATCHED = """
+import sys, time
+from pathlib import Path
+from joinengine import StreamJoin, parquet_stream, session
+
+root, trigger = Path(sys.argv[1]), {sys.argv[2]: {"true": True}.get(sys.argv[3], sys.argv[3])}
+spark = session(master="local[1]")
+left, right = (parquet_stream(spark, root / side) for side in ("left", "right"))
+joined = StreamJoin(left, right, on="key", instances=2)
+writer = joined.writeStream.format("noop").trigger(**trigger)
+query = writer.option("checkpointLocation", str(root / "checkpoint")).start()
+print(query.live(wait=True).url, flush=True)
+if "availableNow" in trigger:
+    query.awaitTermination()
+else:
+    while not query.done[1]:
+        time.sleep(0.1)
+    sys.stdin.readline()
+print("at its end", flush=True)
+"""
+
+
+def test_a_page_does_not_keep_a_program_and_says_that_it_has_ended(folder):
+    """It is never closed, a tab is open, and the query runs."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", WATCHED, str(folder), "processingTime", "100 milliseconds"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    page = running.stdout.readline().strip().replace("/?", "/events?")
+    with urlopen(page, timeout=240) as tab:
+        running.stdin.write("\n")
+        rest, errors = running.communicate(timeout=240)
+        told = tab.read().decode()
+    assert (running.returncode, rest) == (0, "at its end\n"), errors
+    for word in TRACES:
+        assert word not in errors
+    last = told.rpartition("event: ")[2]
+    assert last.startswith("ended")
+    assert '"words":"the process ended while the query was running"' in last
+
+
+def test_on_a_terminal_a_program_that_is_told_to_waits_for_a_key(folder):
+    other, own = os.openpty()
+    there = f"import os; os.login_tty({own})\n"
+    running = subprocess.Popen(
+        [sys.executable, "-c", there + WATCHED, str(folder), "availableNow", "true"],
+        pass_fds=[own],
+    )
+    said = ""
+    while "press a key to end" not in said:
+        said += os.read(other, 1000).decode()
+    assert "at its end" not in said
+    page = re.search(r"page: (http\S+); press a key to end", said)[1]
+    with urlopen(page, timeout=240) as answer:
+        assert answer.status == 200
+    os.write(other, b"x")
+    while "at its end" not in said:
+        said += os.read(other, 1000).decode()
+    assert running.wait(240) == 0
+    os.close(own)
+    os.close(other)
+
+
+def test_in_a_pipe_no_key_is_waited_for(folder):
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, str(folder), "availableNow", "true"],
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("at its end\n")
+    assert "press a key" not in done.stderr
 
 
 FAILING = """
@@ -112,5 +196,5 @@ def test_a_failure_is_one_sentence_without_sparks_traces(folder):
     )
     assert "1.parquet is not a Parquet file" in done.stdout, done.stderr
     assert done.stdout.count("\n") == 1
-    for word in ("Traceback", "Exception", "\tat "):
+    for word in TRACES:
         assert word not in done.stderr

@@ -190,7 +190,7 @@ class App {
     this.status.textContent = text;
     this.status.className = `status ${css}`;
     const told = ended && (this.isLive || ended.how === "failed")
-      ? `The query ${{ finished: "has finished", stopped: "was stopped", failed: "has failed" }[ended.how] ?? "has ended"} at ${clock(ended.at)} UTC: ${ended.words}` : trouble;
+      ? `The query ${{ finished: "has finished", stopped: "was stopped", failed: "has failed", closed: "was left by its page" }[ended.how] ?? "has ended"} at ${clock(ended.at)} UTC: ${ended.words}` : trouble;
     if (this.banner.textContent !== (told ?? "")) this.banner.textContent = told ?? "";
     this.banner.hidden = !told;
     this.banner.classList.toggle("bad", Boolean(trouble) || ended?.how === "failed");
