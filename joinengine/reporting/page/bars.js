@@ -21,11 +21,13 @@ class BarChart {
     new ResizeObserver(() => this.resized?.()).observe(this.root);
   }
 
-  /** `loads`: of each instance; `top`: the greatest of all moments, so that bars keep their scale. */
-  update({ loads, top, measure, entry }) {
+  /** `loads`: of each instance, in a batch of `entry`. */
+  update({ loads, measure, entry }) {
     const width = Math.floor(this.svg.getBoundingClientRect().width);
     if (!width) return;
-    Object.assign(this, { loads, measure, entry, width, top: top * 1.04 || 1, facts: summary(loads) });
+    Object.assign(this, { loads, measure, entry, width, facts: summary(loads) });
+    // An even load stands half-way up: the mean moves little from batch to batch, and what sticks out shows.
+    this.top = 1.04 * Math.max(this.facts.greatest, 2 * this.facts.mean) || 1;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
     const floor = this.height - MARGIN.bottom;
     const grid = roundTicks(this.top, 4).map((value) => make("svg:g", { class: "frame" },

@@ -50,7 +50,7 @@ class LoadView {
 
   drawFew(shown, entry) {
     const loads = this.loads[shown.index];
-    this.bars.update({ loads, top: this.greatest, measure: shown.measure, entry });
+    this.bars.update({ loads, measure: shown.measure, entry });
     Object.assign(this.lines, { text: shown.measure.text, axis: shown.measure.axis });
     const mean = { name: "mean", css: "mean", values: this.loads.map((one) => (one.length ? summary(one).mean : null)) };
     const series = Array.from({ length: this.instances }, (_, i) =>

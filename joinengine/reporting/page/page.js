@@ -51,7 +51,10 @@ class App {
       this.title.focus({ preventScroll: true });
     };
     window.joinengineCompare(root, this.content.reports, open, this.content.verdict ?? []);
-    return [make("section", { class: "compare", "aria-label": "runs side by side" }, root)];
+    const queries = [...new Set(this.runs.map((run) => run.head.query ?? "a query"))];
+    const name = make("div", { class: "name side-by-side" }, make("span", { class: "maker" }, "joinengine"),
+      make("strong", {}, `${queries.join(", ")}: ${count(this.runs.length)} runs side by side`));
+    return [make("section", { class: "compare", "aria-label": "runs side by side" }, name, root)];
   }
 
   charts() {
@@ -120,7 +123,7 @@ class App {
   togglePause() {
     if (!this.isLive) this.play(this.playing === null);
     else if (this.view.paused !== null) this.backToNow();
-    else this.show({ paused: this.run.entries.at(-1)?.last ?? null, batch: this.shownEntries()[this.index]?.last ?? null });
+    else this.show(this.drawn); // what the reader sees, and not what has come since
   }
 
   play(go) {
@@ -170,12 +173,13 @@ class App {
   scene() {
     const { run, view } = this;
     const entries = this.shownEntries();
+    const newest = entries.at(-1)?.last ?? null;
     this.index = view.batch === null ? entries.length - 1 : indexOfBatch(entries, view.batch);
     const operator = Math.max(0, Math.min(run.operators.length - 1, view.operator));
     const entry = entries[this.index];
     const stamp = `${view.run}/${run.version}/${view.paused}`;
-    const newest = run.entries.at(-1);
-    const newer = entries.length && newest ? newest.last - entries.at(-1).last : 0;
+    this.drawn = { batch: entry?.last ?? null, paused: newest };
+    const newer = newest === null ? 0 : run.entries.at(-1).last - newest;
     return { app: this, run, entries, entry, index: this.index, operator, join: entry?.joins?.[operator] ?? {},
       measure: view.measure, stamp, theme: this.theme, newer };
   }

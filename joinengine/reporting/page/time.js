@@ -35,7 +35,8 @@ class TimeBar {
     this.key = key;
     // The thumb is 16 pixels wide, and its middle goes from 8 to width - 8.
     const x = (at) => 8 + ((width - 16) * at) / Math.max(1, entries.length - 1);
-    const found = new Set(run.plans.filter((plan) => plan.join === operator).map((plan) => indexOfBatch(entries, plan.batch)));
+    const ours = run.plans.filter((plan) => plan.join === operator && plan.batch <= entries.at(-1).last);
+    const found = new Set(ours.map((plan) => indexOfBatch(entries, plan.batch)));
     this.marks.setAttribute("viewBox", `0 0 ${width} 6`);
     this.marks.replaceChildren(make("svg:path", { d: [...found].map((at) => `M${x(at).toFixed(1)} 0v6`).join("") }));
   }
@@ -43,13 +44,17 @@ class TimeBar {
 
 /** The address holds what is shown, so that a link keeps it: #run=1&join=0&batch=12&measure=busy&paused=20. */
 const address = {
+  seen: null,
+
   read() {
+    this.seen = location.hash;
     const given = new URLSearchParams(location.hash.slice(1));
     const number = (name) => (/^\d+$/.test(given.get(name) ?? "") ? Number(given.get(name)) : null);
     return { run: number("run") ?? 0, operator: number("join") ?? 0, batch: number("batch"), paused: number("paused"),
       measure: given.get("measure") in MEASURES ? given.get("measure") : "received" };
   },
 
+  /** Not if the reader has just changed the address: then `hashchange` is on its way. */
   write({ run, operator, batch, paused, measure }) {
     const wanted = new URLSearchParams();
     if (run) wanted.set("run", run);
@@ -59,6 +64,8 @@ const address = {
     if (paused !== null) wanted.set("paused", paused);
     const hash = wanted.size ? `#${wanted}` : "";
     // Replaced, not pushed: a walk through a hundred batches is no hundred steps of the back button.
-    if (hash !== location.hash) history.replaceState(null, "", hash || location.pathname + location.search);
+    if (hash === location.hash || this.seen !== location.hash) return;
+    history.replaceState(null, "", hash || location.pathname + location.search);
+    this.seen = location.hash;
   },
 };
