@@ -143,7 +143,7 @@ class KeysView {
       make("td", { class: "number" }, count(perBatch(entry, key.rows))),
       make("td", { class: key.done === "kept" ? "muted" : null }, make("span", { class: "clamp", title: key.words }, key.words ?? key.done)),
       make("td", {}, some(key.homes ?? [])),
-      make("td", { class: "number" }, known(key.since) ? count(key.since) : "before this run"),
+      make("td", { class: "number" }, known(key.since) ? count(key.since) : "the start"),
       make("td", { class: "number" }, known(key.saved_rows) ? `${count(perBatch(entry, key.saved_rows))} tuples` : UNKNOWN));
   }
 }
