@@ -28,6 +28,8 @@ class Live {
     this.source.addEventListener(name, (event) => {
       this.heard();
       take(JSON.parse(event.data));
+      // Nothing more will come: a server that is gone as well need not be looked for.
+      if (this.app.run.ended) this.source.close();
       this.app.schedule();
     });
   }
