@@ -294,7 +294,7 @@ class JoinWriter:
         every = given.whole(options, "compactEvery", "batches", _MOST_HELD) or 1
         if every > 1:  # files of one task are about as large as merged ones
             cutting = replace(cutting, target_bytes=cutting.target_bytes or TARGET_BYTES)
-        merge = SparkMerge(join.spark)
+        merge = SparkMerge(join.spark, self.name)
         return (
             lambda checkpoint, query: CompactingSink(
                 output, query, settings.fsync, cutting, merge, every

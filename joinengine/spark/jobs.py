@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
@@ -21,12 +23,18 @@ from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks, merge_files
 from joinengine.spark.tuning import ArrowBatches
 from joinengine.world.world import World
 
+#: The local property by which Spark's web page names a job.
+_DESCRIPTION = "spark.job.description"
+#: Letters of a condition in the name of a job.
+_MOST = 100
+
 
 class SparkJobs(Jobs):
     """Spark jobs; instructions travel as files of the exchange folder, operators with the job.
 
     `tables`: per table, a frame whose rows are the reports of routing it. `arrow_batches` says what
     the streaming query's own clone of the session must have set for the rows of its sources.
+    `name`: that of the query; Spark's web page shows it with each job.
     """
 
     def __init__(
@@ -35,7 +43,9 @@ class SparkJobs(Jobs):
         world: World,
         tables: Sequence[DataFrame] = (),
         arrow_batches: ArrowBatches | None = None,
+        name: str | None = None,
     ) -> None:
+        self._name = name
         self._world = world
         self._context = spark.sparkContext
         self._tables = tables
@@ -75,10 +85,9 @@ class SparkJobs(Jobs):
 
     def _routed(self, frames: Sequence[DataFrame], plan: RoutePlan, what: str) -> list[RouteReport]:
         self._world.storage(plan.exchange_folder).put(what, encode(plan))
-        self._announce(plan.exchange_folder, what, f"joinengine batch {plan.batch}: {what}")
-        return [
-            decode(bytes(row.report), RouteReport) for frame in frames for row in frame.collect()
-        ]
+        with self._announced(plan.exchange_folder, what, plan.batch, what):
+            rows = [row for frame in frames for row in frame.collect()]
+        return [decode(bytes(row.report), RouteReport) for row in rows]
 
     @override
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
@@ -87,28 +96,63 @@ class SparkJobs(Jobs):
         exchange = self._world.storage(first.exchange_folder)
         for task in tasks:
             exchange.put(f"{name}-{task.header.task}", encode(task))
-        about = f"joinengine batch {first.batch}: operator {operator.index}"
-        self._announce(first.exchange_folder, name, about)
         key = operator.index, len(tasks)
         if key not in self._rdds:
             numbers = self._context.parallelize(range(len(tasks)), len(tasks))
             self._rdds[key] = numbers.mapPartitionsWithIndex(OperatorTasks(operator))
-        return [decode(report, OperatorReport) for report in self._rdds[key].collect()]
+        with self._announced(first.exchange_folder, name, first.batch, _step_of(operator)):
+            reports = self._rdds[key].collect()
+        return [decode(report, OperatorReport) for report in reports]
 
-    def _announce(self, folder: str, name: str, description: str) -> None:
+    @contextmanager
+    def _announced(self, folder: str, name: str, batch: int, step: str) -> Iterator[None]:
+        """Jobs inside find their instructions at `folder/name`, and are called after the step."""
         self._context.setLocalProperty(PLAN_PROPERTY, f"{folder}/{name}")
-        self._context.setLocalProperty("spark.job.description", description)
+        with _described(self._context, f"{_called(self._name)}, batch {batch}: {step}"):
+            yield
+
+
+def _called(name: str | None) -> str:
+    return "joinengine" if name is None else f"joinengine {name}"
+
+
+def _step_of(operator: Operator) -> str:
+    """The step that runs an operator: its kind, its number, and on what it joins or groups.
+
+    >>> class Join:
+    ...     index = 1
+    ...     account = staticmethod(lambda: {"on": "a = b"})
+    >>> _step_of(Join())
+    'join 1 on a = b'
+    """
+    on = shorten(str(operator.account().get("on", "")), _MOST, placeholder=" ..")
+    return f"{type(operator).__name__.lower()} {operator.index}" + (f" on {on}" if on else "")
+
+
+@contextmanager
+def _described(context: SparkContext, description: str) -> Iterator[None]:
+    """Jobs inside have this description; then those of the user's sink have Spark's own again."""
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, description)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type] # None removes it
 
 
 @dataclass(frozen=True)
 class SparkMerge:
-    """Merges staged result files in one Spark job; instructions travel with the job."""
+    """Merges staged result files in one Spark job; instructions travel with the job.
+
+    `name`: as in `SparkJobs`.
+    """
 
     spark: SparkSession
+    name: str | None = None
 
     def __call__(self, tasks: Sequence[MergeTask]) -> list[MergeReport]:
         """The reports, in the order of the tasks."""
         context = self.spark.sparkContext
-        context.setLocalProperty("spark.job.description", "joinengine: merge result files")
         contents = context.parallelize([encode(task) for task in tasks], len(tasks))
-        return [decode(report, MergeReport) for report in contents.map(merge_files).collect()]
+        with _described(context, f"{_called(self.name)}: merge result files"):
+            return [decode(report, MergeReport) for report in contents.map(merge_files).collect()]

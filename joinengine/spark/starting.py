@@ -148,7 +148,7 @@ def _runner(request: Request, checkpoint: Checkpoint, query: str, sink: Sink) ->
         refused = local_path(request.side_output, "sideOutput")
         aside = SideOutput(MACHINE.storage(str(refused)), query)
     return BatchRunner(
-        SparkJobs(request.spark, MACHINE, _tables(request), _arrow_batches(request)),
+        SparkJobs(request.spark, MACHINE, _tables(request), _arrow_batches(request), request.name),
         request.query,
         request.choices,
         checkpoint,
