@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from joinengine.driver.records import BatchRecord, OperatorRecord
@@ -12,20 +9,10 @@ from joinengine.queries import running
 from joinengine.queries.base import Options
 from joinengine.reporting import progress, tables
 from joinengine.reporting.reports import BATCH_SCHEMA, STEPS, batch_rows, run_report
+from tests.unit.metrics import PAGE, named, same
 
 #: What `running.run` adds.
 RUN = ("valid", "made_by", "slowest_instance_s", "hot_key", "story")
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
-
-
-def named(heading, table=0, ticked=True):
-    """The names in the first column of a table below a heading."""
-    text = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    tables = re.findall(r"(?:^\|.*\n)+", text, re.M)
-    cells = [line.split("|")[1] for line in tables[table].splitlines()[2:]]
-    if not ticked:
-        return [name.strip() for cell in cells for name in cell.split(",")]
-    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 
 
 @pytest.fixture
@@ -33,11 +20,6 @@ def record():
     seconds = dict.fromkeys(("elapsed_s", *STEPS), 1.0)
     operator = OperatorRecord(2, received=[1, 2], stored=[1, 2], held=[1, 2], busy_s=[0.1, 0.2])
     return BatchRecord(0, 0.0, seconds, joins=[operator], input_rows=3)
-
-
-def same(names, keys):
-    assert len(set(names)) == len(names)
-    assert set(names) == set(keys)
 
 
 def test_the_columns_of_metrics(record):

@@ -22,8 +22,8 @@ from joinengine.reporting import prometheus
 from joinengine.reporting.prometheus import Source, answer, text
 from joinengine.spark.scraping import scraped
 from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.unit.metrics import named, same
 from tests.unit.states import chain, manifest_of
-from tests.unit.test_metrics import named, same
 from tests.worlds import MemoryWorld
 
 DOCS = Path(__file__).parents[2] / "docs"
