@@ -76,10 +76,15 @@ def session(
     """A SparkSession with settings that help; `settings`: further ones, with `__` for dots.
 
     `master`: None: that of spark-submit if it has started this program, else local[*]. Spark's web
-    page is off, and its log has errors only: `ui=True` turns the page on (its address is
-    `spark.sparkContext.uiWebUrl`), under a local master for this machine alone; and
-    `spark.sparkContext.setLogLevel("WARN")` has Spark say more. If this process has a session, it
-    is returned as it is, with joinengine's source registered.
+    page is off, and its log has errors only: `spark.sparkContext.setLogLevel("WARN")` has Spark say
+    more. If this process has a session, it is returned as it is, with joinengine's source
+    registered.
+
+    `ui=True` turns the page on (its address is `spark.sparkContext.uiWebUrl`), under a local master
+    for this machine alone. It costs some 5 MB of the driver's heap, since it keeps the last 200
+    jobs only, and no time of a batch that showed beside the noise (docs/metrics.md). Jobs there are
+    called after query, batch, and step or operator; of state, watermarks and instances it knows
+    nothing, and it counts descriptors for the tuples of a `parquet_stream`.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     master = "local[*]" if master is None and not submitted else master

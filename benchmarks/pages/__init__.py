@@ -1,0 +1,1 @@
+"""What looking at a query costs it."""
