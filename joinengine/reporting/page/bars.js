@@ -27,10 +27,10 @@ class BarChart {
     if (!width) return;
     Object.assign(this, { loads, measure, entry, width, facts: summary(loads) });
     // An even load stands half-way up: the mean moves little from batch to batch, and what sticks out shows.
-    this.top = 1.04 * Math.max(this.facts.greatest, 2 * this.facts.mean) || 1;
+    this.top = 1.04 * Math.max(this.facts.greatest, 2 * this.facts.mean);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
     const floor = this.height - MARGIN.bottom;
-    const grid = roundTicks(this.top, 4).map((value) => make("svg:g", { class: "frame" },
+    const grid = roundTicks(this.top, 4, measure.axis === short ? 1 : 0).map((value) => make("svg:g", { class: "frame" },
       make("svg:line", { x1: MARGIN.left, x2: width - MARGIN.right, y1: this.y(value), y2: this.y(value) }),
       make("svg:text", { x: MARGIN.left - 6, y: this.y(value) + 4, "text-anchor": "end" }, measure.axis(value))));
     const every = Math.ceil(loads.length / Math.max(1, (width - 62) / 24));
@@ -45,7 +45,7 @@ class BarChart {
 
   get slot() { return (this.width - MARGIN.left - MARGIN.right) / Math.max(1, this.loads.length); }
   x(i) { return MARGIN.left + i * this.slot; }
-  y(value) { return MARGIN.top + (this.height - MARGIN.top - MARGIN.bottom) * (1 - value / this.top); }
+  y(value) { return MARGIN.top + (this.height - MARGIN.top - MARGIN.bottom) * (1 - value / (this.top || 1)); }
 
   bar(load, i) {
     const gap = Math.min(6, this.slot * 0.22);

@@ -26,12 +26,12 @@ const tip = {
   },
 };
 
-/** About `wanted` round numbers from 0 to `greatest`. */
-function roundTicks(greatest, wanted = 4) {
+/** About `wanted` round numbers from 0 to `greatest`, `least` apart at least: there are no half tuples. */
+function roundTicks(greatest, wanted = 4, least = 0) {
   if (!(greatest > 0)) return [0];
   const rough = greatest / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].find((one) => one * power >= rough * 0.999) * power;
+  const step = Math.max(least, [1, 2, 2.5, 5, 10].find((one) => one * power >= rough * 0.999) * power);
   const n = Math.floor(greatest / step + 1e-9);
   return Array.from({ length: n + 1 }, (_, i) => i * step);
 }
@@ -119,7 +119,7 @@ class TimeChart {
   }
 
   ticks() {
-    return roundTicks(this.top, this.height > 170 ? 4 : 3).map((value) => [this.y(value), this.axis(value)]);
+    return roundTicks(this.top, this.height > 170 ? 4 : 3, this.axis === short ? 1 : 0).map((value) => [this.y(value), this.axis(value)]);
   }
 
   moveCursor({ n, index }) {
@@ -208,18 +208,31 @@ class LineChart extends TimeChart {
   }
 }
 
-/** Parts of a whole over time, one upon the other; `data.series` from the bottom up. */
+/**
+ * Parts of a whole over time, one upon the other; `data.series` from the bottom up.
+ *
+ * The first batch of a run takes seconds, while the JVM starts: a few such batches may go beyond the
+ * top, with a sign, so that the others can be seen.
+ */
 class StackChart extends LineChart {
   prepare({ series, n }) {
-    const sums = Array.from({ length: n }, (_, i) => series.reduce((sum, one) => sum + (one.values[i] ?? 0), 0));
-    this.top = (extent(sums)?.greatest ?? 0) * 1.04 || 1;
-    this.legend.replaceChildren(...legendOf(series));
+    this.sums = Array.from({ length: n }, (_, i) => series.reduce((sum, one) => sum + (one.values[i] ?? 0), 0));
+    const greatest = extent(this.sums)?.greatest ?? 0;
+    const usual = n < 5 ? greatest : 2 * [...this.sums].sort((a, b) => a - b)[Math.floor(0.9 * (n - 1))];
+    this.isCut = usual > 0 && usual < greatest;
+    this.top = (this.isCut ? usual : greatest) * 1.04 || 1;
+    const note = this.isCut ? [make("span", {}, `▲ goes on above the chart, to ${this.text(greatest)} at most`)] : [];
+    this.legend.replaceChildren(...legendOf(series), ...note);
   }
+
+  y(value) { return super.y(Math.min(value, this.top)); }
 
   plot({ series, n }) {
     const floors = new Float64Array(n);
     const gap = this.slot > 5 ? Math.min(3, this.slot * 0.2) : 0;
     const wide = (this.slot - gap).toFixed(2);
+    const above = this.sums.map((sum, i) => (sum <= this.top ? null
+      : make("svg:text", { class: "above", x: this.x(i), y: MARGIN.top + 10, "text-anchor": "middle" }, "▲"))).filter(Boolean);
     return series.map((one) => {
       let path = "";
       for (let i = 0; i < n; i += 1) {
@@ -231,7 +244,7 @@ class StackChart extends LineChart {
         floors[i] += value;
       }
       return make("svg:path", { class: `area ${one.css}`, d: path });
-    });
+    }).concat(above);
   }
 
   rows(index, data) {

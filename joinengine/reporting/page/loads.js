@@ -41,6 +41,10 @@ class LoadView {
 
   sentence(loads, kind, entry) {
     const facts = summary(loads);
+    if (!facts.greatest) {
+      this.words.replaceChildren(`No instance ${{ received: "received", stored: "holds", busy: "worked for" }[kind.title]} any tuple in ${batchName(entry)}.`);
+      return;
+    }
     const per = entry.first === entry.last || kind === MEASURES.stored ? "" : ` in a batch (means over ${batchName(entry)})`;
     this.words.replaceChildren(
       make("span", {}, "The busiest, instance ", figure("busiest", facts.busiest, String(facts.busiest)), `, ${kind.title === "busy" ? "was busy for" : kind.title} `,
@@ -128,9 +132,9 @@ class KeysView {
     const now = figure("stored_greatest", join.greatest, count(join.greatest));
     if (!known(join.hash_greatest)) return ["The busiest instance stored ", now, " tuples in the last batch; this layout counts no keys, so what hash would do is not known."];
     const times = join.greatest ? join.hash_greatest / join.greatest : 1;
-    const more = Math.abs(times - 1) < 0.005 ? "the same" : `${ratio(times)} times as many`;
+    const more = Math.abs(times - 1) < 0.005 ? "" : `, ${ratio(times)} times as many`;
     return ["The busiest instance stored ", now, " tuples in the last batch; under hash it would have been ",
-      figure("hash_greatest", join.hash_greatest, count(join.hash_greatest)), ` (modelled), ${more}.`];
+      figure("hash_greatest", join.hash_greatest, count(join.hash_greatest)), ` (modelled)${more}.`];
   }
 
   row(key, entry) {

@@ -46,7 +46,7 @@ class App {
     if (this.runs.length < 2 || !window.joinengineCompare) return [];
     const root = make("div");
     const open = (i) => {
-      this.show({ run: i, operator: 0, batch: null, paused: null });
+      this.show({ run: i, operator: null, batch: null, paused: null });
       this.title.scrollIntoView({ behavior: "smooth" });
       this.title.focus({ preventScroll: true });
     };
@@ -175,7 +175,7 @@ class App {
     const entries = this.shownEntries();
     const newest = entries.at(-1)?.last ?? null;
     this.index = view.batch === null ? entries.length - 1 : indexOfBatch(entries, view.batch);
-    const operator = Math.max(0, Math.min(run.operators.length - 1, view.operator));
+    const operator = view.operator === null ? mainOperator(run) : Math.max(0, Math.min(run.operators.length - 1, view.operator));
     const entry = entries[this.index];
     const stamp = `${view.run}/${run.version}/${view.paused}`;
     this.drawn = { batch: entry?.last ?? null, paused: newest };

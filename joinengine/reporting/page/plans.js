@@ -98,8 +98,9 @@ class PlansView {
       make("div", { class: "more" }, this.effect(plan)), this.keys(plan));
   }
 
+  /** The load skew, where the words of the plan do not have it. */
   effect(plan) {
-    if (!known(plan.skew_before)) return "";
+    if (!known(plan.skew_before) || plan.words?.includes("load skew")) return "";
     return `load skew ${ratio(plan.skew_before)} → ${known(plan.skew_after) ? ratio(plan.skew_after) : "not known yet"}`;
   }
 

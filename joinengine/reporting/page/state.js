@@ -7,20 +7,30 @@
 class StateView {
   constructor() {
     this.list = make("dl", { class: "state" });
-    this.root = make("section", { class: "card", id: "state", "aria-label": "state of the query" }, this.list);
+    this.words = make("p", { class: "words about" });
+    this.root = make("section", { class: "card", id: "state", "aria-label": "state of the query" }, this.list, this.words);
   }
 
   update(scene) {
     this.list.replaceChildren(...this.items(scene).map(([term, value, more, css]) =>
       make("div", { class: css }, make("dt", {}, term), make("dd", {}, value), make("dd", { class: "more" }, more))));
+    const about = this.about(scene.run.operators[scene.operator] ?? {});
+    if (this.words.textContent !== about) this.words.textContent = about;
+  }
+
+  /** What the shown operator does, and when a tuple leaves its state. */
+  about({ on, within, inputs, leaves }) {
+    const joined = [(inputs ?? []).join(", "), on, within].filter(Boolean).join(" · ");
+    return [joined, ...(leaves ?? [])].filter(Boolean).join("; ");
   }
 
   items({ run, entries, index, entry, join, operator }) {
     const late = total(entries, index, "late_rows");
     const lag = lagOf(join);
-    const described = run.operators[operator];
+    const { kind, how } = run.operators[operator] ?? {};
+    const isTimed = known(join.watermark) || known(join.newest);
     return [
-      ["query", figure("query", run.head.query, run.head.query ?? "without a name"), described?.how ?? ""],
+      ["query", figure("query", run.head.query, run.head.query ?? "without a name"), kind === "join" && how && !how.endsWith("join") ? `${how} join` : how ?? ""],
       ["layout", figure("layout", join.layout, join.layout ?? UNKNOWN),
         join.versions > 1 ? `${join.versions} versions hold state` : plural(join.routing_entries ?? 0, "key") + " placed"],
       ["instances", figure("instances", join.instances, count(join.instances)), this.skew(join)],
@@ -28,8 +38,8 @@ class StateView {
         make("span", {}, figure("input_rows", entry.input_rows, count(entry.input_rows)), " rows")],
       ["rows/s", figure("rows_per_s", rowsPerSecond(entry), count(rowsPerSecond(entry))),
         `${duration(perBatch(entry, entry.elapsed_s))} a batch`],
-      ["watermark", figure("watermark", join.watermark, known(join.watermark) ? instant(join.watermark / 1e6) : "not known yet"),
-        make("span", {}, "lags ", figure("lag", lag, duration(lag))), "wide"],
+      ["watermark", figure("watermark", join.watermark, known(join.watermark) ? instant(join.watermark / 1e6) : "none"),
+        make("span", {}, isTimed ? "lags " : "no event time yet", figure("lag", lag, isTimed ? duration(lag) : "")), "wide"],
       ["late rows", figure("late_rows", late, count(late)), `${count(entry.late_rows)} in this batch`],
       ["state rows", figure("state_rows", join.state_rows, count(join.state_rows)), this.forecast("forecast_rows", join, count)],
       ["state size", figure("state_bytes", join.state_bytes, bytes(join.state_bytes)), this.forecast("forecast_bytes", join, bytes)],
@@ -42,7 +52,7 @@ class StateView {
   }
 
   forecast(field, join, text) {
-    return make("span", {}, "forecast ", figure(field, join[field], known(join[field]) ? text(join[field]) : "not known yet"));
+    return make("span", {}, "forecast ", figure(field, join[field], known(join[field]) ? text(join[field]) : "none yet"));
   }
 }
 
@@ -67,12 +77,11 @@ class OperatorsView {
         make("button", { type: "button", click: () => this.app.show({ operator: i }) }, `${one.kind} ${one.number}`)));
     }
     [...this.tabs.children].forEach((tab, i) => tab.setAttribute("aria-pressed", i === operator));
-    this.box.hidden = operator !== 0;
     if (this.drawn !== scene.stamp) {
       this.drawn = scene.stamp;
       this.skews = run.operators.map((_, i) => scene.entries.map((one) => summary(one.joins[i]?.received ?? []).skew));
     }
-    if (!this.box.hidden) this.body.replaceChildren(...run.operators.map((one, i) => this.row(one, i, scene)));
+    this.body.replaceChildren(...run.operators.map((one, i) => this.row(one, i, scene)));
   }
 
   row(one, i, { entry }) {

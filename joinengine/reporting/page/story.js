@@ -115,6 +115,13 @@ function summary(loads) {
   return { total, mean, greatest, busiest, skew: mean > 0 ? greatest / mean : 1 };
 }
 
+/** The first operator that received half as much as the busiest: of a chain, where the work is. */
+function mainOperator(run) {
+  const sums = run.operators.map((_, i) => run.entries.reduce((sum, one) => sum + summary(one.joins?.[i]?.received ?? []).total, 0));
+  const greatest = extent(sums)?.greatest ?? 0;
+  return Math.max(0, sums.findIndex((sum) => sum >= greatest / 2));
+}
+
 /** The sum of a field over the entries up to `index`. */
 function total(entries, index, field) {
   let sum = 0;

@@ -50,7 +50,7 @@ const address = {
     this.seen = location.hash;
     const given = new URLSearchParams(location.hash.slice(1));
     const number = (name) => (/^\d+$/.test(given.get(name) ?? "") ? Number(given.get(name)) : null);
-    return { run: number("run") ?? 0, operator: number("join") ?? 0, batch: number("batch"), paused: number("paused"),
+    return { run: number("run") ?? 0, operator: number("join"), batch: number("batch"), paused: number("paused"),
       measure: given.get("measure") in MEASURES ? given.get("measure") : "received" };
   },
 
@@ -58,7 +58,7 @@ const address = {
   write({ run, operator, batch, paused, measure }) {
     const wanted = new URLSearchParams();
     if (run) wanted.set("run", run);
-    if (operator) wanted.set("join", operator);
+    if (operator !== null) wanted.set("join", operator);
     if (batch !== null) wanted.set("batch", batch);
     if (measure !== "received") wanted.set("measure", measure);
     if (paused !== null) wanted.set("paused", paused);

@@ -6,6 +6,7 @@
 const UNKNOWN = "–";
 // One notation for every reader, so that two people who compare their screens see the same.
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const TENTH = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
 const TWO = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 const SHORT = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
 const BYTES = ["bytes", "KB", "MB", "GB", "TB", "PB"];
@@ -16,8 +17,10 @@ function known(x) {
   return typeof x === "number" && Number.isFinite(x);
 }
 
+/** A number of things; small means keep a digit, so that a mean above nothing is not shown as 0. */
 function count(n) {
-  return known(n) ? WHOLE.format(n) : UNKNOWN;
+  if (!known(n)) return UNKNOWN;
+  return Number.isInteger(n) || Math.abs(n) >= 10 ? WHOLE.format(n) : TENTH.format(n);
 }
 
 function ratio(x) {
