@@ -51,10 +51,7 @@ class App {
       this.title.focus({ preventScroll: true });
     };
     window.joinengineCompare(root, this.content.reports, open, this.content.verdict ?? []);
-    const queries = [...new Set(this.runs.map((run) => run.head.query ?? "a query"))];
-    const name = make("div", { class: "name side-by-side" }, make("span", { class: "maker" }, "joinengine"),
-      make("strong", {}, `${queries.join(", ")}: ${count(this.runs.length)} runs side by side`));
-    return [make("section", { class: "compare", "aria-label": "runs side by side" }, name, root)];
+    return [make("section", { class: "compare", "aria-label": "runs side by side" }, root)];
   }
 
   charts() {
