@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -139,6 +140,7 @@ def test_on_a_terminal_a_program_that_is_told_to_waits_for_a_key(folder):
     )
     said = ""
     while "press a key to end" not in said:
+        assert select.select([other], [], [], 240)[0], said
         said += os.read(other, 1000).decode()
     assert "at its end" not in said
     page = re.search(r"page: (http\S+); press a key to end", said)[1]
@@ -146,6 +148,7 @@ def test_on_a_terminal_a_program_that_is_told_to_waits_for_a_key(folder):
         assert answer.status == 200
     os.write(other, b"x")
     while "at its end" not in said:
+        assert select.select([other], [], [], 240)[0], said
         said += os.read(other, 1000).decode()
     assert running.wait(240) == 0
     os.close(own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -111,19 +112,26 @@ os.read(0, 100)
 def on_terminal():
     """Runs a program on a terminal of its own; gives (process, the terminal's other end)."""
     other, own = os.openpty()
+    running = []
 
     def run(program):
         there = f"import os; os.login_tty({own})\n"
-        return subprocess.Popen([sys.executable, "-c", there + program], pass_fds=[own]), other
+        running.append(subprocess.Popen([sys.executable, "-c", there + program], pass_fds=[own]))
+        return running[-1], other
 
     yield run
+    for one in running:
+        one.kill()
+        one.wait()
     os.close(other)
     os.close(own)
 
 
 def read_until(terminal, text):
+    """What a program says, until it says `text`; it fails if the program falls silent."""
     said = ""
     while text not in said:
+        assert select.select([terminal], [], [], 60)[0], said
         said += os.read(terminal, 1000).decode()
     return said
 

@@ -1,0 +1,119 @@
+"""What a live page with an open tab costs a batch: small batches, with and without, in turns.
+
+    python -m benchmarks.watching --out out/watching
+
+A turn is three runs of one query in one session: without a page, with a page whose events another
+process reads, without a page. A run's figure is the median time of its triggers. The page's ratio
+is the run with it over the mean of its neighbours; the noise is one neighbour over the other. Small
+batches show it best: the page costs a batch the same whatever its size.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from joinengine import StreamJoin, equi, parquet_stream, session, within
+from joinengine.reporting.reports import made_by
+
+#: Tuples of a side in a batch, and batches of a run; the first ones are not counted.
+ROWS, BATCHES, WARM = 1_000, 40, 10
+INSTANCES = 8
+#: A tab that reads all it is told, in a process of its own, as a browser is.
+TAB = "import sys, urllib.request\nfor _ in urllib.request.urlopen(sys.argv[1]): pass"
+
+
+@click.command()
+@click.option("--out", type=Path, default=Path("out/watching"), help="folder of the report")
+@click.option("--turns", default=7, help="how often the three runs are repeated")
+def main(out: Path, turns: int) -> None:
+    """Measure, and write the report."""
+    spark = session(master="local[2]")
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for side, seed in (("left", 1), ("right", 2)):
+            _write(root / side, seed)
+        _run(spark, root, watched=False)  # the JVM compiles
+        found = list[tuple[float, float, float]]()
+        for turn in range(turns):
+            before, page, after = (_run(spark, root, watched=one) for one in (False, True, False))
+            found.append((before, page, after))
+            print(f"turn {turn + 1}: {before:.3f} s, with a page {page:.3f} s, {after:.3f} s")
+    ratios = [2 * page / (before + after) for before, page, after in found]
+    noise = [after / before for before, _, after in found]
+    report = {
+        "seconds_per_batch": found,
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+        "noise": noise,
+        "load_average": os.getloadavg(),
+        "made_by": made_by(),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "watching.json").write_text(json.dumps(report, indent=1))
+    print(f"a batch with a page over one without: {_words(ratios)}")
+    print(f"one without over another without:     {_words(noise)}")
+    print(f"load average {os.getloadavg()[0]:.1f}; report: {out / 'watching.json'}")
+
+
+def _words(ratios: Sequence[float]) -> str:
+    return f"median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}"
+
+
+def _write(folder: Path, seed: int) -> None:
+    """One file, whose row groups are the batches; keys are skewed."""
+    rng = np.random.default_rng(seed)
+    rows = ROWS * BATCHES
+    keys = np.minimum(rng.zipf(1.3, rows), 10_000)
+    times = 1_700_000_000_000_000 + np.arange(rows) * 10_000
+    table = pa.table({f"{folder.name}_key": keys, f"{folder.name}_at": times})
+    table = table.set_column(
+        1, f"{folder.name}_at", table.column(1).cast(pa.timestamp("us", "UTC"))
+    )
+    folder.mkdir()
+    pq.write_table(table, folder / "0.parquet", row_group_size=ROWS)
+
+
+def _run(spark: Any, root: Path, *, watched: bool) -> float:
+    """The median seconds of a trigger."""
+    left, right = (parquet_stream(spark, root / s, rows_per_interval=ROWS) for s in _SIDES)
+    window = within("left_at", "right_at", lower="-5 s", upper="5 s", delay="1 s")
+    joined = StreamJoin(
+        left, right, on=equi("left_key", "right_key"), within=window, instances=INSTANCES
+    )
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = joined.writeStream.format("noop").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", checkpoint).start()
+        tab = None
+        if watched:
+            tab = subprocess.Popen([sys.executable, "-c", TAB, _events(query.live().url)])
+        query.awaitTermination()
+        if tab is not None:
+            query.live().close()
+            tab.wait()
+        seconds = [record.trigger_s for record in query.batches()]
+    assert len(seconds) == BATCHES, seconds
+    return statistics.median(seconds[WARM:])
+
+
+_SIDES = ("left", "right")
+
+
+def _events(url: str) -> str:
+    return url.replace("/?", "/events?")
+
+
+if __name__ == "__main__":
+    main()
