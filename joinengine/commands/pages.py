@@ -1,7 +1,9 @@
-"""Pages of runs: the file of `--report`, and of `joinengine report`."""
+"""Pages of runs: the file of `--report` and `joinengine report`, and the live page of `--live`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,48 @@ import click
 
 from joinengine.commands import console
 from joinengine.model.errors import InvalidRequest
-from joinengine.options import PATH, check_file
+from joinengine.options import PATH, Command, check_file
+
+#: Called with the query as soon as it runs.
+OnStart = Callable[[Any], None]
+_GREATEST_PORT = 65_535
+
+
+class _Port(click.ParamType[int]):
+    """A port of this machine; 0: any free one."""
+
+    name = "port"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Take a number that a port may have."""
+        text = str(value)
+        if not (text.isascii() and text.isdigit() and int(text) <= _GREATEST_PORT):
+            self.fail(
+                f"{text!r} is no port from 0 to {_GREATEST_PORT}; if it is not meant as one, write "
+                f"--live as the last word",
+                param,
+                ctx,
+            )
+        return int(text)
+
 
 report_option = click.option(
     "--report", "page_path", type=PATH, help="Write the page of the run to this file, as HTML."
 )
+
+
+def live_option(command: Command) -> Command:
+    """`--live`, alone or with a port."""
+    return click.option(
+        "--live",
+        "port",
+        is_flag=False,
+        flag_value=0,
+        default=None,
+        type=_Port(),
+        metavar="[PORT]",
+        help="Show the run in a browser while it lasts, and write its page at the end.",
+    )(command)
 
 
 @click.command()
@@ -49,3 +88,32 @@ def told_page(path: Path | None, found: dict[str, Any]) -> None:
     if path is not None:
         write_page(path, found)
         console.tell(f"report: {path}")
+
+
+def page_path_of_live(name: str, page_path: Path | None, json_path: Path | None) -> Path:
+    """Where the page of a run that was watched goes: as said, or beside the JSON, or here."""
+    return page_path or (json_path or Path(name.replace(" ", "-"))).with_suffix(".html")
+
+
+@contextmanager
+def watched(port: int | None) -> Iterator[OnStart | None]:
+    """What opens the live page of a query that has started; None: no page was asked for.
+
+    At the end it waits for a key, on a terminal, so that the page can be looked at again. If the
+    command fails it does not wait: open tabs keep what they have, and know why. The page is not
+    closed: it ends with the process, which lets tabs hear the last of it.
+    """
+    if port is None:
+        yield None
+        return
+    from joinengine.spark.waiting import wait_for_key  # noqa: PLC0415
+
+    urls = list[str]()
+
+    def open_page(running: Any) -> None:
+        urls.append(running.live(port).url)
+        console.err.print(f"page: {urls[-1]}", markup=False, highlight=False)
+
+    yield open_page
+    for url in urls:
+        wait_for_key(f"page: {url}; press a key to end")

@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 from joinengine.commands import console, sessions
-from joinengine.commands.pages import report_option, told_page
+from joinengine.commands.pages import (
+    live_option,
+    page_path_of_live,
+    report_option,
+    told_page,
+    watched,
+)
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.options import (
@@ -46,6 +52,7 @@ Examples:
 @click.option("--out", "out_folder", type=PATH, help="Write the results to this folder.")
 @click.option("--checkpoint", type=PATH, help="Folder of the state; a run goes on from it.")
 @report_option
+@live_option
 @engine_options
 @query_options
 def run(
@@ -75,14 +82,19 @@ def run(
         if folder is not None:
             check_folder(folder.absolute(), what)
     check_file("--json", json_path)
-    page_path: Path | None = settings["page_path"]
+    page_path, port = settings["page_path"], settings["port"]
+    if port is not None:
+        page_path = page_path_of_live(found.name, page_path, json_path)
     check_file("--report", page_path)
     places = Places(out_folder, checkpoint)
-    with sessions.started(master) as spark:
-        report = sessions.run(spark, found, options, places, validate=validate)
-    _print_reports([report])
-    console.write_json(json_path, report)
-    told_page(page_path, report)
+    with watched(port) as on_start:
+        with sessions.started(master) as spark:
+            report = sessions.run(
+                spark, found, options, places, validate=validate, on_start=on_start
+            )
+        _print_reports([report])
+        console.write_json(json_path, report)
+        told_page(page_path, report)
     if report["valid"] is False:
         raise JoinEngineError("the results differ from DuckDB's")
 

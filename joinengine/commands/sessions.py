@@ -14,6 +14,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from joinengine.commands import console
+from joinengine.commands.pages import OnStart
 from joinengine.tpch.cache import new_log
 
 
@@ -53,8 +54,19 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def run(spark: Any, query: Any, options: Any, places: Any, *, validate: bool) -> dict[str, Any]:
-    """Run a query, with its progress on stderr; returns the JSON report."""
+def run(
+    spark: Any,
+    query: Any,
+    options: Any,
+    places: Any,
+    *,
+    validate: bool,
+    on_start: OnStart | None = None,
+) -> dict[str, Any]:
+    """Run a query, with its progress on stderr; returns the JSON report.
+
+    `on_start`: called with the query as soon as it runs.
+    """
     from joinengine.queries.running import run as run_query  # noqa: PLC0415
 
     columns = (
@@ -73,7 +85,14 @@ def run(spark: Any, query: Any, options: Any, places: Any, *, validate: bool) ->
             progress.update(task, completed=rows, total=total, rate=rate)
 
         report = run_query(
-            spark, query, options, places, validate=validate, say=console.say, watch=watch
+            spark,
+            query,
+            options,
+            places,
+            validate=validate,
+            say=console.say,
+            watch=watch,
+            on_start=on_start,
         )
     return report
 

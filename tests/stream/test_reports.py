@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+from urllib.request import urlopen
 
 import pytest
 
@@ -113,3 +117,79 @@ def test_what_cannot_be_is_refused_in_a_line_before_spark(home, compared, argume
     done = called(home, no_session, *(one.format(folder) for one in arguments), code=2)
     assert done.stderr.startswith(message.format(folder))
     assert done.stderr.count("\n") == 1
+
+
+def read_story(url):
+    """What a tab gets first."""
+    with urlopen(url.replace("/?", "/events?"), timeout=60) as tab:
+        while tab.readline() != b"event: story\n":
+            pass
+        return json.loads(tab.readline().partition(b": ")[2])
+
+
+SHIFTED = (
+    *("run", "eq5", "--layout", "mnrt", "--zipf", "1.3", "--shift-every", "320s"),
+    *("--scale", "0.001", "--instances", "3"),
+)
+
+
+def test_a_run_is_watched_and_leaves_its_page_beside_the_json(joinengine, tmp_path):
+    done = joinengine(*SHIFTED, "--json", tmp_path / "run.json", "--live")
+    assert done.stdout.splitlines()[-1] == f"report: {tmp_path / 'run.html'}"
+    (url,) = re.findall(r"^page: (http://127\.0\.0\.1:\d+/\?token=\S+)$", done.stderr, re.M)
+    assert "press a key" not in done.stderr  # nobody sits there
+    told = json.loads((tmp_path / "run.json").read_text())["story"]
+    assert data_of(tmp_path / "run.html")["reports"][0]["story"] == told
+    live = read_story(url)
+    assert live["ended"]["how"] == told["ended"]["how"] == "finished"
+    for name in ("query", "operators", "plans"):
+        assert live[name] == told[name]
+    for seen, kept in zip(live["batches"], told["batches"], strict=True):
+        assert seen["input_rows"] == kept["input_rows"]
+        assert seen["joins"] == kept["joins"]
+    assert any(entry["joins"][2]["hot"] for entry in told["batches"])
+
+
+def test_on_a_terminal_a_watched_run_waits_for_a_key(home, tmp_path):
+    other, own = os.openpty()
+    program = (
+        f"import os, sys; os.login_tty({own}); sys.argv[0] = 'joinengine'\n"
+        "from joinengine.cli import main; main()"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", program, *SHIFTED, "--live"],
+        pass_fds=[own],
+        cwd=tmp_path,
+        env=os.environ | {"JOINENGINE_HOME": str(home), "TERM": "dumb"},
+    )
+    os.close(own)  # so that reading ends with the program
+    try:
+        said = ""
+        while "press a key to end" not in said:
+            said += os.read(other, 10_000).decode()
+        assert "report: eq5.html" in said.split("press a key")[0]
+        page = re.search(r"page: (http\S+); press a key to end", said)[1]
+        assert read_story(page)["ended"]["how"] == "finished"
+        assert running.poll() is None
+        os.write(other, b"x")
+        assert running.wait(240) == 0
+    finally:
+        running.kill()
+        running.wait()
+        os.close(other)
+    assert data_of(tmp_path / "eq5.html")["reports"][0]["query"] == "eq5"
+
+
+@pytest.mark.parametrize("port", ["65536", "eq5", "1.5"])
+def test_a_port_that_is_none_is_refused(home, port):
+    done = called(home, no_session, "run", "--zipf", "1.3", "--live", port, "eq5", code=2)
+    assert f"'{port}' is no port from 0 to 65535" in done.stderr
+
+
+def test_where_the_page_of_a_watched_run_goes_is_checked_before_spark(home, tmp_path):
+    (tmp_path / "run.html").mkdir()
+    json_path = tmp_path / "run.json"
+    done = called(home, no_session, "run", "eq5", "--live", "--json", json_path, code=2)
+    assert done.stderr == (
+        f"joinengine: --report: {tmp_path / 'run.html'} is a folder; name a file\n"
+    )
