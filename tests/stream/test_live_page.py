@@ -1,0 +1,137 @@
+"""The page of a running query in a browser: batches come, the query ends, the server is gone."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from joinengine.reporting.page import page
+from joinengine.reporting.server import PageServer, Place
+from tests.browser import shown
+from tests.unit.stories import STARTED, story
+
+#: What a browser writes into its console if nobody answers.
+REFUSED = "ERR_CONNECTION_REFUSED"
+WHOLE = story(20, 8, ended=None)
+
+
+class Growing:
+    """The made-up story, as far as it has come: `n` batches of it."""
+
+    def __init__(self, n):
+        self.n, self.ended = n, None
+
+    def add(self, record):
+        self.n += 1
+        return False
+
+    def plans(self, first):
+        return [plan for plan in WHOLE["plans"] if first <= plan["batch"] < self.n]
+
+    def whole(self):
+        batches = WHOLE["batches"][: self.n]
+        return WHOLE | {"batches": batches, "plans": self.plans(0), "ended": self.ended}
+
+    def newest(self):
+        last = WHOLE["batches"][self.n - 1]
+        return {"batch": last, "plans": self.plans(self.n - 1), "plans_left_out": 0}
+
+    def end(self, how, words, at):
+        self.ended = {"how": how, "words": words, "at": at}
+
+
+@pytest.fixture
+def serving():
+    """Starts servers of a story of `n` batches, and closes them."""
+    servers = []
+
+    def serve(n, place=None):
+        server = PageServer(place or Place())
+        server.serve(Growing(n), lambda: page({"mode": "live", "story": None}))
+        servers.append(server)
+        return server
+
+    yield serve
+    for server in servers:
+        server.close()
+
+
+def expect_batch(tab, batch):
+    shown_now = tab.locator("#state [data-field=batch]")
+    expect(shown_now).to_have_attribute("data-value", str(batch), timeout=30_000)
+
+
+def test_batches_are_shown_as_they_come(chromium, serving):
+    server = serving(1)
+    with shown(chromium, server.url) as tab:
+        expect_batch(tab, 0)
+        for batch in range(1, 12):
+            server.put(None)
+            expect_batch(tab, batch)
+        expect(tab.locator("#load rect[data-instance]")).to_have_count(8)
+        told = [plan["batch"] for plan in WHOLE["plans"] if plan["batch"] < 12 and not plan["join"]]
+        items = tab.locator("#plans li[data-batch]")
+        assert told
+        assert items.evaluate_all("all => all.map(li => Number(li.dataset.batch))") == told[::-1]
+
+
+def test_a_page_that_is_opened_before_the_first_batch_waits(chromium, serving):
+    server = serving(0)
+    with shown(chromium, server.url) as tab:
+        expect(tab.get_by_text("Waiting for the first batch.")).to_be_visible()
+        server.put(None)
+        expect_batch(tab, 0)
+
+
+def test_pausing_keeps_the_moment_and_all_that_comes(chromium, serving):
+    server = serving(3)
+    with shown(chromium, server.url) as tab:
+        expect_batch(tab, 2)
+        tab.keyboard.press("Space")
+        for _ in range(4):
+            server.put(None)
+        status = tab.locator("[data-field=status]")
+        expect(status).to_have_text("paused, 4 newer batches")
+        expect_batch(tab, 2)
+        tab.keyboard.press("Space")
+        expect_batch(tab, 6)
+
+
+def test_going_back_does_not_lose_what_comes(chromium, serving):
+    server = serving(5)
+    with shown(chromium, server.url) as tab:
+        tab.get_by_role("slider").fill("1")
+        expect_batch(tab, 1)
+        server.put(None)
+        expect(tab.get_by_role("slider")).to_have_attribute("max", "5")
+        expect_batch(tab, 1)
+        tab.get_by_role("button", name="back to now").click()
+        expect_batch(tab, 5)
+
+
+def test_a_tab_knows_how_the_query_ended_and_needs_no_server(chromium, serving):
+    """Nor does it ask for one any more: that would be a complaint of the browser."""
+    server = serving(5)
+    with shown(chromium, server.url) as tab:
+        expect_batch(tab, 4)
+        server.end("failed", "join 0: <b>run 17</b> is lost", STARTED + 60)
+        banner = tab.locator("[data-field=banner]")
+        expect(banner).to_contain_text("join 0: <b>run 17</b> is lost")
+        server.close()
+        tab.get_by_role("slider").fill("2")
+        expect_batch(tab, 2)
+        tab.wait_for_timeout(1_500)  # a connection that was lost is tried again within a second
+        expect(banner).to_contain_text("has failed")
+
+
+def test_a_server_that_is_gone_is_missed_and_taken_back(chromium, serving):
+    server = serving(5)
+    with shown(chromium, server.url, but=REFUSED) as tab:
+        expect_batch(tab, 4)
+        server.close()
+        missed = tab.locator("[data-field=banner]")
+        expect(missed).to_contain_text(f"no answer from 127.0.0.1:{server.port}", timeout=30_000)
+        expect_batch(tab, 4)
+        serving(8, Place(server.port, token=server.token))
+        expect_batch(tab, 7)
+        expect(missed).to_be_hidden()
