@@ -171,6 +171,8 @@ def test_a_thousand_instances_are_a_heat_strip(comparison):
         expect(canvas).to_have_count(2)
         assert shades(canvas.first) > 10
         expect(tab.locator(".cmp-line")).to_have_count(0)
+        expect(tab.get_by_text("a row per instance")).to_be_visible()
+        expect(tab.get_by_text("a line per instance")).to_have_count(0)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

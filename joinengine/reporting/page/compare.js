@@ -185,16 +185,23 @@
       ...groups.map((group) => make("option", {}, group.name)));
     choice.selectedIndex = groups.indexOf(first);
     show(first);
+    const widths = groups.flatMap((group) => group.runs).map(widthOf);
+    const forms = [
+      widths.some((n) => n < HEAT_FROM) ? "To one scale; a line per instance, the mean dashed." : null,
+      widths.some((n) => n >= HEAT_FROM) ? `From ${HEAT_FROM} instances on a row per instance, coloured by its load `
+        + `over the mean, to ${HEAT_STOPS.at(-1)} times the mean.` : null,
+    ].filter(Boolean);
     // A canvas does not follow the colours of its style sheet by itself.
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => paintHeat(panels));
     return make("section", { "aria-labelledby": "cmp-loads" },
       make("h2", { id: "cmp-loads" }, "Load over the instances"),
       groups.length < 2 ? null : make("p", {}, make("label", { for: "cmp-choice" }, "Runs of "), choice),
-      make("p", { class: "cmp-note" }, "Tuples that each instance received, batch by batch, to one scale: a "
-        + `line per instance, the mean dashed. From ${HEAT_FROM} instances on: a row per instance, coloured by `
-        + `its load over the mean, to ${HEAT_STOPS.at(-1)} times the mean.`),
+      make("p", { class: "cmp-note" }, `Tuples that each instance received, batch by batch. ${forms.join(" ")}`),
       panels);
   }
+
+  /** How many instances a run had at most. */
+  function widthOf(run) { return most(run.loads.map((row) => row.loads.length)); }
 
   function panel(run, top, tools) {
     const later = run.later === null ? "" : `, ${ratio(run.later)} later`;
@@ -202,7 +209,7 @@
     const read = make("p", { class: "cmp-read" }, skews);
     const figure = make("figure", { "data-layout": run.layout }, make("figcaption", {}, tools.opener(run)));
     if (run.loads.length) {
-      const width = most(run.loads.map((row) => row.loads.length));
+      const width = widthOf(run);
       const label = `Tuples received by ${width} instances under ${run.layout}: ${skews}; `
         + `at most ${count(most(run.loads.map((row) => most(row.loads))))} in a batch`;
       const cursor = make("svg:line", { class: "cmp-cursor", y1: 0, y2: HIGH, visibility: "hidden" });
