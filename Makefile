@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners bench-papers golden lint types fmt clean
+.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners bench-papers golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +66,11 @@ bench-papers: $(READY)  ## what the papers state of decisions, beside what comes
 golden: $(READY)  ## write the filed plans and decisions anew; read the diff
 	@echo "golden: tests/golden/plans, tests/golden/steps"
 	JOINENGINE_WRITE_GOLDEN=1 $(BIN)/pytest -q tests/golden
+
+pictures: $(READY)  ## take the pictures of pages anew (docs/page-*.png, docs/report.png)
+	@tools/ensure-chromium
+	@echo "pictures: runs of eq5, looked at in Chromium; some minutes"
+	JOINENGINE_WANTS_CHROMIUM=1 JOINENGINE_WRITE_PICTURES=1 $(BIN)/pytest -q tests/stream/test_watched.py
 
 lint: $(READY)  ## style and mistakes
 	@echo "lint: ruff"
