@@ -350,6 +350,7 @@ def _operator(query: QuerySpec, number: int, choice: LayoutChoice) -> Entry:
         "on": str(account.get("on", "")),
         "how": str(account.get("how", "")),
         "within": None if account.get("within") is None else str(account["within"]),
+        "timed": operator.window is not None,
         "inputs": inputs,
         "leaves": [line.strip() for line in leaves],
     }

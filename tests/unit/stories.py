@@ -360,6 +360,7 @@ def _described(number: int) -> dict[str, Any]:
         ],
         "how": "inner join",
         "within": "o_time - l_time in [0 s, 180 s]" if number % 3 == 0 else None,
+        "timed": number % 3 == 0,
         "inputs": (["lineitem", "orders"], ["supplier", "join 0"], ["nation", "join 1"])[
             number % 3
         ],

@@ -27,7 +27,9 @@ class StateView {
   items({ run, entries, index, entry, join, operator }) {
     const late = total(entries, index, "late_rows");
     const lag = lagOf(join);
-    const { kind, how } = run.operators[operator] ?? {};
+    const { kind, how, timed } = run.operators[operator] ?? {};
+    // Without a window there is no watermark, and the state has no end to forecast.
+    const [noMark, noTime] = timed === false ? ["no window", "all is kept for ever"] : ["none", "no event time yet"];
     const isTimed = known(join.watermark) || known(join.newest);
     return [
       ["query", figure("query", run.head.query, run.head.query ?? "without a name"), kind === "join" && how && !how.endsWith("join") ? `${how} join` : how ?? ""],
@@ -38,11 +40,11 @@ class StateView {
         make("span", {}, figure("input_rows", entry.input_rows, count(entry.input_rows)), " rows")],
       ["rows/s", figure("rows_per_s", rowsPerSecond(entry), count(rowsPerSecond(entry))),
         `${duration(perBatch(entry, entry.elapsed_s))} a batch`],
-      ["watermark", figure("watermark", join.watermark, known(join.watermark) ? instant(join.watermark / 1e6) : "none"),
-        make("span", {}, isTimed ? "lags " : "no event time yet", figure("lag", lag, isTimed ? duration(lag) : "")), "wide"],
+      ["watermark", figure("watermark", join.watermark, known(join.watermark) ? instant(join.watermark / 1e6) : noMark),
+        make("span", {}, isTimed ? "lags " : noTime, figure("lag", lag, isTimed ? duration(lag) : "")), "wide"],
       ["late rows", figure("late_rows", late, count(late)), `${count(entry.late_rows)} in this batch`],
-      ["state rows", figure("state_rows", join.state_rows, count(join.state_rows)), this.forecast("forecast_rows", join, count)],
-      ["state size", figure("state_bytes", join.state_bytes, bytes(join.state_bytes)), this.forecast("forecast_bytes", join, bytes)],
+      ["state rows", figure("state_rows", join.state_rows, count(join.state_rows)), this.forecast("forecast_rows", join, count, timed)],
+      ["state size", figure("state_bytes", join.state_bytes, bytes(join.state_bytes)), this.forecast("forecast_bytes", join, bytes, timed)],
     ];
   }
 
@@ -51,8 +53,11 @@ class StateView {
     return make("span", {}, "load skew ", figure("load_skew", skew, ratio(skew)));
   }
 
-  forecast(field, join, text) {
-    return make("span", {}, "forecast ", figure(field, join[field], known(join[field]) ? text(join[field]) : "none yet"));
+  forecast(field, join, text, timed) {
+    const unknown = timed === false ? "grows for ever" : "forecast none yet";
+    return known(join[field])
+      ? make("span", {}, "forecast ", figure(field, join[field], text(join[field])))
+      : make("span", {}, figure(field, join[field], unknown));
   }
 }
 
