@@ -28,8 +28,8 @@ class StateView {
     const late = total(entries, index, "late_rows");
     const lag = lagOf(join);
     const { kind, how, timed } = run.operators[operator] ?? {};
-    // Without a window there is no watermark, and the state has no end to forecast.
-    const [noMark, noTime] = timed === false ? ["no window", "all is kept for ever"] : ["none", "no event time yet"];
+    // Without a window there is no watermark, and no forecast of the state.
+    const [noMark, noTime] = timed === false ? ["no window", "needs none"] : ["none", "no event time yet"];
     const isTimed = known(join.watermark) || known(join.newest);
     return [
       ["query", figure("query", run.head.query, run.head.query ?? "without a name"), kind === "join" && how && !how.endsWith("join") ? `${how} join` : how ?? ""],
@@ -54,7 +54,7 @@ class StateView {
   }
 
   forecast(field, join, text, timed) {
-    const unknown = timed === false ? "grows for ever" : "forecast none yet";
+    const unknown = timed === false ? "no forecast: no window" : "forecast none yet";
     return known(join[field])
       ? make("span", {}, "forecast ", figure(field, join[field], text(join[field])))
       : make("span", {}, figure(field, join[field], unknown));
