@@ -72,10 +72,17 @@ class PlansView {
     const key = `${stamp}/${operator}/${this.limit}`;
     if (this.key !== key) this.fill(plans, run.leftOut);
     this.key = key;
-    for (const item of this.list.children) {
-      const here = Number(item.dataset.batch) >= entry.first && Number(item.dataset.batch) <= entry.last;
-      item.classList.toggle("here", here);
-    }
+    const isHere = (item) => Number(item.dataset.batch) >= entry.first && Number(item.dataset.batch) <= entry.last;
+    for (const item of this.list.children) item.classList.toggle("here", isHere(item));
+    if (this.shown !== entry.first) this.reveal([...this.list.children].find(isHere));
+    this.shown = entry.first;
+  }
+
+  /** Bring the plan of the shown moment into sight, inside of the list only: the page stays where it is. */
+  reveal(item) {
+    if (!item) return;
+    const [above, below] = [item.offsetTop - this.list.scrollTop, item.offsetTop + item.offsetHeight - this.list.scrollTop];
+    if (above < 0 || below > this.list.clientHeight) this.list.scrollTop = item.offsetTop;
   }
 
   fill(plans, leftOut) {
