@@ -17,6 +17,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 
 from joinengine.balancing.reasons import Cause, Reason
 from joinengine.driver.hot import Heat, HotKey
@@ -86,10 +87,21 @@ class Story:
         ]
         self._names: list[dict[int, str]] = [{} for _ in query.operators]
         self._ended: Entry | None = None
+        #: records come in one thread, and the whole may be asked for in another
+        self._turn = Lock()
+        #: the last record, and how many seconds the story says that it took
+        self._last: BatchRecord | None = None
+        self._told_s = 0.0
+        self._corrected: Entry | None = None
 
     def add(self, record: BatchRecord) -> bool:
         """Take the next record; True: entries were merged, so viewers need the whole anew."""
+        with self._turn:
+            return self._add(record)
+
+    def _add(self, record: BatchRecord) -> bool:
         self._changed = []
+        self._corrected = self._correct()
         if self._head["started"] is None:
             self._head["started"] = record.started
         self._forecast(record)
@@ -103,27 +115,31 @@ class Story:
         else:
             self._entries.append(entry)
             self._sizes.append(size_of(entry))
+        self._last, self._told_s = record, whole_s(record)
         return self._thin()
 
     def whole(self) -> Entry:
         """The story so far, as a JSON value."""
-        return {
-            **self._head,
-            "batches_per_entry": self._each,
-            "batches": list(self._entries),
-            "plans": list(self._plans),
-            "plans_left_out": self._left_out,
-            "ended": self._ended,
-        }
+        with self._turn:
+            self._correct()
+            return {
+                **self._head,
+                "batches_per_entry": self._each,
+                "batches": list(self._entries),
+                "plans": list(self._plans),
+                "plans_left_out": self._left_out,
+                "ended": self._ended,
+            }
 
     def newest(self) -> Entry:
         """What the last `add` has brought: the newest entry, and plans that are new or changed.
 
         An entry takes the place of one with the same `first`, a plan that of one with the same
-        batch and operator.
+        batch and operator. `corrected`: the entry before the newest, if it is another now.
         """
         return {
             "batch": self._entries[-1],
+            "corrected": self._corrected,
             "plans": list(self._changed),
             "plans_left_out": self._left_out,
         }
@@ -131,6 +147,20 @@ class Story:
     def end(self, how: str, words: str, at: float) -> None:
         """Say that the run has ended: `finished`, `stopped` or `failed`, and a sentence."""
         self._ended = {"how": how, "words": words, "at": at}
+
+    def _correct(self) -> Entry | None:
+        """Take over how long the last batch took in all, which Spark tells after it; the entry."""
+        if self._last is None:
+            return None
+        more = whole_s(self._last) - self._told_s
+        if more <= 0:
+            return None
+        self._told_s += more
+        entry = self._entries[-1]
+        steps = {**entry["steps"], "other": round(entry["steps"]["other"] + more, 6)}
+        elapsed_s = round(entry["elapsed_s"] + more, 6)
+        self._entries[-1] = {**entry, "elapsed_s": elapsed_s, "steps": steps}
+        return self._entries[-1]
 
     def _thin(self) -> bool:
         """Merge entries, two by two, until they are few and small enough."""

@@ -51,6 +51,7 @@ class Watch:
     def note(self, record: BatchRecord) -> None:
         """Take a record, and the trigger time of the batch before it; tell the listeners."""
         record.trigger_s = record.seconds["elapsed_s"]
+        self._ask_spark()
         with self._handing_on:
             self.records.append(record)
             for take in self._takers:
@@ -60,11 +61,17 @@ class Watch:
         if len(self.records) > _KEPT_HOT:
             for join in self.records[-_KEPT_HOT - 1].joins:
                 join.heat = Heat()
-        last = None if self.query is None else self.query._jsq.lastProgress()
-        if last is not None and last.durationMs().get("triggerExecution") is not None:
-            self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
         if self._listeners and self.query is not None:
             self._tell(self.query, record)
+
+    def _ask_spark(self) -> None:
+        """How long the last trigger took, of which Spark knows by now."""
+        last = None if self.query is None else self.query._jsq.lastProgress()
+        if last is None or last.durationMs().get("triggerExecution") is None:
+            return
+        took_s = self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
+        if self.records and self.records[-1].batch == last.batchId():
+            self.records[-1].trigger_s = max(took_s, self.records[-1].trigger_s)
 
     def add_listener(self, listener: Listener) -> None:
         """Call `listener` after each batch from now on."""

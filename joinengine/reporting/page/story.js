@@ -46,6 +46,12 @@ class Run {
   /** Take in the newest batch: a new entry, or the last one with one batch more in it. */
   append(newest) {
     const entry = newest.batch;
+    // Spark tells only later how long a batch took in all.
+    const { corrected } = newest;
+    if (corrected) {
+      const at = this.entries.findLastIndex((one) => one.first === corrected.first);
+      if (at >= 0) this.entries[at] = corrected;
+    }
     const last = this.entries.at(-1);
     if (entry && last && last.first === entry.first) this.entries[this.entries.length - 1] = entry;
     else if (entry) this.entries.push(entry);
