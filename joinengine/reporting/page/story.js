@@ -9,7 +9,7 @@ const MEASURES = {
     meaning: "tuples delivered to the instance in the batch, to store or to probe" },
   stored: { title: "stored", unit: "tuples", text: count, axis: short,
     meaning: "copies of tuples that the instance holds after the batch" },
-  busy: { title: "busy", unit: "seconds", text: duration, axis: duration,
+  busy: { title: "busy", unit: "seconds", text: duration, axis: roundDuration,
     meaning: "time that tasks worked for the instance in the batch" },
 };
 const STEPS = [

@@ -2,7 +2,7 @@
 
 class TimesView {
   constructor(app) {
-    this.chart = new StackChart("", { pick: app.pick, height: 200, text: duration, axis: duration });
+    this.chart = new StackChart("", { pick: app.pick, height: 200, text: duration, axis: roundDuration });
     const steps = table("the driver's steps in the shown batch", [["step", ""], ["time", "number"], ["share", "number"], ["what it is", ""]]);
     const work = table("work of the tasks in the shown batch, added up over all tasks", [["part", ""], ["time", "number"], ["share", "number"]]);
     [this.steps, this.work] = [steps.body, work.body];
@@ -39,9 +39,9 @@ const SMALL_CHARTS = [
   ["State rows, and the forecast at its fullest", {}, (join) => [
     ["state rows", "c0", (entry) => join(entry).state_rows],
     ["forecast", "c1 dashed", (entry) => join(entry).forecast_rows]]],
-  ["Lag of the watermark behind the newest event time", { text: duration, axis: duration }, (join) => [
+  ["Lag of the watermark behind the newest event time", { text: duration, axis: roundDuration }, (join) => [
     ["lag", "c0", (entry) => lagOf(join(entry))]]],
-  ["Latency of results", { text: duration, axis: duration }, () => [
+  ["Latency of results", { text: duration, axis: roundDuration }, () => [
     ["half are out", "c0", (entry) => entry.latency_p50],
     ["99 % are out", "c1 dashed", (entry) => entry.latency_p99]]],
   ["Rows late, without a key, pending", {}, (join) => [

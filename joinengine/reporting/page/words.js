@@ -52,13 +52,18 @@ function duration(s) {
   if (s === 0) return "0 s";
   if (s < 0.001) return `${Math.max(1, Math.round(s * 1e6))} µs`;
   if (s < 0.9995) return `${(s * 1000).toFixed(s < 0.00995 ? 1 : 0)} ms`;
-  if (s < 59.95) return `${Number(s.toFixed(s < 9.995 ? 2 : 1))} s`;
+  if (s < 59.95) return `${s.toFixed(s < 9.995 ? 2 : 1)} s`;
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const rounded = Math.round(s);
   const at = units.findIndex(([size]) => rounded >= size);
   const [[size, unit], [next, part]] = [units[at], units[at + 1]];
   const rest = Math.floor((rounded % size) / next);
   return `${count(Math.floor(rounded / size))} ${unit}${rest ? ` ${rest} ${part}` : ""}`;
+}
+
+/** For axes, whose numbers are round. */
+function roundDuration(s) {
+  return duration(s).replace(/\.0+ /, " ");
 }
 
 /** Seconds since the epoch -> "2026-11-22 07:30:00"; always UTC, and said so where it is shown. */
