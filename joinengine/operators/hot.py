@@ -39,7 +39,9 @@ class HotKeys:
 
     def __init__(self, *, named: bool) -> None:
         self._named = named
-        self._rows: dict[int, list[int]] = {}
+        #: (K,) ascending, and (2, K) how many tuples of each were stored, per side
+        self._hashes = np.empty(0, np.uint64)
+        self._rows = np.zeros((2, 0), np.int64)
         self._texts: dict[int, str] = {}
 
     def see(self, stored: Sequence[Needles], texts: Texts) -> None:
@@ -48,32 +50,33 @@ class HotKeys:
         hashes = np.unique(np.concatenate(heads))
         if not len(hashes):
             return
-        rows = np.stack([_rows_of(some, hashes) for some in stored])
-        top = np.sort(_largest(rows.sum(axis=0)))
+        rows = np.zeros((2, len(hashes)), np.int64)
+        for side, some in enumerate(stored):
+            rows[side] = _rows_of(some, hashes)
+        top = _largest(rows.sum(axis=0))
         hashes, rows = hashes[top], rows[:, top]
-        for hash_, counts in zip(hashes.tolist(), rows.T.tolist(), strict=True):
-            before = self._rows.get(hash_, [0, 0])
-            self._rows[hash_] = [a + b for a, b in zip(before, [*counts, 0][:2], strict=True)]
+        self._hashes, at = np.unique(np.concatenate([self._hashes, hashes]), return_inverse=True)
+        both = np.concatenate([self._rows, rows], axis=1)
+        self._rows = np.stack([np.bincount(at, side).astype(np.int64) for side in both])
         if self._named:
             self._name(hashes, texts)
 
     def heaviest(self) -> list[HotKey]:
         """The heaviest keys of all instances seen, heaviest first."""
-        found = ((hash_, self._rows[hash_]) for hash_ in self._top())
+        top = np.sort(_largest(self._rows.sum(axis=0)))
+        top = top[np.argsort(-self._rows[:, top].sum(axis=0), kind="stable")]
+        found = zip(self._hashes[top].tolist(), *self._rows[:, top].tolist(), strict=True)
         return [
-            HotKey(hash_, (left, right), self._texts.get(hash_)) for hash_, (left, right) in found
+            HotKey(hash_, (left, right), self._texts.get(hash_)) for hash_, left, right in found
         ]
-
-    def _top(self) -> list[int]:
-        return sorted(self._rows, key=lambda hash_: (-sum(self._rows[hash_]), hash_))[:MOST_NAMED]
 
     def _name(self, hashes: Words, texts: Texts) -> None:
         """Take the values of those keys of an instance that are among the heaviest so far.
 
         Another key gets among them only by a later instance, and has its value there.
         """
-        unnamed = np.array([one for one in self._top() if one not in self._texts], np.uint64)
-        unnamed = np.intersect1d(unnamed, hashes)
+        top = self._hashes[_largest(self._rows.sum(axis=0))].tolist()
+        unnamed = np.array(sorted({*top} & {*hashes.tolist()} - self._texts.keys()), np.uint64)
         if len(unnamed):
             found = zip(unnamed.tolist(), texts(unnamed), strict=True)
             self._texts |= {hash_: text for hash_, text in found if text is not None}
