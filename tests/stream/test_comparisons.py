@@ -91,7 +91,7 @@ def test_the_fastest_layout_stands_first(comparison):
         told = [ranks.nth(n).locator("li").all_inner_texts() for n in (0, 1)]
         names = [[line.split()[0] for line in lines] for lines in told]
         assert names == [["mnrt", "dynamic", "hash"], ["hash", "mnrt"]]
-        assert "8.6 s" in told[0][0]
+        assert "8.60 s" in told[0][0]
         widths = ranks.first.locator(".cmp-bar").evaluate_all(
             "bars => bars.map(bar => bar.getBoundingClientRect().width)"
         )
