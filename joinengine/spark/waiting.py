@@ -77,12 +77,20 @@ def wait_for_key(text: str) -> bool:
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()) or _is_interactive():
         return False
     terminal = sys.stdin.fileno()
-    if _SINGLE_KEYS and os.tcgetpgrp(terminal) != os.getpgrp():
+    if _SINGLE_KEYS and _is_in_background(terminal):
         return False  # to read would stop the process
     with suppress(KeyboardInterrupt), _single_keys(terminal):
         print(text, file=sys.stderr, flush=True)
         os.read(terminal, 1)
     return True
+
+
+def _is_in_background(terminal: int) -> bool:
+    """Whether another job has the terminal; one that controls no job has none in the background."""
+    try:
+        return os.tcgetpgrp(terminal) != os.getpgrp()
+    except OSError:
+        return False
 
 
 @contextmanager

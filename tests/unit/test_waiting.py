@@ -178,3 +178,20 @@ def test_a_pipe_shows_nothing(monkeypatch):
     monkeypatch.setattr(waiting, "_DRAW_S", 0.0)
     wait(Waited(3))
     assert not pipe.getvalue()
+
+
+def test_a_terminal_that_controls_no_job_is_one_to_wait_at():
+    """As `docker exec -t` may give it, or a program that has left its session."""
+    other, own = os.openpty()
+    program = [sys.executable, "-c", ASKING]
+    with subprocess.Popen(
+        program, stdin=own, stdout=own, stderr=own, start_new_session=True
+    ) as one:
+        try:
+            read_until(other, "press a key\r\n")
+            os.write(other, b"x")
+            assert "waited True True" in read_until(other, "waited True True")
+        finally:
+            one.kill()
+    os.close(other)
+    os.close(own)
