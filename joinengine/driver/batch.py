@@ -191,7 +191,7 @@ class BatchRunner:
                 record.skipped = skipped_files(routed, self._told)
                 after = self._with_skipped(after, record.skipped)
             with timed("commit_s"):
-                record.close(routed, done, last, after)
+                record.close(routed, done, self.query, last, after)
                 ours = self._commit(totals.counted(after, last.totals, record))
             quiet = not any(one.rows for one in done.arrived.inputs)
             with timed("sink_s"):

@@ -2,8 +2,9 @@
 
 Why: a load skew says that some instance has more than its share; a person wants to know which key
 is the cause, what was done with it, and whether it helped. What a placement saves cannot be
-measured, since the batch ran once. It is modelled: the tuples that the batch stored, put where the
-base function would put them.
+measured, since the batch ran once. It is modelled: the tuples of the batch, put where the base
+function would put them, against those that instances received, to store or only to probe: the
+price of a key that all its homes are probed for is part of the comparison.
 
 Cost: some array operations over the keys that the tasks reported.
 """
@@ -33,9 +34,8 @@ class HotKey:
     `rows`: tuples that it brought, each counted once; at least, if it is light. `share`: of all
     tuples that the operator stored in the batch. `text`: its value; None: not known. `placement`:
     where its tuples were sent; None: the layout does not place by key. `listed`: the routing table
-    has the key. `saved_rows`: how many more
-    tuples the busiest instance would have stored with the key whole at its base home; None: the
-    layout counts no keys.
+    has the key. `saved_rows`: how many more tuples the busiest instance would have received with
+    the key whole at its base home; None: not modelled, as in `Heat`.
     """
 
     hash_: int
@@ -51,9 +51,9 @@ class HotKey:
 class Heat:
     """The hottest keys, hottest first, and how the operator's tuples lie.
 
-    `tuples`: what the operator stored in the batch, each tuple once. `greatest`: copies stored at
+    `tuples`: what the operator stored in the batch, each tuple once. `greatest`: tuples received at
     the busiest instance; `under_hash`: the same if all keys were whole at their base homes
-    (modelled); None: the layout counts no keys.
+    (modelled); None: the layout counts no keys, or tuples probe several cells of a band.
     """
 
     keys: tuple[HotKey, ...] = ()
@@ -65,15 +65,16 @@ class Heat:
 def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interval | None) -> Heat:
     """The heat of a batch that was routed under `layout`.
 
-    `interval`: what the batch counted for the planner; None: nothing.
+    `interval`: what the batch counted for the planner; None: nothing, or nothing is to be modelled.
     """
-    stored = np.zeros((2, layout.instances))
+    stored, received = np.zeros((2, 2, layout.instances))
     copies = defaultdict[int, list[int]](lambda: [0, 0])
     texts = dict[int, str]()
     for report in reports:
         for instance, counts in report.instances.items():
             if instance < layout.instances:
                 stored[:, instance] += counts.stored
+                received[:, instance] += counts.received
         for hash_, rows, text in report.hot:
             copies[hash_] = [a + b for a, b in zip(copies[hash_], rows, strict=True)]
             if text is not None:
@@ -81,7 +82,7 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
     placed = {hash_: layout.place(hash_) for hash_ in copies}
     brought = {hash_: _tuples(layout, placed[hash_], rows) for hash_, rows in copies.items()}
     total = _total(layout, stored, placed, copies, brought)
-    loads = stored.sum(axis=0)
+    loads = received.sum(axis=0)
     base = layout.base if isinstance(layout, KeyBased) and interval is not None else None
 
     def told(hash_: int) -> HotKey:
@@ -140,20 +141,22 @@ def _total(
 def _saved(loads: Floats, placement: Placement, rows: Sequence[float], home: int) -> float:
     """How many more tuples the busiest instance had if the key were whole at `home`."""
     without = loads.copy()
+    shares = defaultdict[int, float](float)
     for fragment in placement.fragments:
-        share = (fragment.u_upper - fragment.u_lower) / U_ONE
+        shares[fragment.instance] += (fragment.u_upper - fragment.u_lower) / U_ONE
+    for instance, share in shares.items():
         for side, count in zip(Side, rows, strict=True):
-            without[fragment.instance] -= _part(placement, side, share) * count
+            without[instance] -= _part(placement, side, share) * count
     without[home] += sum(rows)
     return max(0.0, float(without.max() - loads.max()))
 
 
 def _part(placement: Placement, side: Side, share: float) -> float:
-    """Which part of a side's tuples of a key one of its fragments stores."""
+    """Which part of a side's tuples of a key an instance receives that has `share` of them."""
     match placement.mode:
-        case Mode.WHOLE | Mode.SPLIT:
-            return share
+        case Mode.WHOLE | Mode.SPLIT:  # each tuple probes all homes
+            return 1.0
         case Mode.COPIED:
-            return share if side is placement.split_side else 1 / len(placement.fragments)
+            return share if side is placement.split_side else 1.0
         case Mode.GRID:
             return 1 / (placement.rows if side is Side.LEFT else placement.columns)

@@ -16,6 +16,7 @@ from joinengine.driver.step import Done, Next
 from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.reports import InputReport, OperatorReport, RouteReport
 from joinengine.model.keys import Side
+from joinengine.operators.base import QuerySpec
 from joinengine.operators.timing import Flow
 from joinengine.state.keeper import Changes
 from joinengine.state.manifest import Manifest
@@ -116,6 +117,7 @@ class BatchRecord:
         self,
         routed: Sequence[RouteReport],
         done: Done,
+        query: QuerySpec,
         before: Manifest,
         after: Next,
     ) -> None:
@@ -132,9 +134,11 @@ class BatchRecord:
             here = [report for report in done.arrived.inputs if report.operator == number]
             self._fill(entry, ours, state, here)
             entry.reason = after.reasons[number] or entry.reason
-            routing, history = before.operators[number].layouts.newest, state.layouts.history
-            counted = routing.choice.counts_keys and history
-            interval = after.counts.get(history[-1].name) if counted else None
+            routing = before.operators[number].layouts.newest
+            counted = bool(ours) and routing.choice.counts_keys
+            counted = counted and query.operators[number].admission(Side.LEFT).keying.is_plain
+            history = state.layouts.history
+            interval = after.counts.get(history[-1].name) if counted and history else None
             entry.heat = heat_of(ours, routing.layout, interval)
             for report in ours:
                 self._add_work(report.seconds)

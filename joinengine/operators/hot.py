@@ -6,6 +6,7 @@ with the value of some tuple of each.
 
 Law: what is reported for a key is never more than the task stored; a key that brought more than
 1/MOST_NAMED of a side's tuples to some instance, and is among the MOST_NAMED of the task, is there.
+No value makes a task fail, whatever it is.
 Cost: some passes over the distinct keys of an instance, and for the whole task few gathered values:
 some 4 ms of one core for half a million tuples of a hundred thousand keys.
 """
@@ -13,7 +14,6 @@ some 4 ms of one core for half a million tuples of a hundred thousand keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -124,21 +124,32 @@ def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples
     return texts
 
 
-def _texts_of(keying: Keying, side: Side, columns: pa.RecordBatch, rows: Ints) -> list[str]:
-    """The key of each of `rows` as text."""
+def _texts_of(keying: Keying, side: Side, columns: pa.RecordBatch, rows: Ints) -> list[str | None]:
+    """The key of each of `rows` as text; None: some part of it cannot be spelled."""
     near = keying.distance is not None and keying.distance.column(side)
-    taken = pa.array(rows)
-    told = [
-        [f"near {_shown(one)}" if name == near else _shown(one) for one in values.to_pylist()]
-        for name, values in (
-            (name, columns.column(name).take(taken)) for name in keying.needed(side)
-        )
+    told = list[list[str | None]]()
+    for name in keying.needed(side):
+        values = columns.column(name).take(pa.array(rows))
+        texts = [_spelled(one) for one in values]
+        told.append([t and f"near {t}" for t in texts] if name == near else texts)
+    return [
+        None if None in parts else _cut(", ".join(map(str, parts)))
+        for parts in zip(*told, strict=True)
     ]
-    return [_cut(", ".join(parts)) for parts in zip(*told, strict=True)]
 
 
-def _shown(value: Any) -> str:
-    return "NULL" if value is None else str(value)
+def _spelled(value: pa.Scalar) -> str | None:
+    """A value as one line of text; None: Python has no such value, as a date in the year 20,000.
+
+    What cannot be printed is escaped, since keys go into logs and terminals.
+    """
+    try:
+        text = "NULL" if not value.is_valid else str(value.as_py())
+    except UnicodeDecodeError:  # Arrow's strings may be any bytes
+        text = value.as_buffer().to_pybytes().decode(errors="backslashreplace")
+    except (ArithmeticError, NotImplementedError, ValueError):
+        return None
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def _cut(text: str) -> str:
