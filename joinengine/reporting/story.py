@@ -13,31 +13,28 @@ Cost: some microseconds an instance for each batch; a merge touches all entries,
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 
 from joinengine.balancing.reasons import Cause, Reason
 from joinengine.driver.hot import Heat, HotKey
 from joinengine.driver.records import BatchRecord, OperatorRecord, rates_seen
-from joinengine.layouts.base import LayoutChoice
-from joinengine.model.keys import Placement
 from joinengine.operators.base import QuerySpec
-from joinengine.reporting.explain import input_name
 from joinengine.reporting.progress import whole_s
 from joinengine.reporting.reports import STEPS
 from joinengine.reporting.thinning import Entry, merged, size_of
 from joinengine.reporting.words import (
+    Manner,
     hash_text,
+    is_elsewhere,
     key_change_words,
     key_words,
+    manner,
     placement_words,
     plan_words,
 )
 
-FORMAT = 1
 LIMIT_BYTES = 8_000_000
 #: Entries, plans, and keys of a plan that a story has at most.
 MOST_ENTRIES = 600
@@ -46,8 +43,6 @@ _MOST_PLAN_KEYS = 8
 #: Forecasts look at so many batches, and are made anew when the run has grown by a twentieth.
 _FORECAST_BATCHES = 1_000
 _FORECAST_GROWTH = 1.05
-#: The folders above a file or folder, of a path that follows the kind of a source.
-_FOLDERS = re.compile(r"^(\w+ )(?:\S*/)(?=[^/\s])")
 
 _JOIN_COUNTS = (
     *("moved_rows", "moved_bytes", "expired_rows", "late_rows", "null_rows", "probe_copies"),
@@ -82,10 +77,13 @@ class Story:
         self._batches = 0
         self._forecast_at = 0.0
         self._forecasts: list[tuple[float, float] | None] = [None] * len(query.operators)
-        self._since: list[dict[int, tuple[Placement | None, int | None]]] = [
-            {} for _ in query.operators
-        ]
+        #: per key how it lies, since when, and when that was last seen
+        self._since: list[dict[int, tuple[Manner, int | None, int]]] = [{} for _ in query.operators]
         self._names: list[dict[int, str]] = [{} for _ in query.operators]
+        self._fullest = [(0, 0)] * len(query.operators)
+        #: the first batch under the present layout, if the run has changed it as a whole
+        self._relaid: list[int | None] = [None] * len(query.operators)
+        self._sided = [len(operator.inputs) > 1 for operator in query.operators]
         self._ended: Entry | None = None
         #: records come in one thread, and the whole may be asked for in another
         self._turn = Lock()
@@ -132,13 +130,13 @@ class Story:
             }
 
     def newest(self) -> Entry:
-        """What the last `add` has brought: the newest entry, and plans that are new or changed.
+        """What the last `add` or `end` has brought: the newest entry, and new or changed plans.
 
         An entry takes the place of one with the same `first`, a plan that of one with the same
         batch and operator. `corrected`: the entry before the newest, if it is another now.
         """
         return {
-            "batch": self._entries[-1],
+            "batch": self._entries[-1] if self._entries else None,
             "corrected": self._corrected,
             "plans": list(self._changed),
             "plans_left_out": self._left_out,
@@ -146,7 +144,9 @@ class Story:
 
     def end(self, how: str, words: str, at: float) -> None:
         """Say that the run has ended: `finished`, `stopped` or `failed`, and a sentence."""
-        self._ended = {"how": how, "words": words, "at": at}
+        with self._turn:
+            self._changed, self._corrected = [], self._correct()
+            self._ended = {"how": how, "words": words, "at": at}
 
     def _correct(self) -> Entry | None:
         """Take over how long the last batch took in all, which Spark tells after it; the entry."""
@@ -199,7 +199,7 @@ class Story:
         }
 
     def _join(self, number: int, batch: int, join: OperatorRecord) -> Entry:
-        heat, forecast = join.heat, self._forecasts[number]
+        heat, forecast = join.heat, self._at_fullest(number, join)
         self._take_names(number, heat)
         known = [time for time in join.newest if math.isfinite(time)]
         return {
@@ -208,9 +208,10 @@ class Story:
             "versions": join.layout_versions,
             "received": list(join.received),
             "stored": list(join.held),
-            "busy": [round(seconds, 4) for seconds in join.busy_s],
+            "busy": [round(seconds, 6) for seconds in join.busy_s],
             "watermark": join.watermark if math.isfinite(join.watermark) else None,
             "newest": max(known, default=None),
+            "ended": join.watermark == math.inf,
             "forecast_rows": None if forecast is None else round(forecast[0]),
             "forecast_bytes": None if forecast is None else round(forecast[1]),
             **{name: getattr(join, name) for name in _JOIN_STATE},
@@ -221,6 +222,15 @@ class Story:
             "hash_greatest": None if heat.under_hash is None else round(heat.under_hash),
         }
 
+    def _at_fullest(self, number: int, join: OperatorRecord) -> tuple[float, float] | None:
+        """The forecast; what has been held already is no less than the state at its fullest."""
+        rows, size = self._fullest[number]
+        self._fullest[number] = max(rows, join.state_rows), max(size, join.state_bytes)
+        found = self._forecasts[number]
+        if found is None:
+            return None
+        return max(found[0], self._fullest[number][0]), max(found[1], self._fullest[number][1])
+
     def _take_names(self, number: int, heat: Heat) -> None:
         """Remember the values of keys, for plans; those that are no longer hot are forgotten."""
         names = self._names[number]
@@ -229,7 +239,8 @@ class Story:
             del names[next(iter(names))]
 
     def _hot(self, number: int, batch: int, key: HotKey) -> Entry:
-        done, words = placement_words(key.placement, listed=key.listed)
+        sided = self._sided[number]
+        done, words = placement_words(key.placement, listed=key.listed, sided=sided)
         return {
             "key": key.text,
             "hash": hash_text(key.hash_),
@@ -245,12 +256,18 @@ class Story:
     def _placed_since(self, number: int, batch: int, key: HotKey) -> int | None:
         """The first batch under the key's present placement; None: since before this run.
 
-        A key that no plan of the run has placed lies as it did when the run began.
+        A key that no plan of the run has placed lies as it did when the run began, or when its
+        layout was last changed as a whole.
         """
-        placement, since = self._since[number].get(key.hash_, (key.placement, None))
-        if placement != key.placement:
-            since = batch
-        self._since[number][key.hash_] = key.placement, since
+        relaid, known = self._relaid[number], self._since[number].pop(key.hash_, None)
+        now = manner(key.placement)
+        if known is None:
+            since = relaid
+        elif known[0] == now:
+            since = known[1]
+        else:
+            since = batch if relaid is None else max(relaid, known[2] + 1)
+        self._since[number][key.hash_] = now, since, batch  # the newest stands last
         return since
 
     # Plans
@@ -270,9 +287,14 @@ class Story:
             self._open[number] = _Told(entry, reason, join.instances)
             if resumed:
                 self._complete(number, join)
+            since = record.batch if resumed else record.batch + 1
+            if not reason.keys:
+                self._relaid[number] = since
             for change in reason.keys:
-                since = record.batch if resumed else record.batch + 1
-                self._since[number][change.hash_] = change.after, since
+                if is_elsewhere(change.before, change.after):
+                    self._since[number].pop(change.hash_, None)
+                    placed = manner(change.after), since, record.batch
+                    self._since[number][change.hash_] = placed
         while len(self._plans) > MOST_PLANS:
             self._plans.pop(0)
             self._left_out += 1
@@ -284,14 +306,14 @@ class Story:
         self, number: int, record: BatchRecord, join: OperatorRecord, reason: Reason
     ) -> Entry:
         names = self._names[number]
-        keys = reason.keys[:_MOST_PLAN_KEYS]
+        keys, sided = reason.keys[:_MOST_PLAN_KEYS], self._sided[number]
         return {
             "batch": record.batch,
             "join": number,
             "at": record.started,
             "cause": reason.cause.value,
             "replan": reason.cause.is_replan,
-            "words": plan_words(reason, names, join.instances),
+            "words": plan_words(reason, names, join.instances, sided=self._sided[number]),
             "skew_before": round(reason.before.skew, 4),
             "skew_after": None if reason.after is None else round(reason.after.skew, 4),
             "moved_rows": None,
@@ -300,7 +322,8 @@ class Story:
                 {
                     "key": names.get(change.hash_),
                     "hash": hash_text(change.hash_),
-                    "words": f"{key_words(change.hash_, names)}: {key_change_words(change)}",
+                    "words": f"{key_words(change.hash_, names)}: "
+                    f"{key_change_words(change, sided=sided)}",
                 }
                 for change in keys
             ],
@@ -322,7 +345,12 @@ class Story:
             moved = join.moved_rows, join.move_s
             entry["moved_rows"], entry["move_ms"] = moved[0], round(moved[1] * 1e3, 3)
         entry["words"] = plan_words(
-            told.reason, self._names[number], told.instances, moved=moved, sizes=sizes
+            told.reason,
+            self._names[number],
+            told.instances,
+            moved=moved,
+            sizes=sizes,
+            sided=self._sided[number],
         )
         self._changed.append(entry)
 
@@ -338,49 +366,3 @@ class Story:
         for operator in self._query.operators:
             ours = {side: flow for (n, side), flow in flows.items() if n == operator.index}
             self._forecasts[operator.index] = operator.forecast(ours)
-
-
-def head_of(
-    query: QuerySpec,
-    choices: Sequence[LayoutChoice],
-    *,
-    name: str | None = None,
-    ids: tuple[str, str] | None = None,
-    show_keys: bool = True,
-) -> Entry:
-    """What a story says of the query itself. `ids`: of the query and of the run."""
-    return {
-        "format": FORMAT,
-        "query": name or "joinengine query",
-        "id": None if ids is None else ids[0],
-        "run_id": None if ids is None else ids[1],
-        "started": None,
-        "show_keys": show_keys,
-        "operators": [_operator(query, number, choice) for number, choice in enumerate(choices)],
-    }
-
-
-def short_name(source: str) -> str:
-    """A source by the last part of its path: a page may be sent to somebody.
-
-    >>> short_name("parquet /data/eu/clicks where clicked_at > 0")
-    'parquet clicks where clicked_at > 0'
-    """
-    return _FOLDERS.sub(r"\1", source)
-
-
-def _operator(query: QuerySpec, number: int, choice: LayoutChoice) -> Entry:
-    operator = query.operators[number]
-    account = operator.account()
-    inputs = [short_name(input_name(query, source)) for source in operator.inputs]
-    _, _, *leaves = operator.lines(inputs, choice, {})
-    return {
-        "number": number,
-        "kind": type(operator).__name__.lower(),
-        "on": str(account.get("on", "")),
-        "how": str(account.get("how", "")),
-        "within": None if account.get("within") is None else str(account["within"]),
-        "timed": operator.window is not None,
-        "inputs": inputs,
-        "leaves": [line.strip() for line in leaves],
-    }

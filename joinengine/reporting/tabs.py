@@ -192,6 +192,7 @@ class Teller:
     def _end(self, how: str, words: str, at: float) -> None:
         self._whole = None
         self._story.end(how, words, at)
+        self._tell(lambda: frame("batch", self._story.newest()))  # whose whole time is known now
         self._tell(lambda: frame("ended", {"how": how, "words": words, "at": at}))
 
     def _enter(self, tab: Tab) -> None:

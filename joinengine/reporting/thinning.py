@@ -78,7 +78,7 @@ def _lists_added(a: Sequence[float], b: Sequence[float]) -> list[float]:
     """Element by element; the shorter one has zeros at its end."""
     size = max(len(a), len(b))
     padded = [[*one, *[0] * (size - len(one))] for one in (a, b)]
-    return [round(x + y, 4) for x, y in zip(*padded, strict=True)]
+    return [round(x + y, 6) for x, y in zip(*padded, strict=True)]
 
 
 def _greater(a: float | None, b: float | None) -> float | None:

@@ -14,6 +14,9 @@ from joinengine.model.keys import HASH_BITS, Mode, Placement
 #: Homes of a key that are told by number; of more only how many there are.
 _MOST_HOMES = 12
 
+#: How a key lies: mode, sides and homes; the shares of its homes do not count.
+Manner = tuple[object, ...]
+
 _CAUSES = {
     Cause.OVERLOAD: "loads were out of tolerance",
     Cause.HEAVY_KEY: "a key was too heavy for one instance",
@@ -55,10 +58,13 @@ def homes_words(homes: Sequence[int]) -> str:
     return f"instances {', '.join(map(str, sorted(homes)))}"
 
 
-def placement_words(placement: Placement | None, *, listed: bool = True) -> tuple[str, str]:
+def placement_words(
+    placement: Placement | None, *, listed: bool = True, sided: bool = True
+) -> tuple[str, str]:
     """What was done with a key: (one word, the whole in words).
 
-    `listed`: the routing table has the key, so it is not just whole at its base home.
+    `listed`: the routing table has the key, so it is not just whole at its base home. `sided`: the
+    operator has two sides.
 
     >>> placement_words(Placement.whole(3), listed=False)
     ('kept', 'kept at instance 3')
@@ -71,7 +77,7 @@ def placement_words(placement: Placement | None, *, listed: bool = True) -> tupl
             return "moved", f"moved to instance {homes[0]}"
         case Mode.WHOLE:
             return "kept", f"kept at instance {homes[0]}"
-        case Mode.SPLIT:
+        case Mode.SPLIT | Mode.COPIED if placement.mode is Mode.SPLIT or not sided:
             return "split", f"split over {homes_words(homes)}"
         case Mode.COPIED:
             split, copied = placement.split_side, placement.split_side.other
@@ -91,45 +97,64 @@ def plan_words(
     *,
     moved: tuple[int, float] | None = None,
     sizes: tuple[int, int] | None = None,
+    sided: bool = True,
 ) -> str:
     """Why a layout changed and what that cost, in one line.
 
     `instances`: how many the loads of the reason are of. `moved`: (tuples, seconds) that the moves
     took; None: they have not happened yet. `sizes`: the numbers of instances before and after, if
-    they differ.
+    they differ. `sided`: the operator has two sides.
     """
-    parts = [_first(reason, names, instances)]
+    parts = [_first(reason, names, instances, sided=sided)]
     if sizes is not None:
         parts.append(f"{sizes[0]} instances became {sizes[1]}")
     others = len(reason.keys) + reason.more_keys - 1
     if others > 0:
         parts.append(f"{others:,} more {'key' if others == 1 else 'keys'} placed anew")
     if moved is not None and moved[0]:
-        parts.append(f"{moved[0]:,} tuples moved in {moved[1] * 1e3:,.0f} ms")
+        parts.append(f"{_tuples(moved[0])} moved in {moved[1] * 1e3:,.0f} ms")
     elif moved is None and reason.cost is not None and reason.cost.rows:
-        parts.append(f"some {reason.cost.rows:,.0f} tuples to move")
+        parts.append(f"some {_tuples(round(reason.cost.rows))} to move")
     return "; ".join(parts)
 
 
-def key_change_words(change: KeyChange) -> str:
+def key_change_words(change: KeyChange, *, sided: bool = True) -> str:
     """What was done with one key of a plan."""
     before, after = change.before, change.after
     if after.mode is Mode.WHOLE and before.mode is not Mode.WHOLE:
         return f"merged at instance {after.homes[0]}"
-    return placement_words(after)[1]
+    words = placement_words(after, sided=sided)[1]
+    return words if is_elsewhere(before, after) else f"other shares, {words}"
 
 
-def _first(reason: Reason, names: Mapping[int, str], instances: int) -> str:
-    """The cause, told by the heaviest key where there is one."""
-    skew = f"load skew {reason.before.skew:.2f}"
+def is_elsewhere(before: Placement, after: Placement) -> bool:
+    """Whether a key lives elsewhere or otherwise, and not only in other shares."""
+    return manner(before) != manner(after)
+
+
+def manner(placement: Placement | None) -> Manner:
+    """How a key lies, its shares left out."""
+    if placement is None:
+        return ()
+    return placement.mode, placement.split_side, placement.columns, frozenset(placement.homes)
+
+
+def _tuples(rows: int) -> str:
+    return "1 tuple" if rows == 1 else f"{rows:,} tuples"
+
+
+def _first(reason: Reason, names: Mapping[int, str], instances: int, *, sided: bool) -> str:
+    """The cause, told by the heaviest key that lives elsewhere now, if there is any key."""
+    skew = f"skew of what is stored {reason.before.skew:.2f}"
     if reason.after is not None:
         skew += f", {reason.after.skew:.2f} expected"
     if not reason.keys:
         return f"{_CAUSES[reason.cause]} ({skew})"
-    first = reason.keys[0]
+    placed = (key for key in reason.keys if is_elsewhere(key.before, key.after))
+    first = next(placed, reason.keys[0])
     name, total = key_words(first.hash_, names), reason.before.mean * instances
     brought = ""
     if first.load is not None and total:
         at = homes_words(first.before.homes)
-        brought = f" brought {first.load / total:.0%} of the tuples, to {at}"
-    return f"{name}{brought}; {key_change_words(first)} ({skew})"
+        brought = f" brought {first.load / total:.0%} of the load, to {at}"
+    return f"{name}{brought}; {key_change_words(first, sided=sided)} ({skew})"

@@ -21,7 +21,6 @@ from pyspark.errors import StreamingQueryException
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.reporting.server import (
-    LOOPBACK,
     PageServer,
     Place,
     check_host,
@@ -98,14 +97,12 @@ class Live:
         """Wait until the page knows that the query has ended; it is known to have."""
         self._settled.wait(_SETTLE_S)
 
-    def check_same(self, place: Place) -> None:
-        """Raise InvalidRequest if the page is asked for at another place than it is at."""
+    def check_same(self, port: Any, host: Any, token: Any) -> None:
+        """Raise InvalidRequest if the page is asked for at another place; None: wherever it is."""
         server, first = self._server, self._server.wanted
-        if (
-            place.port in (0, first.port, server.port)
-            and place.host in (LOOPBACK, first.host)
-            and place.token in (None, server.token)
-        ):
+        asked = place_at(port, host, token, Place(server.port, first.host, server.token))
+        same = (asked.host, asked.token) == (first.host, server.token)
+        if same and asked.port in (0, first.port, server.port):
             return
         raise InvalidRequest(
             f"live: the query has its page at {server.place}; close it first to have it elsewhere, "
@@ -134,21 +131,15 @@ class Live:
                 self._settled.set()
 
 
-def check_place(port: Any, host: Any, token: Any) -> Place:
-    """The arguments of `live`. Raises InvalidRequest for one that cannot be."""
-    return Place(
-        check_port(port, "live: port"),
-        check_host(host, "live: host"),
-        None if token is None else check_token(token, "live: token"),
-    )
+def place_at(port: Any, host: Any, token: Any, otherwise: Place) -> Place:
+    """The place that the arguments of `live` say; what is None is as in `otherwise`.
 
-
-def place_of(said: Place, before: Place) -> Place:
-    """What the arguments of `live` say, and what they leave open as options or environment say."""
+    Raises InvalidRequest for an argument that cannot be.
+    """
     return Place(
-        said.port or before.port,
-        before.host if said.host == LOOPBACK else said.host,
-        said.token or before.token,
+        otherwise.port if port is None else check_port(port, "live: port"),
+        otherwise.host if host is None else check_host(host, "live: host"),
+        otherwise.token if token is None else check_token(token, "live: token"),
     )
 
 
@@ -170,6 +161,7 @@ def ending_of(
         try:
             if not _has_ended(query, timeout_s):
                 return None
+            watch.complete(query)  # Spark has told how long the last batch took
             error = exception()
         except Exception:  # there is no JVM any more to ask
             return "stopped", "Spark ended while the query was running"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from joinengine.model.arguments import check_count
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 from joinengine.model.texts import Shown
 from joinengine.reporting.explain import explain, waiting_for
+from joinengine.reporting.heads import head_of
 from joinengine.reporting.notebook import (
     line,
     metrics_html,
@@ -30,10 +32,10 @@ from joinengine.reporting.notebook import (
 from joinengine.reporting.page import page
 from joinengine.reporting.progress import batch_line
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows, run_report
-from joinengine.reporting.server import LOOPBACK, PageServer
-from joinengine.reporting.story import Story, head_of
+from joinengine.reporting.server import PageServer
+from joinengine.reporting.story import Story
 from joinengine.spark.failures import in_own_words, plain_error, unless_interrupted
-from joinengine.spark.live import Live, Showing, check_place, ending_of, place_of
+from joinengine.spark.live import Live, Showing, ending_of, place_at
 from joinengine.spark.scraping import scraped
 from joinengine.spark.waiting import wait, wait_for_key
 from joinengine.spark.watch import Listener, Watch
@@ -60,6 +62,7 @@ class JoinQuery:
         self._ends = ends
         self._showing = showing
         self._ending = ending_of(query, watch, self.exception, ends=ends)
+        self._opening = Lock()
         self._live: Live | None = None
         self._waits = False
         if showing.server is not None:
@@ -190,25 +193,30 @@ class JoinQuery:
             self._live.settle()
 
     def live(
-        self, port: int = 0, host: str = LOOPBACK, token: str | None = None, wait: bool = False
+        self,
+        port: int | None = None,
+        host: str | None = None,
+        token: str | None = None,
+        wait: bool = False,
     ) -> Live:
         """Open a page that shows the query while it runs; `url` of what it returns is its address.
 
         `port`: 0: any free one; one in use gives the next free one. `host`: another than loopback
-        lets other machines in. `token`: 16 to 200 characters, which the URL must have; None: a
-        random one. What is not said here the options `livePort`, `liveHost`, `liveToken` may say,
-        or variables of the environment (docs/watching.md). A second call returns the same page.
-        `wait`: when the query has ended, `awaitTermination` waits for a key, on a terminal. The
-        page never keeps the process alive. Raises InvalidRequest for a place that cannot be had,
-        and if the query has its page at another one.
+        lets other machines in. `token`: 16 to 200 characters, which the URL must have. What is None
+        the options `livePort`, `liveHost`, `liveToken` say, or variables of the environment; else
+        it is any free port, loopback, and a random token (docs/watching.md). A second call returns
+        the same page. `wait`: when the query has ended, `awaitTermination` waits for a key, on a
+        terminal. The page never keeps the process alive. Raises InvalidRequest for a place that
+        cannot be had, and if the query has its page at another one.
         """
-        said = check_place(port, host, token)
-        if self._live is None or self._live.closed:
-            self._live = self._shown_on(PageServer(place_of(said, self._showing.place)))
-        else:
-            self._live.check_same(said)
-        self._waits = self._waits or wait
-        return self._live
+        with self._opening:
+            if self._live is None or self._live.closed:
+                place = place_at(port, host, token, self._showing.place)
+                self._live = self._shown_on(PageServer(place))
+            else:
+                self._live.check_same(port, host, token)
+            self._waits = self._waits or wait
+            return self._live
 
     def _shown_on(self, server: PageServer) -> Live:
         """Show the query on the page of `server`, the batches that are over as well."""

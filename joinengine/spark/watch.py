@@ -47,6 +47,7 @@ class Watch:
         self._story: Story | None = None
         self._takers = list[Taker]()
         self._handing_on = threading.Lock()
+        self._telling = threading.Lock()
 
     def note(self, record: BatchRecord) -> None:
         """Take a record, and the trigger time of the batch before it; tell the listeners."""
@@ -55,7 +56,10 @@ class Watch:
         with self._handing_on:
             self.records.append(record)
             for take in self._takers:
-                take(record)
+                try:
+                    take(record)
+                except Exception:  # the query does not depend on those who watch it
+                    _log.exception("joinengine: batch %s could not be told", record.batch)
         log_plans(record, self._plans, None if self.query is None else self.query.name)
         self.done = (self.done[0] + record.input_rows, self.done[1] + 1)
         if len(self.records) > _KEPT_HOT:
@@ -79,10 +83,12 @@ class Watch:
 
     def story(self, fresh: Callable[[], Story]) -> Story:
         """The story so far; from the first call on it is kept up to date. `fresh` makes it."""
-        if self._story is None:
-            self._story = fresh()
-            self.follow(self._story.add)
-        return self._story
+        with self._telling:
+            if self._story is None:
+                story = fresh()
+                self.follow(story.add)
+                self._story = story
+            return self._story
 
     def follow(self, take: Taker) -> None:
         """Hand `take` all records so far, and each that comes, once and in order.

@@ -10,13 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joinengine.balancing.reasons import Balance, Cause, KeyChange, Reason
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS, choose
+from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
 from joinengine.model.windows import within
 from joinengine.reporting import story as stories
+from joinengine.reporting.heads import head_of
 from joinengine.reporting.reports import run_report
-from joinengine.reporting.story import Story, head_of
+from joinengine.reporting.story import Story
+from joinengine.reporting.words import key_change_words, placement_words, plan_words
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, relaxed, streams
 
@@ -127,7 +131,7 @@ def test_a_plan_is_told_in_words_with_what_it_moved(tmp_path):
     moved = query.records[1].joins[0].moved_rows
     assert moved
     assert plan["moved_rows"] == moved
-    assert plan["words"].startswith("key 7 brought 70% of the tuples, to instance ")
+    assert plan["words"].startswith("key 7 brought 70% of the load, to instance ")
     assert f"; {moved} tuples moved in " in plan["words"]
     assert plan["keys"][0]["key"] == "7"
     first, second = (entry["joins"][0]["hot"][0] for entry in whole["batches"][:2])
@@ -173,3 +177,57 @@ def test_the_forecast_is_told_once_it_is_known(tmp_path):
     text = query.query.operators[0].lines(["l", "r"], newest, ours)
     told = sum(int(line.split("some ")[1].split(" rows")[0]) for line in text if "some " in line)
     assert joins[-1]["forecast_rows"] == pytest.approx(told, abs=1)
+
+
+def test_after_a_resize_no_key_lies_as_at_the_start(tmp_path):
+    """A key that is first seen after it may have moved; one that has not moved keeps its batch."""
+    schedule = {2: [Relayout(None, 5)]}
+    batches = [([(i % 8, 100 * n + i, 0) for i in range(n + 4)], []) for n in range(6)]
+    query = run_of(tmp_path, "hash", batches, schedule=schedule)
+    entries = follow(query).whole()["batches"]
+    before = {key["key"]: key for key in entries[1]["joins"][0]["hot"]}
+    assert {key["since"] for key in before.values()} == {None}
+    for key in entries[-1]["joins"][0]["hot"]:
+        stays = key["key"] in before and before[key["key"]]["homes"] == key["homes"]
+        assert key["since"] == (None if stays else 2)
+    assert any(key["since"] == 2 for key in entries[-1]["joins"][0]["hot"])
+
+
+def test_a_key_that_stays_hot_is_not_forgotten(tmp_path, monkeypatch):
+    """Of all keys that were ever hot those are forgotten that were not for longest."""
+    monkeypatch.setattr(stories, "MOST_PLANS", 1)
+    hot = [[(7, 1000 * batch + i, 0) for i in range(90)] for batch in range(3)]
+    light = [[(100 + 60 * n + i, i, 0) for i in range(60)] for n in range(12)]
+    batches = [(left, [(i, i, 0) for i in range(40)]) for left in hot]
+    batches += [(hot[0], others) for others in light]
+    query = run_of(tmp_path, "mnrt", batches)
+    told = [entry["joins"][0]["hot"][0] for entry in follow(query).whole()["batches"][2:]]
+    assert {key["key"] for key in told} == {"7"}
+    assert None not in {key["since"] for key in told}
+
+
+def test_an_aggregation_has_no_sides():
+    placement = Placement(
+        Mode.COPIED, (Fragment(0, 0, 1 << 23), Fragment(1, 1 << 23, U_ONE)), Side.LEFT
+    )
+    assert placement_words(placement, sided=False) == ("split", "split over instances 0, 1")
+    assert "side copied to each" in placement_words(placement)[1]
+
+
+def test_a_plan_is_told_by_a_key_that_lives_elsewhere():
+    """Not by a heavier one that only has other shares."""
+
+    def half(*homes):
+        cut = U_ONE // len(homes)
+        parts = [Fragment(home, cut * n, cut * (n + 1)) for n, home in enumerate(homes)]
+        return Placement(Mode.SPLIT, tuple(parts))
+
+    other = Placement(Mode.SPLIT, (Fragment(0, 0, 5), Fragment(1, 5, U_ONE)))
+    changes = (
+        KeyChange(1, Cause.OVERLOAD, half(0, 1), other, 90.0, None),
+        KeyChange(2, Cause.OVERLOAD, Placement.whole(0), half(2, 3), 10.0, None),
+    )
+    reason = Reason(Cause.OVERLOAD, Balance(60.0, 50.0), keys=changes)
+    words = plan_words(reason, {1: "a", 2: "b"}, 2)
+    assert words.startswith("key b brought 10% of the load, to instance 0; split over instances 2")
+    assert key_change_words(changes[0]).startswith("other shares, split over")

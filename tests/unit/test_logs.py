@@ -24,7 +24,7 @@ def test_a_plan_is_logged_in_words(record, caplog):
     with caplog.at_level(logging.INFO, "joinengine"):
         log_plans(record, PlanLog.WORDS, "clicks")
     (line,) = caplog.messages
-    assert line.startswith("joinengine: batch 0, operator 0: key 7 brought 91% of the tuples")
+    assert line.startswith("joinengine: batch 0, operator 0: key 7 brought 91% of the load")
     assert caplog.records[0].plan["keys"][0]["key"] == "7"
 
 

@@ -191,6 +191,7 @@ def test_a_tab_gets_the_story_and_then_each_batch():
         late.close()
         ended = {"how": "failed", "words": "the </script> failed", "at": 5.0}
         assert server.end(**ended, wait_s=PATIENCE_S)
+        assert early.next()[0] == "batch"  # the last one, with its whole time
         assert early.next() == ("ended", ended)
         assert Watching(server).next()[1]["ended"] == ended  # a reload
 

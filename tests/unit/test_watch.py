@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 from joinengine.driver.records import BatchRecord
+from joinengine.reporting.server import Place
+from joinengine.spark.live import place_at
 from joinengine.spark.watch import Watch
 
 
@@ -30,3 +35,42 @@ def test_who_follows_gets_each_record_once_and_in_order():
     watch.note(record(7))
     assert early == list(range(7))
     assert late[-1].batch == 7
+
+
+def test_who_fails_to_take_a_record_does_not_fail_the_batch(caplog):
+    """The others get it all the same."""
+    watch, others = Watch([]), []
+
+    def fails(one):
+        raise ValueError("no")
+
+    watch.follow(fails)
+    watch.follow(others.append)
+    watch.note(record(0))
+    assert len(others) == 1
+    assert caplog.messages == ["joinengine: batch 0 could not be told"]
+
+
+def test_a_story_is_made_once():
+    """Also if two threads ask for it."""
+    watch, made = Watch([]), []
+
+    class Slow:
+        def __init__(self):
+            made.append(self)
+            time.sleep(0.05)
+
+        def add(self, one):
+            """Takes anything."""
+
+    with ThreadPoolExecutor(4) as pool:
+        stories = list(pool.map(lambda _: watch.story(Slow), range(4)))
+    assert len(made) == 1
+    assert set(stories) == set(made)
+
+
+def test_what_live_is_told_beats_what_the_options_say():
+    """Also where it is the default of both."""
+    open_to_all = Place(4050, "0.0.0.0", "t" * 16)
+    assert place_at(None, None, None, open_to_all) == open_to_all
+    assert place_at(0, "127.0.0.1", None, open_to_all) == Place(0, "127.0.0.1", "t" * 16)

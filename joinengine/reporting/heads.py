@@ -1,0 +1,64 @@
+"""What a story says of the query itself: its operators in words, by short names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from joinengine.layouts.base import LayoutChoice
+from joinengine.model.keys import Side
+from joinengine.operators.base import QuerySpec
+from joinengine.reporting.explain import input_name
+from joinengine.reporting.thinning import Entry
+
+#: Of a story.
+FORMAT = 1
+#: The folders above a file or folder, of a path that follows the kind of a source.
+_FOLDERS = re.compile(r"^(\w+ )(?:\S*/)(?=[^/\s])")
+
+
+def head_of(
+    query: QuerySpec,
+    choices: Sequence[LayoutChoice],
+    *,
+    name: str | None = None,
+    ids: tuple[str, str] | None = None,
+    show_keys: bool = True,
+) -> Entry:
+    """What a story says of the query itself. `ids`: of the query and of the run."""
+    return {
+        "format": FORMAT,
+        "query": name or "joinengine query",
+        "id": None if ids is None else ids[0],
+        "run_id": None if ids is None else ids[1],
+        "started": None,
+        "show_keys": show_keys,
+        "operators": [_operator(query, number, choice) for number, choice in enumerate(choices)],
+    }
+
+
+def short_name(source: str) -> str:
+    """A source by the last part of its path: a page may be sent to somebody.
+
+    >>> short_name("parquet /data/eu/clicks where clicked_at > 0")
+    'parquet clicks where clicked_at > 0'
+    """
+    return _FOLDERS.sub(r"\1", source)
+
+
+def _operator(query: QuerySpec, number: int, choice: LayoutChoice) -> Entry:
+    operator = query.operators[number]
+    account = operator.account()
+    inputs = [short_name(input_name(query, source)) for source in operator.inputs]
+    _, _, *leaves = operator.lines(inputs, choice, {})
+    return {
+        "number": number,
+        "kind": type(operator).__name__.lower(),
+        "on": str(account.get("on", "")),
+        "how": str(account.get("how", "")),
+        "within": None if account.get("within") is None else str(account["within"]),
+        "timed": operator.window is not None,
+        "keyed": bool(operator.admission(Side.LEFT).keying.needed(Side.LEFT)),
+        "inputs": inputs,
+        "leaves": [line.strip() for line in leaves],
+    }
