@@ -157,6 +157,10 @@ class Keeper:
         self._changes.change(after.run)
         return after
 
+    def expired(self, rows: int) -> None:
+        """Count rows that have left the state, since no later tuple needs them."""
+        self._changes.expired_rows += rows
+
     def moved(self, rows: int, size_bytes: int) -> None:
         """Count rows that have left their instance."""
         self._changes.moved_rows += rows

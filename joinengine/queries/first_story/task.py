@@ -85,22 +85,30 @@ class _Worker:
         self._reader = desk.reader(task.blocks[Side.LEFT])
         self._keeper = desk.keeper(TuplesShelf(spec), version=task.stored.versions[0])
         memory = task.memory_bytes // 4
-        self._spines = Spines(task.stored, self._keeper, task.header.hosted, memory, None)
+        hosted, timed = task.header.hosted, desk.timed
+        self._spines = Spines(task.stored, self._keeper, hosted, memory, None, timed)
 
     def judge(self, instance: int) -> None:
         """Store arrived tuples, judge due ones, forget those that no later tuple is compared to."""
         with self._desk.at(instance) as here:
-            spine = self._spines.at(instance, Side.LEFT)
-            fresh = self._arrived(instance)
+            with self._desk.timed("open"):
+                spine = self._spines.at(instance, Side.LEFT)
+            with self._desk.timed("sort"):
+                fresh = self._arrived(instance)
             stored = np.empty(0, np.uint64)
             if fresh is not None:
                 here.received[Side.LEFT] = here.stored[Side.LEFT] = fresh.run.rows
                 spine.append(fresh)
                 stored = fresh.words
-            for hashes in self._keys_due(spine):
-                self._judge_keys(spine, hashes)
-            kept = self._forget(instance, spine)
-            self._desk.count_keys(instance, [stored], [kept], texts_in(self._spec.keying, [kept]))
+            with self._desk.timed("probe"):
+                for hashes in self._keys_due(spine):
+                    self._judge_keys(spine, hashes)
+            with self._desk.timed("merge"):
+                kept = self._forget(instance, spine)
+            with self._desk.timed("count"):
+                # The values of keys are those of all that was here, also if all of it leaves.
+                texts = texts_in(self._spec.keying, [spine])
+                self._desk.count_keys(instance, [stored], [kept], texts)
 
     def _arrived(self, instance: int) -> OpenRun | None:
         slices = self._reader.slices(instance)
@@ -165,6 +173,7 @@ class _Worker:
         if self._watermark == np.inf:
             for one in spine:
                 self._keeper.forget(one.run)
+            self._keeper.expired(sum(one.run.live for one in spine))
             return []
         if len(spine) < 2 or sum(one.run.live for one in spine) < 2 * max(
             one.run.live for one in spine
@@ -176,6 +185,7 @@ class _Worker:
             [one.columns.take(pa.array(some)) for one, some in zip(spine, rows, strict=True)]
         )
         kept = self._needed(words, columns)
+        self._keeper.expired(len(words) - len(kept))
         order = kept[np.argsort(words[kept], kind="stable")]
         for one in spine:
             self._keeper.forget(one.run)
