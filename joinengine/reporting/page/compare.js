@@ -99,7 +99,7 @@
       slowest: report.work_per_tuple_us === 0 ? null : given(report.slowest_instance_s),
       elapsed: given(report.elapsed_s),
       first: start ? summary(start.loads).skew : null,
-      later: given(report.load_skew?.received?.last_half),
+      later: given(skewOf(report, "last_half")),
       valid: report.valid === true ? "yes" : report.valid === false ? "NO" : "unknown",
     };
   }

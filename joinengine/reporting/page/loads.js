@@ -96,7 +96,7 @@ class LoadView {
     if (!n) return "load over time: no batches yet";
     const skews = extent(this.loads.map((one) => summary(one).skew));
     return `Load of ${plural(this.instances, "instance")} over ${batchName({ first: entries[0].first, last: entries.at(-1).last })}: `
-      + `load skew ${ratio(summary(this.loads[index]).skew)} at the shown moment, from ${ratio(skews.least)} to ${ratio(skews.greatest)}`;
+      + (skews ? `load skew ${ratio(summary(this.loads[index]).skew)} at the shown moment, from ${ratio(skews.least)} to ${ratio(skews.greatest)}` : "nothing to do");
   }
 }
 
@@ -148,6 +148,6 @@ class KeysView {
       make("td", { class: key.done === "kept" ? "muted" : null }, make("span", { class: "clamp", title: key.words }, key.words ?? key.done)),
       make("td", {}, some(key.homes ?? [])),
       make("td", { class: "number" }, known(key.since) ? count(key.since) : "the start"),
-      make("td", { class: "number" }, known(key.saved_rows) ? `${count(perBatch(entry, key.saved_rows))} tuples` : UNKNOWN));
+      make("td", { class: "number" }, known(key.saved_rows) ? plural(perBatch(entry, key.saved_rows), "tuple") : UNKNOWN));
   }
 }

@@ -208,7 +208,7 @@ class App {
     if (performance.now() - this.spokenAt < SPOKEN_MS) return;
     this.spokenAt = performance.now();
     const facts = summary(join.received ?? []);
-    this.spoken.textContent = `${batchName(entry)}: ${count(rowsPerSecond(entry))} rows per second, load skew ${ratio(facts.skew)}, busiest instance ${facts.busiest}`;
+    this.spoken.textContent = `${batchName(entry)}: ${count(rowsPerSecond(entry))} rows per second, ${facts.greatest ? `load skew ${ratio(facts.skew)}, busiest instance ${facts.busiest}` : "nothing received"}`;
   }
 }
 

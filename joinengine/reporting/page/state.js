@@ -26,26 +26,34 @@ class StateView {
 
   items({ run, entries, index, entry, join, operator }) {
     const late = total(entries, index, "late_rows");
-    const lag = lagOf(join);
     const { kind, how, timed } = run.operators[operator] ?? {};
-    // Without a window there is no watermark, and no forecast of the state.
-    const [noMark, noTime] = timed === false ? ["no window", "needs none"] : ["none", "no event time yet"];
-    const isTimed = known(join.watermark) || known(join.newest);
     return [
       ["query", figure("query", run.head.query, run.head.query ?? "without a name"), kind === "join" && how && !how.endsWith("join") ? `${how} join` : how ?? ""],
       ["layout", figure("layout", join.layout, join.layout ?? UNKNOWN),
         join.versions > 1 ? `${join.versions} versions hold state` : plural(join.routing_entries ?? 0, "key") + " placed"],
       ["instances", figure("instances", join.instances, count(join.instances)), this.skew(join)],
       ["batch", figure("batch", entry.last, count(entry.last)),
-        make("span", {}, figure("input_rows", entry.input_rows, count(entry.input_rows)), " rows")],
+        make("span", {}, figure("input_rows", entry.input_rows, count(entry.input_rows)), entry.input_rows === 1 ? " row" : " rows")],
       ["rows/s", figure("rows_per_s", rowsPerSecond(entry), count(rowsPerSecond(entry))),
         `${duration(perBatch(entry, entry.elapsed_s))} a batch`],
-      ["watermark", figure("watermark", join.watermark, known(join.watermark) ? instant(join.watermark / 1e6) : noMark),
-        make("span", {}, isTimed ? "lags " : noTime, figure("lag", lag, isTimed ? duration(lag) : "")), "wide"],
+      ["watermark", ...this.watermark(join, timed), "wide"],
       ["late rows", figure("late_rows", late, count(late)), `${count(entry.late_rows)} in this batch`],
       ["state rows", figure("state_rows", join.state_rows, count(join.state_rows)), this.forecast("forecast_rows", join, count, timed)],
       ["state size", figure("state_bytes", join.state_bytes, bytes(join.state_bytes)), this.forecast("forecast_bytes", join, bytes, timed)],
     ];
+  }
+
+  /** How far event time has come, and by how much that is behind the newest tuple. */
+  watermark(join, timed) {
+    const lag = lagOf(join);
+    const told = (text, ...more) => [figure("watermark", join.watermark, text), make("span", {}, ...more)];
+    const lags = ["lags ", figure("lag", lag, duration(lag))];
+    // Without a window there is no watermark, and no forecast of the state.
+    if (timed === false && !known(join.watermark) && !known(join.newest)) return told("no window", "needs none", figure("lag", lag, ""));
+    if (join.ended) return told("all has been read", ...lags, ": the streams have ended");
+    if (known(join.watermark)) return told(instant(join.watermark / 1e6), ...lags);
+    if (known(join.newest)) return told("none", ...lags);
+    return told("none", "no event time yet", figure("lag", lag, ""));
   }
 
   skew(join) {
@@ -107,7 +115,8 @@ class OperatorsView {
     const { least, greatest } = extent(values) ?? { least: 1, greatest: 1 };
     const x = (i) => (values.length < 2 ? 60 : 1 + (118 * i) / (values.length - 1));
     const y = (value) => 20 - (18 * (value - 1)) / Math.max(0.2, greatest - 1);
-    const path = values.map((value, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+    const path = values.map((value, i) => !known(value) ? "" : `${known(values[i - 1]) ? "L" : "M"}${x(i).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+    if (!path) return UNKNOWN;
     return make("svg:svg", { role: "img", width: 120, height: 22, viewBox: "0 0 120 22",
       "aria-label": `load skew from ${ratio(least)} to ${ratio(greatest)}` }, make("svg:path", { class: "line c0", d: path }));
   }
@@ -125,7 +134,7 @@ class WholeView {
     this.root.hidden = !report;
     if (!report || this.drawn === stamp) return;
     this.drawn = stamp;
-    const skew = report.load_skew?.received;
+    const skew = report.load_skew?.received && ["run", "last_half"].map((part) => ratio(skewOf(report, part)));
     const one = (field, text) => (known(report[field]) ? figure(`run_${field}`, report[field], text(report[field])) : null);
     this.body.replaceChildren(terms([
       ["rows in", one("input_rows", count)],
@@ -133,7 +142,7 @@ class WholeView {
       ["time", one("elapsed_s", duration)],
       ["rows/s", one("rows_per_s", count)],
       ["slowest instance", one("slowest_instance_s", duration)],
-      ["load skew", skew ? `${ratio(skew.run)}; last half ${ratio(skew.last_half)}` : null],
+      ["load skew", skew ? `${skew[0]}; last half ${skew[1]}` : null],
       ["re-plans", one("replans", count)],
       ["rows moved", one("moved_rows", count)],
       ["Zipf", known(report.zipf) ? String(report.zipf) : null],

@@ -98,9 +98,15 @@ function rowsPerSecond(entry) {
   return entry.elapsed_s > 0 ? entry.input_rows / entry.elapsed_s : null;
 }
 
-/** Seconds of event time by which the watermark is behind the newest tuple. */
+/**
+ * Seconds of event time by which the watermark is behind the newest tuple.
+ *
+ * A side that is ahead of the other, or that is known to bring nothing earlier, may let the watermark
+ * pass the newest tuple: then nothing lags.
+ */
 function lagOf(join) {
-  return known(join?.newest) && known(join.watermark) ? (join.newest - join.watermark) / 1e6 : null;
+  if (join?.ended || !known(join?.newest) || !known(join.watermark)) return null;
+  return Math.max(0, (join.newest - join.watermark) / 1e6);
 }
 
 /** What each instance of an operator received, stored or worked in a batch of the entry. */
@@ -110,7 +116,7 @@ function loadsOf(entry, operator, measure) {
   return n === 1 ? values : values.map((value) => value / n);
 }
 
-/** Greatest, mean and load skew of loads; skew 1: all alike, or nothing to do. */
+/** Greatest, mean and load skew of loads; skew 1: all alike; null: nothing to do. */
 function summary(loads) {
   let [total, greatest, busiest] = [0, 0, 0];
   loads.forEach((load, instance) => {
@@ -118,7 +124,14 @@ function summary(loads) {
     if (load > greatest) [greatest, busiest] = [load, instance];
   });
   const mean = loads.length ? total / loads.length : 0;
-  return { total, mean, greatest, busiest, skew: mean > 0 ? greatest / mean : 1 };
+  return { total, mean, greatest, busiest, skew: mean > 0 ? greatest / mean : null };
+}
+
+/** A load skew of a report; null: not known, or the run received nothing. */
+function skewOf(report, part) {
+  const received = report.received_per_instance;
+  const isIdle = Array.isArray(received) && !received.some((load) => load > 0);
+  return isIdle ? null : report.load_skew?.received?.[part] ?? null;
 }
 
 /** The first operator that received half as much as the busiest: of a chain, where the work is. */

@@ -85,7 +85,7 @@ function batchName(entry) {
 }
 
 function plural(n, one, many = `${one}s`) {
-  return `${count(n)} ${n === 1 ? one : many}`;
+  return `${count(n)} ${count(n) === "1" ? one : many}`;
 }
 
 /** The first few of a list; a table cell with 1,000 instances would hide the table. */
