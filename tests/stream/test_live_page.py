@@ -83,6 +83,16 @@ def test_a_page_that_is_opened_before_the_first_batch_waits(chromium, serving):
         expect_batch(tab, 0)
 
 
+def test_a_query_that_ended_before_its_first_batch_is_not_waited_for(chromium, serving):
+    server = serving(0)
+    with shown(chromium, server.url) as tab:
+        server.end("stopped", "the query was stopped; started again, it goes on", STARTED)
+        banner = tab.locator("[data-field=banner]")
+        told = "The query was stopped at 14:40:00 UTC: started again, it goes on"
+        expect(banner).to_have_text(told)
+        expect(tab.get_by_text("No batch was computed.")).to_be_visible()
+
+
 def test_pausing_keeps_the_moment_and_all_that_comes(chromium, serving):
     server = serving(3)
     with shown(chromium, server.url) as tab:
@@ -120,6 +130,9 @@ def test_a_tab_knows_how_the_query_ended_and_needs_no_server(chromium, serving):
         server.close()
         tab.get_by_role("slider").fill("2")
         expect_batch(tab, 2)
+        expect(tab.get_by_role("button", name="play")).to_be_visible()
+        tab.get_by_role("button", name="to the end").click()
+        expect_batch(tab, 4)
         tab.wait_for_timeout(1_500)  # a connection that was lost is tried again within a second
         expect(banner).to_contain_text("has failed")
 

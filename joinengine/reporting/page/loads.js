@@ -111,7 +111,7 @@ function skewWords(skew) {
 class KeysView {
   constructor() {
     const columns = [["key", ""], ["share of the tuples", "share"], ["rows", "number"], ["what is done", ""],
-      ["instances", ""], ["since batch", "number"], ["saves against hash (modelled)", "number"]];
+      ["instances", ""], ["since batch", "number"], ["received less than under hash (modelled)", "number narrow"]];
     const { box, body } = table("hot keys of the shown moment, the hottest first", columns);
     [this.box, this.body] = [box, body];
     this.none = make("p", { class: "words" });
@@ -119,22 +119,27 @@ class KeysView {
     this.root = card("keys", "Hot keys", null, this.words, this.none, this.box);
   }
 
-  update({ entry, join }) {
-    const hot = join.hot ?? [];
+  update({ run, operator, entry, join }) {
+    const isKeyed = run.operators[operator]?.keyed !== false;
+    const hot = isKeyed ? join.hot ?? [] : [];
     this.box.hidden = !hot.length;
-    this.none.textContent = hot.length ? "" : "No key stands out in this batch.";
-    this.words.replaceChildren(...this.sentence(join));
+    this.none.textContent = !isKeyed ? "The condition has no keys." : hot.length ? "" : "No key stands out in this batch.";
+    this.words.replaceChildren(...(isKeyed ? this.sentence(entry, join) : []));
     this.body.replaceChildren(...hot.map((key) => this.row(key, entry)));
   }
 
-  sentence(join) {
-    if (!known(join.greatest)) return [];
-    const now = figure("stored_greatest", join.greatest, count(join.greatest));
-    if (!known(join.hash_greatest)) return ["The busiest instance stored ", now, " tuples in the last batch; this layout counts no keys, so what hash would do is not known."];
-    const times = join.greatest ? join.hash_greatest / join.greatest : 1;
-    const more = Math.abs(times - 1) < 0.005 ? "" : `, ${ratio(times)} times as many`;
-    return ["The busiest instance stored ", now, " tuples in the last batch; under hash it would have been ",
-      figure("hash_greatest", join.hash_greatest, count(join.hash_greatest)), ` (modelled)${more}.`];
+  /** What the busiest instance received, and what it would have under hash; nothing of an idle batch. */
+  sentence(entry, join) {
+    const [now, hash] = [join.greatest, join.hash_greatest].map((sum) => perBatch(entry, sum));
+    if (!now || !summary(join.received ?? []).total) return [];
+    const where = entry.first === entry.last ? "in this batch" : `in a batch (means over ${batchName(entry)})`;
+    const received = ["The busiest instance received ", figure("received_greatest", now, count(now)),
+      ` ${plural(now, "tuple").split(" ").at(-1)} ${where}; `];
+    if (hash === null) return [...received, "this layout counts no keys, so what hash would do is not known."];
+    const times = ratio(hash / now);
+    // A layout that does no better than hash earns no comparison.
+    const more = hash > now && times !== ratio(1) ? `, ${times} times as many` : "";
+    return [...received, "under hash it would have been ", figure("hash_greatest", hash, count(hash)), ` (modelled)${more}.`];
   }
 
   row(key, entry) {

@@ -95,31 +95,44 @@ class App {
     return entries.slice(0, indexOfBatch(entries, this.view.paused) + 1);
   }
 
+  /** Whether nothing more will come: a report, or a query that has ended. */
+  get isOver() { return !this.isLive || Boolean(this.run.ended); }
+
+  /** The moment that is shown unless the reader asks for another. */
+  restAt(entries) {
+    const last = entries.length - 1;
+    // The last batches of a run often have no rows: a report that began there would look empty.
+    const full = this.isLive ? last : entries.findLastIndex((entry) => entry.input_rows > 0);
+    return full < 0 ? last : full;
+  }
+
   show(change) {
     Object.assign(this.view, change);
     this.schedule();
   }
 
-  /** Show the moment with this index; the newest one is followed again unless the page is paused. */
+  /** Show the moment with this index; a live page follows the newest one unless it is paused. */
   pick(index) {
     const entries = this.shownEntries();
     const at = Math.max(0, Math.min(entries.length - 1, index));
-    const isNewest = at === entries.length - 1;
-    this.show({ batch: isNewest && this.view.paused === null ? null : entries[at]?.last ?? null });
+    const isRest = at === this.restAt(entries);
+    this.show({ batch: isRest && this.view.paused === null ? null : entries[at]?.last ?? null });
   }
 
   goTo(batch) {
     this.pick(indexOfBatch(this.shownEntries(), batch));
   }
 
+  /** The newest moment; of a report its end, even where nothing happens there. */
   backToNow() {
     this.show({ batch: null, paused: null });
+    this.pick(this.shownEntries().length - 1);
   }
 
-  /** Live: hold what is shown, or go on. A report is played from the shown batch on. */
+  /** Live: hold what is shown, or go on. What is over is played from the shown batch on. */
   togglePause() {
-    if (!this.isLive) this.play(this.playing === null);
-    else if (this.view.paused !== null) this.backToNow();
+    if (this.isLive && this.view.paused !== null) this.backToNow();
+    else if (this.isOver) this.play(this.playing === null);
     else this.show(this.drawn); // what the reader sees, and not what has come since
   }
 
@@ -127,10 +140,11 @@ class App {
     clearInterval(this.playing);
     this.playing = null;
     if (go) {
-      if (this.index >= this.shownEntries().length - 1) this.pick(0);
+      if (this.index >= this.restAt(this.shownEntries())) this.pick(0);
       this.playing = setInterval(() => {
-        this.pick(this.index + 1);
-        if (this.view.batch === null) this.play(false);
+        const next = this.index + 1;
+        this.pick(next);
+        if (next >= this.shownEntries().length - 1) this.play(false);
       }, PLAY_MS);
     }
     this.schedule();
@@ -154,7 +168,7 @@ class App {
     const isThere = Boolean(scene.entry);
     this.time.root.hidden = !isThere;
     this.empty.hidden = isThere;
-    this.empty.textContent = this.run.told || this.isLive ? "Waiting for the first batch." : "This report has no story of its batches: there is nothing to draw.";
+    this.empty.textContent = this.nothing();
     for (const view of this.views) view.root.hidden = !isThere;
     if (isThere) {
       this.time.update(scene);
@@ -167,11 +181,17 @@ class App {
     }, ADDRESS_MS);
   }
 
+  /** Why there is no batch to show. */
+  nothing() {
+    if (!this.isLive && !this.run.told) return "This report has no story of its batches: there is nothing to draw.";
+    return this.isOver ? "No batch was computed." : "Waiting for the first batch.";
+  }
+
   scene() {
     const { run, view } = this;
     const entries = this.shownEntries();
     const newest = entries.at(-1)?.last ?? null;
-    this.index = view.batch === null ? entries.length - 1 : indexOfBatch(entries, view.batch);
+    this.index = view.batch === null ? this.restAt(entries) : indexOfBatch(entries, view.batch);
     const operator = view.operator === null ? mainOperator(run) : Math.max(0, Math.min(run.operators.length - 1, view.operator));
     const entry = entries[this.index];
     const stamp = `${view.run}/${run.version}/${view.paused}`;
@@ -190,8 +210,7 @@ class App {
     const [text, css] = this.state(ended, trouble, newer);
     this.status.textContent = text;
     this.status.className = `status ${css}`;
-    const told = ended && (this.isLive || ended.how === "failed")
-      ? `The query ${{ finished: "has finished", stopped: "was stopped", failed: "has failed", closed: "was left by its page" }[ended.how] ?? "has ended"} at ${clock(ended.at)} UTC: ${ended.words}` : trouble;
+    const told = ended && (this.isLive || ended.how === "failed") ? endWords(ended) : trouble;
     if (this.banner.textContent !== (told ?? "")) this.banner.textContent = told ?? "";
     this.banner.hidden = !told;
     this.banner.classList.toggle("bad", Boolean(trouble) || ended?.how === "failed");
@@ -210,6 +229,14 @@ class App {
     const facts = summary(join.received ?? []);
     this.spoken.textContent = `${batchName(entry)}: ${count(rowsPerSecond(entry))} rows per second, ${facts.greatest ? `load skew ${ratio(facts.skew)}, busiest instance ${facts.busiest}` : "nothing received"}`;
   }
+}
+
+/** How the query ended, as one sentence: what it begins with is not said a second time. */
+function endWords({ how, at, words }) {
+  const verb = { finished: "has finished", stopped: "was stopped", failed: "has failed", closed: "was left by its page" }[how] ?? "has ended";
+  const rest = (words ?? "").replace(/^the query (has )?(failed|(was )?stopped|finished|ended)\b[:;,.]?\s*/i, "")
+    .replace(/^the query /i, "it ");
+  return `The query ${verb} at ${clock(at)} UTC${rest ? `: ${rest}` : "."}`;
 }
 
 /** The data of the page; where it is large it is packed, and a browser unpacks it by itself. */

@@ -98,7 +98,7 @@ class PlansView {
   item(plan) {
     const kind = kindOf(plan);
     const [, sign] = PLAN_KINDS.find(([name]) => name === kind);
-    const go = make("button", { type: "button", class: "link", click: () => this.app.goTo(plan.batch) }, `batch ${count(plan.batch)}`);
+    const go = make("button", { type: "button", class: "link", click: () => this.app.goTo(plan.batch) }, `after batch ${count(plan.batch)}`);
     return make("li", { "data-batch": plan.batch, "data-cause": plan.cause, "data-kind": kind },
       make("div", { class: "when" }, make("span", { class: `mark ${kind}`, "aria-hidden": "true" }, sign), " ", go, ` ${clock(plan.at)} UTC`),
       make("div", {}, make("strong", {}, plan.cause ?? kind), growth(plan) ? ` (${growth(plan)} ${/^\D1$/.test(growth(plan)) ? "instance" : "instances"})` : "", ": ", plan.words ?? ""),

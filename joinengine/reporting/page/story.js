@@ -20,6 +20,22 @@ const STEPS = [
   ["sink", "making the results visible"],
   ["other", "Spark's own planning, logs and jobs"],
 ];
+// The parts of the tasks' work; an operator of one's own may have others.
+const WORK = {
+  read: "taking the rows in from Spark",
+  route: "hashing the keys, and choosing the instances of each tuple",
+  exchange: "writing tuples for the tasks of other instances, and reading them there",
+  open: "opening the stored runs of the instances",
+  move: "taking over stored tuples that have another home now",
+  sort: "sorting the arrived tuples by the hash of their keys",
+  probe: "finding pairs among the stored tuples, and testing the condition",
+  store: "writing the arrived tuples into the state",
+  result: "making the results of pairs, and writing them",
+  merge: "merging small stored runs into larger ones",
+  count: "counting the tuples of keys, for plans and hot keys",
+  watch: "noting which tuples have found a partner, for outer, semi and anti joins",
+  emulated: "waiting for as long as the emulated work takes",
+};
 // From so many instances on, lines and bars cannot be told apart.
 const HEAT_FROM = 65;
 

@@ -16,15 +16,16 @@ class TimeBar {
 
   update(scene) {
     const { entries, index, entry, app, newer } = scene;
-    const [n, following] = [entries.length, app.view.batch === null && app.view.paused === null];
+    const n = entries.length;
+    const isAtEnd = index === n - 1 && app.view.paused === null && (app.isOver || app.view.batch === null);
     this.slider.max = n - 1;
     this.slider.value = index;
     this.slider.setAttribute("aria-valuetext", `${batchName(entry)}, ${clock(entry.at)} UTC`);
     this.label.textContent = `${batchName(entry)} of ${count(entries.at(-1).last)} · ${clock(entry.at)} UTC`;
-    this.pause.textContent = app.playing || (app.isLive && app.view.paused === null) ? "❚❚ pause" : "▶ play";
+    this.pause.textContent = app.playing || (!app.isOver && app.view.paused === null) ? "❚❚ pause" : "▶ play";
     this.pause.title = "space key";
-    this.back.disabled = following;
-    this.back.textContent = `${app.isLive ? "back to now" : "to the end"}${newer ? ` (${count(newer)} newer)` : ""}`;
+    this.back.disabled = isAtEnd;
+    this.back.textContent = `${app.isOver ? "to the end" : "back to now"}${newer ? ` (${count(newer)} newer)` : ""}`;
     this.drawMarks(scene);
   }
 

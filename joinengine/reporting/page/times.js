@@ -4,7 +4,7 @@ class TimesView {
   constructor(app) {
     this.chart = new StackChart("", { pick: app.pick, height: 200, text: duration, axis: roundDuration });
     const steps = table("the driver's steps in the shown batch", [["step", ""], ["time", "number"], ["share", "number"], ["what it is", ""]]);
-    const work = table("work of the tasks in the shown batch, added up over all tasks", [["part", ""], ["time", "number"], ["share", "number"]]);
+    const work = table("work of the tasks in the shown batch, added up over all tasks", [["part", ""], ["time", "number"], ["share", "number"], ["what it is", ""]]);
     [this.steps, this.work] = [steps.body, work.body];
     this.workBox = work.box;
     this.root = card("times", "Where a batch's time goes", null, this.chart.root,
@@ -17,7 +17,8 @@ class TimesView {
     this.chart.update({ n: entries.length, entries, index, stamp, series });
     const times = entry.steps ?? {};
     this.fill(this.steps, entry, STEPS.map(([name, meaning], i) => [name, times[name], meaning, `c${i}`]));
-    const parts = Object.entries(entry.work ?? {}).sort(([, a], [, b]) => b - a);
+    const parts = Object.entries(entry.work ?? {}).sort(([, a], [, b]) => b - a)
+      .map(([name, seconds]) => [name, seconds, Object.hasOwn(WORK, name) ? WORK[name] : ""]);
     this.workBox.hidden = !parts.length;
     this.fill(this.work, entry, parts);
   }
@@ -28,7 +29,7 @@ class TimesView {
       make("th", { scope: "row" }, css ? make("i", { class: `sign ${css}` }) : null, name),
       make("td", { class: "number" }, duration(perBatch(entry, seconds))),
       make("td", { class: "number" }, percent(whole ? (seconds ?? 0) / whole : null)),
-      meaning ? make("td", { class: "muted" }, meaning) : null)));
+      make("td", { class: "muted" }, meaning))));
   }
 }
 
