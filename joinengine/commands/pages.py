@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,7 +68,7 @@ def report(source: Path, output: Path | None) -> None:
 
     found = read_report(source)
     target = source.with_suffix(".html") if output is None else output
-    if target.absolute() == source.absolute():
+    if target.exists() and target.samefile(source):  # under whatever name
         raise InvalidRequest(f"-o: {target} is the report itself; name another file")
     check_file("-o", target)
     write_page(target, found)
@@ -79,8 +80,22 @@ def write_page(path: Path, found: dict[str, Any]) -> None:
     from joinengine.reporting.page import page  # noqa: PLC0415
     from joinengine.reporting.saved import page_content  # noqa: PLC0415
 
+    _write_whole(path, page(page_content(found)).encode())
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file, which is there whole or stays as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(page_content(found)), encoding="utf-8")
+    place = path.resolve()  # a link stays one
+    if place.exists() and not place.is_file():  # a pipe, /dev/stdout
+        path.write_bytes(content)
+        return
+    passing = place.with_name(f".joinengine-{os.getpid()}")
+    try:
+        passing.write_bytes(content)
+        passing.replace(place)
+    finally:
+        passing.unlink(missing_ok=True)
 
 
 def told_page(path: Path | None, found: dict[str, Any]) -> None:

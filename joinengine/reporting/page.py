@@ -81,7 +81,8 @@ def _sha256(text: str) -> str:
 def _title(content: dict[str, Any]) -> str:
     stories = [report.get("query") for report in content.get("reports") or []]
     names = dict.fromkeys(str(name) for name in stories if name)
-    return " · ".join([*names, "joinengine"])
+    # Folders may have names that are no Unicode, which Python reads as halves of characters.
+    return " · ".join([*names, "joinengine"]).encode(errors="replace").decode()
 
 
 def _data(content: dict[str, Any]) -> tuple[str, str]:

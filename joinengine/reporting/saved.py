@@ -23,6 +23,8 @@ _ROOM_BYTES = 3 * LIMIT_BYTES
 _MOST_HOT, _MOST_PLANS = 8, 100
 #: So near to its end a file that is no JSON is one that was cut off, inside a word or an escape.
 _LAST_CHARACTERS = 6
+#: No report is nested so deep; Python's stack would not do for much more.
+_DEEPEST = 50
 _WRITE_IT = "give the file that --json of `joinengine run` or `compare` wrote"
 
 
@@ -39,7 +41,7 @@ def page_content(report: dict[str, Any]) -> dict[str, Any]:
     """
     runs = report.get("runs", [report])
     limit = _ROOM_BYTES // len(runs)
-    told = [run | {"story": _thinned(run["story"], limit)} for run in runs]
+    told = [run | {"story": _fitting(run, limit)} for run in runs]
     content = {"mode": "report", "reports": told}
     return content | ({"verdict": report["verdict"]} if report.get("verdict") else {})
 
@@ -56,8 +58,7 @@ def read_report(path: Path) -> dict[str, Any]:
     for one in (found, *runs):
         _check_format(path, one.get("format", 1))
     for run in runs:
-        story = run.get("story")
-        if not (isinstance(story, dict) and isinstance(story.get("batches"), list)):
+        if not _is_story(run.get("story")):
             raise InvalidRequest(
                 f"report: {path} holds no story of the run under layout {run.get('layout')}, which "
                 f"the page is drawn from; run it again with --json"
@@ -67,7 +68,7 @@ def read_report(path: Path) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows write a mark first
     except FileNotFoundError:
         raise InvalidRequest(f"report: there is no file {path}; {_WRITE_IT}") from None
     except OSError as error:
@@ -75,12 +76,16 @@ def _text(path: Path) -> str:
         raise InvalidRequest(f"report: {path} cannot be read ({reason}); {_WRITE_IT}") from None
     except UnicodeDecodeError:
         raise InvalidRequest(f"report: {path} is no JSON, it is not text; {_WRITE_IT}") from None
+    if not text.strip():
+        raise InvalidRequest(f"report: {path} is empty; {_WRITE_IT}")
+    return text
 
 
 def _parsed(path: Path, text: str) -> Any:
     try:
         # Browsers know no NaN and no Infinity, which Python writes.
-        return json.loads(text, parse_constant=lambda _: None)
+        found = json.loads(text, parse_constant=lambda _: None)
+        json.dumps(found, ensure_ascii=False).encode()  # half a character cannot be shown
     except json.JSONDecodeError as error:
         at = f"line {error.lineno}, column {error.colno}"
         # A text is told by its first quote, anything else by where the parser stopped.
@@ -94,13 +99,43 @@ def _parsed(path: Path, text: str) -> Any:
         raise InvalidRequest(
             f"report: {path} is no JSON at {at} ({error.msg}); {_WRITE_IT}"
         ) from None
-    except RecursionError:
+    except (RecursionError, ValueError):  # nested too deep; a number too long; half a character
         raise _no_report(path) from None
+    if _depth(found) > _DEEPEST:
+        raise _no_report(path)
+    return found
+
+
+def _depth(value: Any) -> int:
+    """How many lists and objects lie in each other; without recursion."""
+    level: list[Any] = [[value]]
+    depth = 0
+    while level := [
+        part
+        for one in level
+        for part in (one.values() if isinstance(one, dict) else one)
+        if isinstance(part, dict | list)
+    ]:
+        depth += 1
+    return depth
 
 
 def _is_run(value: Any) -> bool:
     """Whether it looks like the report of a run, of any version."""
-    return isinstance(value, dict) and {"query", "layout", "joins"} <= set(value)
+    if not (isinstance(value, dict) and {"query", "layout", "joins"} <= set(value)):
+        return False
+    return value["joins"] is None or _are_objects(value["joins"])
+
+
+def _is_story(value: Any) -> bool:
+    """Whether it has batches, and each of them figures of operators."""
+    if not (isinstance(value, dict) and _are_objects(value.get("batches"))):
+        return False
+    return all(_are_objects(entry.get("joins")) for entry in value["batches"])
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
 
 def _check_format(path: Path, kind: Any) -> None:
@@ -121,6 +156,17 @@ def _check_format(path: Path, kind: Any) -> None:
 
 def _no_report(path: Path) -> InvalidRequest:
     return InvalidRequest(f"report: {path} is JSON, but no report of a run; {_WRITE_IT}")
+
+
+def _fitting(run: dict[str, Any], limit: int) -> Entry:
+    """The story of a run, thinned if need be. Raises InvalidRequest for one that cannot be."""
+    try:
+        return _thinned(run["story"], limit)
+    except (AttributeError, KeyError, TypeError, ValueError):  # a file was changed by hand
+        raise InvalidRequest(
+            f"report: the story of the run under layout {run.get('layout')} is too large for a "
+            f"page, and lacks figures that would make it smaller; run it again with --json"
+        ) from None
 
 
 def _thinned(story: Entry, limit: int) -> Entry:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from joinengine.commands.pages import report, write_page
 from joinengine.model.errors import InvalidRequest
+from joinengine.reporting import page as page_module
 from joinengine.reporting import saved
 from joinengine.reporting.reports import FORMAT
 from joinengine.reporting.saved import comparison, page_content, read_report
@@ -64,7 +68,8 @@ WHOLE = json.dumps(run_of(), indent=1)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "is cut off at line 1, column 1: it ends in the middle"),
+        ("", "is empty; give the file"),
+        (" \n", "is empty; give the file"),
         (WHOLE[: len(WHOLE) // 2], r"is cut off at line \d+, column \d+"),
         (WHOLE[: WHOLE.index("eq5") + 2], "is cut off at line 3, column 11"),
         (WHOLE[: WHOLE.index("null") + 3], "is cut off at line "),
@@ -76,6 +81,21 @@ WHOLE = json.dumps(run_of(), indent=1)
         ({"runs": []}, "is JSON, but no report of a run"),
         ({"runs": [run_of(), 3]}, "is JSON, but no report of a run"),
         ({"settings": {}, "runs": [{"planner": "mnrt"}]}, "is JSON, but no report of a run"),
+        *(
+            (run_of(joins=joins), "is JSON, but no report of a run")
+            for joins in (1, True, "x", [1], [None], [[]], {"a": 1})
+        ),
+        (WHOLE.replace('"eq5"', '"\\ud800"'), "is JSON, but no report of a run"),
+        (WHOLE.replace('"eq5"', "1" + "0" * 5000), "is JSON, but no report of a run"),
+        *(
+            (WHOLE.replace('"eq5"', "[" * deep + number + "]" * deep), "is JSON, but no report")
+            for deep in (60, 500, 900, 990, 2000)
+            for number in ("", "1e999")
+        ),
+        *(
+            (run_of(story={"format": 1, "batches": batches}), "holds no story of the run")
+            for batches in ([1], [None], [{"first": 0}], [{"joins": None}], [{"joins": [1]}])
+        ),
         (run_of(format="2"), "is JSON, but no report of a run"),
         (without(run_of(), "format"), r"of an older version of joinengine \(format 1; this one"),
         (
@@ -94,6 +114,47 @@ def test_what_cannot_be_shown_is_refused(kept, content, message):
         read_report(path)
     assert str(refused.value).startswith(f"report: {path} ")
     assert "\n" not in str(refused.value)
+
+
+def test_what_an_editor_has_saved_is_read(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_bytes(b"\xef\xbb\xbf" + WHOLE.encode())
+    assert read_report(path) == run_of()
+
+
+def test_a_story_that_is_too_large_and_cannot_be_thinned_is_refused(monkeypatch):
+    monkeypatch.setattr(saved, "_ROOM_BYTES", 10)
+    story = {"format": 1, "batches": [{"first": n, "joins": []} for n in range(2)]}
+    with pytest.raises(InvalidRequest, match="under layout mnrt is too large for a page"):
+        page_content(run_of(story=story))
+
+
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+def test_a_page_does_not_take_the_place_of_its_report(kept, tmp_path, link):
+    path = kept(run_of())
+    before = path.read_bytes()
+    getattr(tmp_path / "run.html", link)(path)
+    for output in ([], ["-o", str(tmp_path / "run.html")], ["-o", str(path)]):
+        done = CliRunner().invoke(report, [str(path), *output])
+        assert isinstance(done.exception, InvalidRequest)
+        assert "is the report itself" in str(done.exception)
+    assert path.read_bytes() == before
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    target = tmp_path / "pages" / "run.html"
+    write_page(target, run_of(query="caf\udce9"))  # a folder whose name is no Unicode
+    before = target.read_text(encoding="utf-8")
+    assert "<title>caf? · joinengine" in before
+    monkeypatch.setattr(page_module, "page", lambda content: "\ud800")
+    with pytest.raises(UnicodeEncodeError):
+        write_page(target, run_of())
+    monkeypatch.setattr(page_module, "page", lambda content: "new")
+    monkeypatch.setattr(Path, "replace", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_page(target, run_of())
+    assert target.read_text(encoding="utf-8") == before
+    assert list(target.parent.iterdir()) == [target]
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path):
