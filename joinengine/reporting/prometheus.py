@@ -62,11 +62,15 @@ def text(source: Source) -> bytes:
 def answer(source: Source, accept: str) -> tuple[bytes, str]:
     """All figures in the format that a header `Accept` asks for, and its content type.
 
-    That is OpenMetrics if the header names it, else Prometheus' text format.
+    That is OpenMetrics if the header names it, else Prometheus' text format; that too if the header
+    cannot be read.
     """
     registry = CollectorRegistry()
     registry.register(_Figures(source))
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except Exception:  # the package reads versions as numbers, whatever they are
+        encode, content_type = choose_encoder("")
     return encode(registry), content_type
 
 
@@ -141,7 +145,9 @@ def _watermark_s(operator: _Operator) -> float | None:
 
 def _lag_s(operator: _Operator) -> float | None:
     newest, watermark = _newest_s(operator), _watermark_s(operator)
-    return None if newest is None or watermark is None else newest - watermark
+    if newest is None or watermark is None:
+        return None
+    return max(0.0, newest - watermark)  # the last batch of a stream lets the watermark go ahead
 
 
 _QUERY = (

@@ -15,7 +15,8 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 from threading import Condition, Event, Thread
@@ -136,10 +137,11 @@ class Teller:
     """Folds records into a story and tells the tabs, in a daemon thread of its own."""
 
     def __init__(self, story: Told) -> None:
-        # Only the thread touches these three: all that is asked goes through the queue.
+        # Only the thread touches these four: all that is asked goes through the queue.
         self._story = story
         self._tabs = list[Tab]()
         self._whole: bytes | None = None
+        self._said = False
         self._asked = SimpleQueue[Callable[[], None] | None]()
         self._closed = False
         Thread(target=self._run, name="joinengine-page", daemon=True).start()
@@ -184,20 +186,44 @@ class Teller:
 
     def _add(self, record: Any) -> None:
         self._whole = None
-        if self._story.add(record):
-            self._tell(self._story_frame, anew=True)
-        else:
-            self._tell(lambda: frame("batch", self._story.newest()))
+        with self._whole_otherwise():
+            if self._story.add(record):
+                self._tell(self._story_frame, anew=True)
+            else:
+                self._tell(lambda: frame("batch", self._story.newest()))
 
     def _end(self, how: str, words: str, at: float) -> None:
         self._whole = None
-        self._story.end(how, words, at)
-        self._tell(lambda: frame("batch", self._story.newest()))  # whose whole time is known now
-        self._tell(lambda: frame("ended", {"how": how, "words": words, "at": at}))
+        with self._whole_otherwise():
+            self._story.end(how, words, at)
+            # Of the last batch the whole time is known now.
+            self._tell(lambda: frame("batch", self._story.newest()))
+            self._tell(lambda: frame("ended", {"how": how, "words": words, "at": at}))
 
     def _enter(self, tab: Tab) -> None:
-        if tab.offer(self._story_frame()):
+        try:
+            first = self._story_frame()
+        except Exception:  # said once: the tab tries again by itself, each second
+            if not self._said:
+                _log.exception("joinengine: the page could not tell the story")
+            self._said = True
+            tab.drop()
+            return
+        if tab.offer(first):
             self._tabs.append(tab)
+
+    @contextmanager
+    def _whole_otherwise(self) -> Iterator[None]:
+        """If the change inside cannot be told, the tabs get the whole story, or are dropped."""
+        try:
+            yield
+        except Exception:
+            _log.exception("joinengine: the page could not tell what came")
+            self._said = True
+            try:
+                self._tell(self._story_frame, anew=True)
+            except Exception:
+                self._drop_all()
 
     def _leave(self, tab: Tab) -> None:
         self._tabs = [one for one in self._tabs if one is not tab]

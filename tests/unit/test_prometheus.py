@@ -158,6 +158,13 @@ def test_before_the_first_batch_counters_are_zero():
         ("", "text/plain; version=0.0.4; charset=utf-8", parse),
         ("text/html, */*", "text/plain; version=0.0.4; charset=utf-8", parse),
         ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text", None),
+        *(
+            (odd, "text/plain; version=0.0.4; charset=utf-8", parse)
+            for odd in (
+                *("application/openmetrics-text;version=abc", "text/plain;version=a.b;q=\xff;;=;"),
+                *("application/openmetrics-text; version=1.x; escaping=zzz", ";,=;version=="),
+            )
+        ),
     ],
 )
 def test_the_format_is_the_one_that_is_asked_for(query, accept, content_type, parser):
@@ -166,6 +173,16 @@ def test_the_format_is_the_one_that_is_asked_for(query, accept, content_type, pa
     openmetrics = parser is None
     assert said.endswith(b"# EOF\n") == openmetrics
     assert values(said, parser or parse_openmetrics) == values(text(source_of(query)))
+
+
+def test_a_watermark_ahead_of_all_tuples_has_no_lag(query):
+    source = source_of(query)
+    (one,) = source.manifest.operators
+    newest = max(side.newest for side in one.clock.sides)
+    ahead = replace(one, clock=SimpleNamespace(sides=one.clock.sides, watermark=newest + 5e6))
+    manifest = SimpleNamespace(totals=source.manifest.totals, operators=[ahead])
+    found = values(text(replace(source, manifest=manifest)))
+    assert found["joinengine_watermark_lag_seconds", "0"] == 0.0
 
 
 def test_no_key_and_no_file_is_told(query):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import math
 import socket
 import threading
 from contextlib import closing, contextmanager, suppress
@@ -201,9 +202,31 @@ def test_a_record_that_cannot_be_told_stops_nothing(caplog):
         tab = Watching(server)
         tab.next()
         server.put("broken")
-        server.put(float("inf"))  # is no JSON
+        assert tab.next() == ("story", {"batches": [], "ended": None})  # never a gap
         server.put(1)
         assert tab.next() == ("batch", {"batch": 1, "plans": []})
+        assert caplog.text.count("could not tell") == 1
+
+
+def test_a_change_that_cannot_be_told_gives_the_whole_story_anew_or_drops_the_tabs(caplog):
+    class Odd(Story):
+        def newest(self):
+            told = super().newest()
+            return told | {"batch": math.nan} if told["batch"] == "odd" else told
+
+    story = Odd()
+    with served(story=story) as server:
+        tab = Watching(server)
+        tab.next()
+        server.put("odd")
+        assert tab.next() == ("story", {"batches": ["odd"], "ended": None})
+        server.put(math.inf)  # is no JSON, wherever it stands
+        assert tab.next() is None
+        assert caplog.text.count("could not tell") == 2
+        assert Watching(server).next() is None  # it tries again
+        story.batches.pop()
+        server.put(1)
+        assert Watching(server).next() == ("story", {"batches": ["odd", 1], "ended": None})
         assert caplog.text.count("could not tell") == 2
 
 
