@@ -12,6 +12,7 @@ Law: it never keeps a process alive (all threads are daemons), and never makes t
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import re
 import secrets
@@ -25,6 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from socketserver import TCPServer
 from threading import BoundedSemaphore, Thread
+from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -45,10 +47,11 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,200}")
 #: Bytes of randomness of a token that is made.
 _TOKEN_BYTES = 24
 _HEARTBEAT_S = 10.0
-#: How long a request may take to come, and one event to be written.
+#: How long a whole request may take to come, and one event to be written.
 _REQUEST_S, _WRITE_S = 30.0, 60.0
-#: Each connection has a thread; a browser opens six at most.
-_MOST_CONNECTIONS = 128
+#: Each connection has a thread; a browser opens six at most. Those that have not shown the token
+#: yet have places of their own, which they lose with their time, so they take none from the others.
+_MOST_CONNECTIONS, _MOST_STRANGERS = 128, 64
 #: How long closing may take.
 _CLOSE_S = 0.2
 #: Names by which a browser of this machine asks for a page on loopback, behind ssh as well.
@@ -124,9 +127,11 @@ class PageServer:
     @cached_property
     def place(self) -> str:
         """The URL without the token, for logs."""
-        host = self.wanted.host
-        if host in ("0.0.0.0", "::"):  # any; a browser needs one
+        host, bound = self.wanted.host, self._http.bound
+        if bound.is_unspecified:  # any; a browser needs one
             host = socket.gethostname()
+        elif "::ffff:" in host.lower():  # browsers write it in another way
+            host = str(bound)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
     @property
@@ -179,10 +184,14 @@ class _Http(ThreadingHTTPServer):
     def __init__(self, family: int, address: Any, host: str, token: str) -> None:
         self.address_family = family
         self.token = token.encode()
-        self._connections = BoundedSemaphore(_MOST_CONNECTIONS)
+        self._friends = BoundedSemaphore(_MOST_CONNECTIONS)
+        self._strangers = BoundedSemaphore(_MOST_STRANGERS)
+        self._places = dict[Any, BoundedSemaphore]()
         super().__init__(address, _Handler)
-        bound = str(self.server_address[0]).partition("%")[0]
-        self.is_loopback = ip_address(bound).is_loopback
+        bound = ip_address(str(self.server_address[0]).partition("%")[0])
+        #: an address of IPv4 that is written as one of IPv6 is the same one
+        self.bound = getattr(bound, "ipv4_mapped", None) or bound
+        self.is_loopback = self.bound.is_loopback
         self.names = _OWN_NAMES | {f"[{host}]" if ":" in host else host.lower()}
 
     def server_bind(self) -> None:
@@ -192,17 +201,30 @@ class _Http(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread, or hang up on one too many."""
-        if not self._connections.acquire(blocking=False):
+        if not self._strangers.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        self._places[request] = self._strangers
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there is no thread to be had
+            self._places.pop(request).release()
+            raise
+
+    def welcome(self, request: Any) -> bool:
+        """Give a connection that has shown the token a place of its own; False: there is none."""
+        if not self._friends.acquire(blocking=False):
+            return False
+        self._places[request].release()
+        self._places[request] = self._friends
+        return True
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._connections.release()
+            self._places.pop(request).release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Leave the user's terminal alone: most errors are tabs that were closed."""
@@ -245,22 +267,49 @@ def _not_ours(host: str, error: Exception) -> InvalidRequest:
     )
 
 
+class _Timely(io.RawIOBase):
+    """What comes over a connection until `end_s` (of `monotonic`), however slowly it drips."""
+
+    def __init__(self, connection: socket.socket, end_s: float) -> None:
+        self._connection, self._end_s = connection, end_s
+
+    def readable(self) -> bool:
+        """Nothing else is done with it."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what has come, or wait for it. Raises TimeoutError at `end_s`."""
+        left_s = self._end_s - monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     """One request; its connection ends with it."""
 
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "joinengine", ""
-    timeout = _REQUEST_S
     server: _Http
+
+    def setup(self) -> None:
+        """Read the request as long as it may take, and no longer."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Timely(self.connection, monotonic() + _REQUEST_S))
 
     def do_GET(self) -> None:
         """Answer, if whoever asks may know."""
+        self.connection.settimeout(_REQUEST_S)
         path, _, query = self.path.partition("?")
         if self.server.is_loopback and self._host() not in self.server.names:
             names = ", ".join(sorted(_OWN_NAMES))
             self._say(HTTPStatus.FORBIDDEN, f"This page is for its own machine: ask for {names}.")
         elif not self._knows_token(path, query):
             self._say(HTTPStatus.FORBIDDEN, "The token is missing or wrong: open the whole URL.")
+        elif not self.server.welcome(self.request):
+            self.close_connection = True
         elif path == "/":
             self._made(lambda: (self.server.page().encode(), "text/html; charset=utf-8"))
         elif path == "/events":

@@ -8,7 +8,8 @@ import logging
 import math
 import socket
 import threading
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -147,8 +148,9 @@ def test_a_request_for_another_host_is_refused_on_loopback(host):
         assert body.count(b"\n") == 1
 
 
-def test_on_all_addresses_any_name_will_do(caplog):
-    with served(Place(host="0.0.0.0", token=TOKEN)) as server:
+@pytest.mark.parametrize("host", ["0.0.0.0", "0"])
+def test_on_all_addresses_any_name_will_do(caplog, host):
+    with served(Place(host=host, token=TOKEN)) as server:
         assert ask(server, f"/?token={TOKEN}", "machine.example.org")[0] == 200
         assert ask(server, "/", "machine.example.org")[0] == 403
         assert server.place == f"http://{socket.gethostname()}:{server.port}/"
@@ -297,6 +299,61 @@ def test_many_tabs_and_one_connection_too_many(monkeypatch):
             assert told == ("batch", {"batch": 2, "plans": []})
         tabs[0].close()
         assert server.flush(PATIENCE_S)
+
+
+def test_a_request_that_drips_has_no_more_time_than_another(monkeypatch):
+    waits, times = [], iter([0.0, 20.0, 29.9, 30.0])
+    connection = SimpleNamespace(settimeout=waits.append, recv_into=lambda buffer: 1)
+    monkeypatch.setattr(module, "monotonic", lambda: next(times))
+    timely = module._Timely(connection, 30.0)
+    for _ in range(3):
+        assert timely.readinto(bytearray(10)) == 1
+    assert waits == pytest.approx([30.0, 10.0, 0.1])
+    with pytest.raises(TimeoutError):
+        timely.readinto(bytearray(10))
+
+
+def test_a_request_that_does_not_come_in_time_is_hung_up_on(monkeypatch):
+    monkeypatch.setattr(module, "_REQUEST_S", -1.0)
+    with served() as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
+        slow.settimeout(PATIENCE_S)
+        slow.sendall(b"GET / HT")
+        with suppress(ConnectionResetError):
+            assert slow.recv(1) == b""
+
+
+def test_who_has_not_shown_the_token_takes_no_place_of_those_who_have(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_STRANGERS", 3)
+    monkeypatch.setattr(module, "_MOST_CONNECTIONS", 3)
+    with served() as server, ExitStack() as idle:
+        tabs = [Watching(server) for _ in range(3)]
+        for _ in range(3):
+            idle.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
+            ask(server, "/")
+        server.put(1)
+        for tab in tabs:
+            assert tab.next()[0] == "story"
+            assert tab.next()[0] == "batch"
+        assert set(server._http._places.values()) == {
+            server._http._strangers,
+            server._http._friends,
+        }
+
+
+@pytest.mark.parametrize("host", ["::ffff:127.0.0.1", "::FFFF:7f00:1"])
+def test_a_mapped_address_of_loopback_is_loopback(host, caplog):
+    try:
+        socket.getaddrinfo(host, 0)
+        opened = PageServer(Place(host=host, token=TOKEN))
+    except (OSError, InvalidRequest):
+        pytest.skip("this machine has no IPv6")
+    with closing(opened) as server:
+        assert server.place == f"http://127.0.0.1:{server.port}/"
+        server.serve(Story(), lambda: "page")
+        assert ask(server, f"/?token={TOKEN}", "example.org")[0] == 403
+        assert ask(server, f"/?token={TOKEN}")[0] == 200
+    assert not caplog.records
 
 
 def test_a_port_in_use_gives_the_next_one(caplog):
