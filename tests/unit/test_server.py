@@ -3,104 +3,24 @@
 from __future__ import annotations
 
 import http.client
-import json
-import logging
 import math
 import socket
 import threading
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from types import SimpleNamespace
 
 import pytest
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting import server as module
-from joinengine.reporting.server import PageServer, Place, check_host, check_port, check_token
+from joinengine.reporting.server import PageServer, Place
 from joinengine.reporting.tabs import HEARTBEAT, Tab
-
-TOKEN = "a-token_of.this~test"
-#: Far longer than anything here takes, in seconds: a test that waits for it fails.
-PATIENCE_S = 60
+from tests.unit.serving import PATIENCE_S, TOKEN, Story, Watching, ask, served
 
 
 @pytest.fixture(autouse=True)
 def soon_closed(monkeypatch):
     monkeypatch.setattr(module, "_CLOSE_S", 0.01)
-
-
-class Story:
-    """A story that merges its entries, two by two, at every `merged`-th batch."""
-
-    def __init__(self, merged=None):
-        self.batches, self.ended, self.merged = [], None, merged
-
-    def add(self, record):
-        if record == "broken":
-            raise ZeroDivisionError
-        self.batches.append(record)
-        return self.merged is not None and len(self.batches) % self.merged == 0
-
-    def whole(self):
-        return {"batches": list(self.batches), "ended": self.ended}
-
-    def newest(self):
-        return {"batch": self.batches[-1], "plans": []}
-
-    def end(self, how, words, at):
-        self.ended = {"how": how, "words": words, "at": at}
-
-
-@contextmanager
-def served(place=None, story=None, **hooks):
-    server = PageServer(place or Place(token=TOKEN))
-    server.serve(story or Story(), lambda: "<p>é</p>", **hooks)
-    try:
-        yield server
-    finally:
-        server.close()
-
-
-def ask(server, path, host="127.0.0.1", method="GET", **headers):
-    """(status, headers, body) of the answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
-    with closing(connection):
-        connection.putrequest(method, path, skip_host=True)
-        if host is not None:
-            connection.putheader("Host", host)
-        for name, value in headers.items():
-            connection.putheader(name, value)
-        connection.endheaders()
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read()
-
-
-class Watching:
-    """An open tab: a connection that reads events."""
-
-    def __init__(self, server):
-        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
-        self.connection.request("GET", f"/events?token={TOKEN}")
-        self.answer = self.connection.getresponse()
-        assert self.answer.status == 200
-        assert self.answer.headers["Content-Type"] == "text/event-stream"
-        assert self.answer.readline().startswith(b"retry: ")
-        assert self.answer.readline() == b"\n"
-
-    def next(self):
-        """(event, its JSON); None: the server has hung up."""
-        lines = list[bytes]()
-        while (line := self.answer.readline()) != b"\n":
-            if not line:
-                return None
-            lines.append(line)
-        if lines[0].startswith(b":"):
-            return self.next()
-        event, data = (line.decode().partition(": ")[2] for line in lines)
-        return event.strip(), json.loads(data)
-
-    def close(self):
-        self.answer.close()
-        self.connection.close()
 
 
 @pytest.mark.parametrize("path", ["/", "/events", "/metrics", "/other", "/favicon.ico"])
@@ -354,92 +274,3 @@ def test_a_mapped_address_of_loopback_is_loopback(host, caplog):
         assert ask(server, f"/?token={TOKEN}", "example.org")[0] == 403
         assert ask(server, f"/?token={TOKEN}")[0] == 200
     assert not caplog.records
-
-
-def test_a_port_in_use_gives_the_next_one(caplog):
-    with served() as first, served(Place(port=first.port, token=TOKEN)) as second:
-        assert first.port < second.port <= first.port + 100
-        assert f"port {first.port} is in use; the page is at port {second.port}" in caplog.text
-        assert ask(second, f"/?token={TOKEN}")[0] == 200
-
-
-def test_any_free_port_says_nothing(caplog):
-    with served(), served():
-        assert not caplog.records
-
-
-def test_no_free_port_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(module, "_MORE_PORTS", 0)
-    with served() as server:
-        text = f"{server.port} to {server.port} are in use; give another, or 0"
-        with pytest.raises(InvalidRequest, match=text):
-            PageServer(Place(port=server.port))
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "x" * 80])
-def test_a_host_that_is_not_this_machine(host):
-    with pytest.raises(InvalidRequest, match="the page cannot be at host '"):
-        PageServer(Place(host=host))
-
-
-def test_closing_hangs_up_and_frees_the_port():
-    with served() as server:
-        tab = Watching(server)
-        tab.next()
-        server.close()
-        assert tab.next() is None
-        server.close()
-        server.put(1)
-        assert server.end("stopped", "", 0.0)
-        with pytest.raises(ConnectionRefusedError):
-            ask(server, "/")
-    with closing(PageServer(Place(port=server.port))) as again:
-        assert again.port == server.port
-
-
-def test_each_server_has_a_token_of_its_own():
-    with closing(PageServer(Place())) as one, closing(PageServer(Place())) as other:
-        assert one.token != other.token
-        assert check_token(one.token, "token") == one.token
-
-
-def test_an_error_of_a_request_is_not_printed(capfd, monkeypatch):
-    with served() as server:
-        with monkeypatch.context() as patch:
-            patch.setattr(module._Handler, "do_GET", lambda handler: 1 / 0)
-            with pytest.raises(http.client.RemoteDisconnected):
-                ask(server, "/")
-        assert ask(server, "/")[0] == 403
-    assert capfd.readouterr() == ("", "")
-
-
-def test_requests_are_not_logged(caplog, capfd):
-    with caplog.at_level(logging.DEBUG), served() as server:
-        ask(server, f"/?token={TOKEN}")
-        ask(server, "/")
-        with socket.create_connection(("127.0.0.1", server.port)) as lost:
-            lost.sendall(b"nonsense\r\n\r\n")
-            assert b"Only GET" in lost.recv(1000)
-    assert TOKEN not in caplog.text
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("port", [-1, 65536, "x", "", "8080.0", 1.0, True, None, "¹", "9" * 5000])
-def test_a_port_is_a_whole_number_up_to_the_largest(port):
-    with pytest.raises(InvalidRequest, match=r"livePort: .* is no port; give a whole number"):
-        check_port(port, "livePort")
-
-
-def test_ports_tokens_and_hosts():
-    assert [check_port(port, "port") for port in (0, "65535", "08")] == [0, 65535, 8]
-    for token in ("a" * 16, "aZ09-._~" * 25):
-        assert check_token(token, "liveToken") == token
-    for host in ("::1", "a-machine.example"):
-        assert check_host(host, "liveHost") == host
-    for token in (None, 5, "a" * 15, "a" * 201, "a" * 15 + "/", "a" * 16 + "\n", "é" * 20):
-        with pytest.raises(InvalidRequest, match="liveToken: this is no token; give") as refused:
-            check_token(token, "liveToken")
-        assert str(token) not in str(refused.value)
-    for host in (None, "", "a b", "http://x", "[::1]", "x\n", 1):
-        with pytest.raises(InvalidRequest, match=r"liveHost: .* is no host; give a name"):
-            check_host(host, "liveHost")
