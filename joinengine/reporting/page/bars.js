@@ -30,9 +30,9 @@ class BarChart {
     this.top = 1.04 * Math.max(this.facts.greatest, 2 * this.facts.mean);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${this.height}`);
     const floor = this.height - MARGIN.bottom;
-    const grid = roundTicks(this.top, 4, measure.axis === short ? 1 : 0).map((value) => make("svg:g", { class: "frame" },
+    const grid = measure.axis(this.top, 4).map(([value, label]) => make("svg:g", { class: "frame" },
       make("svg:line", { x1: MARGIN.left, x2: width - MARGIN.right, y1: this.y(value), y2: this.y(value) }),
-      make("svg:text", { x: MARGIN.left - 6, y: this.y(value) + 4, "text-anchor": "end" }, measure.axis(value))));
+      make("svg:text", { x: MARGIN.left - 6, y: this.y(value) + 4, "text-anchor": "end" }, label)));
     const every = Math.ceil(loads.length / Math.max(1, (width - 62) / 24));
     const bars = loads.map((load, i) => this.bar(load, i));
     const names = loads.map((_, i) => (i % every ? null : make("svg:text",

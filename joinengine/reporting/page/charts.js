@@ -36,6 +36,21 @@ function roundTicks(greatest, wanted = 4, least = 0) {
   return Array.from({ length: n + 1 }, (_, i) => i * step);
 }
 
+/** The ticks of an axis of numbers: [value, label]. */
+function countTicks(greatest, wanted) {
+  return roundTicks(greatest, wanted, 1).map((value) => [value, short(value)]);
+}
+
+// [unit, its seconds, from how many of them on it is used]: 90 s, but 1.5 s; not 0.25 min.
+const UNITS = [["d", 86400, 2], ["h", 3600, 2], ["min", 60, 2], ["s", 1, 1], ["ms", 1e-3, 1], ["µs", 1e-6, 0.001]];
+
+/** The ticks of an axis of seconds: [value, label], all in the unit in which the numbers are short. */
+function durationTicks(greatest, wanted) {
+  const [unit, size] = UNITS.find(([, one, from]) => greatest >= one * from) ?? UNITS[3];
+  const label = (n) => (n < 1e4 ? String(Number(n.toFixed(3))) : short(n));
+  return roundTicks(greatest / size, wanted).map((n) => [n * size, `${label(n)} ${unit}`]);
+}
+
 /** Indexes of at most about `wanted` of `n` entries, a round number apart. */
 function timeTicks(n, wanted) {
   const rough = Math.max(1, n / wanted);
@@ -119,7 +134,7 @@ class TimeChart {
   }
 
   ticks() {
-    return roundTicks(this.top, this.height > 170 ? 4 : 3, this.axis === short ? 1 : 0).map((value) => [this.y(value), this.axis(value)]);
+    return this.axis(this.top, this.height > 170 ? 4 : 3).map(([value, label]) => [this.y(value), label]);
   }
 
   moveCursor({ n, index }) {
@@ -159,7 +174,7 @@ class TimeChart {
 
 /** Lines over time; `data.series`: [{name, values, css, dash}], values may hold null. */
 class LineChart extends TimeChart {
-  constructor(title, { text = count, axis = short, legend = true, ...rest }) {
+  constructor(title, { text = count, axis = countTicks, legend = true, ...rest }) {
     super(title, rest);
     [this.text, this.axis, this.named] = [text, axis, legend];
   }
@@ -253,7 +268,8 @@ class StackChart extends LineChart {
   }
 }
 
+/** The signs of the series that have a value; one that could be no other needs no sign. */
 function legendOf(series) {
   if (series.length < 2) return [];
-  return series.map((one) => make("span", {}, make("i", { class: `sign ${one.css}` }), one.name));
+  return series.filter((one) => extent(one.values)).map((one) => make("span", {}, make("i", { class: `sign ${one.css}` }), one.name));
 }

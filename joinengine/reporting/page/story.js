@@ -5,11 +5,11 @@
 // the newest entry, which may hold fewer batches, would look like a drop of the load.
 
 const MEASURES = {
-  received: { title: "received", unit: "tuples", text: count, axis: short,
+  received: { title: "received", unit: "tuples", text: count, axis: countTicks,
     meaning: "tuples delivered to the instance in the batch, to store or to probe" },
-  stored: { title: "stored", unit: "tuples", text: count, axis: short,
+  stored: { title: "stored", unit: "tuples", text: count, axis: countTicks,
     meaning: "copies of tuples that the instance holds after the batch" },
-  busy: { title: "busy", unit: "seconds", text: duration, axis: roundDuration,
+  busy: { title: "busy", unit: "seconds", text: duration, axis: durationTicks,
     meaning: "time that tasks worked for the instance in the batch" },
 };
 const STEPS = [

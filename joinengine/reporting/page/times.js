@@ -2,7 +2,7 @@
 
 class TimesView {
   constructor(app) {
-    this.chart = new StackChart("", { pick: app.pick, height: 200, text: duration, axis: roundDuration });
+    this.chart = new StackChart("", { pick: app.pick, height: 200, text: duration, axis: durationTicks });
     const steps = table("the driver's steps in the shown batch", [["step", ""], ["time", "number"], ["share", "number"], ["what it is", ""]]);
     const work = table("work of the tasks in the shown batch, added up over all tasks", [["part", ""], ["time", "number"], ["share", "number"], ["what it is", ""]]);
     [this.steps, this.work] = [steps.body, work.body];
@@ -40,9 +40,9 @@ const SMALL_CHARTS = [
   ["State rows, and the forecast at its fullest", {}, (join) => [
     ["state rows", "c0", (entry) => join(entry).state_rows],
     ["forecast", "c1 dashed", (entry) => join(entry).forecast_rows]]],
-  ["Lag of the watermark behind the newest event time", { text: duration, axis: roundDuration }, (join) => [
+  ["Lag of the watermark behind the newest event time", { text: duration, axis: durationTicks }, (join) => [
     ["lag", "c0", (entry) => lagOf(join(entry))]]],
-  ["Latency of results", { text: duration, axis: roundDuration }, () => [
+  ["Latency of results", { text: duration, axis: durationTicks }, () => [
     ["half are out", "c0", (entry) => entry.latency_p50],
     ["99 % are out", "c1 dashed", (entry) => entry.latency_p99]]],
   ["Rows late, without a key, pending", {}, (join) => [
@@ -64,6 +64,8 @@ class FiguresView {
     const join = (entry) => entry.joins?.[operator] ?? {};
     for (const [chart, series] of this.charts) {
       const lines = series(join).map(([name, css, of]) => ({ name, css, values: entries.map((entry) => of(entry) ?? null) }));
+      // Without a window there is no lag, without results no latency: an empty frame says nothing.
+      chart.root.hidden = !lines.some((line) => extent(line.values));
       chart.update({ n: entries.length, entries, index, stamp: `${stamp}/${operator}`, series: lines });
     }
     const skipped = total(entries, index, "skipped_files");

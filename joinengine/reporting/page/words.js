@@ -61,11 +61,6 @@ function duration(s) {
   return `${count(Math.floor(rounded / size))} ${unit}${rest ? ` ${rest} ${part}` : ""}`;
 }
 
-/** For axes, whose numbers are round. */
-function roundDuration(s) {
-  return duration(s).replace(/\.0+ /, " ");
-}
-
 /** Seconds since the epoch -> "2026-11-22 07:30:00"; always UTC, and said so where it is shown. */
 function instant(s) {
   if (!known(s)) return UNKNOWN;
