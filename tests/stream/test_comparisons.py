@@ -193,3 +193,10 @@ def test_texts_are_no_markup(comparison):
         assert column(tab, "layout")[0] == name
         expect(tab.locator(".cmp-verdict li")).to_have_text(VERDICT)
         expect(tab.locator("main img, main b")).to_have_count(0)
+
+
+def test_a_run_that_received_nothing_has_no_skew(comparison):
+    idle = run("idle", seconds=1.0, received_per_instance=[0] * 8)
+    with comparison([idle, *RUNS]) as tab:
+        expect(tab.locator("tr[data-layout=idle] [data-field=later]")).to_have_text("\u2013")
+        expect(tab.locator("tr[data-layout=hash] [data-field=later]")).not_to_have_text("\u2013")

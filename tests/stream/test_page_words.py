@@ -178,3 +178,14 @@ def test_each_part_of_the_work_is_explained(watch):
             "rows => rows.map(row => [row.dataset.step, row.cells[3].innerText])"
         )
         assert sorted(name for name, meaning in told if not meaning) == ["ours"]
+
+
+def test_a_report_plays_to_its_end_and_stops(watch):
+    one = report(5, 8)
+    for entry in one["story"]["batches"][2:]:
+        entry["input_rows"] = 0
+    with watch(one) as tab:
+        expect(state(tab, "batch")).to_have_attribute("data-value", "1")
+        tab.get_by_role("button", name="play").click()
+        expect(state(tab, "batch")).to_have_attribute("data-value", "4", timeout=30_000)
+        expect(tab.get_by_role("button", name="play")).to_be_visible()
