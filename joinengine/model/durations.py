@@ -78,3 +78,19 @@ def describe(length_us: int) -> str:
         if length_us % size == 0 and abs(length_us) >= 5 * size:
             return f"{length_us // size} {name}"
     return f"{length_us / 1_000_000:g} s"
+
+
+def describe_about(length_us: float) -> str:
+    """A short text for a length that was measured: to three digits, or to the unit that it has.
+
+    >>> describe_about(2.0004e9), describe_about(1.5e12), describe_about(123_456_789.0)
+    ('33 min', '417 h', '123 s')
+    >>> describe_about(1_234_567.0), describe_about(0.0)
+    ('1.23 s', '0 s')
+    """
+    for least, unit in ((108_000_000_000, 3_600_000_000), (1_800_000_000, 60_000_000)):
+        if length_us >= least:
+            return describe(round(length_us / unit) * unit)
+    if length_us >= 100_000_000:
+        return describe(round(length_us / 1_000_000) * 1_000_000)
+    return f"{length_us / 1_000_000:.3g} s"

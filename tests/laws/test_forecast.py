@@ -7,9 +7,10 @@ import random
 import pytest
 
 from joinengine.driver.records import rates_seen
+from joinengine.layouts import choose
 from joinengine.model.keys import Side
 from joinengine.model.windows import tumbling, within
-from joinengine.operators.timing import batches_held
+from joinengine.operators.timing import Flow, batches_held
 from tests.harness import LocalQuery, two_way
 
 S = 1_000_000
@@ -51,3 +52,12 @@ def test_the_forecast_is_within_a_third_of_what_is_held(name, tmp_path):
     held = max(later, key=lambda join: join.state_rows)
     assert rows == pytest.approx(held.state_rows, rel=0.3)
     assert size == pytest.approx(held.state_bytes, rel=0.3)
+
+
+@pytest.mark.parametrize(("batch_s", "told"), [(2000.0, "33 min"), (4.5, "4.5 s"), (9e6, "2500 h")])
+def test_the_length_of_a_batch_is_told_as_a_duration(batch_s, told):
+    query = two_way(STREAMS["tumbling"][0], 4)
+    flow = Flow(1000.0, batch_s * S, 0.0, 0.0, 40.0)
+    operator = query.operators[0]
+    lines = operator.lines(["a", "b"], choose("mnrt"), dict.fromkeys(Side, flow))
+    assert sum(line.endswith(f" in batches of {told}") for line in lines) == 2

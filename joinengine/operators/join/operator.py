@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from joinengine.exchange.blocks import Admission
 from joinengine.layouts.base import LayoutChoice
-from joinengine.model.durations import describe
+from joinengine.model.durations import describe, describe_about
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, JoinType
 from joinengine.model.texts import condition_text, size_text
@@ -223,5 +223,5 @@ class Join(JoinSpec, Operator):
         return (
             f"; some {rows:,.0f} rows and {size_text(rows * flow.copy_bytes)} in the state, at "
             f"{flow.rows_per_s:,.1f} a second of event time in batches of "
-            f"{flow.batch_us / 1e6:,.3g} s"
+            f"{describe_about(flow.batch_us)}"
         )
