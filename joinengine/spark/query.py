@@ -65,6 +65,7 @@ class JoinQuery:
         self._opening = Lock()
         self._live: Live | None = None
         self._waits = False
+        self._last_words: str | None = None
         if showing.server is not None:
             self._live = self._shown_on(showing.server)
 
@@ -153,7 +154,8 @@ class JoinQuery:
         try:
             with in_own_words(), self._runner.fenced():
                 spark: Any = self.query  # whose own hints do not know parts of a second
-                ended = wait(spark.awaitTermination, self.stop, timeout, self._watch.line)
+                told = self._watch.line, self._last_words
+                ended = wait(spark.awaitTermination, self.stop, timeout, *told)
                 if ended:
                     self._runner.finish()
         except JoinEngineError:

@@ -21,6 +21,7 @@ from typing import Any
 
 #: Whether the system has POSIX terminals.
 _SINGLE_KEYS = find_spec("termios") is not None
+_LAST_WORDS = "joinengine: stopped on Ctrl-C; nothing is lost, start the query again to go on"
 #: How long one call waits, and thus how long Ctrl-C may, in seconds.
 _POLL_S = 0.2
 #: The least that Spark accepts.
@@ -42,11 +43,13 @@ def wait(
     stop: Callable[[], None],
     timeout_s: float | None,
     tell: Callable[[], str],
+    last_words: str | None = None,
 ) -> bool:
     """Wait until a query ends; False: it has not after `timeout_s` seconds.
 
     `ended(seconds)` waits as Spark's `awaitTermination` does. `tell()` is the line for a terminal.
-    On Ctrl-C `stop()` is called, and a KeyboardInterrupt raised; in a script it is an Interrupted.
+    On Ctrl-C `stop()` is called, `last_words` are said (None: that the next start goes on; empty:
+    none), and a KeyboardInterrupt is raised; in a script it is an Interrupted.
     """
     end = None if timeout_s is None else time.monotonic() + timeout_s
     with _noted_interrupt() as asked, _line_on_terminal(tell) as draw:
@@ -61,10 +64,9 @@ def wait(
             if end is not None and time.monotonic() >= end:
                 return False
             draw(None)
-    print(
-        "joinengine: stopped on Ctrl-C; nothing is lost, start the query again to go on",
-        file=sys.stderr,
-    )
+    words = _LAST_WORDS if last_words is None else last_words
+    if words:
+        print(words, file=sys.stderr)
     raise KeyboardInterrupt if _is_interactive() else Interrupted
 
 

@@ -67,6 +67,14 @@ def test_ctrl_c_stops_the_query(interactive, monkeypatch, capsys):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.parametrize(("words", "said"), [("", ""), ("ended", "ended\n")])
+def test_who_stops_on_ctrl_c_may_say_other_words(words, said, capsys):
+    query = Waited(9, interrupt=2)
+    with pytest.raises(KeyboardInterrupt):
+        waiting.wait(query.awaitTermination, query.stop, None, line, words)
+    assert capsys.readouterr().err == said
+
+
 def test_another_thread_leaves_signals_alone():
     before, seen = signal.getsignal(signal.SIGINT), []
 
