@@ -1,7 +1,7 @@
 """The command line: its commands, and what becomes of their errors.
 
 Exit codes: 0 success, 2 a request that cannot be served, 1 otherwise (damaged state, a failed
-query, results that differ from DuckDB's).
+query, results that differ from DuckDB's); a run that Ctrl-C ended has reported so far: 130.
 """
 
 from __future__ import annotations

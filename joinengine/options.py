@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from joinengine.driver.settings import ShowKeys
 from joinengine.layouts import choose
 from joinengine.layouts.versions import Moving
 from joinengine.model.conditions import Columns, Condition, Equi, Floats, band, equi, theta
@@ -40,6 +41,10 @@ class _Duration(click.ParamType[int]):
 
 DURATION = _Duration()
 PATH = click.Path(path_type=Path)
+LAYOUT_HELP = (
+    "See `joinengine layouts`. [default: mnrt; of first-story dlb-h; of --theta and open bands "
+    "dynamic]"
+)
 
 
 def query_options(command: Command) -> Command:
@@ -118,6 +123,13 @@ def engine_options(command: Command) -> Command:
             type=DURATION,
             default="0s",
             help="Emulated work for each tuple that an instance receives.",
+        ),
+        click.option(
+            "--show-keys",
+            type=click.Choice([one.value for one in ShowKeys]),
+            default=ShowKeys.VALUE.value,
+            show_default=True,
+            help="How reports, pages and logs tell hot keys.",
         ),
     ]
     for option in reversed(options):
@@ -325,6 +337,7 @@ def options_of(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
                 "aggregators",
                 "merge_every",
                 "text",
+                "show_keys",
             )
             if name in settings
         },

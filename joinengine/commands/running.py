@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from joinengine.commands.pages import (
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.options import (
+    LAYOUT_HELP,
     PATH,
     asked,
     check_file,
@@ -28,6 +31,8 @@ from joinengine.options import (
     query_options,
 )
 
+#: The exit code of a command that Ctrl-C has ended.
+_INTERRUPTED = 128 + signal.SIGINT
 #: `\b`: Click keeps the lines as they are.
 _EXAMPLES = """\b
 Examples:
@@ -40,7 +45,7 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.argument("query", required=False)
 @own_options
-@click.option("--layout", help="See `joinengine layouts`. [default: mnrt; of first-story dlb-h]")
+@click.option("--layout", help=LAYOUT_HELP)
 @click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
 @click.option("--validate", is_flag=True, help="Compare the results with DuckDB's.")
 @click.option(
@@ -68,7 +73,7 @@ def run(
 ) -> None:
     """Run QUERY over its skewed stream, or join two folders of your own."""
     from joinengine.queries.base import check, relayouts_of  # noqa: PLC0415
-    from joinengine.queries.running import Places  # noqa: PLC0415
+    from joinengine.queries.running import CutShort, Places  # noqa: PLC0415
     from joinengine.spark.places import check_folder  # noqa: PLC0415
 
     # With a checkpoint a later run may go on with new files: the stream has no end.
@@ -88,13 +93,22 @@ def run(
     check_file("--report", page_path)
     places = Places(out_folder, checkpoint)
     with watched(port) as on_start:
-        with sessions.started(master) as spark:
-            report = sessions.run(
-                spark, found, options, places, validate=validate, on_start=on_start
-            )
+        stopped = False
+        try:
+            with sessions.started(master) as spark:
+                report = sessions.run(
+                    spark, found, options, places, validate=validate, on_start=on_start
+                )
+        except CutShort as short:
+            stopped, report = True, short.report
+            batches = len(report["batches"])
+            more = "" if checkpoint is None else "; nothing is lost, the same command goes on"
+            console.say(f"stopped on Ctrl-C after {batches:,} batches, which are reported{more}")
         _print_reports([report])
         console.write_json(json_path, report)
         told_page(page_path, report)
+        if stopped:  # no key is waited for
+            sys.exit(_INTERRUPTED)
     if report["valid"] is False:
         raise JoinEngineError("the results differ from DuckDB's")
 

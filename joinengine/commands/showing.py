@@ -11,14 +11,14 @@ import click
 
 from joinengine.commands import console
 from joinengine.layouts import LAYOUTS
-from joinengine.options import PATH, asked, options_of, own_options, query_options
+from joinengine.options import LAYOUT_HELP, PATH, asked, options_of, own_options, query_options
 from joinengine.tpch.cache import passing_home
 
 
 @click.command()
 @click.argument("query", required=False)
 @own_options
-@click.option("--layout", help="See `joinengine layouts`. [default: mnrt; of first-story dlb-h]")
+@click.option("--layout", help=LAYOUT_HELP)
 @click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
 @query_options
 def explain(

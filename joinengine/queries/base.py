@@ -12,6 +12,7 @@ from pyarrow import RecordBatchReader, Table
 
 from joinengine import equi
 from joinengine.api.queries import StreamQuery
+from joinengine.driver.settings import ShowKeys
 from joinengine.layouts import LayoutChoice, Mnrt, choose
 from joinengine.layouts.base import check_aggregates
 from joinengine.layouts.versions import Moving
@@ -33,7 +34,7 @@ class Options:
     follows a new layout. `work_per_tuple`: emulated work for each tuple that an instance receives.
     `aggregators` (None: as many as instances) merge partial results after every `merge_every`
     batches. `text`: a file whose words take the place of generated ones. `span_us`, `shift_us`:
-    None: the query's own.
+    None: the query's own. `show_keys`: whether reports and logs tell keys by value or by hash.
     """
 
     scale: float = 0.1
@@ -55,10 +56,12 @@ class Options:
     aggregators: int | None = None
     merge_every: int = 1
     text: Path | None = None
+    show_keys: ShowKeys = ShowKeys.VALUE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", one_of(TableOrder, self.order, "order"))
         object.__setattr__(self, "moves", one_of(Moving, self.moves, "moves"))
+        object.__setattr__(self, "show_keys", one_of(ShowKeys, self.show_keys, "show-keys"))
         self.layout.check(equi("key", "key"), self.instances)
         if self.capacity is not None and self.capacity < 1:
             raise InvalidRequest(f"capacity: {self.capacity} must be at least 1 (tuples)")

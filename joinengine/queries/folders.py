@@ -19,7 +19,7 @@ from typing_extensions import override
 from joinengine import StreamJoin, parquet_stream
 from joinengine.exchange.feeds import FolderFeed, Reading, by_file
 from joinengine.exchange.listing import OnBadFile, parquet_files, survey
-from joinengine.model.conditions import Columns, Condition
+from joinengine.model.conditions import Band, Columns, Condition, Theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.windows import Window
@@ -61,7 +61,14 @@ class Folders(Query):
     aggregates = False
     whole_keys = False
     generated = False
-    layout = "mnrt"
+
+    @property
+    @override
+    def layout(self) -> str:
+        """`dynamic` if two tuples of any keys may match, else `mnrt`."""
+        band = self.on if isinstance(self.on, Band) and self.on.equal is None else None
+        is_open = band is not None and None in (band.lower, band.upper)
+        return "dynamic" if is_open or isinstance(self.on, Theta) else "mnrt"
 
     @property
     @override

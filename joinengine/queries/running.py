@@ -43,6 +43,14 @@ class Places:
     checkpoint: Path | None = None
 
 
+class CutShort(KeyboardInterrupt):
+    """Ctrl-C has ended a run before all its data was read. `report`: of the batches until then."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        super().__init__()
+        self.report = report
+
+
 def run(
     spark: SparkSession,
     query: Query,
@@ -58,7 +66,8 @@ def run(
 
     `on_start` is called with the query as soon as it runs.
 
-    Raises JoinEngineError if joinengine refuses a request, also inside the running query.
+    Raises JoinEngineError if joinengine refuses a request, also inside the running query; CutShort,
+    with the report of the batches so far, if Ctrl-C ends the run.
     """
     recorded = query.stream(options).record(say)
     with _checkpoint(places.checkpoint) as checkpoint:
@@ -70,13 +79,22 @@ def run(
         else:
             running = writer.format("parquet").start(str(places.out))
         total = sum(recorded.rows.values())
-        _wait(running, lambda rows, batches: watch(rows, total, batches), on_start)
+        running._last_words = ""  # only here it is known whether another run can go on
+        try:
+            _wait(running, lambda rows, batches: watch(rows, total, batches), on_start)
+            stopped = False
+        except KeyboardInterrupt:
+            stopped = True
         records = running.batches()
-        story = running.story() | {"ended": _ended(records)}
-        hot = hot_key(records, joined.query().operators, checkpoint)
+        story = running.story() | {"ended": _ended(records, stopped=stopped)}
+        hot = hot_key(
+            records, joined.query().operators, checkpoint, by_value=options.show_keys == "value"
+        )
     report = _head(query, options) | run_report(records)
     report |= {"slowest_instance_s": slowest_instance_s(report), "hot_key": hot, "story": story}
     report["valid"] = None
+    if stopped:
+        raise CutShort(report | {"made_by": made_by()})
     obstacle = None
     if not query.generated:
         files = places.out is not None
@@ -104,7 +122,7 @@ def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWrit
     writer = writer.trigger(availableNow=True)
     if has_checksum(joined):
         writer = writer.checksummed()
-    writer = writer.option("moves", options.moves)
+    writer = writer.option("moves", options.moves).option("showKeys", options.show_keys)
     writer = writer.option("workPerTuple", f"{options.work_per_tuple} us")
     for batch, layout, instances in options.relayouts:
         writer = writer.relayout(batch, layout, instances)
@@ -113,9 +131,12 @@ def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWrit
     return writer
 
 
-def _ended(records: Sequence[BatchRecord]) -> dict[str, Any]:
-    """How a run has ended that no error has: all its data is read."""
+def _ended(records: Sequence[BatchRecord], *, stopped: bool) -> dict[str, Any]:
+    """How a run has ended that no error has."""
     at = records[-1].started + records[-1].seconds["elapsed_s"] if records else None
+    if stopped:
+        words = f"it was stopped after {len(records):,} batches, before all data was read"
+        return {"how": "stopped", "words": words, "at": at}
     return {"how": "finished", "words": "the query has read all data that was there", "at": at}
 
 

@@ -1,8 +1,8 @@
 """What a run under a layout comes to, in words: the hot key, what was done with it, the time won.
 
 Why: a load skew is a number; whoever chooses a layout wants to know which key is the cause, and how
-long batches wait for it. Keys are told by value, which is read from the state: the reasons of
-re-plans know their hashes alone.
+long batches wait for it. Keys are told by value, which the records of batches or the state
+know: the reasons of re-plans know their hashes alone.
 """
 
 from __future__ import annotations
@@ -44,13 +44,18 @@ class _Heavy:
 
 
 def hot_key(
-    records: Sequence[BatchRecord], operators: Sequence[Operator], checkpoint: Path
+    records: Sequence[BatchRecord],
+    operators: Sequence[Operator],
+    checkpoint: Path,
+    *,
+    by_value: bool = True,
 ) -> dict[str, Any] | None:
     """The heaviest key that a re-plan has placed anew, and how; None: none was.
 
     `share`: of the tuples stored in the last intervals before that plan. `homes`: how many
-    instances hold the key before the first such plan, and after the last. `key`: its value; None:
-    the state holds no tuple of it any more, or the operator has no equal columns.
+    instances hold the key before the first such plan, and after the last. `key`: its value, as it
+    was told in the newest batch where the key was hot, or as the state has it; None: neither knows
+    it, or not `by_value`.
     """
     heavy = max(_replaced(records), key=lambda one: one.load, default=None)
     if heavy is None:
@@ -59,11 +64,11 @@ def hot_key(
     same = [one.change for one in _replaced(records) if one.operator == number]
     same = [change for change in same if change.hash_ == hash_]
     before, after = same[0].before, same[-1].after
-    value = key_held(checkpoint, number, hash_, operators[number])
+    value = _value(records, operators, checkpoint, heavy) if by_value else None
     return {
         "join": number,
         "on": operators[number].account()["on"],
-        "key": None if value is None else ", ".join(map(str, value)),
+        "key": value,
         "key_hash": hash_,
         "share": heavy.share,
         "cause": heavy.change.cause.value,
@@ -71,6 +76,22 @@ def hot_key(
         "homes": [len(before.homes), len(after.homes)],
         "done": _done(before, after),
     }
+
+
+def _value(
+    records: Sequence[BatchRecord],
+    operators: Sequence[Operator],
+    checkpoint: Path,
+    heavy: _Heavy,
+) -> str | None:
+    """The value of a key. The state comes last: at the end of a run with a window it is empty."""
+    number, hash_ = heavy.operator, heavy.change.hash_
+    for record in reversed(records):
+        for key in record.joins[number].heat.keys:
+            if key.hash_ == hash_ and key.text is not None:
+                return key.text
+    held = key_held(checkpoint, number, hash_, operators[number])
+    return None if held is None else ", ".join(map(str, held))
 
 
 def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:

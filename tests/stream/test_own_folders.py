@@ -107,7 +107,7 @@ def run(joinengine, own, tmp_path):
         ("--band", "clicked_at,bought_at,-20 ms,30 ms"),
         (*KEYS, "--within", "clicked_at,bought_at,0 s,", "--delay", "20 s"),
         (
-            *("--theta", "left.id < right.id and left.price >= right.price", "--layout", "bi"),
+            *("--theta", "left.id < right.id and left.price >= right.price"),
             *INTERVAL,
         ),
     ],
@@ -214,6 +214,22 @@ def test_explain_ones_own_reads_no_more_than_footers(home, own):
     )
     assert "leaves when the watermark passes clicked_at + 0.5 s" in done.stdout
     assert f"folder {own / 'clicks'}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("condition", "layout"),
+    [
+        (KEYS, "mnrt"),
+        (("--band", "price,price,-1,1"), "mnrt"),
+        (("--band", "price,price,-1,"), "dynamic"),
+        ((*KEYS, "--band", "price,price,-1,"), "mnrt"),
+        (("--theta", "left.price < right.price"), "dynamic"),
+    ],
+)
+def test_the_layout_follows_the_condition_where_none_is_given(own, tmp_path, condition, layout):
+    sides = "--left", own / "clicks", "--right", own / "purchases", "--suffixes", "_c,_p"
+    done = called(tmp_path / "home", no_session, "explain", *sides, *condition)
+    assert f"  layout {layout} on 8 instances" in done.stdout
 
 
 def test_explain_keeps_nothing(tmp_path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
+import time
 from urllib.request import urlopen
 
 import pyarrow as pa
@@ -85,6 +87,42 @@ def test_ctrl_c_stops_the_query_and_ends_a_script(folder):
     pages = [line.split()[1] for line in said if line.startswith("page")]
     assert len(pages) == 1
     assert pages[0].rpartition(":")[0].endswith("0100007F")  # 127.0.0.1
+
+
+def test_ctrl_c_ends_a_run_of_the_command_line_with_its_report(home, tmp_path):
+    """The emulated work of the whole run would take minutes."""
+    report, page = tmp_path / "run.json", tmp_path / "run.html"
+    running = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "joinengine", "run", "eq5", "--scale", "0.01", "--validate"),
+            *("--interval-rows", "2000", "--instances", "2", "--work-per-tuple", "5ms"),
+            *("--out", str(tmp_path / "out"), "--json", str(report), "--report", str(page)),
+            *("--master", "local[2]"),
+        ],
+        env=os.environ | {"JOINENGINE_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while running.poll() is None and not list((tmp_path / "out").glob("*.parquet")):
+        time.sleep(0.1)
+    os.killpg(running.pid, signal.SIGINT)
+    told, errors = running.communicate(timeout=240)
+    assert running.returncode == 130, errors
+    found = json.loads(report.read_text())
+    batches = len(found["batches"])
+    assert f"stopped on Ctrl-C after {batches:,} batches, which are reported\n" in errors
+    assert "go on" not in errors  # the state was temporary
+    assert "Aborted" not in errors
+    for word in TRACES:
+        assert word not in errors
+    assert batches
+    assert found["valid"] is None
+    assert found["story"]["ended"]["how"] == "stopped"
+    assert sum(entry["input_rows"] for entry in found["story"]["batches"]) == found["input_rows"]
+    assert told.splitlines()[-1] == f"report: {page}"
+    assert page.read_text().startswith("<!doctype html>")
 
 
 WATCHED = """

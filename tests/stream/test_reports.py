@@ -193,3 +193,24 @@ def test_where_the_page_of_a_watched_run_goes_is_checked_before_spark(home, tmp_
     assert done.stderr == (
         f"joinengine: --report: {tmp_path / 'run.html'} is a folder; name a file\n"
     )
+
+
+@pytest.mark.parametrize("kind", ["value", "hash"])
+def test_keys_are_told_by_value_unless_hashes_are_asked_for(joinengine, tmp_path, kind):
+    """The window empties the state, so the records alone know the value."""
+    joinengine(
+        *("run", "eq5", "--layout", "mnrt", "--zipf", "1.5", "--scale", 0.001, "--instances", 3),
+        *("--window", "10s", "--json", tmp_path / "run.json", "--show-keys", kind),
+    )
+    found = json.loads((tmp_path / "run.json").read_text())
+    assert found["hot_key"] is not None
+    keys = [
+        key["key"]
+        for entry in found["story"]["batches"]
+        for join in entry["joins"]
+        for key in join["hot"]
+    ]
+    assert keys
+    for key in (found["hot_key"]["key"], *keys[:1]):
+        assert (key is None) == (kind == "hash")
+    assert kind == "value" or not any(keys)

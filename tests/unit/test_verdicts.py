@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from joinengine.balancing.reasons import Balance, Cause, KeyChange, Reason
+from joinengine.driver.hot import Heat, HotKey
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
 from joinengine.reporting import verdicts
@@ -130,6 +131,27 @@ def test_the_hot_key_is_the_one_with_most_tuples_and_is_told_as_it_lies_in_the_e
     assert found["homes"] == [1, 3]
     assert found["done"] == "divided it over 3 instances"
     assert hot_key([], [Named()], tmp_path) is None
+
+
+def test_the_value_of_the_hot_key_is_that_of_the_records_before_that_of_the_state(
+    monkeypatch, tmp_path
+):
+    """The state of a run with a window is empty at its end."""
+    held = []
+    monkeypatch.setattr(verdicts, "key_held", lambda *_: held.append(1))
+
+    def told(text):
+        record = replanned(0, (5, Placement.whole(0), Placement.whole(1), 30.0))
+        record.joins[0].heat = Heat((HotKey(5, text, 9.0, 0.5, None, False, None),))
+        return record
+
+    records = [told("7"), told("8"), told(None)]
+    assert hot_key(records, [Named()], tmp_path)["key"] == "8"
+    assert not held
+    assert hot_key(records[2:], [Named()], tmp_path)["key"] is None
+    assert held
+    monkeypatch.setattr(verdicts, "key_held", lambda *_: (7,))
+    assert hot_key(records, [Named()], tmp_path, by_value=False)["key"] is None
 
 
 @pytest.mark.parametrize("cause", [Cause.SWITCH, Cause.RESIZE])
