@@ -111,15 +111,19 @@ def texts_in(keying: Keying, runs: Sequence[Iterable[OpenRun]]) -> Texts | None:
     return texts
 
 
-def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples]) -> Texts:
-    """Key values as arrived tuples have them: `order` sorts them, `words` (n,) are in order."""
+def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples]) -> Texts | None:
+    """Key values as arrived tuples have them: `order` sorts them, `words` (n,) are in order.
+
+    None: there are no keys, as of an aggregation over all tuples.
+    """
+    if not keying.needed(Side.LEFT):
+        return None
 
     def texts(hashes: Words) -> list[str | None]:
         names = keying.needed(Side.LEFT)
         columns = pa.concat_batches([one.columns.select(names) for one in arrived])
-        return list(
-            _texts_of(keying, Side.LEFT, columns, order[np.searchsorted(words, first_word(hashes))])
-        )
+        rows = order[np.searchsorted(words, first_word(hashes))]
+        return list(_texts_of(keying, Side.LEFT, columns, rows))
 
     return texts
 

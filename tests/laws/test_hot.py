@@ -153,3 +153,9 @@ def test_no_value_of_a_key_makes_a_task_fail(values):
     assert len(told) == len(column)
     assert all(text is None or text.isprintable() for text in told)
     assert any(text is not None for text in told)
+
+
+def test_an_aggregation_over_all_tuples_has_no_keys():
+    none = Keying(((), ()), groups=True)
+    assert hot.texts_at(none, np.zeros(1, np.int64), np.zeros(1, np.uint64), []) is None
+    assert hot.texts_in(none, [[], []]) is None
