@@ -33,7 +33,7 @@ class Growing:
         return WHOLE | {"batches": batches, "plans": self.plans(0), "ended": self.ended}
 
     def newest(self):
-        last = WHOLE["batches"][self.n - 1]
+        last = WHOLE["batches"][self.n - 1] if self.n else None
         return {"batch": last, "plans": self.plans(self.n - 1), "plans_left_out": 0}
 
     def end(self, how, words, at):
