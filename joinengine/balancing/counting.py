@@ -17,7 +17,7 @@ import numpy as np
 
 from joinengine.balancing.statistics import HEAVY_PART, Ints, KeyCounts
 from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import Exclusions, Needles, find
+from joinengine.kernels.probing import Exclusions, Needles, find, rows_of_keys
 
 
 class Asked(NamedTuple):
@@ -53,22 +53,12 @@ def count_keys(
     reported = np.isin(hashes, chosen)
     parts = list[KeyCounts]()
     for side, (some, runs) in enumerate(zip(arrived, state, strict=True)):
-        counts = np.where(reported, _arrivals(some, hashes), 0)
+        counts = np.where(reported, rows_of_keys(some, hashes), 0)
         held = _held(runs, hashes)
         rows = np.flatnonzero((counts > 0) | (held > 0))
         where = np.full(len(rows), instance), np.full(len(rows), side)
         parts.append(KeyCounts(*where, hashes[rows], counts[rows], held[rows]))
     return KeyCounts.concat(parts)
-
-
-def _arrivals(arrived: Needles, hashes: Words) -> Ints:
-    """(K,) how many tuples of each key arrived."""
-    counts = np.zeros(len(hashes), np.int64)
-    if len(arrived.hashes):
-        at = np.minimum(np.searchsorted(arrived.hashes, hashes), len(arrived.hashes) - 1)
-        found = arrived.hashes[at] == hashes
-        counts[found] = np.diff(arrived.starts)[at[found]]
-    return counts
 
 
 def _held(runs: Iterable[Stretch], hashes: Words) -> Ints:

@@ -80,6 +80,16 @@ def group_keys(sorted_words: Words) -> Needles:
     return Needles(hashes[first], np.append(first, len(hashes)))
 
 
+def rows_of_keys(needles: Needles, hashes: Words) -> Ints:
+    """(K,) key hashes -> how many rows of the batch each has."""
+    rows = np.zeros(len(hashes), np.int64)
+    if len(needles.hashes):
+        at = np.minimum(np.searchsorted(needles.hashes, hashes), len(needles.hashes) - 1)
+        found = needles.hashes[at] == hashes
+        rows[found] = np.diff(needles.starts)[at[found]]
+    return rows
+
+
 def exclude(run_words: Words, lower: Words, upper: Words) -> Exclusions | None:
     """Disjoint word ranges [lower, upper) in order -> the rows of the run that fall into them.
 

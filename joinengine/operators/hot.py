@@ -22,7 +22,7 @@ from joinengine.exchange.blocks import Tuples
 from joinengine.exchange.keying import Keying
 from joinengine.exchange.reports import HotKey
 from joinengine.kernels.hashing import Words, first_word, key_hash
-from joinengine.kernels.probing import Ints, Needles
+from joinengine.kernels.probing import Ints, Needles, rows_of_keys
 from joinengine.model.keys import Side
 from joinengine.state.run import OpenRun
 
@@ -52,7 +52,7 @@ class HotKeys:
             return
         rows = np.zeros((2, len(hashes)), np.int64)
         for side, some in enumerate(stored):
-            rows[side] = _rows_of(some, hashes)
+            rows[side] = rows_of_keys(some, hashes)
         top = _largest(rows.sum(axis=0))
         hashes, rows = hashes[top], rows[:, top]
         self._hashes, at = np.unique(np.concatenate([self._hashes, hashes]), return_inverse=True)
@@ -165,13 +165,3 @@ def _largest(counts: Ints) -> Ints:
     if len(counts) <= MOST_NAMED:
         return np.arange(len(counts))
     return np.argpartition(counts, -MOST_NAMED)[-MOST_NAMED:]
-
-
-def _rows_of(stored: Needles, hashes: Words) -> Ints:
-    """(K,) how many tuples of each key were stored."""
-    rows = np.zeros(len(hashes), np.int64)
-    if len(stored.hashes):
-        at = np.minimum(np.searchsorted(stored.hashes, hashes), len(stored.hashes) - 1)
-        found = stored.hashes[at] == hashes
-        rows[found] = np.diff(stored.starts)[at[found]]
-    return rows

@@ -123,12 +123,14 @@ class _Worker:
             panes = spec.grouping.panes.pane_of(latest_time(one.columns, times))
             counts = add_tuples(spec.grouping, one.columns, panes).cast(schema)
             added.append(sketch_counts(spec.grouping, counts) if spec.is_sketched else counts)
-        if arrived:
+        has_keys = bool(spec.keys(Side.LEFT))
+        if arrived and (has_keys or self._desk.header.counted is not None):
             words = np.concatenate([one.words for one in arrived])
             order = sort_order(words)
-            texts = texts_at(spec.keying, order, words[order], arrived)
+            words = words[order]
+            texts = texts_at(spec.keying, order, words, arrived)
             # A partial result is valid at any instance, so no key has state that could move.
-            self._desk.count_keys(instance, [words[order]], [[]], texts)
+            self._desk.count_keys(instance, [words], [[]], texts)
         return added
 
     def _pass_on(self, instance: int, spine: Sequence[OpenRun], added: list[pa.Table]) -> None:
