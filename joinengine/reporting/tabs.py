@@ -27,8 +27,8 @@ _log = logging.getLogger("joinengine")
 #: Changes that may wait for a tab. The whole story replaces all that wait, so a tab holds one story
 #: and as many changes at most.
 MOST_WAITING = 256
-#: A comment of server-sent events: it shows that there is still a server, and finds lost tabs.
-HEARTBEAT = b": still here\n\n"
+#: An event that says nothing: tabs know by it that there is a server, and lost tabs are found.
+HEARTBEAT = b"event: alive\ndata: 1\n\n"
 #: The begin of what a tab is sent: how long it waits before it comes again, in milliseconds.
 GREETING = b"retry: 1000\n\n"
 

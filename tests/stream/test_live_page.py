@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from threading import Event
+
 import pytest
 from playwright.sync_api import expect
 
+from joinengine.reporting import server as servers
 from joinengine.reporting.page import page
 from joinengine.reporting.server import PageServer, Place
 from tests.browser import shown
@@ -43,16 +47,16 @@ class Growing:
 @pytest.fixture
 def serving():
     """Starts servers of a story of `n` batches, and closes them."""
-    servers = []
+    started = []
 
     def serve(n, place=None):
         server = PageServer(place or Place())
         server.serve(Growing(n), lambda: page({"mode": "live", "story": None}))
-        servers.append(server)
+        started.append(server)
         return server
 
     yield serve
-    for server in servers:
+    for server in started:
         server.close()
 
 
@@ -148,3 +152,38 @@ def test_a_server_that_is_gone_is_missed_and_taken_back(chromium, serving):
         serving(8, Place(server.port, token=server.token))
         expect_batch(tab, 7)
         expect(missed).to_be_hidden()
+
+
+def test_a_server_that_hangs_is_missed_and_taken_back(chromium, serving, monkeypatch):
+    """The connection stands, and nothing comes: the process is stopped, or a tunnel gone."""
+    monkeypatch.setattr(servers, "_HEARTBEAT_S", 1e6)
+    server, again, answer = serving(5), Event(), servers._Handler._events
+
+    def hang(handler):
+        again.wait(60)
+        answer(handler)
+
+    with shown(chromium, server.url) as tab:
+        expect_batch(tab, 4)
+        with monkeypatch.context() as hung:
+            hung.setattr(servers._Handler, "_events", hang)
+            tab.clock.set_fixed_time(datetime.now(UTC) + timedelta(minutes=1))
+            missed = tab.locator("[data-field=banner]")
+            expect(missed).to_contain_text("no answer from 127.0.0.1", timeout=30_000)
+        server.put(None)
+        again.set()
+        expect_batch(tab, 5)
+        expect(missed).to_be_hidden()
+
+
+def test_heartbeats_tell_that_the_server_is_there(chromium, serving, monkeypatch):
+    monkeypatch.setattr(servers, "_HEARTBEAT_S", 0.1)
+    with shown(chromium, serving(5).url) as tab:
+        expect_batch(tab, 4)
+        asked = list[str]()
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.clock.set_fixed_time(datetime.now(UTC) + timedelta(seconds=25))
+        tab.wait_for_timeout(1_500)  # some heartbeats, and a look at the clock
+        tab.clock.set_fixed_time(datetime.now(UTC) + timedelta(seconds=55))
+        tab.wait_for_timeout(1_500)
+        assert not asked

@@ -1,17 +1,20 @@
 // The live page's connection: what the server sends, and what is said when it sends nothing.
 //
 // The tab keeps all that it has received, and works without the server. `EventSource` tries again
-// by itself after a lost connection, but not after a refusal: then this file does.
+// by itself after a lost connection, but not after a refusal, nor if nothing comes over a connection
+// that seems to stand: then this file does.
 
 const SILENT_S = 5; // without contact, until the page says so
+const HUNG_S = 35; // without an event: the server sends one every ten seconds
 const AGAIN_MS = 5000; // after a refusal: another program may have taken the port
 
 class Live {
   constructor(app) {
     this.app = app;
     this.lostAt = null;
+    this.heardAt = Date.now() / 1000;
     this.connect();
-    setInterval(() => this.tellSilence(), 1000);
+    setInterval(() => this.watch(), 1000);
   }
 
   connect() {
@@ -19,6 +22,7 @@ class Live {
     this.source = new EventSource(`events${location.search}`);
     this.source.onopen = () => this.heard();
     this.source.onerror = () => this.lost();
+    this.source.addEventListener("alive", () => this.heard());
     this.on("story", (story) => this.app.run.replace(story));
     this.on("batch", (newest) => this.app.run.append(newest));
     this.on("ended", (ended) => this.app.run.end(ended));
@@ -35,6 +39,7 @@ class Live {
   }
 
   heard() {
+    this.heardAt = Date.now() / 1000;
     if (this.lostAt === null) return;
     this.lostAt = null;
     this.app.schedule();
@@ -47,8 +52,14 @@ class Live {
     setTimeout(() => this.connect(), AGAIN_MS);
   }
 
-  tellSilence() {
-    if (this.lostAt !== null) this.app.schedule();
+  watch() {
+    if (this.lostAt !== null) {
+      this.app.schedule();
+    } else if (!this.app.run.ended && Date.now() / 1000 - this.heardAt > HUNG_S) {
+      this.lostAt = this.heardAt;
+      this.source.close();
+      this.connect();
+    }
   }
 
   /** What is wrong with the connection, as a sentence; null: nothing, or too short to tell. */
