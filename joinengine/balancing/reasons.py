@@ -131,7 +131,8 @@ class Reason:
     `before`: the loads that the decision saw: what instances stored in the last intervals, or, if
     no planner decided, what they hold. `after`: those that a planner expects; None: it expects
     none. `cost`: what moves for it; None: not known before. `keys`: the keys that are placed anew,
-    heaviest first, and `more_keys`: how many there are beyond these.
+    heaviest first, and `more_keys`: how many there are beyond these. `shapes`: the shape before and
+    after, in words, if the layout has one and takes another.
     """
 
     cause: Cause
@@ -140,6 +141,7 @@ class Reason:
     cost: Cost | None = None
     keys: tuple[KeyChange, ...] = ()
     more_keys: int = 0
+    shapes: tuple[str, str] | None = None
 
     def at_cost(self, cost: Cost | None) -> Reason:
         """The same reason, if the state does otherwise than the plan says."""

@@ -196,7 +196,8 @@ class _Biclique(LayoutChoice):
             return None
         sized, mean = _sized(n, best, least), float(state.sum()) / n
         cost = Cost(moved=_leaving(layout, sized, history[-1].state))
-        reason = Reason(Cause.SHAPE, Balance(now, mean), Balance(then, mean), cost)
+        shapes = _in_words(layout), _in_words(sized)
+        reason = Reason(Cause.SHAPE, Balance(now, mean), Balance(then, mean), cost, shapes=shapes)
         return Plan(sized, reason, rehome=True)
 
     @override
@@ -234,6 +235,11 @@ def _sized(instances: int, left: int, k: int) -> Biclique:
             tuple(even(rights[g::k].tolist()) for g in range(k)),
         )
     )
+
+
+def _in_words(layout: Biclique) -> str:
+    left, right = (len(layout.units(side)) for side in Side)
+    return f"{left} left and {right} right instances"
 
 
 def _greatest(state: NDArray[np.float64], left: int, instances: int) -> float:

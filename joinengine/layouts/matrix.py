@@ -141,7 +141,8 @@ class Dynamic(LayoutChoice):
         # Tuples whose line gets longer stay and are copied; those of the other side only leave.
         longer = [max(after - before, 0) for before, after in zip(layout.shape, best, strict=True)]
         cost = Cost(copied=sizes[0] * longer[1] + sizes[1] * longer[0])
-        reason = Reason(Cause.SHAPE, Balance(now, now), Balance(then, then), cost)
+        shapes = _in_words(layout.shape), _in_words(best)
+        reason = Reason(Cause.SHAPE, Balance(now, now), Balance(then, then), cost, shapes=shapes)
         return Plan(Grid(reshaped(layout.cells, best[0])), reason, rehome=True)
 
     @override
@@ -173,6 +174,10 @@ def stream_sizes(layout: Grid, interval: Interval) -> tuple[float, float]:
 def stored_each(shape: tuple[int, int], left: float, right: float) -> float:
     """What an instance stores: the input-load factor."""
     return left / shape[0] + right / shape[1]
+
+
+def _in_words(shape: tuple[int, int]) -> str:
+    return f"a grid of {shape[0]} x {shape[1]} instances"
 
 
 def best_shape(instances: int, left: float, right: float, now: tuple[int, int]) -> tuple[int, int]:

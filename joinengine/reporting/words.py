@@ -148,6 +148,12 @@ def _first(reason: Reason, names: Mapping[int, str], instances: int, *, sided: b
     skew = f"skew of what is stored {reason.before.skew:.2f}"
     if reason.after is not None:
         skew += f", {reason.after.skew:.2f} expected"
+    if reason.shapes is not None and reason.after is not None:
+        before, after = reason.shapes
+        return (
+            f"{before} no longer fitted the streams, now {after}; the fullest instance had "
+            f"{_tuples(round(reason.before.greatest))}, {reason.after.greatest:,.0f} expected"
+        )
     if not reason.keys:
         return f"{_CAUSES[reason.cause]} ({skew})"
     placed = (key for key in reason.keys if is_elsewhere(key.before, key.after))

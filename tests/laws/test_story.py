@@ -6,14 +6,18 @@ import json
 import tempfile
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing.reasons import Balance, Cause, KeyChange, Reason
+from joinengine.balancing.statistics import Interval
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS, choose
+from joinengine.layouts.biclique import Bi
+from joinengine.layouts.matrix import Dynamic
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
 from joinengine.model.windows import within
 from joinengine.reporting import story as stories
@@ -231,3 +235,30 @@ def test_a_plan_is_told_by_a_key_that_lives_elsewhere():
     words = plan_words(reason, {1: "a", 2: "b"}, 2)
     assert words.startswith("key b brought 10% of the load, to instance 0; split over instances 2")
     assert key_change_words(changes[0]).startswith("other shares, split over")
+
+
+@pytest.mark.parametrize(
+    ("planner", "words"),
+    [
+        (
+            Dynamic(),
+            "a grid of 2 x 2 instances no longer fitted the streams, now a grid of 4 x 1 "
+            "instances; the fullest instance had 430 tuples, 260 expected",
+        ),
+        (
+            Bi(),
+            "2 left and 2 right instances no longer fitted the streams, now 3 left and 1 right "
+            "instances; the fullest instance had 400 tuples, 267 expected",
+        ),
+    ],
+)
+def test_a_new_shape_is_told_with_the_old_one(planner, words):
+    """800 left and 60 right tuples at four instances."""
+    layout = planner.start(4)
+    both = np.array([[800.0], [60.0]])
+    copies = np.array(layout.shape[::-1])[:, None] if isinstance(planner, Dynamic) else 1
+    state = np.hstack([both * copies, np.zeros((2, 3))])
+    arrived = np.vstack([[800.0], [60.0]])
+    interval = Interval(np.zeros(1, np.uint64), arrived, arrived, np.zeros(4), state=state)
+    plan = planner.plan(layout, [interval])
+    assert plan_words(plan.reason, {}, 4).split("; some")[0] == words
