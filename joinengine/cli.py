@@ -1,14 +1,16 @@
 """The command line: its commands, and what becomes of their errors.
 
 Exit codes: 0 success, 2 a request that cannot be served, 1 otherwise (damaged state, a failed
-query, results that differ from DuckDB's); a run that Ctrl-C ended has reported so far: 130.
+query, results that differ from DuckDB's), 130 after Ctrl-C (`run` and `compare` report so far).
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
+from typing_extensions import override
 
 from joinengine.commands import console
 from joinengine.commands.pages import report
@@ -19,7 +21,19 @@ from joinengine.simulation.command import simulate
 from joinengine.tpch.cache import cache
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """Commands that Ctrl-C ends with one line."""
+
+    @override
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            console.fail("stopped on Ctrl-C")
+            ctx.exit(console.INTERRUPTED)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="joinengine")
 def cli() -> None:
     """A stream join for Spark that splits hot keys and rebalances while it runs."""

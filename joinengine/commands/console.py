@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ from rich.console import Console
 
 out = Console(soft_wrap=True)
 err = Console(soft_wrap=True, file=os.fdopen(os.dup(2), "w", buffering=1))
+
+
+#: The exit code of a command that Ctrl-C has ended.
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def tell(line: str, style: str | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +30,6 @@ from joinengine.options import (
     query_options,
 )
 
-#: The exit code of a command that Ctrl-C has ended.
-_INTERRUPTED = 128 + signal.SIGINT
 #: `\b`: Click keeps the lines as they are.
 _EXAMPLES = """\b
 Examples:
@@ -108,7 +105,7 @@ def run(
         console.write_json(json_path, report)
         told_page(page_path, report)
         if stopped:  # no key is waited for
-            sys.exit(_INTERRUPTED)
+            sys.exit(console.INTERRUPTED)
     if report["valid"] is False:
         raise JoinEngineError("the results differ from DuckDB's")
 
@@ -151,11 +148,19 @@ def compare(
     check_file("--json", json_path)
     check_file("--figure", picture)
     check_file("--report", page_path)
-    reports = list[dict[str, Any]]()
-    with sessions.started(master) as spark:
-        sessions.warm_up(spark, found, cells[0])
-        for options in cells:
-            reports.append(sessions.run(spark, found, options, Places(), validate=validate))
+    reports, stopped = list[dict[str, Any]](), False
+    try:
+        with sessions.started(master) as spark:
+            sessions.warm_up(spark, found, cells[0])
+            for options in cells:
+                reports.append(sessions.run(spark, found, options, Places(), validate=validate))
+    except KeyboardInterrupt:
+        if not reports:
+            raise
+        stopped = True
+        console.say(
+            f"stopped on Ctrl-C after {len(reports)} of {len(cells)} runs, which are reported"
+        )
     _print_reports(reports)
     compared = comparison(found.name, reports)
     console.write_json(json_path, compared)
@@ -163,6 +168,8 @@ def compare(
     for sentence in compared["verdict"]:
         console.tell(sentence)
     told_page(page_path, compared)
+    if stopped:
+        sys.exit(console.INTERRUPTED)
     if any(report["valid"] is False for report in reports):
         raise JoinEngineError("some results differ from DuckDB's")
 

@@ -29,6 +29,7 @@ from joinengine.spark import session, types
 from joinengine.state import manifest
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.tpch.generate import Say, silent
+from joinengine.tpch.stream import RecordedStream
 
 #: Called with (rows read so far, rows in all, batches done).
 Watch = Callable[[int, int, int], None]
@@ -44,7 +45,7 @@ class Places:
 
 
 class CutShort(KeyboardInterrupt):
-    """Ctrl-C has ended a run before all its data was read. `report`: of the batches until then."""
+    """Ctrl-C has ended a run before its end. `report`: of the batches until then."""
 
     def __init__(self, report: dict[str, Any]) -> None:
         super().__init__()
@@ -67,7 +68,7 @@ def run(
     `on_start` is called with the query as soon as it runs.
 
     Raises JoinEngineError if joinengine refuses a request, also inside the running query; CutShort,
-    with the report of the batches so far, if Ctrl-C ends the run.
+    with the report of the batches so far, if Ctrl-C ends the run or the comparison with DuckDB.
     """
     recorded = query.stream(options).record(say)
     with _checkpoint(places.checkpoint) as checkpoint:
@@ -92,28 +93,45 @@ def run(
         )
     report = _head(query, options) | run_report(records)
     report |= {"slowest_instance_s": slowest_instance_s(report), "hot_key": hot, "story": story}
-    report["valid"] = None
+    report |= {"valid": None, "made_by": made_by()}
     if stopped:
-        raise CutShort(report | {"made_by": made_by()})
-    obstacle = None
-    if not query.generated:
-        files = places.out is not None
-        obstacle = _obstacle(report, has_files=files, has_sum=has_checksum(joined))
-    if validate and obstacle is not None:
-        say(f"not compared with DuckDB: {obstacle}")
-    elif validate:
-        say("comparing with DuckDB")
-        oracle = query.oracle(recorded, options)
-        if places.out is not None:
-            report["valid"] = same_files(places.out, joined, oracle)
-        elif not resumed:  # a resumed run knows the checksum of its own batches only
-            expected = oracle_checksum(joined, oracle)
-            report["valid"] = report["result_checksum"] == expected
-            if query.whole_keys and not options.layout.keeps_keys_whole:
-                _count_false_alarms(report, expected, say)
+        raise CutShort(report)
+    if validate:
+        try:
+            _validate(report, query, recorded, options, places.out, joined, say, resumed=resumed)
+        except KeyboardInterrupt:
+            raise CutShort(report) from None
     if options.window_us is not None and not report["expired_rows"]:
         say("no state expired: the window is as long as the stream, or almost")
-    return report | {"made_by": made_by()}
+    return report
+
+
+def _validate(
+    report: dict[str, Any],
+    query: Query,
+    recorded: RecordedStream,
+    options: Options,
+    out: Path | None,
+    joined: StreamQuery,
+    say: Say,
+    *,
+    resumed: bool,
+) -> None:
+    """Put into `report` whether DuckDB has the same results, or say why it cannot be known."""
+    if not query.generated:
+        obstacle = _obstacle(report, has_files=out is not None, has_sum=has_checksum(joined))
+        if obstacle is not None:
+            say(f"not compared with DuckDB: {obstacle}")
+            return
+    say("comparing with DuckDB")
+    oracle = query.oracle(recorded, options)
+    if out is not None:
+        report["valid"] = same_files(out, joined, oracle)
+    elif not resumed:  # a resumed run knows the checksum of its own batches only
+        expected = oracle_checksum(joined, oracle)
+        report["valid"] = report["result_checksum"] == expected
+        if query.whole_keys and not options.layout.keeps_keys_whole:
+            _count_false_alarms(report, expected, say)
 
 
 def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWriter:
@@ -249,10 +267,18 @@ def _checkpoint(chosen: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _duckdb(oracle: str | Oracle) -> Iterator[tuple[Any, str]]:
-    """A connection that has the functions and the tables of `oracle`, and its SQL."""
+    """A connection that has the functions and the tables of `oracle`, and its SQL.
+
+    Ctrl-C inside is a KeyboardInterrupt, which DuckDB makes a RuntimeError of.
+    """
     sql, tables = (oracle, {}) if isinstance(oracle, str) else oracle
     with duckdb.connect(":memory:") as db:
         furnish(db, session.zone())
         for name, table in tables.items():
             db.register(name, table)
-        yield db, sql
+        try:
+            yield db, sql
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from None
+            raise

@@ -31,6 +31,7 @@ from joinengine.spark import tuning
 from joinengine.spark.home import lent_spark_home
 from joinengine.spark.interpreter import check_interpreter
 from joinengine.spark.source import NAME, JoinEngineSource
+from joinengine.spark.waiting import interrupted_later
 
 #: Where all of Spark runs on this machine, nobody else need reach the driver.
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -103,7 +104,8 @@ def session(
     helps = _HELPS | (_LOOPBACK if local else {}) | (_UI if ui else {})
     for key, value in (helps | {k.replace("__", "."): v for k, v in settings.items()}).items():
         builder = builder.config(key, value)
-    with lent_spark_home(master or "spark-submit"):
+    # A JVM that PySpark does not wait for would never end.
+    with interrupted_later(), lent_spark_home(master or "spark-submit"):
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if local:

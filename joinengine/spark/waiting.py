@@ -130,7 +130,17 @@ def _noted_interrupt() -> Iterator[Callable[[], bool]]:
     try:
         yield noted.is_set
     finally:
-        signal.signal(signal.SIGINT, before)
+        if signal.getsignal(signal.SIGINT) is note:  # PySpark sets its own when it starts
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def interrupted_later() -> Iterator[None]:
+    """Ctrl-C inside is a KeyboardInterrupt at the end, unless it is pressed twice."""
+    with _noted_interrupt() as asked:
+        yield
+    if asked():
+        raise KeyboardInterrupt
 
 
 @contextmanager

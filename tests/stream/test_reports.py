@@ -7,10 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from urllib.request import urlopen
 
 import pytest
+from click.testing import CliRunner
 
+from joinengine.cli import cli
+from joinengine.commands import sessions
 from tests.stream.cases import called, no_session
 
 pytestmark = pytest.mark.spark
@@ -80,6 +84,30 @@ def test_a_page_is_made_of_the_json(home, compared):
     done = called(home, no_session, "report", folder / "c.json")
     assert done.stdout == f"{folder / 'c.html'}\n"
     assert (folder / "c.html").read_text() == (folder / "pages" / "c.html").read_text()
+
+
+def test_ctrl_c_ends_a_comparison_with_the_runs_that_have_ended(compared, tmp_path, monkeypatch):
+    """Of two runs the first ends, and the second is interrupted."""
+    first = json.loads((compared[0] / "c.json").read_text())["runs"][0]
+    runs = iter([first])
+
+    def run(*args, **kwargs):
+        for report in runs:
+            return report
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sessions, "started", lambda master: nullcontext())
+    monkeypatch.setattr(sessions, "warm_up", lambda *args: None)
+    monkeypatch.setattr(sessions, "run", run)
+    called = ["compare", "eq5", "--layouts", "hash,mnrt", "--json", str(tmp_path / "c.json")]
+    done = CliRunner().invoke(cli, [*called, "--report", str(tmp_path / "c.html")])
+    assert done.exit_code == 130, done.output
+    assert json.loads((tmp_path / "c.json").read_text())["runs"] == [first]
+    assert [run["layout"] for run in data_of(tmp_path / "c.html")["reports"]] == ["hash"]
+    assert (tmp_path / "c.png").stat().st_size
+    done = CliRunner().invoke(cli, called)  # before the first has ended
+    assert done.exit_code == 130, done.output
+    assert not done.stdout
 
 
 def test_a_run_writes_its_page(joinengine, tmp_path):
