@@ -57,6 +57,16 @@ def test_after_the_end_of_the_streams_there_is_no_watermark(watch):
         expect(mark).to_contain_text(f"lags {UNKNOWN}: the streams have ended")
 
 
+def test_inputs_are_named_by_their_sides(watch):
+    """Those of a self-join have one name."""
+    one = changed(2)
+    one["story"]["operators"][0]["inputs"] = ["parquet trades", "parquet trades"]
+    with watch(one) as tab:
+        expect(tab.locator("#state .about")).to_contain_text(
+            "left parquet trades, right parquet trades · l_orderkey = o_orderkey"
+        )
+
+
 def test_nothing_received_is_no_even_load(watch):
     """In the line of state, in the table of operators, and in the figures of the run."""
     one = changed(2, joins={"received": [0] * 8})

@@ -20,7 +20,9 @@ class StateView {
 
   /** What the shown operator does, and when a tuple leaves its state. */
   about({ on, within, inputs, leaves }) {
-    const joined = [(inputs ?? []).join(", "), on, within].filter(Boolean).join(" · ");
+    const [left, right] = inputs ?? [];
+    const named = right === undefined ? left : `left ${left}, right ${right}`;
+    const joined = [named, on, within].filter(Boolean).join(" · ");
     return [joined, ...(leaves ?? [])].filter(Boolean).join("; ");
   }
 
