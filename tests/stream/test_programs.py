@@ -95,7 +95,7 @@ def test_ctrl_c_ends_a_run_of_the_command_line_with_its_report(home, tmp_path):
     running = subprocess.Popen(
         [
             *(sys.executable, "-m", "joinengine", "run", "eq5", "--scale", "0.01", "--validate"),
-            *("--interval-rows", "2000", "--instances", "2", "--work-per-tuple", "5ms"),
+            *("--interval-rows", "2000", "--instances", "2", "--work-per-tuple", "1ms"),
             *("--out", str(tmp_path / "out"), "--json", str(report), "--report", str(page)),
             *("--master", "local[2]"),
         ],
@@ -169,6 +169,7 @@ def test_a_page_does_not_keep_a_program_and_says_that_it_has_ended(folder):
     assert '"words":"the process ended while the query was running"' in last
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_program_that_is_told_to_waits_for_a_key(folder):
     other, own = os.openpty()
     there = f"import os; os.login_tty({own})\n"
@@ -193,6 +194,7 @@ def test_on_a_terminal_a_program_that_is_told_to_waits_for_a_key(folder):
     os.close(other)
 
 
+@pytest.mark.slow
 def test_in_a_pipe_no_key_is_waited_for(folder):
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, str(folder), "availableNow", "true"],

@@ -178,6 +178,7 @@ def test_a_run_is_watched_and_leaves_its_page_beside_the_json(joinengine, tmp_pa
     assert any(entry["joins"][2]["hot"] for entry in told["batches"])
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_watched_run_waits_for_a_key(home, tmp_path):
     other, own = os.openpty()
     program = (

@@ -133,6 +133,7 @@ def test_the_page_names_query_batch_operator_and_step(folder):
     assert len({group for _, group in said["jobs"]}) == 3
 
 
+@pytest.mark.slow
 def test_without_being_asked_there_is_no_page(folder):
     said = said_by(START + END, folder, "none")
     assert said["url"] is None

@@ -191,6 +191,7 @@ def test_pictures_of_a_run(watched, chromium, tmp_path, name, dark, width):
         picture(tab, f"page-{name}.png", tmp_path)
 
 
+@pytest.mark.slow
 def test_picture_of_a_comparison(chromium, tmp_path):
     report = tmp_path / "compare.html"
     subprocess.run(command(*COMPARE, "--report", report), cwd=tmp_path, check=True)
