@@ -132,7 +132,8 @@ class Reason:
     no planner decided, what they hold. `after`: those that a planner expects; None: it expects
     none. `cost`: what moves for it; None: not known before. `keys`: the keys that are placed anew,
     heaviest first, and `more_keys`: how many there are beyond these. `shapes`: the shape before and
-    after, in words, if the layout has one and takes another.
+    after, in words, if the layout has one and takes another. `switched_roles`: keys whose home and
+    backup change roles, so that no state moves.
     """
 
     cause: Cause
@@ -142,6 +143,7 @@ class Reason:
     keys: tuple[KeyChange, ...] = ()
     more_keys: int = 0
     shapes: tuple[str, str] | None = None
+    switched_roles: int = 0
 
     def at_cost(self, cost: Cost | None) -> Reason:
         """The same reason, if the state does otherwise than the plan says."""
@@ -156,6 +158,8 @@ class Reason:
             parts.append(f"tuples to move: {moved:,.0f}, to copy: {copied:,.0f}")
         if self.keys:
             parts.append(f"keys placed anew: {len(self.keys) + self.more_keys:,}")
+        if self.switched_roles:
+            parts.append(f"of these a backup became the home: {self.switched_roles:,}")
         return "; ".join(parts)
 
 
@@ -183,9 +187,11 @@ def reason_of(
     """
     before, after = balances
     hashes = np.array([one.hash_ for one in changed], np.uint64)
+    switched = sum(set(old.holders) == set(new.holders) for _, old, new in changed if new.backups)
     if counted is None:
         told = [KeyChange(h, cause, old, new, None, None) for h, old, new in changed[:MOST_KEYS]]
-        return Reason(cause, before, after, None, tuple(told), len(changed) - len(told))
+        more = len(changed) - len(told)
+        return Reason(cause, before, after, None, tuple(told), more, switched_roles=switched)
     loads = counted.loads
     weights = _at(loads.hashes, loads.spread + loads.fixed, hashes)
     moved, copied = _costs(moves, counted.newest, hashes)
@@ -200,7 +206,8 @@ def reason_of(
     if told and told[0].cause is Cause.HEAVY_KEY:
         cause = Cause.HEAVY_KEY
     cost = Cost(float(moved.sum()), float(copied.sum()))
-    return Reason(cause, before, after, cost, tuple(told), len(changed) - len(told))
+    more = len(changed) - len(told)
+    return Reason(cause, before, after, cost, tuple(told), more, switched_roles=switched)
 
 
 def _cause_of(before: Placement, after: Placement, load: float, limit: float) -> Cause:

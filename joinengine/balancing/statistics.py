@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import Words
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
-from joinengine.routing.base import Base
+from joinengine.routing.base import Backed, Base
 from joinengine.routing.table import RoutingTable
 
 Floats = NDArray[np.float64]
@@ -75,7 +75,8 @@ class Interval(NamedTuple):
     (K,) keys; (2, K) their arrivals and (2, K) their tuples in the state after it, per side and
     each tuple once; (N,) the rest that each instance stored. Copies count in (2, N) `stored` in the
     interval and (2, N) `state` after it. `tasks`: how many tasks routed them. `holders` (2, P):
-    keys, as columns, and instances that hold any of them.
+    keys, as columns, and instances that hold any of them. Backups do not count in `rest`; `backed`
+    (N,): those that each instance stored, of keys that are not reported; empty: there are none.
     """
 
     hashes: Words
@@ -86,6 +87,7 @@ class Interval(NamedTuple):
     state: Floats = np.zeros((2, 0))
     tasks: int = 1
     holders: Ints = np.zeros((2, 0), np.int64)
+    backed: Floats = np.zeros(0)
 
     @property
     def loaded(self) -> Words:
@@ -114,7 +116,8 @@ class Loads:
     (K,) tuples of the state, of which every home has the `held_fixed` (K,); `copied` (K,) and
     `split_sides` (K,) how a key would be split.
     Fragment f is the share `shares[f]` of key `keys[f]` at `instances[f]`; the fragments of one
-    key sum to 1 and stand together. `rest` (N,) cannot be moved.
+    key sum to 1 and stand together. `rest` (N,) cannot be moved. Key `backup_keys[b]` has a backup
+    at `backup_instances[b]`, which loads it by `backup_work` of what the key loads its home.
     """
 
     hashes: Words
@@ -129,6 +132,9 @@ class Loads:
     instances: Ints
     shares: Floats
     rest: Floats
+    backup_keys: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    backup_instances: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    backup_work: float = 0.0
 
     @property
     def n_instances(self) -> int:
@@ -136,10 +142,13 @@ class Loads:
         return len(self.rest)
 
     def per_instance(self) -> Floats:
-        """(N,) the load of each instance under the present fragments."""
+        """(N,) the load of each instance under the present fragments and backups."""
+        n = self.n_instances
         weights = self.shares * self.spread[self.keys] + self.fixed[self.keys]
-        moved = np.bincount(self.instances, weights, minlength=self.n_instances)
-        return np.asarray(self.rest + moved)
+        moved = np.bincount(self.instances, weights, minlength=n)
+        backups = self.backup_work * (self.spread + self.fixed)[self.backup_keys]
+        copied = np.bincount(self.backup_instances, backups, minlength=n)
+        return np.asarray(self.rest + moved + copied)
 
 
 def skew(loads: Floats | Ints) -> float:
@@ -153,32 +162,49 @@ def skew(loads: Floats | Ints) -> float:
 
 
 def summarise(
-    counts: KeyCounts, stored: Ints, state: Ints, table: RoutingTable, tasks: int
+    counts: KeyCounts,
+    stored: Ints,
+    state: Ints,
+    table: RoutingTable,
+    tasks: int,
+    backed: tuple[Ints, Base] | None = None,
 ) -> Interval:
     """The reports of one interval, made under `table`; `stored`, `state` (2, N) as in `Interval`.
 
-    The result does not depend on the homes of a key, so intervals under different tables add up.
+    `backed`: how many of the stored are backups (2, N), and the base function; None: no key has
+    any. The result does not depend on the homes of a key, so intervals under different tables add
+    up.
     """
     hashes = np.unique(counts.hashes)
     reported = np.zeros(stored.shape)
     np.add.at(reported, (counts.sides, counts.instances), counts.stored)
+    arrived = _per_key(counts, counts.stored, hashes, table, copies=False)
+    at_homes, rest = stored, np.zeros(0)
+    if backed is not None:
+        at_homes = stored - backed[0]
+        keys, instances = _backups(hashes, table, backed[1])
+        ours = np.bincount(instances, arrived.sum(axis=0)[keys], minlength=stored.shape[1])
+        rest = np.maximum(backed[0].sum(axis=0) - ours, 0)
     return Interval(
         hashes,
-        _per_key(counts, counts.stored, hashes, table),
-        _per_key(counts, counts.held, hashes, table),
-        np.maximum(stored - reported, 0).sum(axis=0),
+        arrived,
+        _per_key(counts, counts.held, hashes, table, copies=backed is not None),
+        np.maximum(at_homes - reported, 0).sum(axis=0),
         stored.astype(float),
         state.astype(float),
         tasks,
         _holders(counts, hashes, stored.shape[1]),
+        rest,
     )
 
 
-def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -> Loads:
+def gather_loads(
+    history: Sequence[Interval], table: RoutingTable, base: Base, backup_work: float = 0.0
+) -> Loads:
     """The loads of the intervals in `history`, newest last, as they would be under `table`.
 
     A planner may move the keys of `table` and those with arrivals. State is that after the newest
-    interval; a key that it does not report has no state.
+    interval; a key that it does not report has no state. `backup_work` as in Loads.
     """
     listed = np.array(sorted(table.placements), np.uint64)
     hashes = np.unique(np.concatenate([listed, *(interval.loaded for interval in history)]))
@@ -194,6 +220,8 @@ def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -
     columns = np.arange(len(hashes))
     larger, smaller = arrived[split_sides, columns], arrived[1 - split_sides, columns]
     keys, homes, shares = _fragments(hashes, table, base)
+    backup_keys, backup_instances = _backups(hashes, table, base)
+    backed = [backup_work * interval.backed for interval in history if len(interval.backed)]
     return Loads(
         hashes=hashes,
         homes=base.homes(hashes).astype(np.int64),
@@ -206,7 +234,10 @@ def gather_loads(history: Sequence[Interval], table: RoutingTable, base: Base) -
         keys=keys,
         instances=homes,
         shares=shares,
-        rest=np.sum([interval.rest for interval in history], axis=0),
+        rest=np.sum([*(interval.rest for interval in history), *backed], axis=0),
+        backup_keys=backup_keys,
+        backup_instances=backup_instances,
+        backup_work=backup_work,
     )
 
 
@@ -218,19 +249,26 @@ def _holders(counts: KeyCounts, hashes: Words, instances: int) -> Ints:
     return np.asarray(np.divmod(pairs, instances))
 
 
-def _per_key(counts: KeyCounts, values: Ints, hashes: Words, table: RoutingTable) -> Floats:
-    """(2, K) tuples per side and key, each counted once however many homes store it."""
+def _per_key(
+    counts: KeyCounts, values: Ints, hashes: Words, table: RoutingTable, *, copies: bool
+) -> Floats:
+    """(2, K) tuples per side and key, each counted once however many instances store it.
+
+    `copies`: each instance that has tuples of a key has all of them.
+    """
     total = np.zeros((2, len(hashes)))
     most = np.zeros((2, len(hashes)))
     where = np.searchsorted(hashes, counts.hashes)
     np.add.at(total, (counts.sides, where), values)
     np.maximum.at(most, (counts.sides, where), values)
+    if copies:
+        return most
     for hash_, placement in table.placements.items():
         column = int(np.searchsorted(hashes, np.uint64(hash_)))
         known = column < len(hashes) and hashes[column] == hash_
         if known and placement.mode is Mode.COPIED:
-            copies = placement.split_side.other
-            total[copies, column] = most[copies, column]
+            copied = placement.split_side.other
+            total[copied, column] = most[copied, column]
     return total
 
 
@@ -264,6 +302,22 @@ def _fragments(hashes: Words, table: RoutingTable, base: Base) -> tuple[Ints, In
     all_homes = np.concatenate([np.array(homes, np.int64), base.homes(hashes[plain])])
     all_shares = np.concatenate([np.array(shares), np.ones(len(plain))])
     return all_keys, all_homes, all_shares
+
+
+def _backups(hashes: Words, table: RoutingTable, base: Base) -> tuple[Ints, Ints]:
+    """The pairs of (K,) keys and instances of their backups; a key's pairs stand together."""
+    if not isinstance(base, Backed):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    plain = base.holders(hashes)[:, 1:].astype(np.int64)
+    listed = np.isin(hashes, np.array(sorted(table.placements), np.uint64))
+    unlisted = np.flatnonzero(~listed)
+    keys = [np.repeat(unlisted, plain.shape[1])]
+    instances = [plain[unlisted].ravel()]
+    for column in np.flatnonzero(listed):
+        backups = table.placements[int(hashes[column])].backups
+        keys.append(np.full(len(backups), column))
+        instances.append(np.array(backups, np.int64))
+    return np.concatenate(keys), np.concatenate(instances)
 
 
 def build_table(table: RoutingTable, loads: Loads, changed: NewShares) -> RoutingTable:

@@ -13,6 +13,8 @@ import numpy as np
 
 from joinengine.balancing.statistics import Interval, KeyCounts, summarise
 from joinengine.exchange.reports import OperatorReport
+from joinengine.layouts.key_based import KeyBased
+from joinengine.routing.base import Backed
 from joinengine.state.keeper import Changes
 from joinengine.state.operator_state import STATE, OperatorState, Rehome, Runs, Shelves
 from joinengine.state.run import Run
@@ -60,13 +62,17 @@ def interval_of(reports: Sequence[OperatorReport], state: OperatorState, tasks: 
     out: no plan moves them.
     """
     layout = state.layouts.newest.layout
-    stored, held = np.zeros((2, 2, layout.instances), np.int64)
+    stored, backed, held = np.zeros((3, 2, layout.instances), np.int64)
     for report in reports:
         for instance, counts in report.instances.items():
             if instance < layout.instances:
                 stored[:, instance] = counts.stored
+                backed[:, instance] = counts.backed
     for run in state.shelves.state.values():
         if run.version == state.layouts.version and run.instance < layout.instances:
             held[run.side, run.instance] += run.live
     keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
-    return summarise(keys, stored, held, layout.table, tasks)
+    copies = None
+    if isinstance(layout, KeyBased) and isinstance(layout.base, Backed):
+        copies = backed, layout.base
+    return summarise(keys, stored, held, layout.table, tasks, copies)

@@ -73,7 +73,7 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
     for report in reports:
         for instance, counts in report.instances.items():
             if instance < layout.instances:
-                stored[:, instance] += counts.stored
+                stored[:, instance] += np.subtract(counts.stored, counts.backed)
                 received[:, instance] += counts.received
         for hash_, rows, text in report.hot:
             copies[hash_] = [a + b for a, b in zip(copies[hash_], rows, strict=True)]
@@ -147,6 +147,8 @@ def _saved(loads: Floats, placement: Placement, rows: Sequence[float], home: int
     for instance, share in shares.items():
         for side, count in zip(Side, rows, strict=True):
             without[instance] -= _part(placement, side, share) * count
+    for instance in placement.backups:
+        without[instance] -= sum(rows)
     without[home] += sum(rows)
     return max(0.0, float(without.max() - loads.max()))
 

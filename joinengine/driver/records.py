@@ -70,6 +70,11 @@ class OperatorRecord:
         """Whether the layout changed by itself, for balance."""
         return self.reason is not None and self.reason.cause.is_replan
 
+    @property
+    def switched_roles(self) -> int:
+        """Keys whose home and backup change roles after the batch."""
+        return 0 if self.reason is None else self.reason.switched_roles
+
     @classmethod
     def of(
         cls, state: OperatorState, *, expired_rows: int, reason: Reason | None = None

@@ -66,10 +66,11 @@ class RouteReport:
 
 @dataclass(slots=True)
 class InstanceReport:
-    """One instance in one batch; pairs are (left, right)."""
+    """One instance in one batch; pairs are (left, right). `backed`: what was stored as a backup."""
 
     received: list[int] = field(default_factory=lambda: [0, 0])
     stored: list[int] = field(default_factory=lambda: [0, 0])
+    backed: list[int] = field(default_factory=lambda: [0, 0])
     probe_copies: int = 0
     results: int = 0
     busy_s: float = 0.0

@@ -12,6 +12,7 @@ from joinengine.layouts.biclique import Bi, BiK
 from joinengine.layouts.choices import DChoices, Pkg, WChoices
 from joinengine.layouts.key_based import Hash, Mnrt, Qmmp
 from joinengine.layouts.matrix import Dynamic
+from joinengine.layouts.replicas import Ftlb
 from joinengine.layouts.shuffle import Shuffle
 from joinengine.layouts.versions import AnyRouter
 from joinengine.layouts.whole_keys import (
@@ -44,6 +45,7 @@ LAYOUTS: Mapping[str, type[LayoutChoice]] = {
         Lptf,
         Qmmp,
         Mnrt,
+        Ftlb,
         Pkg,
         DChoices,
         WChoices,
@@ -63,6 +65,7 @@ __all__ = [
     "DlbHeavy",
     "DlbLight",
     "Dynamic",
+    "Ftlb",
     "Hash",
     "Layout",
     "LayoutChoice",

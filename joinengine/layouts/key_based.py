@@ -34,7 +34,7 @@ from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing import table as routing_table
-from joinengine.routing.base import BASES, Base
+from joinengine.routing.base import BASES, Backed, Base
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable, TableRouter
 
@@ -69,12 +69,15 @@ class KeyBased(Layout):
 
     @override
     def to_json(self) -> dict[str, Any]:
-        name = next(name for name, base in BASES.items() if isinstance(self.base, base))
-        return {
-            "base": name,
+        single = self.base.single if isinstance(self.base, Backed) else self.base
+        state = {
+            "base": next(name for name, base in BASES.items() if isinstance(single, base)),
             "instances": self.instances,
             "table": routing_table.to_json(self.table),
         }
+        if isinstance(self.base, Backed):
+            state["roles"] = self.base.roles.tolist()
+        return state
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,10 @@ class _KeyBasedChoice(LayoutChoice):
     def start(self, instances: int) -> KeyBased:
         """All keys at their base homes."""
         return KeyBased(BASES[self.base](instances))
+
+    def gather(self, base: Base, table: RoutingTable, history: Sequence[Interval]) -> Loads:
+        """The loads of the intervals in `history`, newest last, as they would be under `table`."""
+        return gather_loads(history, table, base)
 
     @override
     def restore(self, state: dict[str, Any]) -> KeyBased:
@@ -162,6 +169,10 @@ class Planned(_KeyBasedChoice):
     def changes(self, loads: Loads) -> NewShares:
         """The planner."""
 
+    def planned(self, base: Base, table: RoutingTable, loads: Loads) -> RoutingTable:
+        """The table that the planner makes of `table`, whether or not it pays."""
+        return build_table(table, loads, self.changes(loads))
+
     @abstractmethod
     def limit(self, level: Floats) -> float:
         """The most load that an instance may have, if loads are (N,)."""
@@ -178,12 +189,12 @@ class Planned(_KeyBasedChoice):
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """A new table and its moves, if a plan is due and pays; else None."""
         assert isinstance(layout, KeyBased)
-        loads = gather_loads(history, layout.table, layout.base)
+        loads = self.gather(layout.base, layout.table, history)
         level = loads.per_instance()
         if not self.is_due(level):
             return None
-        new = build_table(layout.table, loads, self.changes(loads))
-        after = gather_loads(history, new, layout.base).per_instance()
+        new = self.planned(layout.base, layout.table, loads)
+        after = self.gather(layout.base, new, history).per_instance()
         if new.placements == layout.table.placements or not self.pays(level, after):
             return None
         changed = replaced(layout.table, new, layout.base)

@@ -28,12 +28,12 @@ from joinengine.layouts.choices import ChoiceRouter
 from joinengine.layouts.matrix import GridRouter
 from joinengine.layouts.shuffle import ShuffleRouter
 from joinengine.model.keys import Side
-from joinengine.routing.routes import PROBE, STORE, Deliveries, Instances, only, probe_flag, storing
+from joinengine.routing.routes import PROBE, Deliveries, Instances, only, probe_flag, storing
 from joinengine.routing.table import TableRouter
 
 #: More versions than this cost more than moving the state: each is a route and its probe copies.
-#: It is also the most that fit: a flag to store, 20 x 3 for the cells that a tuple probes under
-#: each version, and one to be watched are 62 of 64 bits.
+#: It is also the most that fit: two flags to store, 20 x 3 for the cells that a tuple probes under
+#: each version, and one to be watched are 63 of 64 bits.
 MOST_VERSIONS = 20
 
 #: The routers of all layouts.
@@ -83,8 +83,7 @@ class VersionedRouter(Router):
         version v is `probe_flag(v * len(probed) + i)`.
         """
         newest = self.routers[0].route(side, stored)
-        kept = storing(newest)
-        parts = [kept._replace(flags=np.full(len(kept.rows), STORE))]
+        parts = [storing(newest)]
         for version, router in enumerate(self.routers):
             for i, (words, some) in enumerate(probed):
                 flag = probe_flag(version * len(probed) + i)

@@ -67,7 +67,7 @@ class Placement:
 
     The fragments partition [0, U_ONE), in order. WHOLE has one. GRID lists its cells row by row
     (their ranges cut [0, U_ONE) evenly and serve only as numbers of cells) and `columns` says how
-    many cells a row has.
+    many cells a row has. `backups` store a copy of all tuples of a WHOLE key that is not probed.
 
     Raises InvalidRequest if the fragments leave a gap, overlap, or do not fit the mode.
 
@@ -81,6 +81,7 @@ class Placement:
     fragments: tuple[Fragment, ...]
     split_side: Side = Side.LEFT
     columns: int = 1
+    backups: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         edges = [0, *(fragment.u_upper for fragment in self.fragments)]
@@ -93,16 +94,25 @@ class Placement:
             raise InvalidRequest(f"{len(self.fragments)} cells do not fill rows of {self.columns}")
         if self.mode is Mode.GRID and len(self.homes) != len(self.fragments):
             raise InvalidRequest("each cell of a grid needs an instance of its own")
+        if self.backups and self.mode is not Mode.WHOLE:
+            raise InvalidRequest(f"only whole keys have backups, and this one is {self.mode.value}")
+        if len(set(self.holders)) != len(self.homes) + len(self.backups):
+            raise InvalidRequest(f"two copies of a key on one of the instances {self.holders}")
 
     @classmethod
-    def whole(cls, instance: int) -> Placement:
-        """All tuples of both sides at one instance."""
-        return cls(Mode.WHOLE, (Fragment(instance, 0, U_ONE),))
+    def whole(cls, instance: int, backups: tuple[int, ...] = ()) -> Placement:
+        """All tuples of both sides at one instance, and their copies at `backups`."""
+        return cls(Mode.WHOLE, (Fragment(instance, 0, U_ONE),), backups=backups)
 
     @property
     def homes(self) -> tuple[int, ...]:
         """The instances that hold tuples of the key, without repeats, in fragment order."""
         return tuple(dict.fromkeys(fragment.instance for fragment in self.fragments))
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """The homes, and then the backups."""
+        return self.homes + self.backups
 
     @property
     def rows(self) -> int:

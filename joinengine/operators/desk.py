@@ -34,8 +34,8 @@ class TaskHeader:
     `generation` is the driver's; the name of every file that the task writes holds it. `watermark`
     is event time in microseconds. `counted` are the keys that each hosted instance counts in any
     case; None: the task counts no keys. `driver` names the start of the driver that sends the task.
-    `work_s`: seconds of emulated work for each tuple that an instance receives. `named`: the report
-    tells hot keys by value.
+    `work_s`: seconds of emulated work for each tuple that an instance receives and does not only
+    keep as a backup. `named`: the report tells hot keys by value.
     """
 
     operator: int
@@ -119,7 +119,8 @@ class Desk:
         here = self.report.instances[instance] = InstanceReport()
         yield here
         here.results = self.results.rows - before
-        now, work_s = self._world.timer_s(), self.header.work_s * sum(here.received)
+        joined = sum(here.received) - sum(here.backed)
+        now, work_s = self._world.timer_s(), self.header.work_s * joined
         here.busy_s = now - start + work_s
         if work_s:
             self._busy_until = max(now + work_s, self._busy_until or 0.0)

@@ -129,13 +129,19 @@ def stores(placement: Placement, side: Side, u: int) -> set[int]:
             return set(cells[u * columns // U_ONE :: columns])
         case Mode.COPIED if side is not placement.split_side:
             return set(placement.homes)
+        case Mode.WHOLE:
+            return set(placement.holders)
         case _:
             return {f.instance for f in placement.fragments if f.u_lower <= u < f.u_upper}
 
 
 def probes(placement: Placement, side: Side, u: int) -> set[int]:
     """The instances where a tuple looks for partners."""
-    return set(placement.homes) if placement.mode is Mode.SPLIT else stores(placement, side, u)
+    match placement.mode:
+        case Mode.WHOLE | Mode.SPLIT:
+            return set(placement.homes)
+        case _:
+            return stores(placement, side, u)
 
 
 def plan_moves(old: Layout, new: Layout, keys: Iterable[int]) -> Moves:

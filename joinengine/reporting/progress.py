@@ -20,7 +20,14 @@ from joinengine.reporting.reports import STEPS, batch_rows
 METRICS = "joinengine"
 #: Fields of an operator that Spark's progress has no place for.
 CUSTOM = (
-    *("moved_rows", "moved_bytes", "routing_entries", "split_keys", "probe_copies"),
+    *(
+        "moved_rows",
+        "moved_bytes",
+        "switched_roles",
+        "routing_entries",
+        "split_keys",
+        "probe_copies",
+    ),
     *("null_rows", "pending_rows", "layout_versions"),
 )
 

@@ -34,6 +34,7 @@ COUNTS = (
     "state_bytes",
     "moved_rows",
     "moved_bytes",
+    "switched_roles",
     "routing_entries",
     "split_keys",
     "probe_copies",

@@ -68,15 +68,17 @@ def placement_words(
 
     >>> placement_words(Placement.whole(3), listed=False)
     ('kept', 'kept at instance 3')
+    >>> placement_words(Placement.whole(3, (4,)))
+    ('moved', 'moved to instance 3, backup at instance 4')
     """
     if placement is None:
         return "any", "goes to any instance: the layout does not place by key"
     homes = placement.homes
     match placement.mode:
         case Mode.WHOLE if listed:
-            return "moved", f"moved to instance {homes[0]}"
+            return "moved", f"moved to instance {homes[0]}{_backups(placement)}"
         case Mode.WHOLE:
-            return "kept", f"kept at instance {homes[0]}"
+            return "kept", f"kept at instance {homes[0]}{_backups(placement)}"
         case Mode.SPLIT | Mode.COPIED if placement.mode is Mode.SPLIT or not sided:
             return "split", f"split over {homes_words(homes)}"
         case Mode.COPIED:
@@ -123,6 +125,8 @@ def key_change_words(change: KeyChange, *, sided: bool = True) -> str:
     before, after = change.before, change.after
     if after.mode is Mode.WHOLE and before.mode is not Mode.WHOLE:
         return f"merged at instance {after.homes[0]}"
+    if after.backups and set(before.holders) == set(after.holders):
+        return f"a backup became the home: instance {after.homes[0]}{_backups(after)}"
     words = placement_words(after, sided=sided)[1]
     return words if is_elsewhere(before, after) else f"other shares, {words}"
 
@@ -136,7 +140,15 @@ def manner(placement: Placement | None) -> Manner:
     """How a key lies, its shares left out."""
     if placement is None:
         return ()
-    return placement.mode, placement.split_side, placement.columns, frozenset(placement.homes)
+    homes, backups = frozenset(placement.homes), frozenset(placement.backups)
+    return placement.mode, placement.split_side, placement.columns, homes, backups
+
+
+def _backups(placement: Placement) -> str:
+    if not placement.backups:
+        return ""
+    noun = "backup" if len(placement.backups) == 1 else "backups"
+    return f", {noun} at {homes_words(placement.backups)}"
 
 
 def _tuples(rows: int) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import Words, mix
-from joinengine.model.keys import HASH_BITS
+from joinengine.model.keys import HASH_BITS, Placement
 from joinengine.routing.routes import Instances
 
 #: Virtual nodes of an instance; the share of an instance then varies by 1/sqrt(128) = 9 %.
@@ -78,10 +78,68 @@ class Ranges:
         return (hashes * np.uint64(self.instances) >> np.uint64(HASH_BITS)).astype(np.uint16)
 
 
-#: Key hash -> base home.
-Base = Modulo | Ring | Ranges
+#: Key hash -> base home, of one copy.
+Single = Modulo | Ring | Ranges
 
-BASES: Mapping[str, type[Base]] = {"modulo": Modulo, "ring": Ring, "cells": Ranges}
+BASES: Mapping[str, type[Single]] = {"modulo": Modulo, "ring": Ring, "cells": Ranges}
+
+
+@dataclass(frozen=True, slots=True)
+class Backed:
+    """Base homes with backups: the keys of base home d are at the instances `roles[d]` (N, copies).
+
+    The first of these is their home, the others have a backup each. Until an instance is lost,
+    `roles[d]` are d and the instances after it.
+
+    >>> Backed.over(Modulo(4), backups=2).roles[3].tolist()
+    [3, 0, 1]
+    """
+
+    single: Single
+    roles: Instances
+
+    @classmethod
+    def over(cls, single: Single, backups: int) -> Backed:
+        """The backups of instance d are at the instances after it."""
+        n = single.instances
+        roles = (np.arange(n)[:, None] + np.arange(backups + 1)) % n
+        return cls(single, roles.astype(np.uint16))
+
+    @property
+    def instances(self) -> int:
+        """How many instances there are."""
+        return self.single.instances
+
+    def homes(self, hashes: Words) -> Instances:
+        """(n,) key hashes -> (n,) base homes."""
+        return self.holders(hashes)[:, 0]
+
+    def holders(self, hashes: Words) -> Instances:
+        """(n,) key hashes -> (n, copies) instances, the home first."""
+        found: Instances = self.roles[self.single.homes(hashes)]
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Backed):
+            return False
+        return self.single == other.single and np.array_equal(self.roles, other.roles)
+
+    def __hash__(self) -> int:
+        return hash((self.single, self.roles.tobytes()))
+
+
+#: Key hash -> where it lives unless a routing table says otherwise.
+Base = Modulo | Ring | Ranges | Backed
+
+
+def holders_of(base: Base, hashes: Words) -> Instances:
+    """(n,) key hashes -> (n, copies) instances, the base home first."""
+    return base.holders(hashes) if isinstance(base, Backed) else base.homes(hashes)[:, None]
+
+
+def placements(base: Base, hashes: Words) -> list[Placement]:
+    """(n,) key hashes -> how the keys lie that no routing table lists."""
+    return [Placement.whole(home, tuple(more)) for home, *more in holders_of(base, hashes).tolist()]
 
 
 @lru_cache(maxsize=16)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
-from joinengine.routing.base import Base
+from joinengine.routing.base import Base, placements
 from joinengine.routing.table import RoutingTable, strips
 
 
@@ -66,10 +66,10 @@ def replaced(old: RoutingTable, new: RoutingTable, base: Base) -> list[Replaced]
     """The keys whose placements differ between two tables over one base function, by hash."""
     was, will = old.placements, new.placements
     hashes = sorted(h for h in was.keys() | will.keys() if was.get(h) is not will.get(h))
-    homes = base.homes(np.array(hashes, np.uint64)).tolist()
+    plain = placements(base, np.array(hashes, np.uint64))
     found = list[Replaced]()
-    for hash_, home in zip(hashes, homes, strict=True):
-        before, after = (table.get(hash_) or Placement.whole(home) for table in (was, will))
+    for hash_, unlisted in zip(hashes, plain, strict=True):
+        before, after = (table.get(hash_, unlisted) for table in (was, will))
         if before != after:
             found.append(Replaced(hash_, before, after))
     return found

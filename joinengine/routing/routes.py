@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 Instances = NDArray[np.uint16]
 Flags = NDArray[np.unsignedinteger]
 
-#: The flags of a delivery: to store, to probe. A tuple reaches an instance at most once a batch.
-#: Each older layout version that lives has a probe flag of its own above PROBE (`probe_flag`).
+#: The flags of a delivery: to store, to store as a backup, to probe. A tuple reaches an instance at
+#: most once a batch. Each older layout version that lives has a probe flag of its own above PROBE
+#: (`probe_flag`).
 STORE = np.uint8(1)
-PROBE = np.uint8(2)
-BOTH = np.uint8(3)
+BACKUP = np.uint8(2)
+PROBE = np.uint8(4)
+BOTH = STORE | PROBE
+#: Any of the flags that leave a copy of the tuple at the instance.
+KEPT = STORE | BACKUP
 
 #: Instances are numbered in 16 bits.
 MAX_INSTANCES = 1 << 16
@@ -37,7 +41,7 @@ def probe_flag(slot: int) -> int:
     If a tuple probes several words, there is a slot for each version and word.
 
     >>> [probe_flag(slot) for slot in range(3)]
-    [2, 4, 8]
+    [4, 8, 16]
     """
     return int(PROBE) << slot
 
@@ -49,7 +53,8 @@ def watch_flag(versions: int, probes: int) -> int:
 
 def storing(deliveries: Deliveries) -> Deliveries:
     """The deliveries that store, without their probes."""
-    return only(deliveries, (deliveries.flags & STORE) > 0)
+    kept = only(deliveries, (deliveries.flags & KEPT) > 0)
+    return kept._replace(flags=kept.flags & KEPT)
 
 
 def only(deliveries: Deliveries, kept: NDArray[np.bool_]) -> Deliveries:

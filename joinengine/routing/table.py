@@ -11,7 +11,7 @@ Cost: 2 ns a row to rule out most keys that are not in the table, 20 to 30 ns fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import Words, key_hash
-from joinengine.kernels.probing import expand_ranges
+from joinengine.kernels.probing import Ints, expand_ranges
 from joinengine.model.keys import HASH_BITS, U_BITS, U_ONE, Fragment, Mode, Placement, Side
-from joinengine.routing.base import Base
-from joinengine.routing.routes import BOTH, PROBE, Deliveries, Instances, storing
+from joinengine.routing.base import Base, holders_of, placements
+from joinengine.routing.routes import BACKUP, BOTH, PROBE, Deliveries, Instances, storing
 
 _FILTER_BITS = 16
 _FILTER_SHIFT = np.uint64(64 - _FILTER_BITS)
@@ -45,7 +45,7 @@ def strips(placement: Placement, side: Side) -> list[Strip]:
     homes = placement.homes
     match placement.mode:
         case Mode.WHOLE:
-            return [Strip(0, homes, homes)]
+            return [Strip(0, placement.holders, homes)]
         case Mode.SPLIT:
             return [Strip(f.u_lower, (f.instance,), homes) for f in placement.fragments]
         case Mode.COPIED if side is placement.split_side:
@@ -64,7 +64,10 @@ def strips(placement: Placement, side: Side) -> list[Strip]:
 
 
 class Strips(NamedTuple):
-    """All strips of one side: strip j begins at words[j] and delivers bounds[j]:bounds[j + 1]."""
+    """All strips of one side: strip j begins at words[j] and delivers bounds[j]:bounds[j + 1].
+
+    The homes of a key come before its backups.
+    """
 
     words: Words
     bounds: NDArray[np.int64]
@@ -92,25 +95,40 @@ class TableRouter:
 
     def route(self, side: Side, words: Words) -> Deliveries:
         """(n,) words of one side -> at least n deliveries, those of one row side by side."""
-        homes = self.base.homes(key_hash(words))
         everyone = np.arange(len(words))
-        flags = np.full(len(words), BOTH)
+        plain = holders_of(self.base, key_hash(words))
         if not len(self.listed):
-            return Deliveries(everyone, homes, flags)
+            return _everywhere(everyone, plain)
         strips = self.sides[side]
         listed = np.flatnonzero(self.maybe[words >> _FILTER_SHIFT])
         strip = np.searchsorted(strips.words, words[listed], side="right") - 1
         found = (strip >= 0) & (key_hash(strips.words[strip]) == key_hash(words[listed]))
         listed, strip = listed[found], strip[found]
-        counts = np.ones(len(words), np.int64)
+        counts = np.full(len(words), plain.shape[1])
         counts[listed] = strips.bounds[strip + 1] - strips.bounds[strip]
+        firsts = np.cumsum(counts) - counts
         rows = np.repeat(everyone, counts)
-        homes, flags = homes[rows], flags[rows]
-        targets = expand_ranges((np.cumsum(counts) - counts)[listed], counts[listed])
+        if plain.shape[1] == 1:
+            homes, flags = plain[rows, 0], np.full(len(rows), BOTH)
+        else:
+            copy = np.arange(len(rows)) - firsts[rows]
+            homes = plain[rows, np.minimum(copy, plain.shape[1] - 1)]
+            flags = np.where(copy == 0, BOTH, BACKUP)
+        targets = expand_ranges(firsts[listed], counts[listed])
         entries = expand_ranges(strips.bounds[strip], counts[listed])
         homes[targets] = strips.instances[entries]
         flags[targets] = strips.flags[entries]
         return Deliveries(rows, homes, flags)
+
+
+def _everywhere(rows: Ints, holders: Instances) -> Deliveries:
+    """(n,) rows -> deliveries to (n, copies) holders, each a home and its backups."""
+    copies = holders.shape[1]
+    if copies == 1:
+        return Deliveries(rows, holders[:, 0], np.full(len(rows), BOTH))
+    flags = np.full(holders.shape, BACKUP)
+    flags[:, 0] = BOTH
+    return Deliveries(np.repeat(rows, copies), holders.ravel(), flags.ravel())
 
 
 @dataclass(frozen=True)
@@ -122,7 +140,7 @@ class RoutingTable:
     def place(self, hash_: int, base: Base) -> Placement:
         """The placement of the keys of one hash."""
         found = self.placements.get(hash_)
-        return found or Placement.whole(int(base.homes(np.array([hash_], np.uint64))[0]))
+        return found or placements(base, np.array([hash_], np.uint64))[0]
 
     @property
     def split_keys(self) -> int:
@@ -143,8 +161,10 @@ def _compile(placements: Mapping[int, Placement], side: Side) -> Strips:
     for hash_ in sorted(placements):
         for strip in strips(placements[hash_], side):
             words.append(hash_ << U_BITS | strip.u_lower)
-            targets += strip.probes  # each instance that stores is probed too
+            backups = [i for i in strip.stores if i not in strip.probes]
+            targets += [*strip.probes, *backups]
             flags += [int(BOTH if i in strip.stores else PROBE) for i in strip.probes]
+            flags += [int(BACKUP)] * len(backups)
             bounds.append(len(targets))
     return Strips(
         np.array(words, np.uint64),
@@ -155,7 +175,11 @@ def _compile(placements: Mapping[int, Placement], side: Side) -> Strips:
 
 
 def to_json(table: RoutingTable) -> list[list[object]]:
-    """The table as plain values: [hash, mode, split side, columns, [[instance, lower, upper]]]."""
+    """The table as plain values.
+
+    A row is [hash, mode, split side, columns, [[instance, lower, upper]], [backup]], the last only
+    if there are backups.
+    """
     return [
         [
             hash_,
@@ -163,6 +187,7 @@ def to_json(table: RoutingTable) -> list[list[object]]:
             int(p.split_side),
             p.columns,
             [[f.instance, f.u_lower, f.u_upper] for f in p.fragments],
+            *([list(p.backups)] if p.backups else []),
         ]
         for hash_, p in sorted(table.placements.items())
     ]
@@ -174,7 +199,12 @@ def from_json(rows: Iterable[list[object]]) -> RoutingTable:
 
 
 def _placement(
-    hash_: int, mode: str, split_side: int, columns: int, fragments: list[list[int]]
+    hash_: int,
+    mode: str,
+    split_side: int,
+    columns: int,
+    fragments: list[list[int]],
+    backups: Sequence[int] = (),
 ) -> tuple[int, Placement]:
     homes = tuple(Fragment(*fragment) for fragment in fragments)
-    return hash_, Placement(Mode(mode), homes, Side(split_side), columns)
+    return hash_, Placement(Mode(mode), homes, Side(split_side), columns, tuple(backups))

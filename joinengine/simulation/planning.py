@@ -29,7 +29,6 @@ from joinengine.balancing.statistics import (
     Floats,
     Interval,
     Loads,
-    build_table,
     gather_loads,
     skew,
 )
@@ -38,7 +37,7 @@ from joinengine.layouts.key_based import Hash, KeyBased, Planned
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_ONE, Mode
 from joinengine.model.named import one_of
-from joinengine.routing.base import BASES
+from joinengine.routing.base import Base
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable
 from joinengine.simulation.workload import KeyStream
@@ -92,16 +91,16 @@ class Sizes:
 
 def replay(choice: Planned | Hash, stream: KeyStream, sizes: Sizes) -> dict[str, Any]:
     """The figures of one planner over the intervals of `stream`, at most `sizes.intervals`."""
-    layout = KeyBased(BASES[choice.base](sizes.instances))
+    layout = choice.start(sizes.instances)
     recent = deque[tuple[Words, Floats]](maxlen=sizes.window)
     rows, loads, reasons = list[dict[str, Any]](), None, dict[int, str]()
     for counted in islice(stream.intervals(layout.base), sizes.intervals):
         recent.append(counted)
         interval = _interval(recent, sizes)
-        loads = gather_loads([interval], layout.table, layout.base)
+        loads = choice.gather(layout.base, layout.table, [interval])
         table, row = _step(choice, interval, layout, loads, sizes)
         if sizes.told and table is not layout.table and isinstance(choice, Planned):
-            after = gather_loads([interval], table, layout.base).per_instance()
+            after = choice.gather(layout.base, table, [interval]).per_instance()
             reasons[len(rows)] = _reason(choice, interval, layout, (loads, after), table)
         layout = KeyBased(layout.base, table)
         rows.append(row)
@@ -145,16 +144,17 @@ def _step(
     new = table
     is_due = isinstance(choice, Planned) and choice.is_due(before)
     if isinstance(choice, Planned) and is_due:
-        planned = build_table(table, loads, choice.changes(loads))
-        if choice.pays(before, gather_loads([interval], planned, base).per_instance()):
+        planned = choice.planned(base, table, loads)
+        if choice.pays(before, choice.gather(base, planned, [interval]).per_instance()):
             new = planned
     plan_s = time.perf_counter() - start
-    after = before if new is table else gather_loads([interval], new, base).per_instance()
-    moved_keys, moved_rows = _moved(table, new, loads)
+    after = before if new is table else choice.gather(base, new, [interval]).per_instance()
+    moved_keys, moved_rows = _moved(table, new, base, loads)
     split = [p for p in new.placements.values() if len(p.homes) > 1]
     probes = _probe_copies(new, interval, base.instances)
     # What the interval met: the layout that was planned before it came.
-    met = before + (probes if new is table else _probe_copies(table, interval, base.instances))
+    met = gather_loads([interval], table, base, backup_work=1.0).per_instance()
+    met = met + (probes if new is table else _probe_copies(table, interval, base.instances))
     raw = NUMBER_BYTES * KEY_NUMBERS * len(interval.hashes)
     received = after + probes if sizes.operator is Served.JOIN else after
     return new, {
@@ -205,16 +205,12 @@ def _compact_bytes(loads: Loads, degree: int) -> int:
     return NUMBER_BYTES * RECORD_NUMBERS * len(found.counts)
 
 
-def _moved(old: RoutingTable, new: RoutingTable, loads: Loads) -> tuple[int, float]:
+def _moved(old: RoutingTable, new: RoutingTable, base: Base, loads: Loads) -> tuple[int, float]:
     """The number of keys whose homes or shares change, and the tuples of state that move."""
     keys, rows = 0, 0.0
-    for hash_ in old.placements.keys() | new.placements.keys():
-        before, after = old.placements.get(hash_), new.placements.get(hash_)
-        if before == after:
-            continue
+    for hash_, before, after in replaced(old, new, base):
         column = int(np.searchsorted(loads.hashes, np.uint64(hash_)))
-        home = int(loads.homes[column])
-        was, will = ({home: 1.0} if p is None else _shares(p.fragments) for p in (before, after))
+        was, will = (_shares(p.fragments) | dict.fromkeys(p.backups, 1.0) for p in (before, after))
         gained = sum(max(0.0, share - was.get(i, 0.0)) for i, share in will.items())
         keys += gained > 0
         rows += gained * float(loads.held[column])

@@ -14,18 +14,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joinengine.balancing.statistics import Interval, build_table, gather_loads, reshare
+from joinengine.balancing.statistics import Interval, reshare
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
-from joinengine.routing.base import Modulo
+from joinengine.routing.base import Backed
 from joinengine.routing.table import RoutingTable
 
 CASES = sorted((Path(__file__).parent / "plans").glob("*.json"))
 PLANNERS = {name: choice for name, choice in LAYOUTS.items() if issubclass(choice, Planned)}
 
 
-def placement(mode, shares):
+def placement(mode, shares, base):
+    """Where keys have backups they are whole: at their greatest share, the backup next to it."""
+    if isinstance(base, Backed):
+        home = max(shares, key=shares.get)
+        return Placement.whole(home, ((home + 1) % base.instances,))
     whole = (Fragment(next(iter(shares)), 0, U_ONE),)
     return Placement(Mode[mode.upper()], reshare(whole, shares))
 
@@ -44,16 +48,16 @@ def plan(case, choice):
     arrived = np.array([[keys[int(h)][side] for h in hashes] for side in ("left", "right")], float)
     held = np.array([keys[int(h)]["held"] for h in hashes], float).T
     interval = Interval(hashes, arrived, held, np.zeros(case["instances"]))
+    made = planner(choice, case["imbalance"])
+    base = made.start(case["instances"]).base
     table = RoutingTable(
         {
-            int(key): placement(mode, {int(i): share for i, share in shares.items()})
+            int(key): placement(mode, {int(i): share for i, share in shares.items()}, base)
             for key, (mode, shares) in case["table"].items()
         }
     )
-    loads = gather_loads([interval], table, Modulo(case["instances"]))
-    changes = planner(choice, case["imbalance"]).changes(loads)
-    new = build_table(table, loads, changes)
-    after = gather_loads([interval], new, Modulo(case["instances"])).per_instance()
+    new = made.planned(base, table, made.gather(base, table, [interval]))
+    after = made.gather(base, new, [interval]).per_instance()
     return {"loads": after.round(1).tolist(), "table": {str(k): words(p) for k, p in rows(new)}}
 
 
@@ -63,6 +67,7 @@ def rows(table):
 
 def words(placement):
     parts = [f"{f.instance}: {(f.u_upper - f.u_lower) / U_ONE:.4f}" for f in placement.fragments]
+    parts += [f"backup {instance}" for instance in placement.backups]
     return f"{placement.mode.name.lower()} {', '.join(parts)}"
 
 

@@ -45,7 +45,7 @@ relaxed = settings(
 
 def enough(layout, instances):
     """At least as many instances as the layout needs."""
-    return max(instances, 2) if layout.startswith("bi") else instances
+    return max(instances, 2) if layout in {"bi", "bi-k", "ftlb"} else instances
 
 
 def sizes(most):
@@ -275,7 +275,7 @@ def placements(draw: st.DrawFn) -> Placement:
     mode = draw(st.sampled_from(Mode))
     order = draw(st.permutations(range(INSTANCES)))
     if mode is Mode.WHOLE:
-        return Placement.whole(order[0])
+        return Placement.whole(order[0], tuple(order[1 : 1 + draw(st.integers(0, 3))]))
     if mode is Mode.GRID:
         rows, columns = draw(st.sampled_from([(1, 2), (2, 1), (2, 2), (1, 3), (3, 1), (1, 4)]))
         cells = rows * columns

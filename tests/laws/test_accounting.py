@@ -27,7 +27,8 @@ def of_a_placement(placement, a, b):
     homes = len(placement.homes)
     match placement.mode:
         case Mode.WHOLE:
-            return a + b, a + b
+            copies = len(placement.holders) * (a + b)
+            return copies, copies
         case Mode.SPLIT:
             return homes * (a + b), a + b
         case Mode.COPIED:

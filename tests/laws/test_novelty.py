@@ -21,7 +21,9 @@ from joinengine.spark.inputs import Stream
 from tests.harness import TIME, InlineJobs, LocalQuery
 from tests.laws.cases import CHOICES, feed, kills, relaxed, sizes
 
-WHOLE = [name for name, choice in LAYOUTS.items() if choice.keeps_keys_whole]
+WHOLE = [
+    name for name, choice in LAYOUTS.items() if choice.keeps_keys_whole and choice.serves_aggregates
+]
 TEXTS = pa.schema(
     [("text", pa.int64()), ("k", pa.int32()), ("terms", pa.list_(pa.int64())), ("ts", TIME)]
 )

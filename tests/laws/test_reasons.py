@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.balancing.reasons import Cause, Cost
-from joinengine.balancing.statistics import gather_loads, skew
+from joinengine.balancing.statistics import skew
 from joinengine.driver import relayout
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
@@ -86,9 +86,8 @@ def counted_cost(layouts, interval):
 def balances(name, before, after, history):
     """(skew, or greatest where all are alike) that a planner sees and expects."""
     if name in PLANNED:
-        levels = [
-            gather_loads(history, one.table, one.base).per_instance() for one in (before, after)
-        ]
+        gather = CHOICES[name].gather
+        levels = [gather(one.base, one.table, history).per_instance() for one in (before, after)]
         return [skew(level) for level in levels]
     if name in SHAPED:
         return None

@@ -17,7 +17,7 @@ from joinengine.layouts import LAYOUTS
 from joinengine.layouts.versions import MOST_VERSIONS, AnyRouter, VersionedRouter
 from joinengine.model.keys import U_ONE, Side
 from joinengine.model.windows import within
-from joinengine.routing.routes import PROBE, STORE, probe_flag
+from joinengine.routing.routes import BACKUP, PROBE, STORE, probe_flag
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, check_results, relaxed, skewed_batches
 
@@ -196,6 +196,6 @@ def test_a_full_instance_grows_its_layout_though_nothing_moves(layout, tmp_path)
 
 
 def test_flags_of_versions_do_not_clash():
-    flags = [int(STORE), *(probe_flag(slot) for slot in range(3 * MOST_VERSIONS))]
+    flags = [int(STORE), int(BACKUP), *(probe_flag(slot) for slot in range(3 * MOST_VERSIONS))]
     assert len(set(flags)) == len(flags)
     assert sum(flags) < 1 << 63

@@ -14,13 +14,15 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS, U_ONE, Fragment, Mode, Placement, Side
 from joinengine.reference import protocol
 from joinengine.routing import table as routing
-from joinengine.routing.base import Modulo
+from joinengine.routing.base import Backed, Modulo
 from joinengine.routing.moves import plan_moves, replaced
-from joinengine.routing.routes import PROBE, STORE
+from joinengine.routing.routes import BACKUP, KEPT, PROBE
 from joinengine.routing.table import RoutingTable
 from tests.laws.cases import INSTANCES, placements
 
 BASE = Modulo(INSTANCES)
+BACKED = Backed(BASE, np.array([[0, 1], [1, 2], [3, 0], [3, 1]], np.uint16))
+bases = st.sampled_from([BASE, BACKED])
 
 HASHES = [3, 4, 1 << 39, (1 << 40) - 1]
 tables = st.dictionaries(st.sampled_from(HASHES), placements()).map(RoutingTable)
@@ -34,9 +36,9 @@ def words_of(rows):
     return make_words(hashes, np.array([u for _, u in rows], np.uint64))
 
 
-@given(tables, tuples, st.sampled_from(Side))
-def test_router_delivers_what_the_placement_says(table, rows, side):
-    deliveries = table.router(BASE).route(side, words_of(rows))
+@given(bases, tables, tuples, st.sampled_from(Side))
+def test_router_delivers_what_the_placement_says(base, table, rows, side):
+    deliveries = table.router(base).route(side, words_of(rows))
     found = defaultdict(set)
     flags = defaultdict(int)
     columns = (deliveries.rows, deliveries.instances, deliveries.flags)
@@ -46,20 +48,23 @@ def test_router_delivers_what_the_placement_says(table, rows, side):
         flags[row, instance] = flag
     assert deliveries.rows.tolist() == sorted(deliveries.rows.tolist())
     for row, (hash_, u) in enumerate(rows):
-        placement = table.place(hash_, BASE)
-        assert found[row] == protocol.probes(placement, side, u)
-        stored = {i for i in found[row] if flags[row, i] & STORE}
-        assert stored == protocol.stores(placement, side, u)
-        assert all(flags[row, i] & PROBE for i in found[row])
+        placement = table.place(hash_, base)
+        probed = {i for i in found[row] if flags[row, i] & PROBE}
+        assert probed == protocol.probes(placement, side, u)
+        kept = {i for i in found[row] if flags[row, i] & KEPT}
+        assert kept == protocol.stores(placement, side, u)
+        backups = {i for i in found[row] if flags[row, i] & BACKUP}
+        assert backups == {i for i in found[row] if flags[row, i] == BACKUP}
+        assert backups == set(placement.backups)
 
 
-@given(tables, tables, tuples)
-def test_moves_turn_one_table_into_the_other(old, new, rows):
-    moves = plan_moves(replaced(old, new, BASE))
+@given(bases, tables, tables, tuples)
+def test_moves_turn_one_table_into_the_other(base, old, new, rows):
+    moves = plan_moves(replaced(old, new, base))
     for hash_, u in rows:
         word = hash_ << U_BITS | u
         for side in Side:
-            before = protocol.stores(old.place(hash_, BASE), side, u)
+            before = protocol.stores(old.place(hash_, base), side, u)
             held = set(before)
             for pull in moves.pulls:
                 if pull.side is side and pull.lower <= word < pull.upper:
@@ -68,7 +73,7 @@ def test_moves_turn_one_table_into_the_other(old, new, rows):
             for drop in moves.drops:
                 if drop.side is side and drop.lower <= word < drop.upper:
                     held.discard(drop.instance)
-            assert held == protocol.stores(new.place(hash_, BASE), side, u)
+            assert held == protocol.stores(new.place(hash_, base), side, u)
 
 
 @given(tables)
@@ -85,3 +90,8 @@ def test_a_placement_must_partition_u():
         Placement(Mode.WHOLE, (Fragment(0, 0, half), Fragment(1, half, U_ONE)))
     with pytest.raises(InvalidRequest, match="an instance of its own"):
         Placement(Mode.GRID, (Fragment(0, 0, half), Fragment(0, half, U_ONE)))
+    with pytest.raises(InvalidRequest, match="only whole keys have backups"):
+        Placement(Mode.SPLIT, (Fragment(0, 0, half), Fragment(1, half, U_ONE)), backups=(2,))
+    for holders in ((0, 0), (0, 1, 1)):
+        with pytest.raises(InvalidRequest, match="two copies of a key on one"):
+            Placement.whole(holders[0], holders[1:])

@@ -32,7 +32,7 @@ from joinengine.operators.join.shelf import StateShelf
 from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Watchers
 from joinengine.operators.spines import Spines
-from joinengine.routing.routes import STORE, probe_flag, watch_flag
+from joinengine.routing.routes import KEPT, STORE, probe_flag, watch_flag
 from joinengine.state.run import OpenRun, Run
 
 #: Rows that a task may merge in any batch; if more, this many for each row that arrives.
@@ -108,11 +108,12 @@ class _Worker:
                     with self._timed("probe"):
                         self._probe(side, arrived, state)
                     with self._timed("store"):
-                        stored = self._store(
+                        backups, stored = self._store(
                             instance, side, arrived, homed[side], own_file=not last
                         )
+                        here.backed[side] += backups
                         fresh[side] += stored
-                here.stored[side] = sum(map(len, homed[side]))
+                here.stored[side] = sum(map(len, homed[side])) + here.backed[side]
             with self._timed("merge"):
                 kept = {side: self._keeper.merge(spines[side]) + fresh[side] for side in Side}
             with self._timed("count"):
@@ -205,17 +206,22 @@ class _Worker:
         homed: list[Words],
         *,
         own_file: bool,
-    ) -> list[OpenRun]:
-        """Seal the tuples that are stored here, and append their words to `homed`."""
-        stored = (arrived.flags & STORE) > 0
+    ) -> tuple[int, list[OpenRun]]:
+        """Seal the tuples that are stored here; returns how many are backups, and the run.
+
+        The words of the others are appended to `homed`.
+        """
+        stored = (arrived.flags & KEPT) > 0
         words, columns = arrived.words, arrived.columns
         if not stored.all():
             words, columns = words[stored], columns.filter(pa.array(stored))
-        homed.append(words)
+        here = (arrived.flags & STORE) > 0
+        homed.append(words if len(words) == here.sum() else arrived.words[here])
+        backups = len(words) - len(homed[-1])
         if not len(words) or self._spec.passes_by(side):
-            return []
+            return backups, []
         columns = columns.select(self._spec.stored_schema(side).names)
-        return [self._keeper.seal(instance, side, words, columns, own_file=own_file)]
+        return backups, [self._keeper.seal(instance, side, words, columns, own_file=own_file)]
 
     def _count_keys(
         self,

@@ -1,0 +1,174 @@
+"""FTLB: keys with backups; a key may change places with one of its backups, and no state moves.
+
+Why: who keeps copies of keys anyway, to survive the loss of an instance, can balance with them. An
+instance that is too full hands a key over to one of the key's backups and becomes a backup itself.
+How: keys leave each instance above UL = (1 + imbalance) * mean, those of least M(k) first, until it
+is not. The heaviest key without a home goes to the least loaded of its backups that takes it under
+UL. If there is none it goes to the least loaded instance, if need be in exchange for one lighter
+key there, the one of least M(k); or to the next least loaded instance where that fits.
+M(k) = S(k) / c(k)^beta * dn(k)^gamma, for S tuples of state, the load c and dn copies: a key goes
+early if its state is small, its load great, and if it has few copies.
+Law: no two copies of a key are at one instance, and none is made or lost. It ends, since each
+exchange replaces a key by a lighter one.
+Cost: the keys of an instance are sorted once; an exchange costs a pass over those of one instance.
+Source: Fang et al., World Wide Web 2019, algorithm 3. Ours: backups have a load too, a part of that
+of their key; a key that fits nowhere goes back where it was, unless another instance is better by
+more than the tolerance.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from joinengine.balancing.llfd import ROUNDING
+from joinengine.balancing.statistics import Bools, Floats, Ints, Loads
+
+#: Key number -> the instances of its copies, its home first, for the keys that a plan changes.
+NewHolders = dict[int, tuple[int, ...]]
+
+
+def plan_ftlb(loads: Loads, imbalance: float, beta: float, gamma: float) -> NewHolders:
+    """The keys whose copies take other roles, or lie elsewhere.
+
+    All keys are whole. `beta` and `gamma` are 0 or more.
+    """
+    plan = _Plan(loads, imbalance, beta, gamma)
+    plan.unload()
+    plan.place()
+    return plan.changes()
+
+
+class _Plan:
+    """The homes as they stand while the plan is made."""
+
+    def __init__(self, loads: Loads, imbalance: float, beta: float, gamma: float) -> None:
+        n, keys = loads.n_instances, len(loads.hashes)
+        self.cost = loads.spread + loads.fixed
+        self.work = loads.backup_work
+        self.level = loads.per_instance()
+        self.mean = float(self.level.mean())
+        self.limit = (1 + imbalance) * self.mean * (1 + ROUNDING)
+        self.origin = np.empty(keys, np.int64)
+        self.origin[loads.keys] = loads.instances
+        self.home = self.origin.copy()
+        self.backups: list[list[int]] = [[] for _ in range(keys)]
+        for key, instance in zip(
+            loads.backup_keys.tolist(), loads.backup_instances.tolist(), strict=True
+        ):
+            self.backups[key].append(instance)
+        copies = 1 + np.bincount(loads.backup_keys, minlength=keys)
+        index = migration_index(self.cost, loads.held, copies, beta, gamma)
+        order = np.argsort(index, kind="stable")
+        order = order[self.cost[order] > 0]
+        order = order[np.argsort(self.origin[order], kind="stable")]
+        bounds = np.searchsorted(self.origin[order], np.arange(n + 1))
+        self.index = index
+        self.native = [order[bounds[i] : bounds[i + 1]] for i in range(n)]
+        self.guests: list[set[int]] = [set() for _ in range(n)]
+        self.pool: list[tuple[float, int]] = []
+
+    def unload(self) -> None:
+        """Take keys from each instance above the limit, until it is not."""
+        for instance in np.flatnonzero(self.level > self.limit).tolist():
+            keys = self.native[instance]
+            enough = np.searchsorted(np.cumsum(self.cost[keys]), self.level[instance] - self.limit)
+            for key in keys[: enough + 1].tolist():
+                self.take(key)
+
+    def place(self) -> None:
+        """Give every key of the pool a home, heaviest first."""
+        while self.pool:
+            key = heapq.heappop(self.pool)[1]
+            if not (self._switched(key) or self._placed(key)):
+                self.put(key, self._least_bad(key))
+
+    def changes(self) -> NewHolders:
+        """The copies of the keys that have another home."""
+        moved = np.flatnonzero(self.home != self.origin).tolist()
+        return {key: (int(self.home[key]), *self._backups_at(key)) for key in moved}
+
+    def take(self, key: int) -> None:
+        """Leave a key without a home; its backups are those of its origin."""
+        home = int(self.home[key])
+        self._weigh(key, home, -1)
+        self.guests[home].discard(key)
+        self.home[key] = -1
+        heapq.heappush(self.pool, (-float(self.cost[key]), key))
+
+    def put(self, key: int, instance: int) -> None:
+        """Give a key of the pool a home."""
+        self._weigh(key, instance, 1)
+        self.home[key] = instance
+        if instance != self.origin[key]:
+            self.guests[instance].add(key)
+
+    def _weigh(self, key: int, instance: int, sign: int) -> None:
+        """The load of a key with a home at `instance`, beside its backups as they were."""
+        cost = sign * self.cost[key]
+        if instance in self.backups[key]:
+            self.level[instance] += (1 - self.work) * cost
+            self.level[self.origin[key]] += self.work * cost
+        else:
+            self.level[instance] += cost
+
+    def _switched(self, key: int) -> bool:
+        """Whether a backup and the home of a key could change roles."""
+        cost, origin = self.cost[key], self.origin[key]
+        if self.level[origin] + self.work * cost > self.limit:
+            return False
+        fits = [
+            backup
+            for backup in self.backups[key]
+            if self.level[backup] + (1 - self.work) * cost <= self.limit
+        ]
+        if fits:
+            self.put(key, min(fits, key=lambda backup: float(self.level[backup])))
+        return bool(fits)
+
+    def _placed(self, key: int) -> bool:
+        """Whether some instance takes a key, be it in exchange for a lighter one."""
+        cost, taken = self.cost[key], self.backups[key]
+        for instance in np.argsort(self.level, kind="stable").tolist():
+            if instance in taken:
+                continue
+            excess = self.level[instance] + cost - self.limit
+            if excess <= 0:
+                self.put(key, instance)
+                return True
+            lighter = self._best(instance, cost, excess)
+            if lighter is not None:
+                self.take(lighter)
+                self.put(key, instance)
+                return True
+        return False
+
+    def _best(self, instance: int, below: float, at_least: float) -> int | None:
+        """The key of least M(k) at an instance that is lighter than `below`, if it is enough."""
+        native = self.native[instance]
+        here: Bools = (self.home[native] == instance) & (self.cost[native] < below)
+        first = int(np.argmax(here)) if len(here) else 0
+        found = [int(native[first])] if len(here) and here[first] else []
+        found += [key for key in self.guests[instance] if self.cost[key] < below]
+        best = min(found, key=lambda key: (float(self.index[key]), key), default=None)
+        return best if best is not None and self.cost[best] >= at_least else None
+
+    def _least_bad(self, key: int) -> int:
+        """The instance for a key that fits nowhere."""
+        origin, best = int(self.origin[key]), int(np.argmin(self.level))
+        near = self.level[origin] <= self.level[best] + self.limit - self.mean
+        return origin if near or best in self.backups[key] else best
+
+    def _backups_at(self, key: int) -> list[int]:
+        """The backups of a key; one that is its home now has changed places with its origin."""
+        home, origin = int(self.home[key]), int(self.origin[key])
+        return [origin if backup == home else backup for backup in self.backups[key]]
+
+
+def migration_index(cost: Floats, state: Floats, copies: Ints, beta: float, gamma: float) -> Floats:
+    """M(k) of (K,) keys: what leaves an instance first has the least; inf without load."""
+    index = np.full(len(cost), np.inf)
+    loaded = cost > 0
+    index[loaded] = state[loaded] / cost[loaded] ** beta * copies[loaded].astype(float) ** gamma
+    return index

@@ -1,0 +1,148 @@
+"""Replicas of keys: copies stay apart, roles change without moves, and plans balance homes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joinengine.balancing.ftlb import migration_index, plan_ftlb
+from joinengine.balancing.statistics import Interval, gather_loads, skew
+from joinengine.driver.settings import Settings
+from joinengine.kernels.hashing import hash_columns
+from joinengine.layouts import Ftlb
+from joinengine.model.keys import U_BITS
+from joinengine.routing.base import Backed, Modulo
+from joinengine.routing.moves import plan_moves, replaced
+from joinengine.routing.table import RoutingTable
+from tests.harness import LEFT, LocalQuery, two_way
+from tests.laws.cases import check_results, relaxed, skewed_batches
+
+NERVOUS = {"imbalance": 0.0, "min_gain": 0.0, "intervals": 1}
+
+
+@st.composite
+def cases(draw):
+    """Counts of an interval, and a layout that balances without noise."""
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    instances = draw(st.integers(2, 12))
+    exponent = draw(st.sampled_from([0.0, 0.8, 1.5]))
+    hashes = np.unique(rng.integers(0, 1 << 40, draw(st.integers(1, 60))).astype(np.uint64))
+    heavy = np.round(1000 * np.arange(1, len(hashes) + 1) ** -exponent)
+    arrived = np.vstack([rng.permutation(heavy), rng.integers(0, 20, len(hashes))])
+    counted = Interval(hashes, arrived, 2 * arrived, np.zeros(instances))
+    layout = Ftlb(
+        imbalance=draw(st.sampled_from([0.0, 0.1, 0.5])),
+        backups=draw(st.integers(1, min(3, instances - 1))),
+        backup_work=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        beta=draw(st.sampled_from([0.0, 1.5])),
+    )
+    return layout, layout.start(instances), counted
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_a_plan_keeps_copies_apart_and_loses_none(case):
+    layout, start, counted = case
+    base, table = start.base, start.table
+    for _ in range(2):
+        loads = layout.gather(base, table, [counted])
+        new = layout.planned(base, table, loads)
+        for hash_ in counted.hashes.tolist():
+            holders = new.place(hash_, base).holders
+            assert len(set(holders)) == len(holders) == 1 + layout.backups
+            assert max(holders) < base.instances
+        after = layout.gather(base, new, [counted]).per_instance()
+        before = loads.per_instance()
+        assert after.sum() == pytest.approx(before.sum())
+        # A key that fits nowhere may come on top of what an instance has taken for others.
+        worst = max(layout.limit(before), before.max()) + (loads.spread + loads.fixed).max()
+        assert after.max() <= worst * (1 + 1e-6)
+        table, counted = new, counted._replace(arrived=counted.arrived[:, ::-1])
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases())
+def test_who_only_changes_roles_moves_nothing(case):
+    layout, start, counted = case
+    new = layout.planned(start.base, start.table, layout.gather(start.base, start.table, [counted]))
+    changed = replaced(start.table, new, start.base)
+    switched = [one for one in changed if set(one.before.holders) == set(one.after.holders)]
+    assert not plan_moves(switched)
+    assert all(plan_moves([one]) for one in changed if one not in switched)
+
+
+def heavy_pair(backup_work):
+    """Instance 0 has two heavy keys, instance 1 a light one; each backs the other."""
+    hashes = np.array([0, 2, 1], np.uint64)
+    order = np.argsort(hashes)
+    arrived = np.vstack([np.array([60.0, 50.0, 10.0])[order], np.zeros(3)])
+    counted = Interval(hashes[order], arrived, arrived, np.zeros(2))
+    return gather_loads([counted], RoutingTable(), Backed.over(Modulo(2), 1), backup_work)
+
+
+def test_a_backup_takes_over_before_state_moves():
+    assert heavy_pair(0.5).per_instance().tolist() == [115.0, 65.0]
+    plan = plan_ftlb(heavy_pair(0.5), imbalance=0.1, beta=1.5, gamma=1.0)
+    assert plan == {0: (1, 0)}, "the heavier of two keys with as much state a tuple"
+
+
+def test_backups_that_cost_as_much_as_homes_leave_nothing_to_gain():
+    assert heavy_pair(1.0).per_instance().tolist() == [120.0, 120.0]
+    assert plan_ftlb(heavy_pair(1.0), imbalance=0.0, beta=1.5, gamma=1.0) == {}
+
+
+def test_what_leaves_an_instance_first():
+    """Little state, much load, few copies."""
+    cost, state = np.array([4.0, 4.0, 9.0, 4.0, 0.0]), np.array([8.0, 2.0, 8.0, 8.0, 1.0])
+    copies = np.array([2, 2, 2, 3, 2])
+    found = migration_index(cost, state, copies, beta=0.5, gamma=2.0)
+    assert found.tolist() == pytest.approx([16.0, 4.0, 32 / 3, 36.0, np.inf])
+
+
+@relaxed
+@given(st.integers(1, 3), st.booleans(), st.integers(0, 10**6))
+def test_each_copy_holds_all_tuples_of_its_keys(backups, lazy, seed):
+    """Whatever has been planned, resized and moved: what a home has its backups have."""
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery(
+            folder,
+            two_way(None, 6),
+            "ftlb",
+            choice=Ftlb(backups=backups, **NERVOUS),
+            settings=Settings(lazy=lazy),
+        )
+        batches = skewed_batches(5, seed=seed)
+        for number, (left, right) in enumerate(batches):
+            query.run_tuples(number, left, right)
+        check_results(query, batches)
+        assert any(record.joins[0].replanned for record in query.records)
+        assert query.records[-1].joins[0].state_rows == (1 + backups) * sum(
+            len(side) for batch in batches for side in batch
+        )
+
+
+def test_loads_of_homes_and_backups_are_told_apart(tmp_path):
+    """The counts of a batch give back what each instance joined, and what it only kept."""
+    query = LocalQuery(tmp_path, two_way(None, 4), "ftlb", choice=Ftlb(imbalance=9.0))
+    (batch,) = skewed_batches(1)
+    query.run_tuples(0, *batch)
+    layout, (stored,) = query.layout, query.state.layouts.history
+    interval = query.runner._counts[stored.name]
+    homes, copies = np.zeros((2, 4))
+    for side in batch:
+        keys = Counter(key for key, _, _ in side)
+        hashes = hash_columns([pa.array(list(keys), LEFT.field(0).type)]) >> np.uint64(U_BITS)
+        for hash_, count in zip(hashes.tolist(), keys.values(), strict=True):
+            home, *backups = layout.place(hash_).holders
+            homes[home] += count
+            copies[backups] += count
+    for work in (0.0, 1.0):
+        level = gather_loads([interval], layout.table, layout.base, work).per_instance()
+        assert level.tolist() == (homes + work * copies).tolist()
+    assert skew(homes) > 1
