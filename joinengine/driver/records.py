@@ -34,6 +34,8 @@ class OperatorRecord:
     layout_versions: int = 1
     received: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
+    #: of the stored, what is a backup
+    backed: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     busy_s: list[float] = field(default_factory=list)
     #: per side: copies stored, the greatest event time seen so far, and copies and bytes held
@@ -173,6 +175,7 @@ class BatchRecord:
     ) -> None:
         entry.received = [0] * entry.instances
         entry.stored = [0] * entry.instances
+        entry.backed = [0] * entry.instances
         entry.held = [0] * entry.instances
         entry.busy_s = [0.0] * entry.instances
         for report in reports:
@@ -181,6 +184,7 @@ class BatchRecord:
                     continue
                 entry.received[instance] = sum(counts.received)
                 entry.stored[instance] = sum(counts.stored)
+                entry.backed[instance] = sum(counts.backed)
                 entry.busy_s[instance] = counts.busy_s
                 entry.probe_copies += counts.probe_copies
                 entry.homed = [a + b for a, b in zip(entry.homed, counts.stored, strict=True)]

@@ -107,7 +107,7 @@ def _lean(report: dict[str, Any]) -> dict[str, Any]:
     if not report.get("story"):
         return report
     joins = [
-        {key: value for key, value in join.items() if key != "received_by_batch"}
+        {key: value for key, value in join.items() if not key.endswith("_by_batch")}
         for join in report.get("joins") or []
     ]
     return {**{key: value for key, value in report.items() if key != "batches"}, "joins": joins}

@@ -103,9 +103,23 @@ def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
 
 def received_by_batch(report: dict[str, Any]) -> NDArray[np.float64]:
     """(batches, instances) tuples received at the busiest operator, in batches that brought any."""
+    return _busiest(report)[0]
+
+
+def joined_by_batch(report: dict[str, Any]) -> NDArray[np.float64]:
+    """As `received_by_batch`, without what instances only keep as backups."""
+    received, backed = _busiest(report)
+    return received - backed
+
+
+def _busiest(report: dict[str, Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Twice (batches, instances) tuples of the busiest operator: received, and kept as backups."""
     joins = sorted(report["joins"], key=lambda join: sum(join["received_per_instance"]))
     rows = joins[-1]["received_by_batch"] if joins else []
-    return np.array([row for row in rows if sum(row)], float)
+    received, brought = np.array(rows, float), np.array([sum(row) > 0 for row in rows], bool)
+    backed = joins[-1].get("backed_by_batch") if joins else None
+    backed = np.array(backed, float) if backed else 0 * received
+    return received[brought], backed[brought]
 
 
 def checksum_text(rows: int, total: int) -> str:
@@ -181,7 +195,16 @@ def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
         "null_rows": sum(b.null_rows for b in batches),
         "expired_rows": sum(b.expired_rows for b in batches),
         "received_by_batch": _per_batch(batches, "received").astype(int).tolist(),
+        "backed_by_batch": _backed(batches),
     }
+
+
+def _backed(batches: Sequence[OperatorRecord]) -> list[list[int]]:
+    """Per batch what each instance kept as a backup; empty if there are no backups."""
+    if not any(sum(b.backed) for b in batches):
+        return []
+    found: list[list[int]] = _per_batch(batches, "backed").astype(int).tolist()
+    return found
 
 
 def _per_batch(batches: Sequence[OperatorRecord], name: str) -> NDArray[np.float64]:

@@ -17,19 +17,20 @@ from joinengine.driver.records import BatchRecord
 from joinengine.model.keys import Mode, Placement
 from joinengine.operators.base import Operator
 from joinengine.reporting.inspection import key_held
-from joinengine.reporting.reports import received_by_batch
+from joinengine.reporting.reports import joined_by_batch
 
 
 def slowest_instance_s(report: dict[str, Any]) -> float | None:
     """Seconds for which batches wait for their slowest instance; None: no work is emulated.
 
-    The greatest number of tuples that an instance of the busiest operator receives in a batch,
-    added up over the batches, times the work for a tuple: so the figure is not by the clock.
+    The greatest number of tuples that an instance of the busiest operator receives in a batch, and
+    does not only keep as backups, added up over the batches, times the work for a tuple: so the
+    figure is not by the clock.
     """
     work_us = report["work_per_tuple_us"]
     if not work_us:
         return None
-    loads = received_by_batch(report)
+    loads = joined_by_batch(report)
     return float(loads.max(axis=1).sum()) * work_us / 1e6 if len(loads) else 0.0
 
 
