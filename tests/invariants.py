@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pyarrow as pa
 
+from joinengine.routing.routes import only
+
 
 def check_places(state, store, *, expires):
     """Check that each live tuple stands once at each home of its layout version; their number.
@@ -16,14 +18,18 @@ def check_places(state, store, *, expires):
     layout before, if a change has been planned and not yet been made.
     """
     layouts = state.layouts
-    newest = layouts.newest if layouts.pending is None else layouts.pending.before
+    newest = getattr(layouts.pending, "before", layouts.newest)
+    missing = dict(getattr(newest.layout, "incomplete", ()))
     routers = {version: older.router for version, older in layouts.older.items()}
-    routers[layouts.version] = newest.router
+    routers[layouts.version] = Complete(newest.router, missing) if missing else newest.router
     held = defaultdict(list)
     for run in state.shelves.state.values():
         opened = store.open(run, state.shelves.files[run.file])
         if run.live:
-            held[run.version, run.side].append((run.instance, opened, opened.live_rows()))
+            rows = opened.live_rows()
+            if run.version == layouts.version and run.instance in missing:
+                rows = rows[opened.words[rows] < missing[run.instance]]
+            held[run.version, run.side].append((run.instance, opened, rows))
     tuples = 0
     for (version, side), parts in held.items():
         words = np.concatenate([opened.words[rows] for _, opened, rows in parts])
@@ -43,6 +49,21 @@ def check_places(state, store, *, expires):
                 routers[version], side, words.tolist(), holders.tolist(), contents, expires
             )
     return tuples
+
+
+class Complete:
+    """A router, without the copies that instances have lost and not made anew."""
+
+    def __init__(self, router, missing):
+        self.router, self.missing = router, missing
+
+    def homes(self, side, words, holders):
+        found = self.router.homes(side, words, holders)
+        first = [self.missing.get(instance, 1 << 64) for instance in found.instances.tolist()]
+        there = [
+            word < limit for word, limit in zip(words[found.rows].tolist(), first, strict=True)
+        ]
+        return only(found, np.array(there, bool))
 
 
 def _readable(column):

@@ -61,6 +61,7 @@ class JoinWriter:
     partitions: tuple[str, ...] = ()
     checksum: bool = False
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
+    losses: Mapping[int, Sequence[int]] = field(default_factory=dict)
     of: str = "a query"
 
     def __repr__(self) -> str:
@@ -126,6 +127,21 @@ class JoinWriter:
         wish = Relayout(None if layout is None else choose(layout), instances)
         wishes = (*self.schedule.get(batch, ()), wish)
         return replace(self, schedule={**self.schedule, batch: wishes})
+
+    def fail(self, batch: int, *instances: int) -> JoinWriter:
+        """Make instances of all joins lose their state before batch `batch`, to see what follows.
+
+        Raises InvalidRequest for a batch before 1 or no instance; `start` refuses it for a layout
+        that keeps no copies, and for operators that have none of all they hold.
+        """
+        if not _is_whole(batch) or batch < 1:
+            raise InvalidRequest(
+                f"fail: batch {batch!r}: before batch 1 there is no state; give 1 or more"
+            )
+        if not instances or not all(map(_is_whole, instances)):
+            raise InvalidRequest(f"fail: batch {batch}: {instances} are no instances; give numbers")
+        lost = (*self.losses.get(batch, ()), *instances)
+        return replace(self, losses={**self.losses, batch: lost})
 
     def partitionBy(self, *cols: str | Sequence[str]) -> JoinWriter:
         """Write results into Hive folders, `column=value`, as Spark's `partitionBy` does.
@@ -242,6 +258,7 @@ class JoinWriter:
             is ShowKeys.VALUE,
             finite="availableNow" in self.when,
             schedule=self.schedule,
+            losses=self.losses,
         )
 
     def _sink(

@@ -51,6 +51,13 @@ Examples:
 @click.option(
     "--resize", "sizes", multiple=True, metavar="BATCH:N", help="Instances from a batch on."
 )
+@click.option(
+    "--fail",
+    "losses",
+    multiple=True,
+    metavar="BATCH:INSTANCE[,INSTANCE]",
+    help="Instances that lose their state before a batch, under --layout ftlb.",
+)
 @click.option("--out", "out_folder", type=PATH, help="Write the results to this folder.")
 @click.option("--checkpoint", type=PATH, help="Folder of the state; a run goes on from it.")
 @report_option
@@ -69,7 +76,7 @@ def run(
     **settings: Any,
 ) -> None:
     """Run QUERY over its skewed stream, or join two folders of your own."""
-    from joinengine.queries.base import check, relayouts_of  # noqa: PLC0415
+    from joinengine.queries.base import check, losses_of, relayouts_of  # noqa: PLC0415
     from joinengine.queries.running import CutShort, Places  # noqa: PLC0415
     from joinengine.spark.places import check_folder  # noqa: PLC0415
 
@@ -78,6 +85,7 @@ def run(
     options = replace(
         options_of(settings, layout=layout or found.layout, zipf=zipf),
         relayouts=relayouts_of(settings["switches"], settings["sizes"]),
+        losses=losses_of(settings["losses"]),
     )
     check(found, options)  # before Spark starts
     for what, folder in (("--out", out_folder), ("--checkpoint", checkpoint)):

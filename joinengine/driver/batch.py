@@ -26,8 +26,10 @@ from typing import Any
 from joinengine.balancing.reasons import Reason
 from joinengine.driver import clock, relayout, showings, step, totals
 from joinengine.driver.counts import read_counts
+from joinengine.driver.failing import check_losses
 from joinengine.driver.folding import fold
 from joinengine.driver.jobs import Jobs
+from joinengine.driver.losses import losses_in, recovered
 from joinengine.driver.records import BatchRecord, OperatorRecord, skipped_files
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
@@ -41,7 +43,7 @@ from joinengine.exchange.ticks import request_tick
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
-from joinengine.operators.base import QuerySpec
+from joinengine.operators.base import Operator, QuerySpec
 from joinengine.state import fence
 from joinengine.state import manifest as manifests
 from joinengine.state.checkpoint import Checkpoint, tick_name
@@ -95,6 +97,7 @@ class BatchRunner:
         self._take_up_newest()
         for wish in chain.from_iterable(settings.schedule.values()):
             self._check(wish)
+        check_losses(query.operators, self.manifest.operators, settings)
         self._sink.check_held(showings.staged(self.manifest), checkpoint)
 
     @property
@@ -235,7 +238,23 @@ class BatchRunner:
         arrived = Arrived.routed(routed)
         states, all_reports = list[OperatorState](), list[list[OperatorReport]]()
         expired = step.expire(self.query, self.manifest)
-        for operator, (state, gone) in zip(self.query.operators, expired, strict=True):
+        for operator, (begun, gone) in zip(self.query.operators, expired, strict=True):
+            state, reports = self._run_operator(batch, operator, begun, arrived)
+            arrived = arrived.and_results(reports)
+            states.append(fold(state, reports))
+            all_reports.append(reports)
+            why = self._resumed_for[operator.index]
+            record.joins.append(OperatorRecord.of(state, expired_rows=gone, reason=why))
+        return Done(states, all_reports, arrived, clock.progress_of(routed))
+
+    def _run_operator(
+        self, batch: Batch, operator: Operator, state: OperatorState, arrived: Arrived
+    ) -> tuple[OperatorState, list[OperatorReport]]:
+        """Run the tasks of an operator; the state that they have begun with, and their reports.
+
+        If instances have lost their state and it has copies, the tasks are run again without it.
+        """
+        while True:
             tasks = step.order(
                 self._program,
                 self.manifest,
@@ -247,12 +266,16 @@ class BatchRunner:
                 self._target,
             )
             reports = self._jobs.run(operator, tasks) if tasks else []
-            arrived = arrived.and_results(reports)
-            states.append(fold(state, reports))
-            all_reports.append(reports)
-            why = self._resumed_for[operator.index]
-            record.joins.append(OperatorRecord.of(state, expired_rows=gone, reason=why))
-        return Done(states, all_reports, arrived, clock.progress_of(routed))
+            found = losses_in(reports)
+            if not found:
+                return state, reports
+            for instance, why in sorted(found.items()):
+                _log.warning(
+                    "joinengine: join %d: instance %d has lost its state (%s); its keys go on at "
+                    "their backups",
+                    *(operator.index, instance, why),
+                )
+            state = recovered(state, found)
 
     def _with_skipped(self, after: step.Next, skipped: Sequence[Skipped]) -> step.Next:
         """The outcome of a batch, whose side output names the source files that were skipped."""

@@ -12,16 +12,23 @@ from dataclasses import replace
 import numpy as np
 
 from joinengine.balancing.statistics import Interval, KeyCounts, summarise
+from joinengine.driver.losses import refilled
 from joinengine.exchange.reports import OperatorReport
-from joinengine.layouts.key_based import KeyBased
-from joinengine.routing.base import Backed
+from joinengine.layouts.key_based import has_backups
 from joinengine.state.keeper import Changes
-from joinengine.state.operator_state import STATE, OperatorState, Rehome, Runs, Shelves
+from joinengine.state.operator_state import (
+    STATE,
+    OperatorState,
+    Refill,
+    Rehome,
+    Runs,
+    Shelves,
+)
 from joinengine.state.run import Run
 
 
 def fold(state: OperatorState, reports: Sequence[OperatorReport]) -> OperatorState:
-    """The state after the reported changes; its pending moves are done.
+    """The state after the reported changes; its pending moves, or its refill, are done.
 
     After a re-homing every run is new, or reported as unmoved. A layout version without runs dies.
     """
@@ -37,11 +44,14 @@ def fold(state: OperatorState, reports: Sequence[OperatorReport]) -> OperatorSta
     known.update({stored.name: stored for _, change in changes for stored in change.files})
     named = {run.file for runs in shelves.values() for run in runs.values()}
     files = {name: stored for name, stored in known.items() if name in named}
+    newest = layouts.newest
+    if isinstance(layouts.pending, Refill) and has_backups(newest.layout):
+        newest = replace(newest, layout=refilled(newest.layout, layouts.pending))
     live = {run.version for run in shelves.get(STATE, {}).values()}
     older = {version: one for version, one in layouts.older.items() if version in live}
     return replace(
         state,
-        layouts=replace(layouts, older=older, pending=None),
+        layouts=replace(layouts, newest=newest, older=older, pending=None, lost=()),
         shelves=Shelves({shelf: runs for shelf, runs in shelves.items() if runs}, files),
     )
 
@@ -72,7 +82,5 @@ def interval_of(reports: Sequence[OperatorReport], state: OperatorState, tasks: 
         if run.version == state.layouts.version and run.instance < layout.instances:
             held[run.side, run.instance] += run.live
     keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
-    copies = None
-    if isinstance(layout, KeyBased) and isinstance(layout.base, Backed):
-        copies = backed, layout.base
+    copies = (backed, layout.base) if has_backups(layout) else None
     return summarise(keys, stored, held, layout.table, tasks, copies)

@@ -62,6 +62,9 @@ class OperatorRecord:
     probe_copies: int = 0
     routing_entries: int = 0
     split_keys: int = 0
+    #: instances whose state could not be read, and copies that were made anew for such
+    lost: list[int] = field(default_factory=list)
+    recovered_rows: int = 0
     #: why the layout is another after the batch (or before it, if a restart asked for one)
     reason: Reason | None = None
     #: the hottest keys of the batch
@@ -71,6 +74,11 @@ class OperatorRecord:
     def replanned(self) -> bool:
         """Whether the layout changed by itself, for balance."""
         return self.reason is not None and self.reason.cause.is_replan
+
+    @property
+    def lost_instances(self) -> int:
+        """How many instances have lost their state before the batch."""
+        return len(self.lost)
 
     @property
     def switched_roles(self) -> int:
@@ -94,6 +102,7 @@ class OperatorRecord:
             expired_rows=expired_rows,
             routing_entries=len(table.placements),
             split_keys=table.split_keys,
+            lost=list(layouts.lost),
             moved_from_rows=0 if layouts.pending is None else state.shelves.rows,
             reason=reason,
         )
@@ -192,6 +201,7 @@ class BatchRecord:
             entry.move_s = max(entry.move_s, report.seconds.get("move", 0.0))
             entry.moved_rows += changes.moved_rows
             entry.moved_bytes += changes.moved_bytes
+            entry.recovered_rows += changes.recovered_rows
             entry.expired_rows += changes.expired_rows
             entry.output_rows += report.result_rows
         for run in state.shelves.state.values():

@@ -15,9 +15,12 @@ from dataclasses import dataclass, replace
 
 from joinengine.balancing.reasons import Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
+from joinengine.driver.losses import next_refill
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice, Plan, check_aggregates
 from joinengine.layouts.changing import Occasion, change, plan_between
+from joinengine.layouts.key_based import has_backups
+from joinengine.layouts.replicas import Ftlb
 from joinengine.layouts.versions import MOST_VERSIONS
 from joinengine.operators.base import Operator
 from joinengine.routing.routes import MAX_INSTANCES
@@ -67,6 +70,8 @@ def after_batch(
     grown = _grown(operator, state, history, capacity)
     if grown is not None:
         return _take(operator, state, *grown, lazy=lazy)
+    if _absent(newest):  # planners wait: no home may go where copies are missing
+        return _refilling(state), None
     plan = newest.choice.plan(newest.layout, history) if history else None
     if plan is None:
         return state, None
@@ -90,12 +95,28 @@ def as_asked(
             newest = replace(newest, choice=choice)
         return replace(state, layouts=replace(layouts, newest=newest, asked=asked)), None
     # Moves that were planned and not yet made are dropped: the state still lies where it was.
-    if layouts.pending is not None:
+    if isinstance(layouts.pending, Move | Rehome):
         newest = layouts.pending.before
     stands = replace(state, layouts=replace(layouts, newest=newest, asked=asked, pending=None))
     occasion = Occasion(Cause.RESTART, _held(stands))
     plan = change(newest.choice, newest.layout, newest.wanted, choice, instances, occasion)
     return _take(operator, stands, Chosen(choice, plan.layout, instances), plan, lazy=lazy)
+
+
+def _absent(chosen: Chosen) -> tuple[int, ...]:
+    """The instances that do not have all copies that the layout names, since they were lost."""
+    layout = chosen.layout
+    return tuple(one for one, _ in layout.incomplete) if has_backups(layout) else ()
+
+
+def _refilling(state: OperatorState) -> OperatorState:
+    """The state whose next batch makes some of the lost copies anew."""
+    layouts = state.layouts
+    layout, choice = layouts.newest.layout, layouts.newest.choice
+    assert has_backups(layout) and isinstance(choice, Ftlb)
+    each = state.shelves.rows // layout.instances
+    refill = next_refill(layout, each, choice.refill_rows)
+    return replace(state, layouts=replace(layouts, pending=refill))
 
 
 def _wished(
@@ -160,13 +181,15 @@ def _take(
     elif lazy and policy.may_lag and len(layouts.live_versions) < MOST_VERSIONS:
         after = _left_behind(after, before, state, resized=resized)
         reason = reason.at_cost(Cost())
-    elif layouts.older:
-        # `plan.moves` are word ranges of the newest version. While runs of older versions live,
-        # moving ranges is not enough, and every tuple is looked at.
-        after, reason = replace(after, pending=Rehome(before)), reason.at_cost(None)
+    elif layouts.older or _absent(before):
+        # `plan.moves` are word ranges of the newest version, and take copies from any instance that
+        # should have them. While runs of older versions live, or copies are missing, moving ranges
+        # is not enough, and every tuple is looked at.
+        pending = Rehome(before, _absent(before))
+        after, reason = replace(after, pending=pending), reason.at_cost(None)
     else:
-        pending = Move(before, plan.moves) if plan.moves else Rehome(before)
-        after = replace(after, pending=pending)
+        moving = Move(before, plan.moves) if plan.moves else Rehome(before)
+        after = replace(after, pending=moving)
     return replace(state, layouts=after), reason
 
 

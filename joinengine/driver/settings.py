@@ -38,3 +38,5 @@ class Settings:
     finite: bool = False
     #: batch -> wishes to grant before it
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
+    #: batch -> instances that are made to lose their state before it
+    losses: Mapping[int, Sequence[int]] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from joinengine.balancing.counting import NO_KEYS, Asked
 from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.driver import clock, relayout
+from joinengine.driver.failing import survives
 from joinengine.driver.folding import interval_of
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
@@ -28,6 +29,7 @@ from joinengine.exchange.route import RoutePlan
 from joinengine.kernels.hashing import Words, first_word
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice, Router
+from joinengine.layouts.key_based import has_backups
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource
 from joinengine.operators.base import Operator, OperatorTask, Order, QuerySpec
@@ -203,6 +205,7 @@ def order(
     asked = _asked(state.layouts.newest, history)
     next_role = _role(manifest, *later[0], batch) if later else None
     last = query.operators[-1]
+    copied = has_backups(state.layouts.newest.layout)
 
     def header(task: int, hosted: tuple[int, ...]) -> TaskHeader:
         if next_role is None:
@@ -226,6 +229,9 @@ def order(
             work_s=settings.work_s,
             fsync=settings.fsync,
             named=settings.show_keys,
+            copied=copied,
+            survives=copied and survives(operator),
+            failed=() if state.layouts.lost else tuple(settings.losses.get(batch.number, ())),
         )
 
     blocks = arrived.at(operator.index)

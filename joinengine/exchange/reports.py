@@ -91,10 +91,12 @@ class HotKey(NamedTuple):
 class OperatorReport:
     """One task of an operator: its work at each instance, and the files that it has written.
 
-    `changes`: per shelf the changes of its runs.
+    `changes`: per shelf the changes of its runs. `lost`: instances whose state could not be read,
+    and why; if there are any, the task has done nothing.
     """
 
     task: int
+    lost: dict[int, str] = field(default_factory=dict)
     instances: dict[int, InstanceReport] = field(default_factory=dict)
     changes: dict[str, Changes] = field(default_factory=dict)
     keys: list[KeyCounts] = field(default_factory=list)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from typing_extensions import override
+from typing_extensions import TypeIs, override
 
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
@@ -44,10 +44,15 @@ NOISE_SIGMAS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class KeyBased(Layout):
-    """The layout state: the base function, and the keys that are not at their base home."""
+    """The layout state: the base function, and the keys that are not at their base home.
+
+    `incomplete`: instances that have lost their state, and the first of the words whose copies they
+    do not have again.
+    """
 
     base: Base
     table: RoutingTable = field(default_factory=RoutingTable)
+    incomplete: tuple[tuple[int, int], ...] = ()
 
     @property
     @override
@@ -77,7 +82,14 @@ class KeyBased(Layout):
         }
         if isinstance(self.base, Backed):
             state["roles"] = self.base.roles.tolist()
+        if self.incomplete:
+            state["incomplete"] = [list(one) for one in self.incomplete]
         return state
+
+
+def has_backups(layout: Layout) -> TypeIs[KeyBased]:
+    """Whether keys have backups under a layout."""
+    return isinstance(layout, KeyBased) and isinstance(layout.base, Backed)
 
 
 @dataclass(frozen=True)

@@ -35,13 +35,15 @@ class Ftlb(WithinLimit):
     """Keys with `backups` copies beside their home, which change roles with it for balance.
 
     `beta`, `gamma`: how much load and the number of copies count for what leaves an instance first
-    (`joinengine.balancing.ftlb`).
+    (`joinengine.balancing.ftlb`). `refill_rows`: about how many copies a batch makes anew for an
+    instance that has lost its state.
     """
 
     backups: int = 1
     beta: float = 1.5
     gamma: float = 1.0
     backup_work: float = 0.5
+    refill_rows: int = 250_000
 
     name: ClassVar[str] = "ftlb"
     source: ClassVar[str] = "Fang et al., World Wide Web 2019, algorithms 1, 3 and 4"
@@ -54,6 +56,8 @@ class Ftlb(WithinLimit):
             raise InvalidRequest(
                 f"ftlb: backups {self.backups} must be at least 1; mixed has keys without backups"
             )
+        if self.refill_rows < 1:
+            raise InvalidRequest(f"ftlb: refill_rows {self.refill_rows} must be at least 1")
         for name in ("beta", "gamma", "backup_work"):
             if not getattr(self, name) >= 0:
                 raise InvalidRequest(f"ftlb: {name} {getattr(self, name)} must be 0 or more")
@@ -72,7 +76,8 @@ class Ftlb(WithinLimit):
     def restore(self, state: dict[str, Any]) -> KeyBased:
         single = BASES[state["base"]](int(state["instances"]))
         base = Backed(single, np.array(state["roles"], np.uint16))
-        return KeyBased(base, routing_table.from_json(state["table"]))
+        incomplete = tuple((instance, word) for instance, word in state.get("incomplete", ()))
+        return KeyBased(base, routing_table.from_json(state["table"]), incomplete)
 
     @override
     def resize(self, layout: Layout, instances: int) -> KeyBased:

@@ -26,10 +26,10 @@ from joinengine.model.conditions import Condition
 from joinengine.model.keys import Side
 from joinengine.model.query import Input, Timed
 from joinengine.operators.desk import Desk, TaskHeader
-from joinengine.operators.spines import Place, Stored, by_place
+from joinengine.operators.spines import Stored, by_place
 from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
-from joinengine.state.run import Run, RunStore
+from joinengine.state.run import Place, Run, RunStore
 from joinengine.world.world import World
 
 
@@ -72,6 +72,8 @@ def carry_out(
 ) -> OperatorReport:
     """Run one task; `store` opens the runs of its operator."""
     desk = Desk(task.header, operator.output_schema, store, world)
+    if task.header.survives and (lost := desk.lost(task.stored.runs)):
+        return OperatorReport(task.header.task, lost)
     operator.carry_out(task, desk)
     return desk.close()
 

@@ -19,10 +19,11 @@ from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
 from joinengine.exchange.results import Results, Target
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import group_keys
+from joinengine.model.errors import DamagedState
 from joinengine.operators.hot import HotKeys, Texts
 from joinengine.state.keeper import Keeper, Shelf, Upkeep
 from joinengine.state.operator_state import STATE
-from joinengine.state.run import OpenRun, RunStore
+from joinengine.state.run import OpenRun, Place, Run, RunStore
 from joinengine.world.storage import StoredFile
 from joinengine.world.world import World
 
@@ -34,8 +35,11 @@ class TaskHeader:
     `generation` is the driver's; the name of every file that the task writes holds it. `watermark`
     is event time in microseconds. `counted` are the keys that each hosted instance counts in any
     case; None: the task counts no keys. `driver` names the start of the driver that sends the task.
-    `work_s`: seconds of emulated work for each tuple that an instance receives and does not only
-    keep as a backup. `named`: the report tells hot keys by value.
+    `copied`: keys have copies at other instances, so the runs of an instance lie in files of their
+    own. `survives`: the task may report instances as lost, and is then run again. `work_s`: seconds
+    of emulated work for each tuple that an instance receives and does not only keep as a backup.
+    `named`: the report tells hot keys by value. `failed`: instances that are made to have lost
+    their state.
     """
 
     operator: int
@@ -54,6 +58,9 @@ class TaskHeader:
     work_s: float = 0.0
     fsync: bool = False
     named: bool = True
+    copied: bool = False
+    survives: bool = False
+    failed: tuple[int, ...] = ()
 
 
 class Desk:
@@ -73,6 +80,20 @@ class Desk:
         self._seconds: dict[str, float] = defaultdict(float)
         #: when the emulated work of the last instance ends; None: there was none
         self._busy_until: float | None = None
+
+    def lost(self, runs: Mapping[Place, Sequence[Run]]) -> dict[int, str]:
+        """The instances of which some run cannot be read, and why."""
+        found = dict[int, str]()
+        for (instance, _), spine in runs.items():
+            if instance in self.header.failed:
+                found[instance] = "it was made to fail"
+                continue
+            for run in spine:
+                try:
+                    self._store.check(self.header.files[run.file])
+                except (DamagedState, OSError) as error:
+                    found.setdefault(instance, str(error))
+        return found
 
     def reader(self, blocks: Sequence[Block]) -> BlockReader:
         """The reader of `blocks`: it gives the tuples that arrived at an instance."""
@@ -102,6 +123,7 @@ class Desk:
             watermark=header.watermark if watermark is None else watermark,
             merge_rows=merge_rows,
             nonce=self._world.nonce,
+            apart=header.copied,
         )
         runs = self._world.storage(header.runs_folder, fsync=header.fsync)
         keeper = Keeper(upkeep, runs, self._store, header.files)

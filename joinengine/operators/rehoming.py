@@ -24,6 +24,7 @@ from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints
 from joinengine.layouts.versions import AnyRouter
 from joinengine.model.keys import Side
+from joinengine.routing.routes import only
 from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import Layouts, Rehome
 from joinengine.state.run import OpenRun, Run
@@ -34,11 +35,15 @@ SPAN_PART = 8
 
 @dataclass(frozen=True, slots=True)
 class Rehoming:
-    """From the homes of the live versions to those of `new`, the only layout from now on."""
+    """From the homes of the live versions to those of `new`, the only layout from now on.
+
+    `absent`: instances that have lost tuples, whose copies are dropped; all tuples are elsewhere.
+    """
 
     old: Mapping[int, AnyRouter]
     new: AnyRouter
     version: int
+    absent: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, layouts: Layouts) -> Rehoming | None:
@@ -47,12 +52,16 @@ class Rehoming:
             return None
         older = {version: one.router for version, one in layouts.older.items()}
         old = older | {layouts.version: layouts.pending.before.router}
-        return cls(old, layouts.newest.router, layouts.version)
+        return cls(old, layouts.newest.router, layouts.version, layouts.pending.absent)
 
     def taken(self, run: Run, words: Words, hosted: Collection[int]) -> tuple[Ints, Ints]:
         """(n,) words of `run` -> the rows that `hosted` instances take, and the taker of each."""
         side, holder, old = run.side, run.instance, self.old[run.version]
+        if holder in self.absent:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         present = old.homes(side, words, np.full(len(words), holder, np.uint16))
+        if self.absent:
+            present = only(present, ~np.isin(present.instances, self.absent))
         first = np.ones(len(present.rows), bool)
         first[1:] = present.rows[1:] != present.rows[:-1]
         firsts = present.instances[first]

@@ -7,18 +7,23 @@ home seals it in a run of its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from joinengine.kernels.hashing import Words
+from joinengine.layouts.versions import AnyRouter
 from joinengine.model.keys import Side
 from joinengine.operators.rehoming import Rehoming, rehome
 from joinengine.routing.moves import Moves
+from joinengine.routing.routes import BACKUP, STORE
 from joinengine.state.keeper import Keeper
-from joinengine.state.operator_state import OperatorState
-from joinengine.state.run import OpenRun, Run
+from joinengine.state.operator_state import OperatorState, Refill
+from joinengine.state.run import OpenRun, Place, Run
 
-Place = tuple[int, Side]
 #: Charges the time inside to a part of a task's work.
 Timer = Callable[[str], AbstractContextManager[None]]
 
@@ -28,25 +33,40 @@ class Stored:
     """Where the state lies, and how it must move before the batch.
 
     `runs` holds the spines of the hosted instances and of those that they pull from; if there is a
-    `rehoming`, all spines. `versions` are the live layout versions, newest first.
+    `rehoming`, or a `refill` of a hosted instance, all spines. `versions` are the live layout
+    versions, newest first. `lost`: the instances whose state could not be read when the batch was
+    tried before; their tuples have been routed by a layout under which they had homes there.
+    `router`: the newest; None if it is not needed.
     """
 
     runs: Mapping[Place, tuple[Run, ...]]
     moves: Moves
     rehoming: Rehoming | None
     versions: tuple[int, ...]
+    refill: Refill | None = None
+    lost: tuple[int, ...] = ()
+    router: AnyRouter | None = None
 
     @classmethod
-    def by_task(cls, state: OperatorState, hosted_by_task: Sequence[Sequence[int]]) -> list[Stored]:
+    def by_task(
+        cls,
+        state: OperatorState,
+        hosted_by_task: Sequence[Sequence[int]],
+    ) -> list[Stored]:
         """Per task: the runs of its instances, and those that they pull from."""
         layouts = state.layouts
+        lost = layouts.lost
         spines, moves = by_place(state.shelves.state.values()), layouts.moves
         rehoming = Rehoming.of(layouts)
+        refill = layouts.pending if isinstance(layouts.pending, Refill) else None
+        router = layouts.newest.router if lost or refill is not None else None
         found = list[Stored]()
         for hosted in hosted_by_task:
             needed = {*hosted, *(p.source for p in moves.pulls if p.target in hosted)}
-            runs = {p: some for p, some in spines.items() if rehoming is not None or p[0] in needed}
-            found.append(cls(runs, moves, rehoming, layouts.live_versions))
+            every = rehoming is not None or (refill is not None and refill.instance in hosted)
+            runs = {p: some for p, some in spines.items() if every or p[0] in needed}
+            versions = layouts.live_versions
+            found.append(cls(runs, moves, rehoming, versions, refill, lost, router))
         return found
 
 
@@ -87,6 +107,9 @@ class Spines:
         drops = [
             (d.lower, d.upper) for d in moves.drops if (d.instance, d.side) == (instance, side)
         ]
+        refill = self._stored.refill
+        if refill is not None and refill.instance == instance:
+            drops.append((refill.lower, refill.upper))  # what has come since the loss comes again
         newest = self._stored.versions[0]
         here = runs.get((instance, side), ())
         spine = self._keeper.open((run for run in here if run.version == newest), drops)
@@ -99,4 +122,28 @@ class Spines:
             for source, ranges in sorted(sources.items()):
                 theirs = (run for run in runs.get((source, side), ()) if run.version == newest)
                 spine += self._keeper.pull(instance, theirs, ranges)
+            if refill is not None and refill.instance == instance:
+                spine += self._refilled(refill, side)
         return spine
+
+    def _refilled(self, refill: Refill, side: Side) -> Iterator[OpenRun]:
+        """The copies that the instance of a refill has lost, made anew from the homes' tuples."""
+        router, newest = self._stored.router, self._stored.versions[0]
+        assert router is not None
+        for (source, theirs), runs in sorted(self._stored.runs.items()):
+            if theirs is not side or source == refill.instance:
+                continue
+
+            def backed(words: Words, source: int = source) -> NDArray[np.bool_]:
+                kept = router.homes(side, words, np.zeros(len(words), np.uint16))
+                home = (kept.instances == source) & (kept.flags == STORE)
+                ours = (kept.instances == refill.instance) & (kept.flags == BACKUP)
+                n = len(words)
+                at_home, at_backup = (
+                    np.bincount(kept.rows[one], minlength=n) for one in (home, ours)
+                )
+                return (at_home > 0) & (at_backup > 0)
+
+            for run in (run for run in runs if run.version == newest):
+                words = refill.lower, refill.upper
+                yield from self._keeper.recover(refill.instance, run, words, backed)

@@ -30,6 +30,7 @@ class Options:
     """How a query is run; durations in microseconds. `window_us` None: full history.
 
     `relayouts`: (batch, layout or None, instances or None): wishes to grant before a batch.
+    `losses`: (batch, instance) that is made to lose its state before it.
     `capacity`: tuples that an instance may hold before its layout grows. `moves`: when state
     follows a new layout. `work_per_tuple`: emulated work for each tuple that an instance receives.
     `aggregators` (None: as many as instances) merge partial results after every `merge_every`
@@ -50,6 +51,7 @@ class Options:
     layout: LayoutChoice = field(default_factory=Mnrt)
     instances: int = 8
     relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
+    losses: tuple[tuple[int, int], ...] = ()
     capacity: int | None = None
     moves: Moving = Moving.EAGER
     work_per_tuple: int = 0
@@ -210,6 +212,15 @@ def relayouts_of(
     return (
         *((batch, choose(name), None) for batch, name in _timed_words("switch", switches)),
         *((batch, None, _count("resize", n)) for batch, n in _timed_words("resize", sizes)),
+    )
+
+
+def losses_of(texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """(batch, instance) from `BATCH:INSTANCE[,INSTANCE]`."""
+    return tuple(
+        (batch, _count("fail", one.strip()))
+        for batch, listed in _timed_words("fail", texts)
+        for one in listed.split(",")
     )
 
 

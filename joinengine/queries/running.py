@@ -144,6 +144,8 @@ def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWrit
     writer = writer.option("workPerTuple", f"{options.work_per_tuple} us")
     for batch, layout, instances in options.relayouts:
         writer = writer.relayout(batch, layout, instances)
+    for batch, instance in options.losses:
+        writer = writer.fail(batch, instance)
     if options.capacity is not None:
         writer = writer.option("capacity", options.capacity)
     return writer

@@ -35,6 +35,8 @@ COUNTS = (
     "moved_rows",
     "moved_bytes",
     "switched_roles",
+    "lost_instances",
+    "recovered_rows",
     "routing_entries",
     "split_keys",
     "probe_copies",

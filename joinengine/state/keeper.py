@@ -39,6 +39,8 @@ class Changes:
     expired_rows: int = 0
     moved_rows: int = 0
     moved_bytes: int = 0
+    #: copies that were lost and made anew
+    recovered_rows: int = 0
 
     def change(self, run: Run) -> None:
         """Note a run that is new or has fewer live rows."""
@@ -86,7 +88,8 @@ class Upkeep:
     """The facts of its task that a keeper needs.
 
     `generation`: of the driver. `merge_rows`: how many rows the keeper may merge. `nonce`: makes
-    strings that no file name has had before.
+    strings that no file name has had before. `apart`: the runs of each instance lie in files of
+    their own, so that the instances of a task do not lose their state together.
     """
 
     shelf: Shelf
@@ -97,6 +100,7 @@ class Upkeep:
     watermark: float
     merge_rows: int
     nonce: Callable[[], str]
+    apart: bool = False
 
 
 class Keeper:
@@ -109,7 +113,7 @@ class Keeper:
         self._storage = storage
         self._store = store
         self._files = files
-        self._writers: dict[Side, tuple[str, RunWriter]] = {}
+        self._writers: dict[tuple[Side, int | None], tuple[str, RunWriter]] = {}
         self._merge_rows = upkeep.merge_rows
         self._groups = upkeep.batch << 20
         self._changes = Changes()
@@ -183,6 +187,27 @@ class Keeper:
                 self.moved(moved.run.rows, moved.run.size_bytes)
                 yield moved
 
+    def recover(
+        self,
+        instance: int,
+        run: Run,
+        words: tuple[int, int],
+        chosen: Callable[[Words], NDArray[np.bool_]],
+    ) -> Iterator[OpenRun]:
+        """Seal rows of another instance's run as runs of `instance`, which has lost them.
+
+        `words`: the rows are of this range; `chosen`: (n,) words -> which of them are to be copied.
+        """
+        opened = self._opened(run)
+        lower, upper = (np.array([word % (1 << 64)], np.uint64) for word in words)
+        rows = rows_between(opened.words, lower, upper, opened.gone)
+        rows = rows[chosen(opened.words[rows])]
+        for start in range(0, len(rows), MOVE_ROWS):
+            some = rows[start : start + MOVE_ROWS]
+            columns = opened.columns.take(pa.array(some))
+            self._changes.recovered_rows += len(some)
+            yield self.seal(instance, run.side, opened.words[some], columns)
+
     def seal(
         self,
         instance: int,
@@ -205,9 +230,10 @@ class Keeper:
             self._changes.files.append(stored)
             self._store.trust(name)
             return self._store.open(run, stored)
-        if side not in self._writers:
-            self._writers[side] = self._new_file(side)
-        run = self._write(*self._writers[side], instance, side, words, columns, oldest_input)
+        group = side, instance if self._upkeep.apart else None
+        if group not in self._writers:
+            self._writers[group] = self._new_file(side)
+        run = self._write(*self._writers[group], instance, side, words, columns, oldest_input)
         return OpenRun(run, words, columns, None)
 
     def merge(self, spine: Sequence[OpenRun]) -> list[OpenRun]:

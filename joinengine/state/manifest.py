@@ -35,6 +35,7 @@ from joinengine.state.operator_state import (
     Layouts,
     Move,
     OperatorState,
+    Refill,
     Rehome,
     Runs,
     Shelves,
@@ -288,12 +289,15 @@ def _layouts_from_json(plain: dict[str, Any]) -> Layouts:
     )
 
 
-def _pending_to_json(pending: Move | Rehome | None) -> dict[str, Any] | None:
+def _pending_to_json(pending: Move | Rehome | Refill | None) -> dict[str, Any] | None:
     match pending:
         case None:
             return None
+        case Refill(instance, lower, upper):
+            return {"kind": "refill", "instance": instance, "words": [lower, upper]}
         case Rehome():
-            return {"kind": "rehome", "before": pending.before.to_json()}
+            absent = {"absent": list(pending.absent)} if pending.absent else {}
+            return {"kind": "rehome", "before": pending.before.to_json(), **absent}
         case Move():
             moves = pending.moves
             return {
@@ -304,12 +308,14 @@ def _pending_to_json(pending: Move | Rehome | None) -> dict[str, Any] | None:
             }
 
 
-def _pending_from_json(plain: dict[str, Any] | None) -> Move | Rehome | None:
+def _pending_from_json(plain: dict[str, Any] | None) -> Move | Rehome | Refill | None:
     if plain is None:
         return None
+    if plain["kind"] == "refill":
+        return Refill(plain["instance"], *plain["words"])
     before = Chosen.from_json(plain["before"])
     if plain["kind"] == "rehome":
-        return Rehome(before)
+        return Rehome(before, tuple(plain.get("absent", ())))
     pulls = tuple(Pull(Side(side), *rest) for side, *rest in plain["pulls"])
     drops = tuple(Drop(Side(side), *rest) for side, *rest in plain["drops"])
     return Move(before, Moves(pulls, drops))

@@ -38,9 +38,22 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Rehome:
-    """A re-layout for which the next batch looks at every tuple; `before` as in `Move`."""
+    """A re-layout for which the next batch looks at every tuple; `before` as in `Move`.
+
+    `absent`: instances whose copies under `before` do not count, since some of them are lost.
+    """
 
     before: Chosen
+    absent: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """The next batch makes the copies that `instance` has lost anew, of words [lower, upper)."""
+
+    instance: int
+    lower: int
+    upper: int
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,8 @@ class Layouts:
     versions that have runs. `asked`: the layout that the last start of the query asked for.
     `sized_at`: since this version the number of instances has not changed. `pending`: the moves
     that the next batch must make before `newest` holds. `history`: the files of the counts that
-    the planner sees.
+    the planner sees. `lost`: instances whose state the running batch could not read; its tuples had
+    been routed by then.
     """
 
     newest: Chosen
@@ -59,8 +73,9 @@ class Layouts:
     version: int = 0
     older: Mapping[int, Chosen] = field(default_factory=dict)
     sized_at: int = 0
-    pending: Move | Rehome | None = None
+    pending: Move | Rehome | Refill | None = None
     history: tuple[StoredFile, ...] = ()
+    lost: tuple[int, ...] = ()
 
     @property
     def live_versions(self) -> tuple[int, ...]:

@@ -30,6 +30,8 @@ from joinengine.world.world import World
 WORD = "__word"
 RUN_FORMAT = b"joinengine run 1"
 _METADATA_KEY = b"joinengine.format"
+#: An instance, and the side of its tuples.
+Place = tuple[int, Side]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,13 @@ class RunStore:
         """Close the files that are not in `live`."""
         self._open = {name: mapped for name, mapped in self._open.items() if name in live}
         self._verified = {name for name in self._verified if name in live}
+
+    def check(self, stored: StoredFile) -> None:
+        """Raise DamagedState if a file is not what was sealed, or is gone while it is mapped."""
+        if stored.name in self._open and not self._storage.exists(stored.name):
+            self._open.pop(stored.name)
+            self._verified.discard(stored.name)
+        self._mapped(stored)
 
     def open(self, run: Run, stored: StoredFile, wanted: pa.Schema | None = None) -> OpenRun:
         """Map `run`; `wanted`: the columns to give, None: those that it has.

@@ -32,7 +32,15 @@ from joinengine.operators.join.shelf import StateShelf
 from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Watchers
 from joinengine.operators.spines import Spines
-from joinengine.routing.routes import KEPT, STORE, probe_flag, watch_flag
+from joinengine.routing.routes import (
+    BACKUP,
+    KEPT,
+    STORE,
+    Flags,
+    Instances,
+    probe_flag,
+    watch_flag,
+)
 from joinengine.state.run import OpenRun, Run
 
 #: Rows that a task may merge in any batch; if more, this many for each row that arrives.
@@ -123,6 +131,8 @@ class _Worker:
     def _arrivals(self, instance: int, side: Side) -> Iterator[tuple[SortedTuples, bool]]:
         """Arrived tuples of a side, sorted, in pieces that fit, and whether each is the last."""
         slices = self._readers[side].slices(instance)
+        if self._task.stored.lost:
+            slices = self._inherited(instance, side, slices)
         rows = sum(piece.num_rows for piece in slices)
         size = sum(piece.nbytes for piece in slices)
         # A piece, its sorted copy and its matches are in memory at the same time.
@@ -133,6 +143,55 @@ class _Worker:
                 arrived = self._sorted(instance, side, pieces)
             if len(arrived.words):
                 yield arrived, number == len(packs)
+
+    def _inherited(
+        self, instance: int, side: Side, own: Sequence[pa.RecordBatch]
+    ) -> list[pa.RecordBatch]:
+        """What would have arrived if tuples had been routed after the loss.
+
+        A lost instance keeps its tuples as backups. Where its keys have their home now, they have
+        arrived as backups; their probes are still on the way to the lost instance.
+        """
+        stored = self._task.stored
+        if instance in stored.lost:
+            return [_flagged(one, np.minimum(_flags(one) & KEPT, 1) * BACKUP) for one in own]
+        found = [_flagged(one, self._promoted(instance, side, one)) for one in own]
+        for lost in stored.lost:
+            for piece in self._readers[side].slices(lost):
+                flags = self._probes_of(instance, side, piece)
+                mine = flags > 0
+                if mine.any():
+                    found.append(_flagged(piece, flags).filter(pa.array(mine)))
+        return found
+
+    def _promoted(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
+        """The flags of tuples of which some have arrived as backups and are at home now."""
+        flags = _flags(piece)
+        words = piece.column(0).to_numpy(zero_copy_only=True)
+        here = ((flags & BACKUP) > 0) & (self._homes(side, words) == instance)
+        return np.where(here, flags ^ BACKUP | STORE, flags).astype(flags.dtype)
+
+    def _probes_of(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
+        """Of the probes of tuples at a lost instance those that go to `instance` now."""
+        words, flags, columns = Tuples.of([piece])
+        keying = self._keying
+        several = None if keying.is_plain else keying.probed(side, columns)
+        kept = np.zeros_like(flags)
+        for number in range(keying.probes):
+            probed = words
+            if several is not None:
+                probed = first_word(several[number].hashes >> np.uint64(U_BITS))
+            flag = flags & flags.dtype.type(probe_flag(number))
+            kept |= np.where(self._homes(side, probed) == instance, flag, 0).astype(flags.dtype)
+        return kept
+
+    def _homes(self, side: Side, words: Words) -> Instances:
+        """(n,) words -> (n,) the homes of their keys, which are whole."""
+        router = self._task.stored.router
+        assert router is not None
+        found = router.homes(side, words, np.zeros(len(words), np.uint16))
+        homes: Instances = found.instances[found.flags == STORE]
+        return homes
 
     def _sorted(self, instance: int, side: Side, pieces: Sequence[pa.RecordBatch]) -> SortedTuples:
         """The tuples that are to be joined, sorted; a watcher gets those that are watched."""
@@ -243,6 +302,17 @@ class _Worker:
         if self._watchers is not None:
             with self._timed("watch"):
                 self._watchers.close()
+
+
+def _flags(piece: pa.RecordBatch) -> Flags:
+    found: Flags = piece.column(1).to_numpy(zero_copy_only=True)
+    return found
+
+
+def _flagged(piece: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
+    """A slice of a block with other flags."""
+    field, kind = piece.schema.field(1), piece.schema.field(1).type
+    return piece.set_column(1, field, pa.array(flags, kind))
 
 
 def _joined_words(parts: Sequence[Words]) -> Words:

@@ -1,0 +1,140 @@
+"""Instances that have lost their state, under a layout that keeps copies of keys.
+
+A lost instance stays: the first complete backup of each key that had its home there becomes the
+home, and the instance a backup, which is then refilled word by word. Until it has a copy again it
+is *incomplete*, and no copy there becomes a home.
+
+Law: a home is never at an instance that has lost the key's tuples.
+Source: Fang et al., World Wide Web 2019, section 3.2, step 1. Ours: the lost instance goes on, as a
+backup; hashed keys change their roles by their base home, all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from joinengine.exchange.reports import OperatorReport
+from joinengine.layouts.key_based import KeyBased, has_backups
+from joinengine.model.errors import DamagedState
+from joinengine.model.keys import HASH_BITS, U_BITS, Placement
+from joinengine.routing.base import Backed
+from joinengine.routing.table import RoutingTable
+from joinengine.state.operator_state import STATE, Layouts, OperatorState, Refill, Rehome
+
+#: One above the greatest word.
+ALL_WORDS = 1 << 64
+#: Keys that a refusal tells one by one.
+_MOST_KEYS = 8
+
+
+def losses_in(reports: Iterable[OperatorReport]) -> dict[int, str]:
+    """The instances whose state tasks could not read, and why."""
+    return {instance: why for report in reports for instance, why in report.lost.items()}
+
+
+def recovered(state: OperatorState, lost: Mapping[int, str]) -> OperatorState:
+    """The state with which a batch is run again whose tasks could not read that of `lost`.
+
+    Raises DamagedState if some of it has no copy.
+    """
+    runs = state.shelves.state
+    gone = [run for run in runs.values() if run.instance in lost]
+    kept = {ident: run for ident, run in runs.items() if run.instance not in lost}
+    layouts = state.layouts
+    if any(run.version != layouts.version for run in gone):  # stored under an older layout
+        raise DamagedState(next(iter(lost.values())))
+    known = tuple(sorted({*layouts.lost, *lost}))
+    shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
+    return replace(state, layouts=replace(_without(layouts, lost), lost=known), shelves=shelves)
+
+
+def _without(layouts: Layouts, lost: Mapping[int, str]) -> Layouts:
+    """The layouts once `lost` have no state; moves that are pending become a re-homing."""
+    newest, pending = layouts.newest, layouts.pending
+    before = newest if pending is None or isinstance(pending, Refill) else pending.before
+    if not (has_backups(newest.layout) and has_backups(before.layout)):
+        raise DamagedState(next(iter(lost.values())))
+    after = promoted(newest.layout, lost)
+    if before is newest:
+        return replace(layouts, newest=replace(newest, layout=after), pending=None)
+    old = promoted(before.layout, lost)
+    absent = {one for one, _ in old.incomplete}
+    if isinstance(pending, Rehome):
+        absent |= set(pending.absent)
+    # A re-homing fills every instance.
+    whole = replace(newest, layout=replace(after, incomplete=()))
+    rehoming = Rehome(replace(before, layout=old), tuple(sorted(absent)))
+    return replace(layouts, newest=whole, pending=rehoming)
+
+
+def promoted(layout: KeyBased, lost: Collection[int]) -> KeyBased:
+    """The layout once the instances `lost` have no state: their backups are homes.
+
+    Raises DamagedState, which counts and names the keys, if some have no complete backup.
+    """
+    assert isinstance(layout.base, Backed)
+    missing = dict(layout.incomplete) | dict.fromkeys(lost, 0)
+    roles = layout.base.roles.copy()
+    orphans = list[int]()
+    for row in np.flatnonzero(np.isin(roles[:, 0], list(lost))).tolist():
+        home, *backups = roles[row].tolist()
+        heirs = [backup for backup in backups if backup not in missing]
+        if heirs:
+            roles[row] = [heirs[0], *(one for one in backups if one != heirs[0]), home]
+        else:
+            orphans.append(row)
+    table, gone = dict(layout.table.placements), list[int]()
+    for hash_, placement in layout.table.placements.items():
+        (home,) = placement.homes
+        if home not in lost:
+            continue
+        word = hash_ << U_BITS
+        heirs = [one for one in placement.backups if word < missing.get(one, ALL_WORDS)]
+        if heirs:
+            others = tuple(one for one in placement.backups if one != heirs[0])
+            table[hash_] = Placement.whole(heirs[0], (*others, home))
+        else:
+            gone.append(hash_)
+    if orphans or gone:
+        raise DamagedState(_no_copy(lost, orphans, gone))
+    base = replace(layout.base, roles=roles)
+    return KeyBased(base, RoutingTable(table), tuple(sorted(missing.items())))
+
+
+def refilled(layout: KeyBased, refill: Refill) -> KeyBased:
+    """The layout once a refill is done."""
+    missing = dict(layout.incomplete) | {refill.instance: refill.upper}
+    left = tuple((one, word) for one, word in sorted(missing.items()) if word < ALL_WORDS)
+    return replace(layout, incomplete=left)
+
+
+def next_refill(layout: KeyBased, held: int, most: int) -> Refill | None:
+    """What the next batch makes anew: some `most` of the `held` tuples that an instance has."""
+    if not layout.incomplete:
+        return None
+    instance, lower = layout.incomplete[0]
+    words = ALL_WORDS * most // max(held, 1)
+    return Refill(instance, lower, min(ALL_WORDS, lower + max(words, 1 << U_BITS)))
+
+
+def _no_copy(lost: Iterable[int], homes: list[int], keys: list[int]) -> str:
+    named = ", ".join(str(one) for one in sorted(lost))
+    told = list[str]()
+    if homes:
+        told.append(f"all keys of base {_many('home', homes)}")
+    if keys:
+        shown = ", ".join(f"#{hash_:0{HASH_BITS // 4}x}" for hash_ in keys[:_MOST_KEYS])
+        more = f" and {len(keys) - _MOST_KEYS:,} more" if len(keys) > _MOST_KEYS else ""
+        told.append(f"{len(keys):,} keys of the routing table ({shown}{more})")
+    return (
+        f"the state of instances {named} is lost, and of {' and '.join(told)} there is no copy; "
+        f"restore checkpoint and output from a copy"
+    )
+
+
+def _many(noun: str, numbers: list[int]) -> str:
+    listed = ", ".join(map(str, numbers))
+    return f"{noun} {listed}" if len(numbers) == 1 else f"{noun}s {listed}"

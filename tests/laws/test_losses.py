@@ -1,0 +1,204 @@
+"""Instances that lose their state: with copies of keys no result is lost, and copies come again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
+from joinengine.layouts import Ftlb
+from joinengine.model.conditions import band
+from joinengine.model.errors import DamagedState, InvalidRequest
+from joinengine.model.windows import within
+from joinengine.reference.nested_loop import nested_loop
+from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.laws.cases import (
+    CHOICES,
+    check_results,
+    everything,
+    model,
+    relaxed,
+    skewed_batches,
+    streams,
+    values,
+    windows,
+)
+
+NERVOUS = {"imbalance": 0.0, "min_gain": 0.0, "intervals": 1}
+
+
+def lose(query, instances):
+    """Remove all that some instances hold; the instances that held anything."""
+    runs = query.state.shelves.state.values()
+    gone = [run for run in runs if run.instance in instances]
+    shared = {run.file for run in gone} & {run.file for run in runs if run not in gone}
+    assert not shared, "instances share no file"
+    for name in {run.file for run in gone}:
+        query.checkpoint.runs.delete(name)
+    return {run.instance for run in gone}
+
+
+def feed(query, batches, losses, restarts=(), failing=None):
+    """Run the batches; `losses`: batch -> instances that lose their state before it.
+
+    `failing`: the same, of instances that the settings make fail.
+    """
+    for number, (left, right) in enumerate(batches):
+        if number in restarts:
+            query.restart()
+        lost = lose(query, losses.get(number, ()))
+        query.run_tuples(number, left, right)
+        lost |= (failing or {}).get(number, set())
+        assert set(query.records[-1].joins[0].lost) == lost
+
+
+def joins(query):
+    return [record.joins[0] for record in query.records]
+
+
+losses = st.dictionaries(
+    st.integers(1, 6), st.sets(st.integers(0, 5), min_size=1, max_size=1), min_size=1, max_size=2
+)
+wishes = st.dictionaries(
+    st.integers(1, 6),
+    st.lists(
+        st.builds(
+            Relayout,
+            st.none() | st.just(Ftlb(backups=3, **NERVOUS)),
+            st.none() | st.integers(5, 8),
+        ),
+        min_size=1,
+        max_size=1,
+    ),
+    max_size=2,
+)
+
+
+@pytest.mark.parametrize("budget", [10, 40, 1000])
+@relaxed
+@given(losses, wishes, st.sets(st.integers(1, 6), max_size=2), st.booleans(), st.integers(0, 99))
+def test_no_result_is_lost_with_an_instance(budget, losses, wishes, restarts, twice, seed):
+    """Whatever is planned, wished or under way at that moment, with two backups and two losses."""
+    choice = Ftlb(backups=2, refill_rows=budget, **NERVOUS)
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery(
+            folder,
+            two_way(None, 6),
+            "ftlb",
+            choice=choice,
+            settings=Settings(schedule=wishes),
+            jobs=InlineJobs(twice=twice),
+        )
+        batches = skewed_batches(8, seed=seed)
+        feed(query, batches, losses, restarts)
+        check_results(query, batches)
+
+
+def test_what_is_lost_is_made_anew_in_the_background(tmp_path):
+    choice = Ftlb(backups=1, refill_rows=80, imbalance=9.0)  # which never re-plans
+    query = LocalQuery(tmp_path, two_way(None, 4), "ftlb", choice=choice)
+    batches = skewed_batches(14)
+    feed(query, batches[:3], {2: {1}})
+    assert dict(query.layout.incomplete).keys() == {1}
+    feed_from(query, batches, 3)
+    check_results(query, batches)
+    recovered = [join.recovered_rows for join in joins(query)]
+    assert sum(recovered[:3]) == 0
+    assert sum(n > 0 for n in recovered) > 3, "in several batches"
+    assert query.layout.incomplete == ()
+    assert not query.records[-1].joins[0].lost
+    assert joins(query)[-1].state_rows == 2 * sum(len(side) for one in batches for side in one)
+    # A second loss is survived by what was made anew.
+    query.settings = Settings()
+    more = skewed_batches(16)
+    others = [one for one in range(4) if one != 1]
+    lose(query, others[:1])
+    feed_from(query, more, 14)
+    check_results(query, batches + more[14:])
+
+
+def feed_from(query, batches, first):
+    for number in range(first, len(batches)):
+        query.run_tuples(number, *batches[number])
+
+
+def test_more_losses_than_copies_are_refused_by_name(tmp_path):
+    query = LocalQuery(tmp_path, two_way(None, 4), "ftlb", choice=Ftlb(imbalance=9.0))
+    batches = skewed_batches(3)
+    feed(query, batches[:2], {})
+    lose(query, {1, 2})
+    with pytest.raises(
+        DamagedState, match=r"instances 1, 2 is lost, and of all keys of base home 1"
+    ):
+        query.run_tuples(2, *batches[2])
+
+
+def test_instances_fail_on_demand(tmp_path):
+    """In all joins of a query, and once: not again if the driver starts anew."""
+    settings = Settings(losses={2: (1, 4), 4: (0,)})
+    query = LocalQuery(
+        tmp_path, two_way(None, 6), "ftlb", choice=Ftlb(backups=2), settings=settings
+    )
+    batches = skewed_batches(7)
+    feed(query, batches, {}, restarts={3}, failing={2: {1, 4}, 4: {0}})
+    check_results(query, batches)
+    assert sum(join.recovered_rows for join in joins(query)) > 0
+
+
+@pytest.mark.parametrize(
+    ("how", "layout", "losses", "message"),
+    [
+        ("inner", "mnrt", {2: (1,)}, "layout mnrt keeps no copies of keys.* use layout ftlb"),
+        ("inner", "ftlb", {2: (6,)}, "instance 6 is not there; give one from 0 to 5"),
+        ("left", "ftlb", {2: (1,)}, "what watchers and aggregators hold has no copies"),
+    ],
+)
+def test_what_cannot_fail_is_refused_before_the_start(how, layout, losses, message, tmp_path):
+    window = within("lt", "rt", lower="0 us", upper="50 us", delay="0 us")
+    with pytest.raises(InvalidRequest, match=f"fail: batch 2: join 0: .*{message}"):
+        LocalQuery(tmp_path, two_way(window, 6, how=how), layout, settings=Settings(losses=losses))
+
+
+@pytest.mark.parametrize("layout", ["mnrt", "hash"])
+def test_without_copies_a_lost_instance_is_refused_as_ever(layout, tmp_path):
+    query = LocalQuery(tmp_path, two_way(None, 4), layout, choice=CHOICES[layout])
+    batches = skewed_batches(2)
+    query.run_tuples(0, *batches[0])
+    query.checkpoint.runs.delete(next(iter(query.state.shelves.files)))
+    query.restart()
+    with pytest.raises(DamagedState, match="is missing; restore it from a copy"):
+        query.run_tuples(1, *batches[1])
+
+
+@relaxed
+@given(streams(), windows, losses, st.booleans())
+def test_what_depends_on_time_and_what_does_not(batches, window, losses, twice):
+    """Late tuples, windows that end, and the full history: as if nothing had been lost."""
+    choice = Ftlb(backups=2, refill_rows=20, **NERVOUS)
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery(
+            folder, two_way(window, 6), "ftlb", choice=choice, jobs=InlineJobs(twice=twice)
+        )
+        feed(query, batches, losses)
+        pairs, last = model(batches, window)
+        assert values(query.output()) == pairs
+        assert sum(join.late_rows for join in joins(query)) == last.late
+
+
+@relaxed
+@given(losses, st.integers(0, 99))
+def test_bands_go_on_too(losses, seed):
+    """A tuple of a band probes cells whose homes may be lost while others of its cells are not."""
+    on = band("lk", "rk", lower=-2, upper=1)
+    choice = Ftlb(backups=2, refill_rows=60, **NERVOUS)
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery(folder, two_way(None, 6, on=on), "ftlb", choice=choice)
+        batches = skewed_batches(8, seed=seed)
+        feed(query, batches, losses)
+        near = nested_loop(*everything(batches), lambda one, other: -2 <= other[0] - one[0] <= 1)
+        assert query.output() == Counter({a + b: n for (a, b), n in near.items()})
