@@ -57,8 +57,6 @@ class Rehoming:
     def taken(self, run: Run, words: Words, hosted: Collection[int]) -> tuple[Ints, Ints]:
         """(n,) words of `run` -> the rows that `hosted` instances take, and the taker of each."""
         side, holder, old = run.side, run.instance, self.old[run.version]
-        if holder in self.absent:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         present = old.homes(side, words, np.full(len(words), holder, np.uint16))
         if self.absent:
             present = only(present, ~np.isin(present.instances, self.absent))

@@ -155,8 +155,8 @@ class RunStore:
 
     def check(self, stored: StoredFile) -> None:
         """Raise DamagedState if a file is not what was sealed, or is gone while it is mapped."""
-        if stored.name in self._open and not self._storage.exists(stored.name):
-            self._open.pop(stored.name)
+        if not self._storage.exists(stored.name):
+            self._open.pop(stored.name, None)
             self._verified.discard(stored.name)
         self._mapped(stored)
 
@@ -178,7 +178,7 @@ class RunStore:
 
     def _mapped(self, stored: StoredFile) -> _MappedFile:
         if stored.name not in self._open:
-            if stored.name in self._verified:
+            if stored.name in self._verified and self._storage.exists(stored.name):
                 content = self._storage.map(stored.name)
             else:
                 content = verify(self._storage, stored, "run file")

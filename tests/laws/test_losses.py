@@ -16,6 +16,7 @@ from joinengine.model.conditions import band
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.model.windows import within
 from joinengine.reference.nested_loop import nested_loop
+from joinengine.state.run import RunStore, RunStores
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
@@ -43,18 +44,21 @@ def lose(query, instances):
     return {run.instance for run in gone}
 
 
-def feed(query, batches, losses, restarts=(), failing=None):
-    """Run the batches; `losses`: batch -> instances that lose their state before it.
-
-    `failing`: the same, of instances that the settings make fail.
-    """
+def feed(query, batches, losses, restarts=()):
+    """Run the batches; `losses`: batch -> instances that lose their state before it."""
+    lost = {}
     for number, (left, right) in enumerate(batches):
         if number in restarts:
             query.restart()
-        lost = lose(query, losses.get(number, ()))
+        gone = lose(query, losses.get(number, ()))
+        lost |= {number: gone} if gone else {}
         query.run_tuples(number, left, right)
-        lost |= (failing or {}).get(number, set())
-        assert set(query.records[-1].joins[0].lost) == lost
+    return lost
+
+
+def noticed(query):
+    """Batch -> the instances that it has found lost."""
+    return {n: set(join.lost) for n, join in enumerate(joins(query)) if join.lost}
 
 
 def joins(query):
@@ -95,8 +99,9 @@ def test_no_result_is_lost_with_an_instance(budget, losses, wishes, restarts, tw
             jobs=InlineJobs(twice=twice),
         )
         batches = skewed_batches(8, seed=seed)
-        feed(query, batches, losses, restarts)
+        lost = feed(query, batches, losses, restarts)
         check_results(query, batches)
+        assert noticed(query) == lost
 
 
 def test_what_is_lost_is_made_anew_in_the_background(tmp_path):
@@ -145,8 +150,9 @@ def test_instances_fail_on_demand(tmp_path):
         tmp_path, two_way(None, 6), "ftlb", choice=Ftlb(backups=2), settings=settings
     )
     batches = skewed_batches(7)
-    feed(query, batches, {}, restarts={3}, failing={2: {1, 4}, 4: {0}})
+    feed(query, batches, {}, restarts={3})
     check_results(query, batches)
+    assert noticed(query) == {2: {1, 4}, 4: {0}}
     assert sum(join.recovered_rows for join in joins(query)) > 0
 
 
@@ -170,7 +176,7 @@ def test_without_copies_a_lost_instance_is_refused_as_ever(layout, tmp_path):
     batches = skewed_batches(2)
     query.run_tuples(0, *batches[0])
     query.checkpoint.runs.delete(next(iter(query.state.shelves.files)))
-    query.restart()
+    query.jobs.stores = RunStores(query.world)  # else they are mapped, and can still be read
     with pytest.raises(DamagedState, match="is missing; restore it from a copy"):
         query.run_tuples(1, *batches[1])
 
@@ -202,3 +208,16 @@ def test_bands_go_on_too(losses, seed):
         feed(query, batches, losses)
         near = nested_loop(*everything(batches), lambda one, other: -2 <= other[0] - one[0] <= 1)
         assert query.output() == Counter({a + b: n for (a, b), n in near.items()})
+
+
+def test_a_file_that_was_trusted_and_is_gone_is_named(tmp_path):
+    """Its writer does not check it again, and has not mapped it yet."""
+    query = LocalQuery(tmp_path, two_way(None, 4), "hash")
+    query.run_tuples(0, *skewed_batches(1)[0])
+    (stored, *_) = query.state.shelves.files.values()
+    store = RunStore(query.checkpoint.runs)
+    store.trust(stored.name)
+    query.checkpoint.runs.delete(stored.name)
+    (run, *_) = [one for one in query.state.shelves.state.values() if one.file == stored.name]
+    with pytest.raises(DamagedState, match="is missing; restore it from a copy"):
+        store.open(run, stored)
