@@ -76,7 +76,8 @@ def run(
         TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console.err, transient=True) as progress:
+    quiet = not console.err.is_terminal  # else each bar leaves an empty line in a pipe
+    with Progress(*columns, console=console.err, transient=True, disable=quiet) as progress:
         task = progress.add_task(_title(query, options), total=None, rate="")
 
         def watch(rows: int, total: int, batches: int) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.keys import Side
-from joinengine.operators.base import QuerySpec
+from joinengine.model.query import FromOperator, Input
+from joinengine.operators.base import Operator, QuerySpec
 from joinengine.reporting.explain import input_name
 from joinengine.reporting.thinning import Entry
 
@@ -49,11 +50,11 @@ def short_name(source: str) -> str:
 def _operator(query: QuerySpec, number: int, choice: LayoutChoice) -> Entry:
     operator = query.operators[number]
     account = operator.account()
-    inputs = [short_name(input_name(query, source)) for source in operator.inputs]
+    inputs = [_input(query, source) for source in operator.inputs]
     _, _, *leaves = operator.lines(inputs, choice, {})
     return {
         "number": number,
-        "kind": type(operator).__name__.lower(),
+        "kind": _kind(operator),
         "on": str(account.get("on", "")),
         "how": str(account.get("how", "")),
         "within": None if account.get("within") is None else str(account["within"]),
@@ -62,3 +63,14 @@ def _operator(query: QuerySpec, number: int, choice: LayoutChoice) -> Entry:
         "inputs": inputs,
         "leaves": [line.strip() for line in leaves],
     }
+
+
+def _input(query: QuerySpec, source: Input) -> str:
+    """An input as the page calls it: a source, or an earlier operator."""
+    if isinstance(source, FromOperator):
+        return f"{_kind(query.operators[source.operator])} {source.operator}"
+    return short_name(input_name(query, source))
+
+
+def _kind(operator: Operator) -> str:
+    return type(operator).__name__.lower()

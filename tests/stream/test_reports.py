@@ -69,6 +69,8 @@ def test_the_story_of_a_run_is_that_of_its_batches(compared):
     told = run["story"]
     assert told["query"] == "eq5"
     assert told["ended"]["how"] == "finished"
+    # Earlier operators have the names that the page gives them, and tables their short ones.
+    assert [one["inputs"][0] for one in told["operators"][1:]] == ["join 0", "join 1"]
     assert [entry["first"] for entry in told["batches"]] == [b["batch"] for b in run["batches"]]
     for name in ("input_rows", "output_rows", "elapsed_s"):
         assert [entry[name] for entry in told["batches"]] == pytest.approx(
