@@ -47,6 +47,8 @@ class Cause(StrEnum):
     RESTART = "restart"
     #: an instance holds more tuples than it may
     CAPACITY = "capacity"
+    #: the state of instances is gone, and backups of their keys become homes
+    LOSS = "loss"
 
     @property
     def is_replan(self) -> bool:
@@ -56,7 +58,7 @@ class Cause(StrEnum):
                 return True
             case Cause.HEAD | Cause.LOADS:
                 return False
-            case Cause.SWITCH | Cause.RESIZE | Cause.RESTART | Cause.CAPACITY:
+            case Cause.SWITCH | Cause.RESIZE | Cause.RESTART | Cause.CAPACITY | Cause.LOSS:
                 return False
 
 
@@ -71,6 +73,7 @@ _WORDS = {
     Cause.RESIZE: "another number of instances is wished",
     Cause.RESTART: "the restart asks for another layout",
     Cause.CAPACITY: "an instance is full",
+    Cause.LOSS: "instances have lost their state",
 }
 
 
@@ -133,7 +136,7 @@ class Reason:
     none. `cost`: what moves for it; None: not known before. `keys`: the keys that are placed anew,
     heaviest first, and `more_keys`: how many there are beyond these. `shapes`: the shape before and
     after, in words, if the layout has one and takes another. `switched_roles`: keys whose home and
-    backup change roles, so that no state moves.
+    backup change roles, so that no state moves. `lost`: the instances whose state is gone.
     """
 
     cause: Cause
@@ -144,6 +147,7 @@ class Reason:
     more_keys: int = 0
     shapes: tuple[str, str] | None = None
     switched_roles: int = 0
+    lost: tuple[int, ...] = ()
 
     def at_cost(self, cost: Cost | None) -> Reason:
         """The same reason, if the state does otherwise than the plan says."""

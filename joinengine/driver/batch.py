@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from statistics import median
 from threading import RLock
 from typing import Any
 
@@ -52,6 +53,8 @@ from joinengine.state.operator_state import OperatorState
 from joinengine.world.storage import remove_unnamed, tagged
 
 _log = logging.getLogger("joinengine")
+#: With so many batches before it a batch is compared whose instances were lost.
+_USUAL_BATCHES = 10
 
 
 class BatchRunner:
@@ -93,6 +96,10 @@ class BatchRunner:
         self._observers = list[Callable[[BatchRecord], None]]()
         self.manifest = Manifest(query_id, -1, ())
         self._resumed_for: Sequence[Reason | None] = ()
+        #: when the running batch has found that instances are lost; None: it has not
+        self._lost_at: float | None = None
+        #: seconds that the last batches took from the begin of their joins to the commit
+        self._usual = deque[float](maxlen=_USUAL_BATCHES)
         self._counts: Counts = {}
         self._take_up_newest()
         for wish in chain.from_iterable(settings.schedule.values()):
@@ -196,6 +203,7 @@ class BatchRunner:
             with timed("commit_s"):
                 record.close(routed, done, self.query, last, after)
                 ours = self._commit(totals.counted(after, last.totals, record))
+            record.recovery_s = self._recovery_s(record)
             quiet = not any(one.rows for one in done.arrived.inputs)
             with timed("sink_s"):
                 self._deliver(whole=quiet and self.settings.finite)
@@ -207,6 +215,15 @@ class BatchRunner:
         self._resumed_for = (None,) * len(record.joins)
         for observer in self._observers:
             observer(record)
+
+    def _recovery_s(self, record: BatchRecord) -> float:
+        """Seconds from the first loss to the commit, less what batches take from join to commit."""
+        taken = sum(record.seconds[step] for step in ("join_s", "plan_s", "commit_s"))
+        if self._lost_at is None:
+            self._usual.append(taken)
+            return 0.0
+        since, self._lost_at = self._world.timer_s() - self._lost_at, None
+        return max(0.0, since - (median(self._usual) if self._usual else 0.0))
 
     @contextmanager
     def _timed(self, record: BatchRecord, step: str) -> Iterator[None]:
@@ -275,6 +292,8 @@ class BatchRunner:
                     "their backups",
                     *(operator.index, instance, why),
                 )
+            if self._lost_at is None:
+                self._lost_at = self._world.timer_s()
             state = recovered(state, found)
 
     def _with_skipped(self, after: step.Next, skipped: Sequence[Skipped]) -> step.Next:

@@ -19,13 +19,11 @@ import numpy as np
 from joinengine.exchange.reports import OperatorReport
 from joinengine.layouts.key_based import KeyBased, has_backups
 from joinengine.model.errors import DamagedState
-from joinengine.model.keys import HASH_BITS, U_BITS, Placement
+from joinengine.model.keys import ALL_WORDS, HASH_BITS, U_BITS, Placement
 from joinengine.routing.base import Backed
 from joinengine.routing.table import RoutingTable
 from joinengine.state.operator_state import STATE, Layouts, OperatorState, Refill, Rehome
 
-#: One above the greatest word.
-ALL_WORDS = 1 << 64
 #: Keys that a refusal tells one by one.
 _MOST_KEYS = 8
 

@@ -10,7 +10,7 @@ from statistics import median
 
 import numpy as np
 
-from joinengine.balancing.reasons import Reason
+from joinengine.balancing.reasons import Balance, Cause, Reason
 from joinengine.driver.hot import Heat, heat_of
 from joinengine.driver.step import Done, Next
 from joinengine.exchange.feeds import Skipped
@@ -65,6 +65,8 @@ class OperatorRecord:
     #: instances whose state could not be read, and copies that were made anew for such
     lost: list[int] = field(default_factory=list)
     recovered_rows: int = 0
+    #: keys of which there is no other copy at present, because it was lost
+    unbacked_keys: int = 0
     #: why the layout is another after the batch (or before it, if a restart asked for one)
     reason: Reason | None = None
     #: the hottest keys of the batch
@@ -95,6 +97,9 @@ class OperatorRecord:
         """
         layouts = state.layouts
         table = layouts.newest.layout.table
+        if layouts.lost:
+            held = Balance.of(np.array(state.held_per_instance()))
+            reason = Reason(Cause.LOSS, held, lost=layouts.lost)
         return cls(
             instances=layouts.router.instances,
             layout=layouts.newest.choice.label,
@@ -123,6 +128,8 @@ class BatchRecord:
     input_rows: int = 0
     output_rows: int = 0
     checksum: int = 0
+    #: how much longer the batch took to its commit because instances were lost
+    recovery_s: float = 0.0
     left_at: list[tuple[float, int]] = field(default_factory=list)
     #: files of sources that were not read, with the reason
     skipped: list[Skipped] = field(default_factory=list)
@@ -196,6 +203,7 @@ class BatchRecord:
                 entry.backed[instance] = sum(counts.backed)
                 entry.busy_s[instance] = counts.busy_s
                 entry.probe_copies += counts.probe_copies
+                entry.unbacked_keys += counts.unbacked
                 entry.homed = [a + b for a, b in zip(entry.homed, counts.stored, strict=True)]
             changes = report.changes.get(STATE, Changes())
             entry.move_s = max(entry.move_s, report.seconds.get("move", 0.0))

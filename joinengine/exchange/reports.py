@@ -66,12 +66,16 @@ class RouteReport:
 
 @dataclass(slots=True)
 class InstanceReport:
-    """One instance in one batch; pairs are (left, right). `backed`: what was stored as a backup."""
+    """One instance in one batch; pairs are (left, right). `backed`: what was stored as a backup.
+
+    `unbacked`: keys that have their home there and, since an instance was lost, no complete backup.
+    """
 
     received: list[int] = field(default_factory=lambda: [0, 0])
     stored: list[int] = field(default_factory=lambda: [0, 0])
     backed: list[int] = field(default_factory=lambda: [0, 0])
     probe_copies: int = 0
+    unbacked: int = 0
     results: int = 0
     busy_s: float = 0.0
 

@@ -21,6 +21,8 @@ from joinengine.model.errors import InvalidRequest
 U_BITS = 24
 U_ONE = 1 << U_BITS
 HASH_BITS = 64 - U_BITS
+#: One above the greatest word.
+ALL_WORDS = 1 << 64
 
 
 class Side(IntEnum):

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import Words
+from joinengine.layouts.key_based import has_backups
 from joinengine.layouts.versions import AnyRouter
-from joinengine.model.keys import Side
+from joinengine.model.keys import ALL_WORDS, Side
 from joinengine.operators.rehoming import Rehoming, rehome
 from joinengine.routing.moves import Moves
 from joinengine.routing.routes import BACKUP, STORE
 from joinengine.state.keeper import Keeper
-from joinengine.state.operator_state import OperatorState, Refill
+from joinengine.state.operator_state import Layouts, OperatorState, Refill
 from joinengine.state.run import OpenRun, Place, Run
 
 #: Charges the time inside to a part of a task's work.
@@ -36,7 +37,8 @@ class Stored:
     `rehoming`, or a `refill` of a hosted instance, all spines. `versions` are the live layout
     versions, newest first. `lost`: the instances whose state could not be read when the batch was
     tried before; their tuples have been routed by a layout under which they had homes there.
-    `router`: the newest; None if it is not needed.
+    `router`: the newest; None if it is not needed. `missing`: instances that have lost copies and
+    will not have them again after the batch, and the first word of these.
     """
 
     runs: Mapping[Place, tuple[Run, ...]]
@@ -46,6 +48,7 @@ class Stored:
     refill: Refill | None = None
     lost: tuple[int, ...] = ()
     router: AnyRouter | None = None
+    missing: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def by_task(
@@ -59,15 +62,25 @@ class Stored:
         spines, moves = by_place(state.shelves.state.values()), layouts.moves
         rehoming = Rehoming.of(layouts)
         refill = layouts.pending if isinstance(layouts.pending, Refill) else None
-        router = layouts.newest.router if lost or refill is not None else None
+        missing = _missing(layouts, refill)
+        router = layouts.newest.router if lost or missing or refill is not None else None
         found = list[Stored]()
         for hosted in hosted_by_task:
             needed = {*hosted, *(p.source for p in moves.pulls if p.target in hosted)}
             every = rehoming is not None or (refill is not None and refill.instance in hosted)
             runs = {p: some for p, some in spines.items() if every or p[0] in needed}
             versions = layouts.live_versions
-            found.append(cls(runs, moves, rehoming, versions, refill, lost, router))
+            found.append(cls(runs, moves, rehoming, versions, refill, lost, router, missing))
         return found
+
+
+def _missing(layouts: Layouts, refill: Refill | None) -> tuple[tuple[int, int], ...]:
+    """The instances that will not have all their copies after the batch, and from which word on."""
+    layout = layouts.newest.layout
+    left = dict(layout.incomplete) if has_backups(layout) else {}
+    if refill is not None:
+        left[refill.instance] = refill.upper
+    return tuple((one, word) for one, word in left.items() if word < ALL_WORDS)
 
 
 def by_place(runs: Iterable[Run]) -> dict[Place, tuple[Run, ...]]:

@@ -20,15 +20,9 @@ from joinengine.reporting.reports import STEPS, batch_rows
 METRICS = "joinengine"
 #: Fields of an operator that Spark's progress has no place for.
 CUSTOM = (
-    *(
-        "moved_rows",
-        "moved_bytes",
-        "switched_roles",
-        "routing_entries",
-        "split_keys",
-        "probe_copies",
-    ),
-    *("null_rows", "pending_rows", "layout_versions"),
+    *("moved_rows", "moved_bytes", "switched_roles", "lost_instances", "recovered_rows"),
+    *("unbacked_keys", "routing_entries", "split_keys", "probe_copies", "null_rows"),
+    *("pending_rows", "layout_versions"),
 )
 
 

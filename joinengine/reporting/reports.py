@@ -37,6 +37,7 @@ COUNTS = (
     "switched_roles",
     "lost_instances",
     "recovered_rows",
+    "unbacked_keys",
     "routing_entries",
     "split_keys",
     "probe_copies",
@@ -50,7 +51,7 @@ _PACKAGES = ("joinengine", "pyspark", "numpy", "pyarrow", "duckdb")
 #: The columns of `batch_rows`.
 BATCH_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("batch", "input_rows", "output_rows")]
-    + [(name, pa.float64()) for name in ("elapsed_s", *STEPS)]
+    + [(name, pa.float64()) for name in ("elapsed_s", *STEPS, "recovery_s")]
     + [(name, pa.int64()) for name in (*COUNTS, "layout_versions")]
     + [("latency_s", pa.struct([("p50", pa.float64()), ("p99", pa.float64())]))]
     + [("skipped_files", pa.list_(pa.string()))]
@@ -66,6 +67,7 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "output_rows": record.output_rows,
         "elapsed_s": record.trigger_s,
         **{step: record.seconds[step] for step in STEPS},
+        "recovery_s": record.recovery_s,
         **{count: sum(getattr(join, count) for join in joins) for count in COUNTS},
         "layout_versions": max(join.layout_versions for join in joins),
         "latency_s": {"p50": record.latency_s(0.5), "p99": record.latency_s(0.99)},

@@ -28,6 +28,7 @@ _CAUSES = {
     Cause.RESIZE: "another number of instances was asked for",
     Cause.RESTART: "the restart asked for another layout",
     Cause.CAPACITY: "an instance was full",
+    Cause.LOSS: "instances lost their state",
 }
 
 
@@ -160,6 +161,12 @@ def _first(reason: Reason, names: Mapping[int, str], instances: int, *, sided: b
     skew = f"skew of what is stored {reason.before.skew:.2f}"
     if reason.after is not None:
         skew += f", {reason.after.skew:.2f} expected"
+    if reason.lost:
+        one = len(reason.lost) == 1
+        return (
+            f"{homes_words(reason.lost)} lost {'its' if one else 'their'} state; the keys that had "
+            f"their home there go on at their backups"
+        )
     if reason.shapes is not None and reason.after is not None:
         before, after = reason.shapes
         return (

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joinengine.balancing.reasons import Cause
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts import Ftlb
@@ -16,6 +17,7 @@ from joinengine.model.conditions import band
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.model.windows import within
 from joinengine.reference.nested_loop import nested_loop
+from joinengine.reporting.words import plan_words
 from joinengine.state.run import RunStore, RunStores
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
@@ -116,7 +118,18 @@ def test_what_is_lost_is_made_anew_in_the_background(tmp_path):
     assert sum(recovered[:3]) == 0
     assert sum(n > 0 for n in recovered) > 3, "in several batches"
     assert query.layout.incomplete == ()
+    unbacked = [join.unbacked_keys for join in joins(query)]
+    assert unbacked[:2] == [0, 0]
+    assert unbacked[2] > 0, "of the keys of the lost instance, and of those it was the backup of"
+    assert unbacked[2:] == sorted(unbacked[2:], reverse=True)
+    assert unbacked[-1] == 0
     assert not query.records[-1].joins[0].lost
+    assert [record.recovery_s > 0 for record in query.records].count(True) <= 1
+    reason = joins(query)[2].reason
+    assert reason.cause is Cause.LOSS
+    assert plan_words(reason, {}, 4) == (
+        "instance 1 lost its state; the keys that had their home there go on at their backups"
+    )
     assert joins(query)[-1].state_rows == 2 * sum(len(side) for one in batches for side in one)
     # A second loss is survived by what was made anew.
     query.settings = Settings()

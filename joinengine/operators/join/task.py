@@ -23,7 +23,7 @@ from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.probing import find, group_keys, live_rows, sort_order
-from joinengine.model.keys import U_BITS, Side
+from joinengine.model.keys import ALL_WORDS, U_BITS, Side
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.operators.hot import texts_in
@@ -126,6 +126,7 @@ class _Worker:
                 kept = {side: self._keeper.merge(spines[side]) + fresh[side] for side in Side}
             with self._timed("count"):
                 self._count_keys(instance, homed, kept)
+            here.unbacked = self._unbacked(instance, kept)
             here.probe_copies = sum(here.received) - sum(here.stored)
 
     def _arrivals(self, instance: int, side: Side) -> Iterator[tuple[SortedTuples, bool]]:
@@ -296,6 +297,25 @@ class _Worker:
         stored = [_joined_words(homed[side]) for side in Side]
         held = [[one for one in spines[side] if one.run.version == newest] for side in Side]
         self._desk.count_keys(instance, stored, held, texts_in(self._keying, held))
+
+    def _unbacked(self, instance: int, spines: Mapping[Side, Sequence[OpenRun]]) -> int:
+        """How many keys have their home here, and no complete copy anywhere else."""
+        missing = dict(self._task.stored.missing)
+        router = self._task.stored.router
+        if not missing or router is None:
+            return 0
+        runs = [one for side in Side for one in spines[side]]
+        found = [np.unique(one.words[one.live_rows()] >> np.uint64(U_BITS)) for one in runs]
+        words = first_word(np.unique(np.concatenate([np.empty(0, np.uint64), *found])))
+        homes = router.homes(Side.LEFT, words, np.zeros(len(words), np.uint16))
+        here = (homes.instances == instance) & (homes.flags == STORE)
+        backups = homes.flags == BACKUP
+        limits = np.full(router.instances, ALL_WORDS - 1, np.uint64)
+        limits[list(missing)] = np.array(list(missing.values()), np.uint64)
+        backups &= words[homes.rows] < limits[homes.instances]
+        n = len(words)
+        ours = np.bincount(homes.rows[here], minlength=n) > 0
+        return int((ours & (np.bincount(homes.rows[backups], minlength=n) == 0)).sum())
 
     def close(self) -> None:
         """Seal the marks of this batch for the watchers."""
