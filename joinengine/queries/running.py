@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,10 @@ def _validate(
     if out is not None:
         report["valid"] = same_files(out, joined, oracle)
     elif not resumed:  # a resumed run knows the checksum of its own batches only
-        expected = oracle_checksum(joined, oracle)
+        schema = types.arrow_schema(joined.schema)
+        # Layouts are compared over one and the same stream, whose files never change.
+        known = query.generated and isinstance(oracle, str)
+        expected = _known_checksum(oracle, schema) if known else oracle_checksum(schema, oracle)
         report["valid"] = report["result_checksum"] == expected
         if query.whole_keys and not options.layout.keeps_keys_whole:
             _count_false_alarms(report, expected, say)
@@ -188,9 +192,13 @@ def has_checksum(joined: StreamQuery) -> bool:
     return True
 
 
-def oracle_checksum(joined: StreamQuery, oracle: str | Oracle) -> str:
-    """The checksum of DuckDB's results."""
-    schema = types.arrow_schema(joined.schema)
+@lru_cache(maxsize=64)
+def _known_checksum(sql: str | Oracle, schema: pa.Schema) -> str:
+    return oracle_checksum(schema, sql)
+
+
+def oracle_checksum(schema: pa.Schema, oracle: str | Oracle) -> str:
+    """The checksum of DuckDB's results, with the columns of `schema`."""
     rows, total = 0, 0
     with _duckdb(oracle) as (db, sql):
         for batch in db.sql(sql).to_arrow_reader(1 << 17):
