@@ -294,7 +294,7 @@ class BatchRunner:
                 )
             if self._lost_at is None:
                 self._lost_at = self._world.timer_s()
-            state = recovered(state, found)
+            state = recovered(operator.index, state, found)
 
     def _with_skipped(self, after: step.Next, skipped: Sequence[Skipped]) -> step.Next:
         """The outcome of a batch, whose side output names the source files that were skipped."""

@@ -33,10 +33,10 @@ def losses_in(reports: Iterable[OperatorReport]) -> dict[int, str]:
     return {instance: why for report in reports for instance, why in report.lost.items()}
 
 
-def recovered(state: OperatorState, lost: Mapping[int, str]) -> OperatorState:
+def recovered(operator: int, state: OperatorState, lost: Mapping[int, str]) -> OperatorState:
     """The state with which a batch is run again whose tasks could not read that of `lost`.
 
-    Raises DamagedState if some of it has no copy.
+    Raises DamagedState, naming the operator, if some of it has no copy.
     """
     runs = state.shelves.state
     gone = [run for run in runs.values() if run.instance in lost]
@@ -46,7 +46,11 @@ def recovered(state: OperatorState, lost: Mapping[int, str]) -> OperatorState:
         raise DamagedState(next(iter(lost.values())))
     known = tuple(sorted({*layouts.lost, *lost}))
     shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
-    return replace(state, layouts=replace(_without(layouts, lost), lost=known), shelves=shelves)
+    try:
+        layouts = replace(_without(layouts, lost), lost=known)
+    except DamagedState as error:
+        raise DamagedState(f"join {operator}: {error}") from None
+    return replace(state, layouts=layouts, shelves=shelves)
 
 
 def _without(layouts: Layouts, lost: Mapping[int, str]) -> Layouts:

@@ -190,6 +190,38 @@ def test_switches_resizes_and_capacity(joinengine, tmp_path):
         joinengine("run", "eq5", "--layout", layout, "--instances", n, code=2)
 
 
+def test_an_instance_is_lost_and_nothing_is_missing(joinengine, tmp_path):
+    done = joinengine(
+        *("run", "eq5", "--layout", "ftlb", "--scale", 0.001, "--instances", 4, "--zipf", 1.0),
+        *("--interval-rows", 600, "--fail", "2:1", "--fail", "5:2,0", "--validate"),
+        *("--json", tmp_path / "report.json", "--report", tmp_path / "page.html"),
+    )
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["valid"] is True
+    lost = {b["batch"]: b["lost_instances"] for b in report["batches"] if b["lost_instances"]}
+    assert lost.keys() == {2, 5}
+    assert sum(b["recovered_rows"] for b in report["batches"]) > 0
+    assert "instance 1 has lost its state (it was made to fail)" in done.stderr
+    told = [plan["words"] for plan in report["story"]["plans"] if plan["cause"] == "loss"]
+    assert "instances 0, 2 lost their state" in " ".join(told)
+
+
+@pytest.mark.parametrize(
+    ("fail", "layout", "message"),
+    [
+        ("5", "ftlb", "fail: '5' is not BATCH:VALUE"),
+        ("2:x", "ftlb", "fail: 'x' is no whole number"),
+        ("0:1", "ftlb", "before batch 1 there is no state"),
+        ("2:4", "ftlb", "instance 4 is not there; give one from 0 to 3"),
+        ("2:1", "mnrt", "layout mnrt keeps no copies of keys"),
+    ],
+)
+def test_losses_that_cannot_be_are_refused(joinengine, fail, layout, message):
+    options = ("--layout", layout, "--scale", 0.001, "--instances", 4, "--fail", fail)
+    done = joinengine("run", "eq5", *options, code=2)
+    assert message in done.stderr
+
+
 def test_compare_draws_and_agrees(joinengine, home, tmp_path):
     done = joinengine(
         *("compare", "eq5", "--layouts", "hash,mnrt", "--zipf", "0,1.5", "--scale", 0.001),
