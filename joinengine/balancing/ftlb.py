@@ -4,16 +4,17 @@ Why: who keeps copies of keys anyway, to survive the loss of an instance, can ba
 instance that is too full hands a key over to one of the key's backups and becomes a backup itself.
 How: keys leave each instance above UL = (1 + imbalance) * mean, those of least M(k) first, until it
 is not. The heaviest key without a home goes to the least loaded of its backups that takes it under
-UL. If there is none it goes to the least loaded instance, if need be in exchange for one lighter
-key there, the one of least M(k); or to the next least loaded instance where that fits.
+UL. If there is none it goes to the least loaded instance, if need be in exchange for lighter keys
+there, those of least M(k); or to the next least loaded instance where that fits.
 M(k) = S(k) / c(k)^beta * dn(k)^gamma, for S tuples of state, the load c and dn copies: a key goes
 early if its state is small, its load great, and if it has few copies.
 Law: no two copies of a key are at one instance, and none is made or lost. It ends, since each
-exchange replaces a key by a lighter one.
+exchange replaces a key by lighter ones.
 Cost: the keys of an instance are sorted once; an exchange costs a pass over those of one instance.
 Source: Fang et al., World Wide Web 2019, algorithm 3. Ours: backups have a load too, a part of that
-of their key; a key that fits nowhere goes back where it was, unless another instance is better by
-more than the tolerance.
+of their key; as many lighter keys make room as are needed (in the paper one, with which loads end
+further from the tolerance); a key that fits nowhere goes back where it was, unless another instance
+is better by more than the tolerance.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import heapq
 import numpy as np
 
 from joinengine.balancing.llfd import ROUNDING
-from joinengine.balancing.statistics import Bools, Floats, Ints, Loads
+from joinengine.balancing.statistics import Floats, Ints, Loads
 
 #: Key number -> the instances of its copies, its home first, for the keys that a plan changes.
 NewHolders = dict[int, tuple[int, ...]]
@@ -128,7 +129,7 @@ class _Plan:
         return bool(fits)
 
     def _placed(self, key: int) -> bool:
-        """Whether some instance takes a key, be it in exchange for a lighter one."""
+        """Whether some instance takes a key, be it in exchange for lighter ones."""
         cost, taken = self.cost[key], self.backups[key]
         for instance in np.argsort(self.level, kind="stable").tolist():
             if instance in taken:
@@ -137,22 +138,28 @@ class _Plan:
             if excess <= 0:
                 self.put(key, instance)
                 return True
-            lighter = self._best(instance, cost, excess)
+            lighter = self._lighter(instance, cost, excess)
             if lighter is not None:
-                self.take(lighter)
+                for one in lighter:
+                    self.take(one)
                 self.put(key, instance)
                 return True
         return False
 
-    def _best(self, instance: int, below: float, at_least: float) -> int | None:
-        """The key of least M(k) at an instance that is lighter than `below`, if it is enough."""
+    def _lighter(self, instance: int, below: float, enough: float) -> list[int] | None:
+        """The keys of least M(k) at an instance that are lighter than `below`; None: too few.
+
+        As many as weigh `enough` together.
+        """
         native = self.native[instance]
-        here: Bools = (self.home[native] == instance) & (self.cost[native] < below)
-        first = int(np.argmax(here)) if len(here) else 0
-        found = [int(native[first])] if len(here) and here[first] else []
-        found += [key for key in self.guests[instance] if self.cost[key] < below]
-        best = min(found, key=lambda key: (float(self.index[key]), key), default=None)
-        return best if best is not None and self.cost[best] >= at_least else None
+        native = native[(self.home[native] == instance) & (self.cost[native] < below)]
+        guests = np.array(sorted(self.guests[instance]), np.int64)
+        keys = np.concatenate([native, guests[self.cost[guests] < below]])
+        keys = keys[np.argsort(self.index[keys], kind="stable")]
+        sums = np.cumsum(self.cost[keys])
+        last = int(np.searchsorted(sums, enough))
+        found: list[int] = keys[: last + 1].tolist()
+        return found if last < len(sums) else None
 
     def _least_bad(self, key: int) -> int:
         """The instance for a key that fits nowhere."""
