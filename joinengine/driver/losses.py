@@ -114,12 +114,15 @@ def refilled(layout: KeyBased, refill: Refill) -> KeyBased:
 
 
 def next_refill(layout: KeyBased, held: int, most: int) -> Refill | None:
-    """What the next batch makes anew: some `most` of the `held` tuples that an instance has."""
+    """What the next batch makes anew: some `most` of the `held` tuples that an instance has.
+
+    Keys come whole, since one number says which are complete.
+    """
     if not layout.incomplete:
         return None
     instance, lower = layout.incomplete[0]
-    words = ALL_WORDS * most // max(held, 1)
-    return Refill(instance, lower, min(ALL_WORDS, lower + max(words, 1 << U_BITS)))
+    hashes = max(1, (1 << HASH_BITS) * most // max(held, 1))
+    return Refill(instance, lower, min(ALL_WORDS, lower + (hashes << U_BITS)))
 
 
 def _no_copy(lost: Iterable[int], homes: list[int], keys: list[int]) -> str:

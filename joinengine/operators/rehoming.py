@@ -88,6 +88,14 @@ class _Gathered:
     since: int | None = None
 
 
+def shared_files(runs: Iterable[Run]) -> set[str]:
+    """The files that hold runs of several instances."""
+    holders = defaultdict[str, set[int]](set)
+    for run in runs:
+        holders[run.file].add(run.instance)
+    return {name for name, found in holders.items() if len(found) > 1}
+
+
 def rehome(
     rehoming: Rehoming,
     runs: Iterable[Run],
@@ -99,13 +107,15 @@ def rehome(
     """The spines of the hosted instances under the new layout."""
     spines = defaultdict[tuple[int, Side], list[OpenRun]](list)
     ordered = sorted(runs, key=lambda run: (run.side, run.min_time or 0, run.ident))
+    # Where keys have copies no two of these may lie in one file.
+    split = shared_files(ordered) if keeper.apart else set[str]()
     for side in Side:
         gathered = _Gathered()
         for run in (run for run in ordered if run.side is side):
             if _is_full(gathered, run, memory_bytes, span_us):
                 _seal(gathered, side, keeper, spines)
                 gathered = _Gathered(since=run.min_time)
-            _take(rehoming, run, keeper, hosted, gathered, spines)
+            _take(rehoming, run, keeper, hosted, gathered, spines, may_stay=run.file not in split)
         _seal(gathered, side, keeper, spines)
     return spines
 
@@ -130,13 +140,15 @@ def _take(
     hosted: Collection[int],
     gathered: _Gathered,
     spines: dict[tuple[int, Side], list[OpenRun]],
+    *,
+    may_stay: bool,
 ) -> None:
     """Gather the tuples of one run that the hosted instances take; keep a run that stays whole."""
     (opened,) = keeper.open([run])
     live = opened.live_rows()
     words = opened.words[live]
     rows, targets = rehoming.taken(run, words, hosted)
-    if len(rows) == len(words) and (targets == run.instance).all():
+    if may_stay and len(rows) == len(words) and (targets == run.instance).all():
         stays = keeper.relabel(opened, rehoming.version)
         spines[run.instance, run.side].append(stays)
         return

@@ -118,6 +118,11 @@ class Keeper:
         self._groups = upkeep.batch << 20
         self._changes = Changes()
 
+    @property
+    def apart(self) -> bool:
+        """Whether the runs of each instance lie in files of their own."""
+        return self._upkeep.apart
+
     def open(self, runs: Iterable[Run], drops: Sequence[tuple[int, int]] = ()) -> list[OpenRun]:
         """The runs of one spine, less the word ranges in `drops`."""
         spine = list[OpenRun]()

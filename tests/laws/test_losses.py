@@ -10,14 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing.reasons import Cause
+from joinengine.driver.losses import next_refill
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts import Ftlb
+from joinengine.layouts.key_based import KeyBased
 from joinengine.model.conditions import band
 from joinengine.model.errors import DamagedState, InvalidRequest
+from joinengine.model.keys import ALL_WORDS, U_BITS, U_ONE
 from joinengine.model.windows import within
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.reporting.words import plan_words
+from joinengine.routing.base import Backed, Modulo
 from joinengine.state.run import RunStore, RunStores
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
@@ -192,6 +196,34 @@ def test_without_copies_a_lost_instance_is_refused_as_ever(layout, tmp_path):
     query.jobs.stores = RunStores(query.world)  # else they are mapped, and can still be read
     with pytest.raises(DamagedState, match="is missing; restore it from a copy"):
         query.run_tuples(1, *batches[1])
+
+
+@pytest.mark.parametrize("jobs", [InlineJobs(parallelism=1), InlineJobs(parallelism=2)])
+def test_after_a_switch_instances_share_no_file(jobs, tmp_path):
+    """Also runs that could have stayed where they were, beside those of other instances."""
+    schedule = {2: [Relayout(Ftlb(imbalance=9.0), None)]}
+    settings = Settings(schedule=schedule, losses={4: (0,)})
+    query = LocalQuery(tmp_path, two_way(None, 4), "hash", jobs=jobs, settings=settings)
+    batches = skewed_batches(6)
+    for number, (left, right) in enumerate(batches[:3]):
+        query.run_tuples(number, left, right)
+    lost = lose(query, {2})
+    assert lost == {2}
+    for number, (left, right) in enumerate(batches[3:], start=3):
+        query.run_tuples(number, left, right)
+    check_results(query, batches)
+    assert noticed(query) == {3: {2}, 4: {0}}
+
+
+def test_keys_come_again_whole():
+    """Whatever the budget, what has come ends where a key does."""
+    layout = KeyBased(Backed.over(Modulo(4), 1), incomplete=((2, 5 << U_BITS),))
+    for held, most in ((1000, 1), (7, 3), (10**9, 1), (0, 5), (3, 10**6)):
+        refill = next_refill(layout, held, most)
+        assert (refill.instance, refill.lower) == (2, 5 << U_BITS)
+        assert refill.upper % U_ONE == 0
+        assert refill.lower < refill.upper <= ALL_WORDS
+    assert next_refill(KeyBased(Modulo(4)), 10, 10) is None
 
 
 @relaxed
