@@ -34,7 +34,15 @@ from joinengine.model.columns import name_beside
 from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
 from joinengine.predicates.theta import passes
-from joinengine.routing.routes import STORE, Deliveries, Flags, storing, watch_flag
+from joinengine.routing.routes import (
+    BACKUP,
+    STORE,
+    Deliveries,
+    Flags,
+    only,
+    storing,
+    watch_flag,
+)
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import WORD
 from joinengine.world.storage import Storage, StoredFile, tagged
@@ -71,7 +79,8 @@ class Admission:
     `keying`: the hashes under which a tuple is stored and probes. `times`: the event-time columns;
     none if the operator ignores event time. `schema`: the columns with which a tuple travels.
     `windows_each`: the greatest number of windows that hold one tuple. `stays_put`: a tuple is
-    delivered only to the instance that stores it, since no tuple probes.
+    delivered only to the instance that stores it, since no tuple probes. `passes_by`: tuples are
+    not stored, so they are not delivered to backups.
     """
 
     keying: Keying
@@ -80,6 +89,7 @@ class Admission:
     filter: Predicate | None = None
     windows_each: int = 1
     stays_put: bool = False
+    passes_by: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,7 @@ class Role:
     aside: str | None = None
     generation: int = 0
     stays_put: bool = False
+    passes_by: bool = False
 
     @classmethod
     def of(
@@ -133,6 +144,7 @@ class Role:
             aside=aside,
             generation=generation,
             stays_put=admission.stays_put,
+            passes_by=admission.passes_by,
         )
 
     @property
@@ -211,6 +223,12 @@ class BlockWriter:
         role = self._role
         if role.stays_put:
             return homes_alone(role.router, words)
+        found = self._to_all(admitted, words, u)
+        return only(found, found.flags != BACKUP) if role.passes_by else found
+
+    def _to_all(self, admitted: pa.RecordBatch, words: Words, u: Words) -> Deliveries:
+        """The deliveries to homes, to backups, and to whom is probed."""
+        role = self._role
         if role.keying.is_plain:
             return role.router.route(role.side, words)
         probed = list[tuple[Words, Ints | None]]()

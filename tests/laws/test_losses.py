@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -17,13 +18,13 @@ from joinengine.layouts import Ftlb
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.conditions import band
 from joinengine.model.errors import DamagedState, InvalidRequest
-from joinengine.model.keys import ALL_WORDS, U_BITS, U_ONE
+from joinengine.model.keys import ALL_WORDS, U_BITS, U_ONE, Side
 from joinengine.model.windows import within
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.reporting.words import plan_words
 from joinengine.routing.base import Backed, Modulo
 from joinengine.state.run import RunStore, RunStores
-from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.harness import InlineJobs, LocalQuery, rows, two_way
 from tests.laws.cases import (
     CHOICES,
     check_results,
@@ -213,6 +214,25 @@ def test_after_a_switch_instances_share_no_file(jobs, tmp_path):
         query.run_tuples(number, left, right)
     check_results(query, batches)
     assert noticed(query) == {3: {2}, 4: {0}}
+
+
+def test_a_table_survives_too(tmp_path):
+    """The stream beside it is not stored, so it goes to no backup."""
+    left, (_, right) = [one for one, _ in skewed_batches(6)], skewed_batches(1, seed=9)[0]
+    jobs = InlineJobs(tables=[[(1, rows(Side.RIGHT, right))]])
+    query = LocalQuery(
+        tmp_path,
+        two_way(None, 4, table=Side.RIGHT),
+        "ftlb",
+        choice=Ftlb(refill_rows=9),
+        jobs=jobs,
+        settings=Settings(losses={2: (1,), 5: (3,)}),
+    )
+    for number, some in enumerate(left):
+        query.run(number, [[(0, rows(Side.LEFT, some))]])
+    assert query.output() == Counter(a + b for a in chain(*left) for b in right if a[0] == b[0])
+    assert noticed(query) == {2: {1}, 5: {3}}
+    assert sum(joins(query)[1].received) == len(left[1])
 
 
 def test_keys_come_again_whole():

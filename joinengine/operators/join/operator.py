@@ -49,6 +49,7 @@ class Join(JoinSpec, Operator):
             schema=self.carried_schema(side),
             filter=self.filters[side],
             windows_each=self.windows_each,
+            passes_by=self.passes_by(side),
         )
 
     @override
