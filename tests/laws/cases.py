@@ -157,12 +157,16 @@ def skewed_batches(n=6, seed=3):
     return [(side(120), side(60)) for _ in range(n)]
 
 
-def feed(query, batches, kills=()):
-    """Feed the batches as Spark does: a batch that was killed comes again, after a restart."""
+def feed(query, batches, kills=(), before=lambda name: None):
+    """Feed the batches as Spark does: a batch that was killed comes again, after a restart.
+
+    `before(name)` is called before each step.
+    """
     killed = set()
     for number, (left, right) in enumerate(batches):
 
         def step(name, number=number):
+            before(name)
             if (number, name) in kills and (number, name) not in killed:
                 killed.add((number, name))
                 raise Killed

@@ -25,10 +25,12 @@ from joinengine.reporting.words import plan_words
 from joinengine.routing.base import Backed, Modulo
 from joinengine.state.run import RunStore, RunStores
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
+from tests.laws import cases
 from tests.laws.cases import (
     CHOICES,
     check_results,
     everything,
+    kills,
     model,
     relaxed,
     skewed_batches,
@@ -109,6 +111,27 @@ def test_no_result_is_lost_with_an_instance(budget, losses, wishes, restarts, tw
         lost = feed(query, batches, losses, restarts)
         check_results(query, batches)
         assert noticed(query) == lost
+
+
+@relaxed
+@given(losses, kills, st.integers(0, 99))
+def test_a_driver_that_is_killed_meanwhile_finds_the_loss_again(losses, kills, seed):
+    choice = Ftlb(backups=2, refill_rows=30, **NERVOUS)
+    with tempfile.TemporaryDirectory() as folder:
+        query = LocalQuery(folder, two_way(None, 6), "ftlb", choice=choice)
+        batches = skewed_batches(7, seed=seed)
+        lost = set()
+
+        def lose_then(name):
+            """Between the route and the join of a batch, each time once."""
+            batch = query.runner.manifest.batch + 1
+            if name == "routed" and batch not in lost:
+                lost.add(batch)
+                lose(query, losses.get(batch, ()))
+
+        cases.feed(query, batches, kills, before=lose_then)
+        check_results(query, batches)
+        assert lost >= losses.keys()
 
 
 def test_what_is_lost_is_made_anew_in_the_background(tmp_path):
