@@ -2,19 +2,21 @@
 
 Why: who keeps copies of keys anyway, to survive the loss of an instance, can balance with them. An
 instance that is too full hands a key over to one of the key's backups and becomes a backup itself.
-How: keys leave each instance above UL = (1 + imbalance) * mean, those of least M(k) first, until it
-is not. The heaviest key without a home goes to the least loaded of its backups that takes it under
-UL. If there is none it goes to the least loaded instance, if need be in exchange for lighter keys
-there, those of least M(k); or to the next least loaded instance where that fits.
+How: an instance above UL = (1 + imbalance) * mean hands keys over to backups that have room, those
+of least M(k) first. From one that is still above UL keys leave, in the same order. The heaviest key
+without a home goes to the least loaded of its backups that takes it under UL. If there is none it
+goes to the least loaded instance, if need be in exchange for lighter keys there, those of least
+M(k); or to the next least loaded instance where that fits.
 M(k) = S(k) / c(k)^beta * dn(k)^gamma, for S tuples of state, the load c and dn copies: a key goes
 early if its state is small, its load great, and if it has few copies.
 Law: no two copies of a key are at one instance, and none is made or lost. It ends, since each
 exchange replaces a key by lighter ones.
 Cost: the keys of an instance are sorted once; an exchange costs a pass over those of one instance.
-Source: Fang et al., World Wide Web 2019, algorithm 3. Ours: backups have a load too, a part of that
-of their key; as many lighter keys make room as are needed (in the paper one, with which loads end
-further from the tolerance); a key that fits nowhere goes back where it was, unless another instance
-is better by more than the tolerance.
+Source: Fang et al., World Wide Web 2019, algorithm 3. Ours: roles are switched before any key is
+taken (the paper prefers it in words, and not in the algorithm); backups have a load too, a part of
+that of their key; as many lighter keys make room as are needed (in the paper one, with which loads
+end further from the tolerance); a key that fits nowhere goes back where it was, unless another
+instance is better by more than the tolerance.
 """
 
 from __future__ import annotations
@@ -35,10 +37,17 @@ def plan_ftlb(loads: Loads, imbalance: float, beta: float, gamma: float) -> NewH
 
     All keys are whole. `beta` and `gamma` are 0 or more.
     """
-    plan = _Plan(loads, imbalance, beta, gamma)
-    plan.unload()
-    plan.place()
-    return plan.changes()
+    first = _Plan(loads, imbalance, beta, gamma)
+    first.switch_roles()
+    first.unload()
+    first.place()
+    if first.level.max() <= first.limit:
+        return first.changes()
+    # Few heavy keys: backups that have been filled up may be in the way of all others.
+    second = _Plan(loads, imbalance, beta, gamma)
+    second.unload()
+    second.place()
+    return min(first, second, key=lambda plan: float(plan.level.max())).changes()
 
 
 class _Plan:
@@ -54,11 +63,9 @@ class _Plan:
         self.origin = np.empty(keys, np.int64)
         self.origin[loads.keys] = loads.instances
         self.home = self.origin.copy()
-        self.backups: list[list[int]] = [[] for _ in range(keys)]
-        for key, instance in zip(
-            loads.backup_keys.tolist(), loads.backup_instances.tolist(), strict=True
-        ):
-            self.backups[key].append(instance)
+        by_key = np.argsort(loads.backup_keys, kind="stable")
+        self.backups = loads.backup_instances[by_key]
+        self.first = np.searchsorted(loads.backup_keys[by_key], np.arange(keys + 1))
         copies = 1 + np.bincount(loads.backup_keys, minlength=keys)
         index = migration_index(self.cost, loads.held, copies, beta, gamma)
         order = np.argsort(index, kind="stable")
@@ -70,10 +77,28 @@ class _Plan:
         self.guests: list[set[int]] = [set() for _ in range(n)]
         self.pool: list[tuple[float, int]] = []
 
+    def backups_of(self, key: int) -> list[int]:
+        """The backups of a key as they were."""
+        found: list[int] = self.backups[self.first[key] : self.first[key + 1]].tolist()
+        return found
+
+    def switch_roles(self) -> None:
+        """Let backups take over from the fullest instances, as far as they have room."""
+        for instance in np.argsort(-self.level, kind="stable").tolist():
+            if self.level[instance] <= self.limit:
+                return
+            room = self.limit - float(self.level.min())
+            keys = self.native[instance]
+            for key in keys[(1 - self.work) * self.cost[keys] <= room].tolist():
+                if self.level[instance] <= self.limit:
+                    break
+                self._hand_over(key)
+
     def unload(self) -> None:
         """Take keys from each instance above the limit, until it is not."""
         for instance in np.flatnonzero(self.level > self.limit).tolist():
             keys = self.native[instance]
+            keys = keys[self.home[keys] == instance]
             enough = np.searchsorted(np.cumsum(self.cost[keys]), self.level[instance] - self.limit)
             for key in keys[: enough + 1].tolist():
                 self.take(key)
@@ -89,6 +114,17 @@ class _Plan:
         """The copies of the keys that have another home."""
         moved = np.flatnonzero(self.home != self.origin).tolist()
         return {key: (int(self.home[key]), *self._backups_at(key)) for key in moved}
+
+    def _hand_over(self, key: int) -> None:
+        """Let the least loaded backup of a key become its home, if it has room."""
+        backup = min(self.backups_of(key), key=lambda one: float(self.level[one]), default=None)
+        gained = (1 - self.work) * float(self.cost[key])
+        if backup is not None and self.level[backup] + gained <= self.limit:
+            home = int(self.home[key])
+            self._weigh(key, home, -1)
+            self._weigh(key, backup, 1)
+            self.home[key] = backup
+            self.guests[backup].add(key)
 
     def take(self, key: int) -> None:
         """Leave a key without a home; its backups are those of its origin."""
@@ -108,7 +144,7 @@ class _Plan:
     def _weigh(self, key: int, instance: int, sign: int) -> None:
         """The load of a key with a home at `instance`, beside its backups as they were."""
         cost = sign * self.cost[key]
-        if instance in self.backups[key]:
+        if instance in self.backups_of(key):
             self.level[instance] += (1 - self.work) * cost
             self.level[self.origin[key]] += self.work * cost
         else:
@@ -121,7 +157,7 @@ class _Plan:
             return False
         fits = [
             backup
-            for backup in self.backups[key]
+            for backup in self.backups_of(key)
             if self.level[backup] + (1 - self.work) * cost <= self.limit
         ]
         if fits:
@@ -130,7 +166,7 @@ class _Plan:
 
     def _placed(self, key: int) -> bool:
         """Whether some instance takes a key, be it in exchange for lighter ones."""
-        cost, taken = self.cost[key], self.backups[key]
+        cost, taken = self.cost[key], self.backups_of(key)
         for instance in np.argsort(self.level, kind="stable").tolist():
             if instance in taken:
                 continue
@@ -165,12 +201,12 @@ class _Plan:
         """The instance for a key that fits nowhere."""
         origin, best = int(self.origin[key]), int(np.argmin(self.level))
         near = self.level[origin] <= self.level[best] + self.limit - self.mean
-        return origin if near or best in self.backups[key] else best
+        return origin if near or best in self.backups_of(key) else best
 
     def _backups_at(self, key: int) -> list[int]:
         """The backups of a key; one that is its home now has changed places with its origin."""
         home, origin = int(self.home[key]), int(self.origin[key])
-        return [origin if backup == home else backup for backup in self.backups[key]]
+        return [origin if backup == home else backup for backup in self.backups_of(key)]
 
 
 def migration_index(cost: Floats, state: Floats, copies: Ints, beta: float, gamma: float) -> Floats:

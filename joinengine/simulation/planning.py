@@ -96,7 +96,7 @@ def replay(choice: Planned | Hash, stream: KeyStream, sizes: Sizes) -> dict[str,
     rows, loads, reasons = list[dict[str, Any]](), None, dict[int, str]()
     for counted in islice(stream.intervals(layout.base), sizes.intervals):
         recent.append(counted)
-        interval = _interval(recent, sizes)
+        interval = counts_of(recent, sizes)
         loads = choice.gather(layout.base, layout.table, [interval])
         table, row = _step(choice, interval, layout, loads, sizes)
         if sizes.told and table is not layout.table and isinstance(choice, Planned):
@@ -112,7 +112,7 @@ def replay(choice: Planned | Hash, stream: KeyStream, sizes: Sizes) -> dict[str,
     return report | ({"reasons": reasons} if sizes.told else {})
 
 
-def _interval(recent: Sequence[tuple[Words, Floats]], sizes: Sizes) -> Interval:
+def counts_of(recent: Sequence[tuple[Words, Floats]], sizes: Sizes) -> Interval:
     """The newest interval, with the state of all recent ones."""
     hashes, counts = recent[-1]
     if all(others is hashes for others, _ in recent):
