@@ -117,6 +117,7 @@ def test_an_idle_side_brings_no_event_time(tmp_path):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
 @example(batches=HOT, instances=2, seed=1)
+@example(batches=HOT, instances=5, seed=1)
 @given(batches=streams(), instances=st.sampled_from([2, 5]), seed=st.integers(0, 99))
 def test_batching_and_order_change_nothing(layout, batches, instances, seed):
     """The same tuples in one batch, in many, and shuffled inside batches: the same multiset."""
