@@ -20,17 +20,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from statistics import median
 from threading import RLock
 from typing import Any
 
 from joinengine.balancing.reasons import Reason
 from joinengine.driver import clock, relayout, showings, step, totals
+from joinengine.driver.attempts import Attempts
 from joinengine.driver.counts import read_counts
 from joinengine.driver.failing import check_losses
 from joinengine.driver.folding import fold
 from joinengine.driver.jobs import Jobs
-from joinengine.driver.losses import losses_in, recovered
 from joinengine.driver.records import BatchRecord, OperatorRecord, skipped_files
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
@@ -44,7 +43,7 @@ from joinengine.exchange.ticks import request_tick
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
-from joinengine.operators.base import Operator, QuerySpec
+from joinengine.operators.base import Operator, OperatorTask, QuerySpec
 from joinengine.state import fence
 from joinengine.state import manifest as manifests
 from joinengine.state.checkpoint import Checkpoint, tick_name
@@ -53,8 +52,6 @@ from joinengine.state.operator_state import OperatorState
 from joinengine.world.storage import remove_unnamed, tagged
 
 _log = logging.getLogger("joinengine")
-#: With so many batches before it a batch is compared whose instances were lost.
-_USUAL_BATCHES = 10
 
 
 class BatchRunner:
@@ -96,10 +93,7 @@ class BatchRunner:
         self._observers = list[Callable[[BatchRecord], None]]()
         self.manifest = Manifest(query_id, -1, ())
         self._resumed_for: Sequence[Reason | None] = ()
-        #: when the running batch has found that instances are lost; None: it has not
-        self._lost_at: float | None = None
-        #: seconds that the last batches took from the begin of their joins to the commit
-        self._usual = deque[float](maxlen=_USUAL_BATCHES)
+        self._attempts = Attempts(jobs, self._world)
         self._counts: Counts = {}
         self._take_up_newest()
         for wish in chain.from_iterable(settings.schedule.values()):
@@ -203,7 +197,7 @@ class BatchRunner:
             with timed("commit_s"):
                 record.close(routed, done, self.query, last, after)
                 ours = self._commit(totals.counted(after, last.totals, record))
-            record.recovery_s = self._recovery_s(record)
+            record.recovery_s = self._attempts.recovery_s(record)
             quiet = not any(one.rows for one in done.arrived.inputs)
             with timed("sink_s"):
                 self._deliver(whole=quiet and self.settings.finite)
@@ -215,15 +209,6 @@ class BatchRunner:
         self._resumed_for = (None,) * len(record.joins)
         for observer in self._observers:
             observer(record)
-
-    def _recovery_s(self, record: BatchRecord) -> float:
-        """Seconds from the first loss to the commit, less what batches take from join to commit."""
-        taken = sum(record.seconds[step] for step in ("join_s", "plan_s", "commit_s"))
-        if self._lost_at is None:
-            self._usual.append(taken)
-            return 0.0
-        since, self._lost_at = self._world.timer_s() - self._lost_at, None
-        return max(0.0, since - (median(self._usual) if self._usual else 0.0))
 
     @contextmanager
     def _timed(self, record: BatchRecord, step: str) -> Iterator[None]:
@@ -256,7 +241,8 @@ class BatchRunner:
         states, all_reports = list[OperatorState](), list[list[OperatorReport]]()
         expired = step.expire(self.query, self.manifest)
         for operator, (begun, gone) in zip(self.query.operators, expired, strict=True):
-            state, reports = self._run_operator(batch, operator, begun, arrived)
+            order = partial(self._order, batch, operator, arrived)
+            state, reports = self._attempts.run(operator, begun, order)
             arrived = arrived.and_results(reports)
             states.append(fold(state, reports))
             all_reports.append(reports)
@@ -264,37 +250,13 @@ class BatchRunner:
             record.joins.append(OperatorRecord.of(state, expired_rows=gone, reason=why))
         return Done(states, all_reports, arrived, clock.progress_of(routed))
 
-    def _run_operator(
-        self, batch: Batch, operator: Operator, state: OperatorState, arrived: Arrived
-    ) -> tuple[OperatorState, list[OperatorReport]]:
-        """Run the tasks of an operator; the state that they have begun with, and their reports.
-
-        If instances have lost their state and it has copies, the tasks are run again without it.
-        """
-        while True:
-            tasks = step.order(
-                self._program,
-                self.manifest,
-                batch,
-                operator,
-                state,
-                arrived,
-                self._counts,
-                self._target,
-            )
-            reports = self._jobs.run(operator, tasks) if tasks else []
-            found = losses_in(reports)
-            if not found:
-                return state, reports
-            for instance, why in sorted(found.items()):
-                _log.warning(
-                    "joinengine: join %d: instance %d has lost its state (%s); its keys go on at "
-                    "their backups",
-                    *(operator.index, instance, why),
-                )
-            if self._lost_at is None:
-                self._lost_at = self._world.timer_s()
-            state = recovered(operator.index, state, found)
+    def _order(
+        self, batch: Batch, operator: Operator, arrived: Arrived, state: OperatorState
+    ) -> Sequence[OperatorTask]:
+        last, counts = self.manifest, self._counts
+        return step.order(
+            self._program, last, batch, operator, state, arrived, counts, self._target
+        )
 
     def _with_skipped(self, after: step.Next, skipped: Sequence[Skipped]) -> step.Next:
         """The outcome of a batch, whose side output names the source files that were skipped."""

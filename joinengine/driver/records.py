@@ -98,7 +98,7 @@ class OperatorRecord:
         layouts = state.layouts
         table = layouts.newest.layout.table
         if layouts.lost:
-            held = Balance.of(np.array(state.held_per_instance()))
+            held = Balance.of(np.array(state.held_under_any()))
             reason = Reason(Cause.LOSS, held, lost=layouts.lost)
         return cls(
             instances=layouts.router.instances,

@@ -98,7 +98,7 @@ def as_asked(
     if isinstance(layouts.pending, Move | Rehome):
         newest = layouts.pending.before
     stands = replace(state, layouts=replace(layouts, newest=newest, asked=asked, pending=None))
-    occasion = Occasion(Cause.RESTART, _held(stands))
+    occasion = Occasion(Cause.RESTART, stands.held_under_any())
     plan = change(newest.choice, newest.layout, newest.wanted, choice, instances, occasion)
     return _take(operator, stands, Chosen(choice, plan.layout, instances), plan, lazy=lazy)
 
@@ -128,7 +128,7 @@ def _wished(
     sizes = [wish.instances for wish in wishes if wish.instances is not None]
     choice = choices[-1] if choices else newest.choice
     instances = sizes[-1] if sizes else newest.wanted
-    occasion = Occasion(Cause.SWITCH if choices else Cause.RESIZE, _held(state), history)
+    occasion = Occasion(Cause.SWITCH if choices else Cause.RESIZE, state.held_under_any(), history)
     plan = change(newest.choice, newest.layout, newest.wanted, choice, instances, occasion)
     return Chosen(choice, plan.layout, instances), plan
 
@@ -148,16 +148,6 @@ def _grown(
         return None
     plan = plan_between(newest.layout, grown, Occasion(Cause.CAPACITY, held, history))
     return Chosen(newest.choice, grown, grown.instances), plan
-
-
-def _held(state: OperatorState) -> list[int]:
-    """How many tuples each instance holds, under whichever layout."""
-    runs = state.shelves.state.values()
-    used = max((run.instance + 1 for run in runs), default=0)
-    held = [0] * max(used, state.layouts.newest.layout.instances)
-    for run in runs:
-        held[run.instance] += run.live
-    return held
 
 
 def _take(

@@ -34,15 +34,7 @@ from joinengine.model.columns import name_beside
 from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
 from joinengine.predicates.theta import passes
-from joinengine.routing.routes import (
-    BACKUP,
-    STORE,
-    Deliveries,
-    Flags,
-    only,
-    storing,
-    watch_flag,
-)
+from joinengine.routing.routes import BACKUP, STORE, Deliveries, Flags, only, storing, watch_flag
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import WORD
 from joinengine.world.storage import Storage, StoredFile, tagged

@@ -100,7 +100,6 @@ class OperatorReport:
     """
 
     task: int
-    lost: dict[int, str] = field(default_factory=dict)
     instances: dict[int, InstanceReport] = field(default_factory=dict)
     changes: dict[str, Changes] = field(default_factory=dict)
     keys: list[KeyCounts] = field(default_factory=list)
@@ -114,3 +113,4 @@ class OperatorReport:
     next_input: InputReport | None = None
     next_block: Block | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)

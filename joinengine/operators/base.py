@@ -73,7 +73,7 @@ def carry_out(
     """Run one task; `store` opens the runs of its operator."""
     desk = Desk(task.header, operator.output_schema, store, world)
     if task.header.survives and (lost := desk.lost(task.stored.runs)):
-        return OperatorReport(task.header.task, lost)
+        return OperatorReport(task.header.task, lost=lost)
     operator.carry_out(task, desk)
     return desk.close()
 

@@ -182,3 +182,12 @@ class OperatorState:
             if run.version >= layouts.sized_at:
                 held[run.instance] += run.live
         return held
+
+    def held_under_any(self) -> list[int]:
+        """How many copies each instance holds, under whichever layout."""
+        runs = self.shelves.state.values()
+        used = max((run.instance + 1 for run in runs), default=0)
+        held = [0] * max(used, self.layouts.newest.layout.instances)
+        for run in runs:
+            held[run.instance] += run.live
+        return held
