@@ -44,7 +44,7 @@ test-all: $(READY)  ## the tests and the slow matrices; finds or installs Chromi
 	JOINENGINE_WANTS_CHROMIUM=1 JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
 
 bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/bench); QUICK=1: six layouts
-	@echo "bench: EQ5 and BNCI, z = 0, 0.8, 1.5; every layout in 20 minutes, six with QUICK=1 in six"
+	@echo "bench: EQ5 and BNCI, z = 0, 0.8, 1.5; every layout in 20 minutes, six with QUICK=1 in five"
 	$(BIN)/python -m benchmarks.layouts --out out/bench $(if $(QUICK),--quick)
 
 bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers)
