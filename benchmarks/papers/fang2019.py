@@ -6,6 +6,7 @@ backup for each key at the instance after its home. Loads are dealt anew at each
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -69,19 +70,14 @@ def tolerances() -> list[Finding]:
         Finding(
             "figure 8a",
             "a plan of FTLB is made within one second at a tolerance of 0.02, sooner than Mixed's",
-            "; ".join(
-                f"{theta:g}: {_told(run, 'plan_s', 1e3, '.0f')} ms" for theta, run in runs.items()
-            ),
+            _listed(runs, "plan_s", 1e3, ".0f", "ms"),
             None,
             f"at most {slowest:.2f} s here; seconds are no rule",
         ),
         Finding(
             "figure 8b",
             "part of the state that migrates: FTLB least, then Mixed, MinTable most",
-            "; ".join(
-                f"{theta:g}: {_told(run, 'migration_cost', 100, '.2f')} %"
-                for theta, run in runs.items()
-            ),
+            _listed(runs, "migration_cost", 100, ".2f", "%"),
             all(_in_order(run) for run in runs.values()),
             "mean over the intervals; FTLB with loads of active copies alone, as in the algorithm",
         ),
@@ -95,18 +91,13 @@ def cardinalities() -> list[Finding]:
         Finding(
             "figure 9a",
             "z = 0.8: the time of a plan grows with the number of keys, under all planners",
-            "; ".join(
-                f"{keys:,}: {_told(run, 'plan_s', 1e3, '.0f')} ms" for keys, run in runs.items()
-            ),
+            _listed(runs, "plan_s", 1e3, ".0f", "ms"),
             None,
         ),
         Finding(
             "figure 9b",
             "z = 0.8: part of the state that migrates: FTLB least at any number of keys",
-            "; ".join(
-                f"{keys:,}: {_told(run, 'migration_cost', 100, '.2f')} %"
-                for keys, run in runs.items()
-            ),
+            _listed(runs, "migration_cost", 100, ".2f", "%"),
             all(
                 run["FTLB"]["migration_cost"]
                 < min(one["migration_cost"] for name, one in run.items() if name != "FTLB")
@@ -139,5 +130,12 @@ def _in_order(run: dict[str, dict[str, Any]]) -> bool:
     return costs == sorted(costs)
 
 
-def _told(run: dict[str, dict[str, Any]], figure: str, times: float, form: str) -> str:
-    return ", ".join(f"{name} {times * found[figure]:{form}}" for name, found in run.items())
+def _listed(
+    runs: Mapping[Any, dict[str, dict[str, Any]]], figure: str, times: float, form: str, unit: str
+) -> str:
+    """One figure of all planners, for each setting."""
+    told = list[str]()
+    for setting, run in runs.items():
+        each = ", ".join(f"{name} {times * found[figure]:{form}}" for name, found in run.items())
+        told.append(f"{setting:,}: {each} {unit}")
+    return "; ".join(told)

@@ -9,8 +9,9 @@ goes to the least loaded instance, if need be in exchange for lighter keys there
 M(k); or to the next least loaded instance where that fits.
 M(k) = S(k) / c(k)^beta * dn(k)^gamma, for S tuples of state, the load c and dn copies: a key goes
 early if its state is small, its load great, and if it has few copies.
-Law: no two copies of a key are at one instance, and none is made or lost. It ends, since each
-exchange replaces a key by lighter ones.
+Law: no two copies of a key are at one instance, and none is made or lost. The greatest load is
+under UL, or less than before, or nothing changes. It ends, since each exchange replaces a key by
+lighter ones.
 Cost: the keys of an instance are sorted once; an exchange costs a pass over those of one instance.
 Source: Fang et al., World Wide Web 2019, algorithm 3. Ours: roles are switched before any key is
 taken (the paper prefers it in words, and not in the algorithm); backups have a load too, a part of
@@ -47,7 +48,8 @@ def plan_ftlb(loads: Loads, imbalance: float, beta: float, gamma: float) -> NewH
     second = _Plan(loads, imbalance, beta, gamma)
     second.unload()
     second.place()
-    return min(first, second, key=lambda plan: float(plan.level.max())).changes()
+    best = min(first, second, key=lambda plan: float(plan.level.max()))
+    return best.changes() if best.level.max() < loads.per_instance().max() else {}
 
 
 class _Plan:

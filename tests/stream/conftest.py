@@ -16,6 +16,7 @@ import pytest
 
 from joinengine import session
 from joinengine.layouts import LAYOUTS
+from joinengine.reporting.page import page
 from joinengine.spark.inputs import recorded_stream
 from joinengine.spark.types import arrow_schema
 from tests.stream.cases import called
@@ -177,3 +178,16 @@ def same(folder, sql):
     found, expected = found_in(folder), oracle(sql)
     assert expected, "the oracle is empty"
     assert found == expected
+
+
+@pytest.fixture
+def watch(chromium, tmp_path):
+    """Opens the page of one report in a tab."""
+    from tests.browser import shown  # noqa: PLC0415 (Playwright is not loaded for other tests)
+
+    def opened(one, **context):
+        file = tmp_path / "run.html"
+        file.write_text(page({"mode": "report", "reports": [one]}))
+        return shown(chromium, file, **context)
+
+    return opened

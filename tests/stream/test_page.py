@@ -7,8 +7,7 @@ import math
 import pytest
 from playwright.sync_api import expect
 
-from joinengine.reporting.page import page
-from tests.browser import PHONE, faint_texts, shades, shown
+from tests.browser import PHONE, faint_texts, shades
 from tests.unit.stories import report
 
 BATCHES = 40
@@ -17,18 +16,6 @@ STORY = REPORT["story"]
 HOSTILE = """</script><img src=x onerror="alert(1)"><b>'&amp;"""
 #: Figures of the line of state that are an operator's, and those that are the batch's.
 OF_JOIN = ("layout", "instances", "watermark", "state_rows", "state_bytes", "forecast_rows")
-
-
-@pytest.fixture
-def watch(chromium, tmp_path):
-    """Opens the page of one report in a tab."""
-
-    def opened(one, **context):
-        file = tmp_path / "run.html"
-        file.write_text(page({"mode": "report", "reports": [one]}))
-        return shown(chromium, file, **context)
-
-    return opened
 
 
 def told(tab, field):

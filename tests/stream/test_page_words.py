@@ -5,24 +5,10 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from joinengine.reporting.page import page
-from tests.browser import shown
 from tests.unit.stories import report
 
 #: What stands where a figure would, if there is none.
 UNKNOWN = "\u2013"
-
-
-@pytest.fixture
-def watch(chromium, tmp_path):
-    """Opens the page of one report in a tab."""
-
-    def opened(one, **context):
-        file = tmp_path / "run.html"
-        file.write_text(page({"mode": "report", "reports": [one]}))
-        return shown(chromium, file, **context)
-
-    return opened
 
 
 def changed(operators=1, *, batches=12, joins=None, **entry):

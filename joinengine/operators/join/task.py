@@ -275,9 +275,11 @@ class _Worker:
         words, columns = arrived.words, arrived.columns
         if not stored.all():
             words, columns = words[stored], columns.filter(pa.array(stored))
-        here = (arrived.flags & STORE) > 0
-        homed.append(words if len(words) == here.sum() else arrived.words[here])
-        backups = len(words) - len(homed[-1])
+        at_home = words
+        if self._task.header.copied:
+            at_home = arrived.words[(arrived.flags & STORE) > 0]
+        homed.append(at_home)
+        backups = len(words) - len(at_home)
         if not len(words) or self._spec.passes_by(side):
             return backups, []
         columns = columns.select(self._spec.stored_schema(side).names)
