@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
@@ -14,7 +14,8 @@ import click
 from click.core import ParameterSource
 
 from joinengine.driver.settings import ShowKeys
-from joinengine.layouts import choose
+from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.replicas import Ftlb
 from joinengine.layouts.versions import Moving
 from joinengine.model.conditions import Columns, Condition, Equi, Floats, band, equi, theta
 from joinengine.model.durations import microseconds
@@ -63,6 +64,9 @@ def query_options(command: Command) -> Command:
             default=0.1,
             show_default=True,
             help="TPC-H scale; 1: all tuples.",
+        ),
+        click.option(
+            "--levels", type=PATH, help="ftlb: the service levels of keys, a TOML or JSON file."
         ),
         click.option("--seed", type=int, default=0, show_default=True, help="Seed of all draws."),
         click.option("--interval-rows", type=int, help="Rows of a batch, of all sources together."),
@@ -309,9 +313,19 @@ def _bound(text: str) -> Any:
     return text or None
 
 
+def check_levels(levels: Path | None, layouts: Iterable[LayoutChoice]) -> None:
+    """Raise InvalidRequest if levels are given, and no layout has them."""
+    if levels is not None and not any(isinstance(one, Ftlb) for one in layouts):
+        raise InvalidRequest(
+            f"levels: {levels}: only layout ftlb keeps copies of keys; add --layout ftlb, or leave "
+            f"--levels out"
+        )
+
+
 def options_of(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
     """The options as a query takes them. Raises click.UsageError where two say the same."""
     from joinengine.queries import Options  # noqa: PLC0415
+    from joinengine.queries.base import layout_of  # noqa: PLC0415
 
     if settings["rate"] is not None and settings["span"] is not None:
         raise click.UsageError("--rate and --span both say how fast event time goes; give one")
@@ -326,7 +340,7 @@ def options_of(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
         disorder_us=settings["disorder"],
         shift_us=settings["shift_every"],
         window_us=settings["window"],
-        layout=choose(layout),
+        layout=layout_of(layout, settings["levels"]),
         instances=settings["instances"],
         **{
             name: settings[name]

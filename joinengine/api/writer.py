@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.api import options as given
 from joinengine.api.resolved import ResolvedJoin, as_kept
 from joinengine.driver.compacting import CompactingSink
+from joinengine.driver.fitting import Naming
 from joinengine.driver.outputs import Wanted
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import MEMORY_PER_TASK, Settings, ShowKeys
@@ -259,6 +260,7 @@ class JoinWriter:
             finite="availableNow" in self.when,
             schedule=self.schedule,
             losses=self.losses,
+            naming=Naming(session.zone(), session.case_sensitive()),
         )
 
     def _sink(

@@ -57,7 +57,8 @@ def count_keys(
         held = _held(runs, hashes)
         rows = np.flatnonzero((counts > 0) | (held > 0))
         where = np.full(len(rows), instance), np.full(len(rows), side)
-        parts.append(KeyCounts(*where, hashes[rows], counts[rows], held[rows]))
+        backups = np.zeros(len(rows), np.int64)
+        parts.append(KeyCounts(*where, hashes[rows], counts[rows], held[rows], backups))
     return KeyCounts.concat(parts)
 
 

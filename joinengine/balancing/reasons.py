@@ -49,6 +49,8 @@ class Cause(StrEnum):
     CAPACITY = "capacity"
     #: the state of instances is gone, and backups of their keys become homes
     LOSS = "loss"
+    #: keys have come under another service level, or left one
+    LEVELS = "levels"
 
     @property
     def is_replan(self) -> bool:
@@ -58,7 +60,9 @@ class Cause(StrEnum):
                 return True
             case Cause.HEAD | Cause.LOADS:
                 return False
-            case Cause.SWITCH | Cause.RESIZE | Cause.RESTART | Cause.CAPACITY | Cause.LOSS:
+            case Cause.SWITCH | Cause.RESIZE | Cause.RESTART | Cause.CAPACITY:
+                return False
+            case Cause.LOSS | Cause.LEVELS:
                 return False
 
 
@@ -74,6 +78,7 @@ _WORDS = {
     Cause.RESTART: "the restart asks for another layout",
     Cause.CAPACITY: "an instance is full",
     Cause.LOSS: "instances have lost their state",
+    Cause.LEVELS: "keys are at other service levels",
 }
 
 

@@ -47,19 +47,23 @@ COPY_MARGIN = 2.0
 
 
 class KeyCounts(NamedTuple):
-    """Counts of single keys, one row per (instance, side, key)."""
+    """Counts of single keys, one row per (instance, side, key).
+
+    `backups`: how many the predicates of service levels give a key; 0: none of them names it.
+    """
 
     instances: Ints
     sides: Ints
     hashes: Words
     stored: Ints
     held: Ints
+    backups: Ints
 
     @classmethod
     def empty(cls) -> KeyCounts:
         """No key."""
         none = np.empty(0, np.int64)
-        return cls(none, none, np.empty(0, np.uint64), none, none)
+        return cls(none, none, np.empty(0, np.uint64), none, none, none)
 
     @classmethod
     def concat(cls, parts: Sequence[KeyCounts]) -> KeyCounts:
@@ -77,6 +81,7 @@ class Interval(NamedTuple):
     interval and (2, N) `state` after it. `tasks`: how many tasks routed them. `holders` (2, P):
     keys, as columns, and instances that hold any of them. Backups do not count in `rest`; `backed`
     (N,): those that each instance stored, of keys that are not reported; empty: there are none.
+    `named` (K,): the backups that predicates of service levels give; 0, or empty: they name none.
     """
 
     hashes: Words
@@ -88,6 +93,7 @@ class Interval(NamedTuple):
     tasks: int = 1
     holders: Ints = np.zeros((2, 0), np.int64)
     backed: Floats = np.zeros(0)
+    named: Ints = np.zeros(0, np.int64)
 
     @property
     def loaded(self) -> Words:
@@ -195,6 +201,7 @@ def summarise(
         tasks,
         _holders(counts, hashes, stored.shape[1]),
         rest,
+        _named(counts, hashes),
     )
 
 
@@ -239,6 +246,13 @@ def gather_loads(
         backup_instances=backup_instances,
         backup_work=backup_work,
     )
+
+
+def _named(counts: KeyCounts, hashes: Words) -> Ints:
+    """(K,) the backups that predicates give to each key."""
+    most = np.zeros(len(hashes), np.int64)
+    np.maximum.at(most, np.searchsorted(hashes, counts.hashes), counts.backups)
+    return most
 
 
 def _holders(counts: KeyCounts, hashes: Words, instances: int) -> Ints:

@@ -24,6 +24,7 @@ from joinengine.options import (
     PATH,
     asked,
     check_file,
+    check_levels,
     engine_options,
     options_of,
     own_options,
@@ -84,9 +85,11 @@ def run(
     found = asked(query, settings, ends=checkpoint is None)
     options = replace(
         options_of(settings, layout=layout or found.layout, zipf=zipf),
-        relayouts=relayouts_of(settings["switches"], settings["sizes"]),
+        relayouts=relayouts_of(settings["switches"], settings["sizes"], settings["levels"]),
         losses=losses_of(settings["losses"]),
     )
+    later = [choice for _, choice, _ in options.relayouts if choice is not None]
+    check_levels(settings["levels"], [options.layout, *later])
     check(found, options)  # before Spark starts
     for what, folder in (("--out", out_folder), ("--checkpoint", checkpoint)):
         if folder is not None:
@@ -150,6 +153,7 @@ def compare(
         for z in (_numbers(exponents) if found.generated else [0.0])
         for name in (_serving(found, settings) if names is None else _names(names))
     ]
+    check_levels(settings["levels"], [options.layout for options in cells])
     for options in cells:
         check(found, options)
     picture = figure or (json_path or Path(found.name.replace(" ", "-"))).with_suffix(".png")

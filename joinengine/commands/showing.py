@@ -11,7 +11,15 @@ import click
 
 from joinengine.commands import console
 from joinengine.layouts import LAYOUTS
-from joinengine.options import LAYOUT_HELP, PATH, asked, options_of, own_options, query_options
+from joinengine.options import (
+    LAYOUT_HELP,
+    PATH,
+    asked,
+    check_levels,
+    options_of,
+    own_options,
+    query_options,
+)
 from joinengine.tpch.cache import passing_home
 
 
@@ -35,6 +43,7 @@ def explain(
     """
     found = asked(query, settings)
     options = options_of(settings, layout=layout or found.layout, zipf=zipf)
+    check_levels(settings["levels"], [options.layout])
     found.stream(options)
     if found.generated:
         # The columns are the same at any scale: look at a small stream.

@@ -28,6 +28,7 @@ from joinengine.driver import clock, relayout, showings, step, totals
 from joinengine.driver.attempts import Attempts
 from joinengine.driver.counts import read_counts
 from joinengine.driver.failing import check_losses
+from joinengine.driver.fitting import fitted
 from joinengine.driver.folding import fold
 from joinengine.driver.jobs import Jobs
 from joinengine.driver.records import BatchRecord, OperatorRecord, skipped_files
@@ -78,7 +79,10 @@ class BatchRunner:
             query, settings, checkpoint.runs.folder, jobs.parallelism, driver=self._world.nonce()
         )
         self._query_id = query_id
-        self._choices = choices
+        self._choices = [
+            fitted(choice, operator, len(query.operators), settings.naming)
+            for choice, operator in zip(choices, query.operators, strict=True)
+        ]
         self.generation = 0
         self._committed = False
         self._wishes = deque[Relayout]()
@@ -340,7 +344,8 @@ class BatchRunner:
 
     def _check(self, wish: Relayout) -> None:
         for operator, state in zip(self.query.operators, self.manifest.operators, strict=True):
-            relayout.check(operator, state.layouts, wish)
+            here = wish.fitted(operator, len(self.query.operators), self.settings.naming)
+            relayout.check(operator, state.layouts, here)
 
     def _deliver(self, *, whole: bool = False) -> None:
         """Make the results and the refused tuples that the manifest names visible.

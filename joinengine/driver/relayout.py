@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from joinengine.balancing.reasons import Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
+from joinengine.driver.fitting import Naming, fitted
 from joinengine.driver.losses import next_refill
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice, Plan, check_aggregates
@@ -33,6 +34,12 @@ class Relayout:
 
     choice: LayoutChoice | None = None
     instances: int | None = None
+
+    def fitted(self, operator: Operator, operators: int, naming: Naming) -> Relayout:
+        """The wish as it is for an operator of a query that has `operators`."""
+        if self.choice is None or not operator.policy.changes:
+            return self
+        return replace(self, choice=fitted(self.choice, operator, operators, naming))
 
 
 def check(operator: Operator, layouts: Layouts, wish: Relayout) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from joinengine.driver.fitting import Naming
 from joinengine.driver.relayout import Relayout
 
 #: Bytes of arrived tuples that an operator task may hold at a time.
@@ -40,3 +41,5 @@ class Settings:
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
     #: batch -> instances that are made to lose their state before it
     losses: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    #: how predicates of service levels are read
+    naming: Naming = field(default_factory=Naming)

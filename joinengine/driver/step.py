@@ -30,6 +30,7 @@ from joinengine.kernels.hashing import Words, first_word
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice, Router
 from joinengine.layouts.key_based import has_backups
+from joinengine.layouts.replicas import Ftlb
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource
 from joinengine.operators.base import Operator, OperatorTask, Order, QuerySpec
@@ -205,7 +206,9 @@ def order(
     asked = _asked(state.layouts.newest, history)
     next_role = _role(manifest, *later[0], batch) if later else None
     last = query.operators[-1]
-    copied = has_backups(state.layouts.newest.layout)
+    newest = state.layouts.newest
+    copied = has_backups(newest.layout)
+    levels = newest.choice.counted_levels if isinstance(newest.choice, Ftlb) else ()
 
     def header(task: int, hosted: tuple[int, ...]) -> TaskHeader:
         if next_role is None:
@@ -231,6 +234,7 @@ def order(
             named=settings.show_keys,
             copied=copied,
             survives=copied and survives(operator),
+            levels=levels,
             failed=() if state.layouts.lost else tuple(settings.losses.get(batch.number, ())),
         )
 
@@ -293,8 +297,9 @@ def close(
             name = tagged(batch.generation, name)
             state, seen[name], sealed[name] = _counted(operator, state, ours, done.arrived, name)
             history = [seen[stored.name] for stored in state.layouts.history]
+        fitting = [one.fitted(operator, len(query.operators), settings.naming) for one in wishes]
         state, reason = relayout.after_batch(
-            operator, state, history, wishes, capacity=settings.capacity, lazy=settings.lazy
+            operator, state, history, fitting, capacity=settings.capacity, lazy=settings.lazy
         )
         planned.append(state)
         reasons.append(reason)

@@ -105,7 +105,10 @@ class Keying:
     def _equal(self, side: Side, batch: pa.RecordBatch) -> Words:
         if not self.keys[side]:
             return np.zeros(batch.num_rows, np.uint64)
-        columns = [batch.column(name) for name in self.keys[side]]
+        return self.hashes([batch.column(name) for name in self.keys[side]])
+
+    def hashes(self, columns: Sequence[pa.Array]) -> Words:
+        """(n,) key columns of some side -> (n,) hashes of the keys, without a band."""
         if self.scales:
             columns = [scaled(*both) for both in zip(columns, self.scales, strict=True)]
         return hash_columns(columns)

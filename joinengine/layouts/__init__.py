@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
@@ -130,10 +130,9 @@ class Chosen:
 
     def to_json(self) -> dict[str, Any]:
         """The plain values that the manifest keeps."""
-        settings = {f.name: getattr(self.choice, f.name) for f in fields(self.choice)}  # type: ignore[arg-type]
         return {
             "name": self.choice.name,
-            "settings": settings,
+            "settings": self.choice.settings(),
             "wanted": self.wanted,
             "state": self.layout.to_json(),
         }

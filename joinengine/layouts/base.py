@@ -121,6 +121,14 @@ class LayoutChoice(Protocol):
         """The name, with the number that is its parameter, if it has one."""
         return self.name
 
+    def settings(self) -> dict[str, Any]:
+        """The settings as plain values; the class makes the same choice of them."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+
+    def lines(self) -> list[str]:
+        """What else `explain` says of the layout."""
+        return []
+
     @classmethod
     def serves(cls) -> str:
         """Which joins the layout serves, in words."""

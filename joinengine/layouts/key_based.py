@@ -197,24 +197,36 @@ class Planned(_KeyBasedChoice):
     def pays(self, before: Floats, after: Floats) -> bool:
         """Whether a plan that turns loads (N,) `before` into `after` is worth its moves."""
 
+    def asked(
+        self, base: Base, table: RoutingTable, loads: Loads, newest: Interval
+    ) -> RoutingTable:
+        """The table as it must be, however loads lie; `loads` are those under `table`."""
+        return table
+
     @override
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
-        """A new table and its moves, if a plan is due and pays; else None."""
+        """A new table and its moves, if one is asked for, or a plan is due and pays; else None."""
         assert isinstance(layout, KeyBased)
-        loads = self.gather(layout.base, layout.table, history)
-        level = loads.per_instance()
-        if not self.is_due(level):
+        base, table = layout.base, layout.table
+        loads = self.gather(base, table, history)
+        before = after = loads.per_instance()
+        cause, new = Cause.LEVELS, self.asked(base, table, loads, history[-1])
+        if new is not table:
+            loads = self.gather(base, new, history)
+            after = loads.per_instance()
+        if self.is_due(after):
+            planned = self.planned(base, new, loads)
+            balanced = self.gather(base, planned, history).per_instance()
+            if planned.placements != new.placements and self.pays(after, balanced):
+                cause, new, after = Cause.OVERLOAD, planned, balanced
+        if new.placements == table.placements:
             return None
-        new = self.planned(layout.base, layout.table, loads)
-        after = self.gather(layout.base, new, history).per_instance()
-        if new.placements == layout.table.placements or not self.pays(level, after):
-            return None
-        changed = replaced(layout.table, new, layout.base)
+        changed = replaced(table, new, base)
         moves = plan_moves(changed)
-        balances = Balance.of(level), Balance.of(after)
-        counted = Counted(loads, history[-1], self.limit(level))
-        reason = reason_of(Cause.OVERLOAD, balances, changed, moves, counted)
-        return Plan(KeyBased(layout.base, new), reason, moves)
+        counted = Counted(loads, history[-1], self.limit(before))
+        balances = Balance.of(before), Balance.of(after)
+        reason = reason_of(cause, balances, changed, moves, counted)
+        return Plan(KeyBased(base, new), reason, moves)
 
 
 @dataclass(frozen=True)

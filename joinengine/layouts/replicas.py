@@ -14,15 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from joinengine.balancing.ftlb import NewHolders, plan_ftlb
+from joinengine.balancing.levels import Levels, wanted_backups, with_backups
 from joinengine.balancing.statistics import Interval, Loads, NewShares, gather_loads
 from joinengine.layouts.base import Layout
 from joinengine.layouts.key_based import KeyBased, WithinLimit
+from joinengine.layouts.levels import Level, most_backups, read_levels
+from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement
 from joinengine.routing import table as routing_table
@@ -34,6 +38,7 @@ from joinengine.routing.table import RoutingTable
 class Ftlb(WithinLimit):
     """Keys with `backups` copies beside their home, which change roles with it for balance.
 
+    `levels`: other numbers of backups for some keys, as a mapping (`joinengine.layouts.levels`).
     `beta`, `gamma`: how much load and the number of copies count for what leaves an instance first
     (`joinengine.balancing.ftlb`). `refill_rows`: about how many copies a batch makes anew for an
     instance that has lost its state.
@@ -44,6 +49,7 @@ class Ftlb(WithinLimit):
     gamma: float = 1.0
     backup_work: float = 0.5
     refill_rows: int = 250_000
+    levels: Any = ()
 
     name: ClassVar[str] = "ftlb"
     source: ClassVar[str] = "Fang et al., World Wide Web 2019, algorithms 1, 3 and 4"
@@ -61,16 +67,66 @@ class Ftlb(WithinLimit):
         for name in ("beta", "gamma", "backup_work"):
             if not getattr(self, name) >= 0:
                 raise InvalidRequest(f"ftlb: {name} {getattr(self, name)} must be 0 or more")
+        object.__setattr__(self, "levels", read_levels(self.levels))
+
+    @override
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"levels": [level.to_json() for level in self.levels]}
+
+    @override
+    def lines(self) -> list[str]:
+        """A line for each service level."""
+        return [f"service level {level}" for level in self.levels]
 
     @override
     def least_instances(self, instances: int) -> int:
         """An instance for each copy."""
-        return self.backups + 1
+        return most_backups(self.levels, self.backups) + 1
+
+    @override
+    def check(self, condition: Condition, instances: int) -> None:
+        for level in self.levels:
+            if self.backups < instances <= level.backups:
+                raise InvalidRequest(
+                    f"level {level.name}: {level.backups} backups and a home need "
+                    f"{level.backups + 1} instances; there are {instances}"
+                )
+        super().check(condition, instances)
+
+    @cached_property
+    def _levels(self) -> Levels:
+        """The levels of this join."""
+        listed, top = dict[int, int](), dict[int, int]()
+        for level in self.levels:
+            for hash_ in level.hashes or ():
+                listed[hash_] = max(level.backups, listed.get(hash_, 0))
+            if level.top is not None:
+                top[level.top] = max(level.backups, top.get(level.top, 0))
+        return Levels(self.backups, listed, top)
+
+    @property
+    def counted_levels(self) -> tuple[Level, ...]:
+        """The levels whose predicates tasks evaluate, for the keys that they report."""
+        return tuple(level for level in self.levels if level.predicate is not None)
 
     @override
     def start(self, instances: int) -> KeyBased:
         """All keys at their base homes, their backups at the instances after it."""
-        return KeyBased(Backed.over(BASES[self.base](instances), self.backups))
+        base = Backed.over(BASES[self.base](instances), self.backups)
+        return KeyBased(base, RoutingTable(self._listed(base)))
+
+    def _listed(self, base: Backed) -> dict[int, Placement]:
+        """The keys that a level lists, at their base homes and the instances after."""
+        listed = sorted(self._levels.listed)
+        plain = placements(base, np.array(listed, np.uint64))
+        found, n = dict[int, Placement](), base.instances
+        for hash_, placement in zip(listed, plain, strict=True):
+            (home,) = placement.homes
+            copies = self._levels.listed[hash_]
+            backups = tuple((home + one) % n for one in range(1, copies + 1))
+            if backups != placement.backups:
+                found[hash_] = Placement.whole(home, backups)
+        return found
 
     @override
     def restore(self, state: dict[str, Any]) -> KeyBased:
@@ -81,7 +137,10 @@ class Ftlb(WithinLimit):
 
     @override
     def resize(self, layout: Layout, instances: int) -> KeyBased:
-        """Keys of the table stay, unless one of their copies goes; other keys follow the base."""
+        """Keys of the table stay, unless one of their copies goes; other keys follow the base.
+
+        The next plan gives keys the backups that their levels now say.
+        """
         assert isinstance(layout, KeyBased)
         fresh = self.start(instances)
         listed = layout.table.placements
@@ -89,15 +148,23 @@ class Ftlb(WithinLimit):
         stay = {
             hash_: placement
             for (hash_, placement), unlisted in zip(listed.items(), plain, strict=True)
-            if max(placement.holders) < instances
-            and len(placement.backups) == self.backups
-            and placement != unlisted
+            if max(placement.holders) < instances and placement != unlisted
         }
-        return KeyBased(fresh.base, RoutingTable(stay))
+        return KeyBased(fresh.base, RoutingTable({**fresh.table.placements, **stay}))
 
     @override
     def gather(self, base: Base, table: RoutingTable, history: Sequence[Interval]) -> Loads:
         return gather_loads(history, table, base, self.backup_work)
+
+    @override
+    def asked(
+        self, base: Base, table: RoutingTable, loads: Loads, newest: Interval
+    ) -> RoutingTable:
+        """The table whose keys have the backups of their levels."""
+        counted = newest.hashes[: len(newest.named)], newest.named
+        wanted = wanted_backups(loads, self._levels, counted)
+        changed = with_backups(loads, wanted)
+        return _with_holders(base, table, loads, changed) if changed else table
 
     @override
     def planned(self, base: Base, table: RoutingTable, loads: Loads) -> RoutingTable:

@@ -6,7 +6,7 @@ user has no fixed name: `name_beside` gives it one that none of them has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -72,6 +72,18 @@ def wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     scale = max(behind for _, behind in digits)
     precision = scale + max(before for before, _ in digits)
     return pa.decimal128(precision, scale) if precision <= MOST_DIGITS else None
+
+
+def compared_fields(
+    keys: tuple[Sequence[str], Sequence[str]], schemas: Sequence[pa.Schema]
+) -> list[pa.Field]:
+    """The left key columns, in the types in which both sides are compared; there may be one side.
+
+    `keys`: the key columns of each side.
+    """
+    pairs = zip(*keys, strict=True)
+    fields = [(schemas[0].field(a), schemas[-1].field(b)) for a, b in pairs]
+    return [a.with_type(wider(a.type, b.type)) for a, b in fields]
 
 
 def _digits(kind: pa.DataType) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from joinengine.balancing.counting import Asked, count_keys
@@ -19,8 +20,10 @@ from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
 from joinengine.exchange.results import Results, Target
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import group_keys
+from joinengine.layouts.levels import Level
 from joinengine.model.errors import DamagedState
 from joinengine.operators.hot import HotKeys, Texts
+from joinengine.operators.levels import Named
 from joinengine.state.keeper import Keeper, Shelf, Upkeep
 from joinengine.state.operator_state import STATE
 from joinengine.state.run import OpenRun, Place, Run, RunStore
@@ -39,7 +42,7 @@ class TaskHeader:
     own. `survives`: the task may report instances as lost, and is then run again. `work_s`: seconds
     of emulated work for each tuple that an instance receives and does not only keep as a backup.
     `named`: the report tells hot keys by value. `failed`: instances that are made to have lost
-    their state.
+    their state. `levels`: the service levels whose predicates are asked for the reported keys.
     """
 
     operator: int
@@ -61,6 +64,7 @@ class TaskHeader:
     copied: bool = False
     survives: bool = False
     failed: tuple[int, ...] = ()
+    levels: tuple[Level, ...] = ()
 
 
 class Desk:
@@ -161,11 +165,13 @@ class Desk:
         stored: Sequence[Words],
         spines: Sequence[Iterable[OpenRun]],
         texts: Texts | None = None,
+        named: Named | None = None,
     ) -> None:
         """Report the hottest keys, and those that the planner may move if the task counts keys.
 
         Per side: `stored` are the sorted words that arrived to be stored, `spines` the runs that
-        are held after the batch. `texts`: the values of keys; None: no hot keys are told.
+        are held after the batch. `texts`: the values of keys; None: no hot keys are told. `named`:
+        what service levels say of keys; None: there are none with predicates.
         """
         arrived = [group_keys(words) for words in stored]
         if texts is not None:
@@ -174,6 +180,9 @@ class Desk:
             return
         state = [[(one.words, one.gone) for one in spine] for spine in spines]
         counts = count_keys(instance, arrived, state, self.header.counted[instance])
+        if named is not None:
+            hashes, at = np.unique(counts.hashes, return_inverse=True)
+            counts = counts._replace(backups=named(hashes)[at])
         self.report.keys.append(counts)
 
     def close(self) -> OperatorReport:

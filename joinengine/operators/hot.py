@@ -13,7 +13,7 @@ some 4 ms of one core for half a million tuples of a hundred thousand keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -93,22 +93,33 @@ def texts_in(keying: Keying, runs: Sequence[Iterable[OpenRun]]) -> Texts | None:
 
     def texts(hashes: Words) -> list[str | None]:
         found: list[str | None] = [None] * len(hashes)
-        missing = np.arange(len(hashes))
-        for side, some in enumerate(runs):
-            names = keying.needed(Side(side))
-            for one in reversed(list(some)):
-                if not (len(missing) and names and set(names) <= set(one.columns.schema.names)):
-                    break
-                at = np.searchsorted(one.words, first_word(hashes[missing]))
-                at = np.minimum(at, len(one.words) - 1)
-                here = key_hash(one.words[at]) == hashes[missing]
-                told = _texts_of(keying, Side(side), one.columns, at[here])
-                for place, text in zip(missing[here].tolist(), told, strict=True):
-                    found[place] = text
-                missing = missing[~here]
+        for places, side, columns, rows in tuples_of(keying, runs, hashes):
+            told = _texts_of(keying, side, columns, rows)
+            for place, text in zip(places.tolist(), told, strict=True):
+                found[place] = text
         return found
 
     return texts
+
+
+def tuples_of(
+    keying: Keying, runs: Sequence[Iterable[OpenRun]], hashes: Words
+) -> Iterator[tuple[Ints, Side, pa.RecordBatch, Ints]]:
+    """Where `runs` (per side, newest last) have a tuple of each of (K,) `hashes`.
+
+    Places among the hashes, each at most once; and a side, columns, and the row of each there.
+    """
+    missing = np.arange(len(hashes))
+    for side, some in enumerate(runs):
+        names = keying.needed(Side(side))
+        for one in reversed(list(some)):
+            if not (len(missing) and names and set(names) <= set(one.columns.schema.names)):
+                break
+            at = np.searchsorted(one.words, first_word(hashes[missing]))
+            at = np.minimum(at, len(one.words) - 1)
+            here = key_hash(one.words[at]) == hashes[missing]
+            yield missing[here], Side(side), one.columns, at[here]
+            missing = missing[~here]
 
 
 def texts_at(keying: Keying, order: Ints, words: Words, arrived: Sequence[Tuples]) -> Texts | None:

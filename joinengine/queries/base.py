@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -13,8 +13,9 @@ from pyarrow import RecordBatchReader, Table
 from joinengine import equi
 from joinengine.api.queries import StreamQuery
 from joinengine.driver.settings import ShowKeys
-from joinengine.layouts import LayoutChoice, Mnrt, choose
+from joinengine.layouts import Ftlb, LayoutChoice, Mnrt, choose
 from joinengine.layouts.base import check_aggregates
+from joinengine.layouts.levels import read_file
 from joinengine.layouts.versions import Moving
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
@@ -205,12 +206,21 @@ def check(query: Query, options: Options) -> None:
                 check_aggregates(layout)
 
 
+def layout_of(name: str, levels: Path | None = None) -> LayoutChoice:
+    """The layout of a name; `ftlb` with the service levels of a file, if there is one."""
+    choice = choose(name)
+    if levels is None or not isinstance(choice, Ftlb):
+        return choice
+    return replace(choice, levels=read_file(levels))
+
+
 def relayouts_of(
-    switches: Sequence[str], sizes: Sequence[str]
+    switches: Sequence[str], sizes: Sequence[str], levels: Path | None = None
 ) -> tuple[tuple[int, LayoutChoice | None, int | None], ...]:
     """(batch, layout, instances) from `BATCH:LAYOUT` and `BATCH:N`; None: it stays as it was."""
+    named = _timed_words("switch", switches)
     return (
-        *((batch, choose(name), None) for batch, name in _timed_words("switch", switches)),
+        *((batch, layout_of(name, levels), None) for batch, name in named),
         *((batch, None, _count("resize", n)) for batch, n in _timed_words("resize", sizes)),
     )
 

@@ -29,6 +29,7 @@ _CAUSES = {
     Cause.RESTART: "the restart asked for another layout",
     Cause.CAPACITY: "an instance was full",
     Cause.LOSS: "instances lost their state",
+    Cause.LEVELS: "keys changed their service level",
 }
 
 
@@ -128,6 +129,10 @@ def key_change_words(change: KeyChange, *, sided: bool = True) -> str:
         return f"merged at instance {after.homes[0]}"
     if after.backups and set(before.holders) == set(after.holders):
         return f"a backup became the home: instance {after.homes[0]}{_backups(after)}"
+    if before.homes == after.homes and len(before.backups) != len(after.backups):
+        came = len(after.backups) > len(before.backups)
+        what = "got backups" if came else "gave backups up"
+        return f"{what}; home at instance {after.homes[0]}{_backups(after)}"
     words = placement_words(after, sided=sided)[1]
     return words if is_elsewhere(before, after) else f"other shares, {words}"
 

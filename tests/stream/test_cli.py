@@ -191,9 +191,16 @@ def test_switches_resizes_and_capacity(joinengine, tmp_path):
 
 
 def test_an_instance_is_lost_and_nothing_is_missing(joinengine, tmp_path, caplog):
+    levels = {
+        "hot": {"top": 3, "backups": 2},
+        "some": {"where": "l_suppkey <= 5", "backups": 3, "join": 2},
+        "one": {"keys": [7], "backups": 2, "join": 2},
+    }
+    (tmp_path / "levels.json").write_text(json.dumps(levels))
     joinengine(
         *("run", "eq5", "--layout", "ftlb", "--scale", 0.001, "--instances", 4, "--zipf", 1.0),
         *("--interval-rows", 600, "--fail", "2:1", "--fail", "5:2,0", "--validate"),
+        *("--levels", tmp_path / "levels.json", "--checkpoint", tmp_path / "state"),
         *("--json", tmp_path / "report.json", "--report", tmp_path / "page.html"),
     )
     report = json.loads((tmp_path / "report.json").read_text())
@@ -204,6 +211,13 @@ def test_an_instance_is_lost_and_nothing_is_missing(joinengine, tmp_path, caplog
     assert "instance 1 has lost its state (it was made to fail)" in caplog.text
     told = [plan["words"] for plan in report["story"]["plans"] if plan["cause"] == "loss"]
     assert "instances 0, 2 lost their state" in " ".join(told)
+    causes = {(plan["join"], plan["cause"]) for plan in report["story"]["plans"]}
+    assert (2, "levels") in causes
+    keys = {1: 4, 7: 3, 9: 2}
+    for key, copies in keys.items():
+        held = joinengine(*("state", tmp_path / "state", "--key", key, "--json", tmp_path / "k"))
+        rows = json.loads((tmp_path / "k").read_text())["key"]["rows"]["right"]
+        assert len(rows) >= copies, (key, held.stdout)
 
 
 @pytest.mark.parametrize(

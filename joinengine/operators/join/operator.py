@@ -136,6 +136,7 @@ class Join(JoinSpec, Operator):
         return [
             f"operator {self.index}: join, {self.how.value}, on {on}{where}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
+            *(f"    {line}" for line in choice.lines()),
             *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in Side),
         ]
 

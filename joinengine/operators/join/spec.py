@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from joinengine.exchange.keying import Keying
-from joinengine.model.columns import name_beside, wider
+from joinengine.model.columns import compared_fields, name_beside
 from joinengine.model.conditions import Condition, Distance, Predicate, equality
 from joinengine.model.keys import Side
 from joinengine.model.query import (
@@ -56,9 +56,7 @@ class JoinSpec:
     @property
     def key_fields(self) -> list[pa.Field]:
         """The left key columns, in the types in which both sides are compared."""
-        pairs = zip(self.keys(Side.LEFT), self.keys(Side.RIGHT), strict=True)
-        fields = [(self.schemas[0].field(a), self.schemas[1].field(b)) for a, b in pairs]
-        return [a.with_type(wider(a.type, b.type)) for a, b in fields]
+        return compared_fields((self.keys(Side.LEFT), self.keys(Side.RIGHT)), self.schemas)
 
     def keys(self, side: Side) -> tuple[str, ...]:
         """The equality columns of `side`."""

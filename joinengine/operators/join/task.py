@@ -31,6 +31,7 @@ from joinengine.operators.join.matching import PAIRS, Matcher, SortedTuples
 from joinengine.operators.join.shelf import StateShelf
 from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Watchers
+from joinengine.operators.levels import named_in
 from joinengine.operators.spines import Spines
 from joinengine.routing.routes import (
     BACKUP,
@@ -298,7 +299,9 @@ class _Worker:
         newest = self._task.stored.versions[0]
         stored = [_joined_words(homed[side]) for side in Side]
         held = [[one for one in spines[side] if one.run.version == newest] for side in Side]
-        self._desk.count_keys(instance, stored, held, texts_in(self._keying, held))
+        texts = texts_in(self._keying, held)
+        named = named_in(self._task.header.levels, self._keying, held)
+        self._desk.count_keys(instance, stored, held, texts, named)
 
     def _unbacked(self, instance: int, spines: Mapping[Side, Sequence[OpenRun]]) -> int:
         """How many keys have their home here, and no complete copy anywhere else."""

@@ -1,0 +1,200 @@
+"""Service levels: how many backups the keys of an importance have, under `ftlb`.
+
+Why: who can bear the loss of some keys, and not of others, pays for copies of the others only; and
+the few keys with most load are worth copies that can take over for balance.
+
+A level names its keys one by one, by a predicate over the key columns, or by their rank of load. It
+is written as a mapping, in Python or in a file:
+`{"gold": {"keys": [17, 4711], "backups": 3}, "hot": {"top": 20, "backups": 2}}`.
+
+Law: a key that several levels name has the most backups that one of them gives.
+Source: Fang et al., World Wide Web 2019, section 3.2 (a table of service levels).
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from joinengine.model.arguments import check_count, check_text, kind_of
+from joinengine.model.conditions import Predicate
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
+
+#: What a level may name its keys by.
+_BY = ("keys", "where", "top")
+_EXAMPLE = "{'hot': {'top': 20, 'backups': 2}}"
+#: Types of the parts of a key.
+_VALUES = (str, int, float, Decimal, date, datetime)
+
+#: A key: a value for each of the key columns.
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The keys that have `backups` backups: one of `keys`, `where` and `top` names them.
+
+    `join`: the number of the join whose keys these are; None: of all joins. `hashes` are those of
+    `keys` and `predicate` is `where`, once the level is fitted to a join; None: it is not.
+    """
+
+    name: str
+    backups: int
+    keys: tuple[Key, ...] | None = None
+    where: str | None = None
+    top: int | None = None
+    join: int | None = None
+    hashes: tuple[int, ...] | None = None
+    predicate: Predicate | None = None
+
+    def __str__(self) -> str:
+        if self.top is not None:
+            named = f"the {self.top:,} keys of greatest load"
+        elif self.where is not None:
+            named = f"keys with {self.where}"
+        else:
+            named = f"{len(self.keys or ()):,} listed keys"
+        backups = "1 backup" if self.backups == 1 else f"{self.backups} backups"
+        return f"{self.name}: {backups} for {named}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, which `read_levels` reads."""
+        written = {
+            "name": self.name,
+            "backups": self.backups,
+            "keys": self.keys and [list(key) for key in self.keys],
+            "where": self.where,
+            "top": self.top,
+            "join": self.join,
+            "hashes": None if self.hashes is None else list(self.hashes),
+        }
+        if self.predicate is not None:
+            columns = [[int(side), name] for side, name in self.predicate.columns]
+            written["predicate"] = [self.predicate.sql, columns, self.predicate.zone]
+        return {field: value for field, value in written.items() if value is not None}
+
+
+def read_levels(levels: Any) -> tuple[Level, ...]:
+    """The levels of a mapping as users write it, of `Level.to_json`, or as they are.
+
+    Raises InvalidRequest, with the name of the level, for what is none.
+    """
+    if isinstance(levels, Mapping):
+        return tuple(_written(name, level) for name, level in levels.items())
+    if isinstance(levels, list | tuple) and all(map(_is_kept, levels)):
+        return tuple(one if isinstance(one, Level) else _kept(one) for one in levels)
+    raise InvalidRequest(f"levels: {kind_of(levels)} is no mapping; write for example {_EXAMPLE}")
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """What a file of levels says, in JSON or TOML. Raises InvalidRequest if it is neither."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise InvalidRequest(f"levels: {path} cannot be read: {why}") from None
+    try:
+        found = json.loads(text)
+    except ValueError as no_json:
+        try:
+            found = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as no_toml:
+            errors: dict[bool, ValueError] = {True: no_json, False: no_toml}
+            raise InvalidRequest(
+                f"levels: {path} is neither JSON nor TOML: {errors[path.suffix == '.json']}; see "
+                f"examples/levels.toml"
+            ) from None
+    if not isinstance(found, dict) or not found:
+        raise InvalidRequest(f"levels: {path} has no level; see examples/levels.toml")
+    return found
+
+
+def most_backups(levels: Iterable[Level], default: int) -> int:
+    """The most backups that any key may have."""
+    return max((level.backups for level in levels), default=default)
+
+
+def _written(name: Any, level: Any) -> Level:
+    """A level as users write it."""
+    check_text(name, "levels", _EXAMPLE)
+    what = f"level {name}"
+    if not isinstance(level, Mapping):
+        raise InvalidRequest(f"{what}: {kind_of(level)} is no mapping; write {_EXAMPLE}")
+    if odd := [field for field in level if field not in (*_BY, "backups", "join")]:
+        raise InvalidRequest(
+            f"{what}: {odd[0]!r} says nothing here; a level has backups, one of {', '.join(_BY)}, "
+            f"and perhaps join"
+        )
+    by = [one for one in _BY if one in level]
+    if len(by) != 1:
+        named = " and ".join(by) if by else "nothing"
+        raise InvalidRequest(f"{what}: {named} names its keys; give one of {', '.join(_BY)}")
+    if "backups" not in level:
+        raise InvalidRequest(f"{what}: backups is missing; give how many its keys have, as 2")
+    return Level(
+        name,
+        _at_least(level["backups"], 1, f"{what}: backups"),
+        None if "keys" not in level else _keys(level["keys"], what),
+        None if "where" not in level else check_text(level["where"], f"{what}: where", "'a < 5'"),
+        None if "top" not in level else _at_least(level["top"], 1, f"{what}: top"),
+        None if level.get("join") is None else _at_least(level["join"], 0, f"{what}: join"),
+    )
+
+
+def _at_least(value: Any, least: int, what: str) -> int:
+    number = check_count(value, what)
+    if number < least:
+        raise InvalidRequest(f"{what} {number} must be at least {least}")
+    return number
+
+
+def _keys(keys: Any, what: str) -> tuple[Key, ...]:
+    """The keys of a list, each as a tuple of its parts in plain values."""
+    if not isinstance(keys, Sequence) or isinstance(keys, str) or not keys:
+        raise InvalidRequest(f"{what}: keys {kind_of(keys)} is no list of keys; write [17, 4711]")
+    return tuple(
+        tuple(_plain(part, what) for part in (key if isinstance(key, list | tuple) else [key]))
+        for key in keys
+    )
+
+
+def _plain(part: Any, what: str) -> Any:
+    """A part of a key as a value that JSON has."""
+    if not isinstance(part, _VALUES):
+        raise InvalidRequest(f"{what}: keys: {kind_of(part)} is no value of a key column")
+    if isinstance(part, datetime | date):
+        return part.isoformat()
+    return str(part) if isinstance(part, Decimal) else part
+
+
+def _is_kept(level: Any) -> bool:
+    return isinstance(level, Level) or (
+        isinstance(level, Mapping) and {"name", "backups"} <= level.keys()
+    )
+
+
+def _kept(level: Mapping[str, Any]) -> Level:
+    """A level of a manifest."""
+    keys, hashes = level.get("keys"), level.get("hashes")
+    predicate = None
+    if "predicate" in level:
+        sql, columns, zone = level["predicate"]
+        named = tuple((Side(side), name) for side, name in columns)
+        predicate = Predicate(level["where"], sql, named, zone)
+    return Level(
+        level["name"],
+        level["backups"],
+        keys and tuple(tuple(key) for key in keys),
+        level.get("where"),
+        level.get("top"),
+        level.get("join"),
+        None if hashes is None else tuple(hashes),
+        predicate,
+    )
