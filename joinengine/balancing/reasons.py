@@ -49,6 +49,8 @@ class Cause(StrEnum):
     CAPACITY = "capacity"
     #: the state of instances is gone, and backups of their keys become homes
     LOSS = "loss"
+    #: an instance that had lost its state has it again, and is the home of its keys as before
+    REFILLED = "refilled"
     #: keys have come under another service level, or left one
     LEVELS = "levels"
 
@@ -62,7 +64,7 @@ class Cause(StrEnum):
                 return False
             case Cause.SWITCH | Cause.RESIZE | Cause.RESTART | Cause.CAPACITY:
                 return False
-            case Cause.LOSS | Cause.LEVELS:
+            case Cause.LOSS | Cause.REFILLED | Cause.LEVELS:
                 return False
 
 
@@ -78,6 +80,7 @@ _WORDS = {
     Cause.RESTART: "the restart asks for another layout",
     Cause.CAPACITY: "an instance is full",
     Cause.LOSS: "instances have lost their state",
+    Cause.REFILLED: "instances have their state again",
     Cause.LEVELS: "keys are at other service levels",
 }
 

@@ -2,7 +2,8 @@
 
 A lost instance stays: the first complete backup of each key that had its home there becomes the
 home, and the instance a backup, which is then refilled word by word. Until it has a copy again it
-is *incomplete*, and no copy there becomes a home.
+is *incomplete*, and no copy there becomes a home. Once it is whole it is the home of its hashed keys
+again.
 
 Law: a home is never at an instance that has lost the key's tuples.
 Source: Fang et al., World Wide Web 2019, section 3.2, step 1. Ours: the lost instance goes on, as a
@@ -111,6 +112,15 @@ def refilled(layout: KeyBased, refill: Refill) -> KeyBased:
     missing = dict(layout.incomplete) | {refill.instance: refill.upper}
     left = tuple((one, word) for one, word in sorted(missing.items()) if word < ALL_WORDS)
     return replace(layout, incomplete=left)
+
+
+def returned(layout: KeyBased) -> KeyBased:
+    """The layout whose instances, none of them incomplete, are the homes of their base homes."""
+    assert isinstance(layout.base, Backed)
+    roles = layout.base.roles.copy()
+    for row in np.flatnonzero(roles[:, 0] != np.arange(len(roles))).tolist():
+        roles[row] = [row, *(one for one in roles[row].tolist() if one != row)]
+    return replace(layout, base=replace(layout.base, roles=roles))
 
 
 def next_refill(layout: KeyBased, held: int, most: int) -> Refill | None:

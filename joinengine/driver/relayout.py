@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from joinengine.balancing.reasons import Cause, Cost, Reason
+import numpy as np
+
+from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.driver.fitting import Naming, fitted
-from joinengine.driver.losses import next_refill
+from joinengine.driver.losses import next_refill, returned
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice, Plan, check_aggregates
 from joinengine.layouts.changing import Occasion, change, plan_between
@@ -79,6 +81,9 @@ def after_batch(
         return _take(operator, state, *grown, lazy=lazy)
     if _absent(newest):  # planners wait: no home may go where copies are missing
         return _refilling(state), None
+    back = _returned(state, history)
+    if back is not None:
+        return _take(operator, state, replace(newest, layout=back.layout), back, lazy=lazy)
     plan = newest.choice.plan(newest.layout, history) if history else None
     if plan is None:
         return state, None
@@ -124,6 +129,23 @@ def _refilling(state: OperatorState) -> OperatorState:
     each = state.shelves.rows // layout.instances
     refill = next_refill(layout, each, choice.refill_rows)
     return replace(state, layouts=replace(layouts, pending=refill))
+
+
+def _returned(state: OperatorState, history: Sequence[Interval]) -> Plan | None:
+    """Hashed keys go back to instances that were lost and are whole again; None: all are there."""
+    layout, choice = state.layouts.newest.layout, state.layouts.newest.choice
+    if not has_backups(layout) or not isinstance(choice, Ftlb):
+        return None
+    back = returned(layout)
+    if back == layout:
+        return None
+    before, after = Balance.of(np.array(state.held_under_any())), None
+    if history:
+        before, after = (
+            Balance.of(choice.gather(one.base, one.table, history).per_instance())
+            for one in (layout, back)
+        )
+    return Plan(back, Reason(Cause.REFILLED, before, after, Cost()))
 
 
 def _wished(

@@ -29,6 +29,7 @@ _CAUSES = {
     Cause.RESTART: "the restart asked for another layout",
     Cause.CAPACITY: "an instance was full",
     Cause.LOSS: "instances lost their state",
+    Cause.REFILLED: "instances have their state again",
     Cause.LEVELS: "keys changed their service level",
 }
 

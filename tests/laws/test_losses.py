@@ -159,6 +159,14 @@ def test_what_is_lost_is_made_anew_in_the_background(tmp_path):
         "instance 1 lost its state; the keys that had their home there go on at their backups"
     )
     assert joins(query)[-1].state_rows == 2 * sum(len(side) for one in batches for side in one)
+    whole = next(n for n, join in enumerate(joins(query)) if n > 2 and not join.unbacked_keys)
+    back = [n for n, join in enumerate(joins(query)) if n > 2 and join.reason]
+    assert back == [whole], "once it has all copies again"
+    reason = joins(query)[whole].reason
+    assert reason.cause is Cause.REFILLED
+    assert reason.after.skew <= reason.before.skew
+    assert query.layout.base.roles[:, 0].tolist() == [0, 1, 2, 3]
+    assert plan_words(reason, {}, 4).startswith("instances have their state again (skew of what")
     # A second loss is survived by what was made anew.
     query.settings = Settings()
     more = skewed_batches(16)
