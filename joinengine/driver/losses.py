@@ -2,8 +2,8 @@
 
 A lost instance stays: the first complete backup of each key that had its home there becomes the
 home, and the instance a backup, which is then refilled word by word. Until it has a copy again it
-is *incomplete*, and no copy there becomes a home. Once it is whole it is the home of its hashed keys
-again.
+is *incomplete*, and no copy there becomes a home. Once it is whole again, so are its roles: it is
+the home of its hashed keys.
 
 Law: a home is never at an instance that has lost the key's tuples.
 Source: Fang et al., World Wide Web 2019, section 3.2, step 1. Ours: the lost instance goes on, as a

@@ -81,10 +81,9 @@ def after_batch(
         return _take(operator, state, *grown, lazy=lazy)
     if _absent(newest):  # planners wait: no home may go where copies are missing
         return _refilling(state), None
-    back = _returned(state, history)
-    if back is not None:
-        return _take(operator, state, replace(newest, layout=back.layout), back, lazy=lazy)
-    plan = newest.choice.plan(newest.layout, history) if history else None
+    plan = _returned(state, history)
+    if plan is None and history:
+        plan = newest.choice.plan(newest.layout, history)
     if plan is None:
         return state, None
     planned = replace(newest, layout=plan.layout)
