@@ -19,16 +19,21 @@ def check_places(state, store, *, expires):
     """
     layouts = state.layouts
     newest = getattr(layouts.pending, "before", layouts.newest)
-    missing = dict(getattr(newest.layout, "incomplete", ()))
-    routers = {version: older.router for version, older in layouts.older.items()}
-    routers[layouts.version] = Complete(newest.router, missing) if missing else newest.router
+    live = {**layouts.older, layouts.version: newest}
+    missing = {
+        version: dict(getattr(one.layout, "incomplete", ())) for version, one in live.items()
+    }
+    routers = {
+        version: Complete(one.router, missing[version]) if missing[version] else one.router
+        for version, one in live.items()
+    }
     held = defaultdict(list)
     for run in state.shelves.state.values():
         opened = store.open(run, state.shelves.files[run.file])
         if run.live:
             rows = opened.live_rows()
-            if run.version == layouts.version and run.instance in missing:
-                rows = rows[opened.words[rows] < missing[run.instance]]
+            if run.instance in missing[run.version]:
+                rows = rows[opened.words[rows] < missing[run.version][run.instance]]
             held[run.version, run.side].append((run.instance, opened, rows))
     tuples = 0
     for (version, side), parts in held.items():

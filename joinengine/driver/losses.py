@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from joinengine.exchange.reports import OperatorReport
+from joinengine.layouts import Chosen
 from joinengine.layouts.key_based import KeyBased, has_backups
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import ALL_WORDS, HASH_BITS, U_BITS, Placement
@@ -42,13 +43,15 @@ def recovered(operator: int, state: OperatorState, lost: Mapping[int, str]) -> O
     runs = state.shelves.state
     gone = [run for run in runs.values() if run.instance in lost]
     kept = {ident: run for ident, run in runs.items() if run.instance not in lost}
-    layouts = state.layouts
-    if any(run.version != layouts.version for run in gone):  # stored under an older layout
-        raise DamagedState(next(iter(lost.values())))
+    layouts, versions = state.layouts, {run.version for run in gone}
     known = tuple(sorted({*layouts.lost, *lost}))
     shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
     try:
-        layouts = replace(_without(layouts, lost), lost=known)
+        older = {
+            version: _promoted(one, lost) if version in versions else one
+            for version, one in layouts.older.items()
+        }
+        layouts = replace(_without(layouts, lost), older=older, lost=known)
     except DamagedState as error:
         raise DamagedState(f"join {operator}: {error}") from None
     return replace(state, layouts=layouts, shelves=shelves)
@@ -58,19 +61,24 @@ def _without(layouts: Layouts, lost: Mapping[int, str]) -> Layouts:
     """The layouts once `lost` have no state; moves that are pending become a re-homing."""
     newest, pending = layouts.newest, layouts.pending
     before = newest if pending is None or isinstance(pending, Refill) else pending.before
-    if not (has_backups(newest.layout) and has_backups(before.layout)):
-        raise DamagedState(next(iter(lost.values())))
-    after = promoted(newest.layout, lost)
+    after = _promoted(newest, lost)
     if before is newest:
-        return replace(layouts, newest=replace(newest, layout=after), pending=None)
-    old = promoted(before.layout, lost)
-    absent = {one for one, _ in old.incomplete}
+        return replace(layouts, newest=after, pending=None)
+    old = _promoted(before, lost)
+    absent = set(old.absent)
     if isinstance(pending, Rehome):
         absent |= set(pending.absent)
+    assert isinstance(after.layout, KeyBased)
     # A re-homing fills every instance.
-    whole = replace(newest, layout=replace(after, incomplete=()))
-    rehoming = Rehome(replace(before, layout=old), tuple(sorted(absent)))
-    return replace(layouts, newest=whole, pending=rehoming)
+    whole = replace(after, layout=replace(after.layout, incomplete=()))
+    return replace(layouts, newest=whole, pending=Rehome(old, tuple(sorted(absent))))
+
+
+def _promoted(chosen: Chosen, lost: Mapping[int, str]) -> Chosen:
+    """The same with `promoted`; raises DamagedState if the layout keeps no copies."""
+    if not has_backups(chosen.layout):
+        raise DamagedState(next(iter(lost.values())))
+    return replace(chosen, layout=promoted(chosen.layout, lost))
 
 
 def promoted(layout: KeyBased, lost: Collection[int]) -> KeyBased:
@@ -79,6 +87,7 @@ def promoted(layout: KeyBased, lost: Collection[int]) -> KeyBased:
     Raises DamagedState, which counts and names the keys, if some have no complete backup.
     """
     assert isinstance(layout.base, Backed)
+    lost = {one for one in lost if one < layout.instances}
     missing = dict(layout.incomplete) | dict.fromkeys(lost, 0)
     roles = layout.base.roles.copy()
     orphans = list[int]()

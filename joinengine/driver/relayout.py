@@ -79,7 +79,7 @@ def after_batch(
     grown = _grown(operator, state, history, capacity)
     if grown is not None:
         return _take(operator, state, *grown, lazy=lazy)
-    if _absent(newest):  # planners wait: no home may go where copies are missing
+    if newest.absent:  # planners wait: no home may go where copies are missing
         return _refilling(state), None
     plan = _returned(state, history)
     if plan is None and history:
@@ -112,12 +112,6 @@ def as_asked(
     occasion = Occasion(Cause.RESTART, stands.held_under_any())
     plan = change(newest.choice, newest.layout, newest.wanted, choice, instances, occasion)
     return _take(operator, stands, Chosen(choice, plan.layout, instances), plan, lazy=lazy)
-
-
-def _absent(chosen: Chosen) -> tuple[int, ...]:
-    """The instances that do not have all copies that the layout names, since they were lost."""
-    layout = chosen.layout
-    return tuple(one for one, _ in layout.incomplete) if has_backups(layout) else ()
 
 
 def _refilling(state: OperatorState) -> OperatorState:
@@ -199,11 +193,11 @@ def _take(
     elif lazy and policy.may_lag and len(layouts.live_versions) < MOST_VERSIONS:
         after = _left_behind(after, before, state, resized=resized)
         reason = reason.at_cost(Cost())
-    elif layouts.older or _absent(before):
+    elif layouts.older or before.absent:
         # `plan.moves` are word ranges of the newest version, and take copies from any instance that
         # should have them. While runs of older versions live, or copies are missing, moving ranges
         # is not enough, and every tuple is looked at.
-        pending = Rehome(before, _absent(before))
+        pending = Rehome(before, before.absent)
         after, reason = replace(after, pending=pending), reason.at_cost(None)
     else:
         moving = Move(before, plan.moves) if plan.moves else Rehome(before)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.biclique import Bi, BiK
 from joinengine.layouts.choices import DChoices, Pkg, WChoices
-from joinengine.layouts.key_based import Hash, Mnrt, Qmmp
+from joinengine.layouts.key_based import Hash, Mnrt, Qmmp, has_backups
 from joinengine.layouts.matrix import Dynamic
 from joinengine.layouts.replicas import Ftlb
 from joinengine.layouts.shuffle import Shuffle
@@ -127,6 +127,12 @@ class Chosen:
     def router(self) -> AnyRouter:
         """The router of the layout; made once, since it costs a loop over the routing table."""
         return cast(AnyRouter, self.layout.router())
+
+    @property
+    def absent(self) -> tuple[int, ...]:
+        """The instances that do not have all copies that the layout names, since they were lost."""
+        layout = self.layout
+        return tuple(one for one, _ in layout.incomplete) if has_backups(layout) else ()
 
     def to_json(self) -> dict[str, Any]:
         """The plain values that the manifest keeps."""

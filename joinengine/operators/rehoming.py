@@ -37,13 +37,14 @@ SPAN_PART = 8
 class Rehoming:
     """From the homes of the live versions to those of `new`, the only layout from now on.
 
-    `absent`: instances that have lost tuples, whose copies are dropped; all tuples are elsewhere.
+    `absent`: per version the instances that have lost tuples, whose copies are dropped; all tuples
+    are elsewhere.
     """
 
     old: Mapping[int, AnyRouter]
     new: AnyRouter
     version: int
-    absent: tuple[int, ...] = ()
+    absent: Mapping[int, tuple[int, ...]]
 
     @classmethod
     def of(cls, layouts: Layouts) -> Rehoming | None:
@@ -52,14 +53,16 @@ class Rehoming:
             return None
         older = {version: one.router for version, one in layouts.older.items()}
         old = older | {layouts.version: layouts.pending.before.router}
-        return cls(old, layouts.newest.router, layouts.version, layouts.pending.absent)
+        absent = {version: one.absent for version, one in layouts.older.items()}
+        absent |= {layouts.version: layouts.pending.absent}
+        return cls(old, layouts.newest.router, layouts.version, absent)
 
     def taken(self, run: Run, words: Words, hosted: Collection[int]) -> tuple[Ints, Ints]:
         """(n,) words of `run` -> the rows that `hosted` instances take, and the taker of each."""
         side, holder, old = run.side, run.instance, self.old[run.version]
         present = old.homes(side, words, np.full(len(words), holder, np.uint16))
-        if self.absent:
-            present = only(present, ~np.isin(present.instances, self.absent))
+        if absent := self.absent[run.version]:
+            present = only(present, ~np.isin(present.instances, absent))
         first = np.ones(len(present.rows), bool)
         first[1:] = present.rows[1:] != present.rows[:-1]
         firsts = present.instances[first]

@@ -37,8 +37,9 @@ class Stored:
     `rehoming`, or a `refill` of a hosted instance, all spines. `versions` are the live layout
     versions, newest first. `lost`: the instances whose state could not be read when the batch was
     tried before; their tuples have been routed by a layout under which they had homes there.
-    `router`: the newest; None if it is not needed. `missing`: instances that have lost copies and
-    will not have them again after the batch, and the first word of these.
+    `router`: the newest; None if it is not needed. `routers`: if instances are lost, those of all
+    live versions; None for those without backups, which had nothing there. `missing`: instances
+    that have lost copies and will not have them again after the batch, and the first such word.
     """
 
     runs: Mapping[Place, tuple[Run, ...]]
@@ -49,6 +50,7 @@ class Stored:
     lost: tuple[int, ...] = ()
     router: AnyRouter | None = None
     missing: tuple[tuple[int, int], ...] = ()
+    routers: tuple[AnyRouter | None, ...] = ()
 
     @classmethod
     def by_task(
@@ -64,14 +66,23 @@ class Stored:
         refill = layouts.pending if isinstance(layouts.pending, Refill) else None
         missing = _missing(layouts, refill)
         router = layouts.newest.router if lost or missing or refill is not None else None
+        routers = _with_backups(layouts) if lost else ()
         found = list[Stored]()
         for hosted in hosted_by_task:
             needed = {*hosted, *(p.source for p in moves.pulls if p.target in hosted)}
             every = rehoming is not None or (refill is not None and refill.instance in hosted)
             runs = {p: some for p, some in spines.items() if every or p[0] in needed}
             versions = layouts.live_versions
-            found.append(cls(runs, moves, rehoming, versions, refill, lost, router, missing))
+            found.append(
+                cls(runs, moves, rehoming, versions, refill, lost, router, missing, routers)
+            )
         return found
+
+
+def _with_backups(layouts: Layouts) -> tuple[AnyRouter | None, ...]:
+    """The routers of the live versions, newest first; None: keys have no backups."""
+    live = (layouts.newest, *(layouts.older[version] for version in layouts.live_versions[1:]))
+    return tuple(one.router if has_backups(one.layout) else None for one in live)
 
 
 def _missing(layouts: Layouts, refill: Refill | None) -> tuple[tuple[int, int], ...]:

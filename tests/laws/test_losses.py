@@ -94,8 +94,15 @@ wishes = st.dictionaries(
 
 @pytest.mark.parametrize("budget", [10, 40, 1000])
 @relaxed
-@given(losses, wishes, st.sets(st.integers(1, 6), max_size=2), st.booleans(), st.integers(0, 99))
-def test_no_result_is_lost_with_an_instance(budget, losses, wishes, restarts, twice, seed):
+@given(
+    losses,
+    wishes,
+    st.sets(st.integers(1, 6), max_size=2),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_no_result_is_lost_with_an_instance(budget, losses, wishes, restarts, twice, lazy, seed):
     """Whatever is planned, wished or under way at that moment, with two backups and two losses."""
     choice = Ftlb(backups=2, refill_rows=budget, **NERVOUS)
     with tempfile.TemporaryDirectory() as folder:
@@ -104,7 +111,7 @@ def test_no_result_is_lost_with_an_instance(budget, losses, wishes, restarts, tw
             two_way(None, 6),
             "ftlb",
             choice=choice,
-            settings=Settings(schedule=wishes),
+            settings=Settings(schedule=wishes, lazy=lazy),
             jobs=InlineJobs(twice=twice),
         )
         batches = skewed_batches(8, seed=seed)

@@ -23,6 +23,7 @@ from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.probing import find, group_keys, live_rows, sort_order
+from joinengine.layouts.versions import AnyRouter
 from joinengine.model.keys import ALL_WORDS, U_BITS, Side
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
@@ -170,7 +171,9 @@ class _Worker:
         """The flags of tuples of which some have arrived as backups and are at home now."""
         flags = _flags(piece)
         words = piece.column(0).to_numpy(zero_copy_only=True)
-        here = ((flags & BACKUP) > 0) & (self._homes(side, words) == instance)
+        router = self._task.stored.router
+        assert router is not None
+        here = ((flags & BACKUP) > 0) & (_homes(router, side, words) == instance)
         return np.where(here, flags ^ BACKUP | STORE, flags).astype(flags.dtype)
 
     def _probes_of(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
@@ -179,21 +182,17 @@ class _Worker:
         keying = self._keying
         several = None if keying.is_plain else keying.probed(side, columns)
         kept = np.zeros_like(flags)
-        for number in range(keying.probes):
-            probed = words
-            if several is not None:
-                probed = first_word(several[number].hashes >> np.uint64(U_BITS))
-            flag = flags & flags.dtype.type(probe_flag(number))
-            kept |= np.where(self._homes(side, probed) == instance, flag, 0).astype(flags.dtype)
+        for version, router in enumerate(self._task.stored.routers):
+            for number in range(keying.probes if router is not None else 0):
+                assert router is not None
+                probed = words
+                if several is not None:
+                    probed = first_word(several[number].hashes >> np.uint64(U_BITS))
+                slot = version * keying.probes + number
+                flag = flags & flags.dtype.type(probe_flag(slot))
+                mine = _homes(router, side, probed) == instance
+                kept |= np.where(mine, flag, 0).astype(flags.dtype)
         return kept
-
-    def _homes(self, side: Side, words: Words) -> Instances:
-        """(n,) words -> (n,) the homes of their keys, which are whole."""
-        router = self._task.stored.router
-        assert router is not None
-        found = router.homes(side, words, np.zeros(len(words), np.uint16))
-        homes: Instances = found.instances[found.flags == STORE]
-        return homes
 
     def _sorted(self, instance: int, side: Side, pieces: Sequence[pa.RecordBatch]) -> SortedTuples:
         """The tuples that are to be joined, sorted; a watcher gets those that are watched."""
@@ -309,7 +308,8 @@ class _Worker:
         router = self._task.stored.router
         if not missing or router is None:
             return 0
-        runs = [one for side in Side for one in spines[side]]
+        newest = self._task.stored.versions[0]
+        runs = [one for side in Side for one in spines[side] if one.run.version == newest]
         found = [np.unique(one.words[one.live_rows()] >> np.uint64(U_BITS)) for one in runs]
         words = first_word(np.unique(np.concatenate([np.empty(0, np.uint64), *found])))
         homes = router.homes(Side.LEFT, words, np.zeros(len(words), np.uint16))
@@ -332,6 +332,13 @@ class _Worker:
 def _flags(piece: pa.RecordBatch) -> Flags:
     found: Flags = piece.column(1).to_numpy(zero_copy_only=True)
     return found
+
+
+def _homes(router: AnyRouter, side: Side, words: Words) -> Instances:
+    """(n,) words -> (n,) the homes of their keys, which are whole."""
+    found = router.homes(side, words, np.zeros(len(words), np.uint16))
+    homes: Instances = found.instances[found.flags == STORE]
+    return homes
 
 
 def _flagged(piece: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
