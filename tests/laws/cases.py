@@ -107,14 +107,18 @@ def _tuples(content, seed, batch, side, count):
     return found
 
 
-def _hot():
+def _hot(key=0):
     """Half of the left tuples have one key, and there are few right ones: every planner acts."""
-    left = [[(0 if i % 2 else i, 100 * b + i, 100 * b + i) for i in range(24)] for b in range(3)]
-    right = [[(3 * i, 500 + 10 * b + i, 100 * b + i) for i in range(4)] for b in range(3)]
+    left = [
+        [(key + i * (1 - i % 2), 100 * b + i, 100 * b + i) for i in range(24)] for b in range(3)
+    ]
+    right = [[(key + 3 * i, 500 + 10 * b + i, 100 * b + i) for i in range(4)] for b in range(3)]
     return list(zip(left, right, strict=True))
 
 
 HOT = _hot()
+#: On 4 instances key 0 is alone with what has to stay with it, and `ftlb` acts on another one.
+HOT_AMONG_OTHERS = _hot(3)
 
 bounds = st.tuples(st.sampled_from([-200, -50, 0, 70]), st.sampled_from([0, 60, 300])).map(
     lambda ends: (f"{ends[0]} us", f"{ends[0] + ends[1]} us")

@@ -19,6 +19,7 @@ from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     HOT,
+    HOT_AMONG_OTHERS,
     bounds,
     enough,
     everything,
@@ -104,6 +105,16 @@ def watermark_of(batches, window):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
 @example(
+    batches=HOT_AMONG_OTHERS,
+    window=within("lt", "rt", lower="-200 us", upper="200 us", delay=DELAY),
+    how="left",
+    asked=(None, None),
+    lazy=False,
+    schedule={},
+    kills={(1, "joined")},
+    twice=True,
+)
+@example(
     batches=HOT,
     window=within("lt", "rt", lower="-200 us", upper="200 us", delay=DELAY),
     how="full",
@@ -171,6 +182,14 @@ OPEN_TYPES = {"lower": ["inner", "right"], "upper": ["inner", "left", "left_semi
 @pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
+@example(
+    batches=HOT_AMONG_OTHERS,
+    kind=("upper", "left_anti"),
+    bound=0,
+    late=False,
+    schedule={},
+    kills={(1, "joined")},
+)
 @example(
     batches=HOT,
     kind=("upper", "left_anti"),

@@ -24,6 +24,7 @@ from tests.harness import LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     HOT,
+    HOT_AMONG_OTHERS,
     PLANNED,
     SHAPED,
     SPLITTING,
@@ -97,6 +98,7 @@ def balances(name, before, after, history):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
 @example(batches=HOT, instances=4)
+@example(batches=HOT_AMONG_OTHERS, instances=4)
 @given(batches=streams(), instances=st.integers(1, 6))
 def test_a_reason_says_what_its_plan_does(layout, told, acting, batches, instances):
     with tempfile.TemporaryDirectory() as folder:
