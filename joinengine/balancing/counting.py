@@ -31,6 +31,11 @@ class Asked(NamedTuple):
     listed: Words
     recent: Words
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the keys."""
+        return self.listed.nbytes + self.recent.nbytes
+
 
 NO_KEYS = Asked(np.empty(0, np.uint64), np.empty(0, np.uint64))
 

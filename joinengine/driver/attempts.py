@@ -40,8 +40,8 @@ class Attempts:
         operator: Operator,
         state: OperatorState,
         order: Callable[[OperatorState], Sequence[OperatorTask]],
-    ) -> tuple[OperatorState, list[OperatorReport]]:
-        """Run the tasks of an operator; the state that they have begun with, and their reports.
+    ) -> tuple[OperatorState, Sequence[OperatorTask], list[OperatorReport]]:
+        """Run the tasks of an operator; the state that they have begun with, they, their reports.
 
         `order`: the tasks on a state. Raises DamagedState if what is lost has no copy.
         """
@@ -50,7 +50,7 @@ class Attempts:
             reports = self._jobs.run(operator, tasks) if tasks else []
             found = losses_in(reports)
             if not found:
-                return state, reports
+                return state, tasks, reports
             for instance, why in sorted(found.items()):
                 _log.warning(
                     "joinengine: join %d: instance %d has lost its state (%s); its keys go on at "

@@ -246,12 +246,14 @@ class BatchRunner:
         expired = step.expire(self.query, self.manifest)
         for operator, (begun, gone) in zip(self.query.operators, expired, strict=True):
             order = partial(self._order, batch, operator, arrived)
-            state, reports = self._attempts.run(operator, begun, order)
+            state, tasks, reports = self._attempts.run(operator, begun, order)
             arrived = arrived.and_results(reports)
             states.append(fold(state, reports))
             all_reports.append(reports)
             why = self._resumed_for[operator.index]
-            record.joins.append(OperatorRecord.of(state, expired_rows=gone, reason=why))
+            entry = OperatorRecord.of(state, expired_rows=gone, reason=why)
+            entry.note_asked(tasks)
+            record.joins.append(entry)
         return Done(states, all_reports, arrived, clock.progress_of(routed))
 
     def _order(

@@ -16,7 +16,7 @@ from joinengine.driver.step import Done, Next
 from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.reports import InputReport, OperatorReport, RouteReport
 from joinengine.model.keys import Side
-from joinengine.operators.base import QuerySpec
+from joinengine.operators.base import OperatorTask, QuerySpec
 from joinengine.operators.timing import Flow
 from joinengine.state.keeper import Changes
 from joinengine.state.manifest import Manifest
@@ -65,6 +65,9 @@ class OperatorRecord:
     #: instances whose state could not be read, and copies that were made anew for such
     lost: list[int] = field(default_factory=list)
     recovered_rows: int = 0
+    #: what tasks told the driver for its planner, and what it told them of what it asks for
+    report_bytes_up: int = 0
+    report_bytes_down: int = 0
     #: keys of which there is no other copy at present, because it was lost
     unbacked_keys: int = 0
     #: why the layout is another after the batch (or before it, if a restart asked for one)
@@ -86,6 +89,11 @@ class OperatorRecord:
     def switched_roles(self) -> int:
         """Keys whose home and backup change roles after the batch."""
         return 0 if self.reason is None else self.reason.switched_roles
+
+    def note_asked(self, tasks: Sequence[OperatorTask]) -> None:
+        """Take note of the keys that tasks were asked to count."""
+        asked = [one for task in tasks for one in (task.header.counted or {}).values()]
+        self.report_bytes_down = sum(one.nbytes for one in asked)
 
     @classmethod
     def of(
@@ -159,6 +167,7 @@ class BatchRecord:
             entry.reason = after.reasons[number] or entry.reason
             routing = before.operators[number].layouts.newest
             counted = bool(ours) and routing.choice.counts_keys
+            entry.report_bytes_up = sum(one.count_bytes for one in ours) if counted else 0
             counted = counted and query.operators[number].admission(Side.LEFT).keying.is_plain
             history = state.layouts.history
             interval = after.counts.get(history[-1].name) if counted and history else None

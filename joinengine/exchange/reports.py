@@ -14,6 +14,9 @@ from joinengine.model.keys import Side
 from joinengine.state.keeper import Changes
 from joinengine.world.storage import StoredFile
 
+#: Of a number in a report.
+NUMBER_BYTES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -114,3 +117,10 @@ class OperatorReport:
     next_block: Block | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def count_bytes(self) -> int:
+        """Bytes of what planners get: the counts of keys, and what each instance stored."""
+        keys = sum(column.nbytes for counts in self.keys for column in counts)
+        loads = sum(len(one.stored) + len(one.backed) for one in self.instances.values())
+        return keys + NUMBER_BYTES * loads

@@ -38,6 +38,8 @@ COUNTS = (
     "lost_instances",
     "recovered_rows",
     "unbacked_keys",
+    "report_bytes_up",
+    "report_bytes_down",
     "routing_entries",
     "split_keys",
     "probe_copies",
@@ -100,6 +102,9 @@ def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
         "late_rows": sum(join["late_rows"] for join in joins),
         "null_rows": sum(join["null_rows"] for join in joins),
         "expired_rows": sum(join["expired_rows"] for join in joins),
+        "report_bytes": {
+            way: sum(join["report_bytes"][way] for join in joins) for way in ("up", "down")
+        },
         "result_checksum": checksum_text(output_rows, checksum),
         "joins": joins,
     }
@@ -200,6 +205,11 @@ def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
         "expired_rows": sum(b.expired_rows for b in batches),
         "received_by_batch": _per_batch(batches, "received").astype(int).tolist(),
         "backed_by_batch": _backed(batches),
+        "report_bytes": {
+            "up": sum(b.report_bytes_up for b in batches),
+            "down": sum(b.report_bytes_down for b in batches),
+        },
+        "report_bytes_by_batch": [[b.report_bytes_up, b.report_bytes_down] for b in batches],
     }
 
 

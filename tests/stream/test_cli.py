@@ -20,7 +20,8 @@ pytestmark = pytest.mark.spark
 #: The public keys of `run --json`.
 KEYS = """query layout scale zipf seed instances input_rows output_rows elapsed_s rows_per_s batches
 received_per_instance stored_per_instance busy_s_per_instance instances_used load_skew replans
-plan_s moved_rows moved_fraction late_rows valid result_checksum joins format story""".split()
+plan_s moved_rows moved_fraction late_rows report_bytes valid result_checksum joins format
+story""".split()
 BATCH_KEYS = """batch input_rows output_rows elapsed_s route_s join_s sink_s commit_s plan_s
 state_rows state_bytes moved_rows moved_bytes routing_entries split_keys probe_copies expired_rows
 late_rows latency_s""".split()
