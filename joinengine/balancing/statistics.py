@@ -82,6 +82,7 @@ class Interval(NamedTuple):
     keys, as columns, and instances that hold any of them. Backups do not count in `rest`; `backed`
     (N,): those that each instance stored, of keys that are not reported; empty: there are none.
     `named` (K,): the backups that predicates of service levels give; 0, or empty: they name none.
+    `whole`: all heavy keys are there; otherwise the heaviest of them (`counting.MOST_LIGHT`).
     """
 
     hashes: Words
@@ -94,6 +95,7 @@ class Interval(NamedTuple):
     holders: Ints = np.zeros((2, 0), np.int64)
     backed: Floats = np.zeros(0)
     named: Ints = np.zeros(0, np.int64)
+    whole: bool = True
 
     @property
     def loaded(self) -> Words:
@@ -111,7 +113,8 @@ class Interval(NamedTuple):
         """The inverse of `to_bytes`."""
         with np.load(io.BytesIO(content)) as arrays:
             fields = {name: arrays[name] for name in cls._fields if name in arrays}
-        return cls(**fields | {"tasks": int(fields["tasks"])})
+        whole = bool(fields.get("whole", True))  # as all were in earlier versions
+        return cls(**fields | {"tasks": int(fields["tasks"]), "whole": whole})
 
 
 @dataclass(frozen=True)

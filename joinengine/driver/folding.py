@@ -65,11 +65,13 @@ def _changed(runs: Runs, changes: Iterable[Changes]) -> dict[tuple[str, int], Ru
     return after
 
 
-def interval_of(reports: Sequence[OperatorReport], state: OperatorState, tasks: int) -> Interval:
+def interval_of(
+    reports: Sequence[OperatorReport], state: OperatorState, tasks: int, *, whole: bool = True
+) -> Interval:
     """What an operator counted in this batch, for its planner; `state`: after the batch.
 
-    `tasks`: how many tasks routed tuples to the operator. Runs of older layout versions are left
-    out: no plan moves them.
+    `tasks`: how many tasks routed tuples to the operator. `whole`: the reports are. Runs of older
+    layout versions are left out: no plan moves them.
     """
     layout = state.layouts.newest.layout
     stored, backed, held = np.zeros((3, 2, layout.instances), np.int64)
@@ -83,4 +85,4 @@ def interval_of(reports: Sequence[OperatorReport], state: OperatorState, tasks: 
             held[run.side, run.instance] += run.live
     keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
     copies = (backed, layout.base) if has_backups(layout) else None
-    return summarise(keys, stored, held, layout.table, tasks, copies)
+    return summarise(keys, stored, held, layout.table, tasks, copies)._replace(whole=whole)

@@ -68,6 +68,8 @@ class OperatorRecord:
     #: what tasks told the driver for its planner, and what it told them of what it asks for
     report_bytes_up: int = 0
     report_bytes_down: int = 0
+    #: whether tasks were asked for all keys that a plan may need
+    asked_whole: bool = False
     #: keys of which there is no other copy at present, because it was lost
     unbacked_keys: int = 0
     #: why the layout is another after the batch (or before it, if a restart asked for one)
@@ -86,6 +88,11 @@ class OperatorRecord:
         return len(self.lost)
 
     @property
+    def whole_reports(self) -> int:
+        """1 if tasks were asked for whole reports, else 0."""
+        return int(self.asked_whole)
+
+    @property
     def switched_roles(self) -> int:
         """Keys whose home and backup change roles after the batch."""
         return 0 if self.reason is None else self.reason.switched_roles
@@ -94,6 +101,7 @@ class OperatorRecord:
         """Take note of the keys that tasks were asked to count."""
         asked = [one for task in tasks for one in (task.header.counted or {}).values()]
         self.report_bytes_down = sum(one.nbytes for one in asked)
+        self.asked_whole = any(one.whole for one in asked)
 
     @classmethod
     def of(
@@ -170,7 +178,8 @@ class BatchRecord:
             entry.report_bytes_up = sum(one.count_bytes for one in ours) if counted else 0
             counted = counted and query.operators[number].admission(Side.LEFT).keying.is_plain
             history = state.layouts.history
-            interval = after.counts.get(history[-1].name) if counted and history else None
+            told = counted and history and history[-1].name in after.sealed
+            interval = after.counts.get(history[-1].name) if told else None
             entry.heat = heat_of(ours, routing.layout, interval)
             for report in ours:
                 self._add_work(report.seconds)

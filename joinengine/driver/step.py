@@ -247,15 +247,17 @@ def _asked(chosen: Chosen, history: Sequence[Interval]) -> list[Asked] | None:
     """The keys that each instance counts in any case; None: the planner needs no counts.
 
     These are the keys in the routing table, and those whose loads of earlier batches the planner
-    will see beside the next batch. A key is counted at every instance where the layout probes for
-    it, since these are the instances that store it.
+    will see beside the next batch; a light report has only the former. A key is counted at every
+    instance where the layout probes for it, since these are the instances that store it.
     """
     choice, router = chosen.choice, chosen.router
     if not choice.counts_keys:
         return None
+    listed = _by_instance(router, router.listed)
+    if not choice.asks(chosen.layout, history):
+        return [Asked(keys, NO_KEYS.recent, whole=False) for keys in listed]
     kept = history[max(len(history) + 1 - choice.history_intervals, 0) :]
     loaded = np.concatenate([np.empty(0, np.uint64), *(interval.loaded for interval in kept)])
-    listed = _by_instance(router, router.listed)
     recent = _by_instance(router, np.setdiff1d(loaded, router.listed))
     return [Asked(*keys) for keys in zip(listed, recent, strict=True)]
 
@@ -292,11 +294,15 @@ def close(
     seen, sealed = dict(counts), dict[str, bytes]()
     for operator, folded, ours in zip(query.operators, done.states, done.reports, strict=True):
         state, history = folded, list[Interval]()
-        if ours and state.layouts.newest.choice.history_intervals:
-            name = f"counts-{batch.number:08d}-{operator.index}-{moment.nonce}.npz"
-            name = tagged(batch.generation, name)
-            state, seen[name], sealed[name] = _counted(operator, state, ours, done.arrived, name)
-            history = [seen[stored.name] for stored in state.layouts.history]
+        choice = state.layouts.newest.choice
+        if ours and choice.history_intervals:
+            interval = _interval(operator, state, ours, done.arrived, seen)
+            if choice.keeps(interval):
+                name = f"counts-{batch.number:08d}-{operator.index}-{moment.nonce}.npz"
+                name = tagged(batch.generation, name)
+                seen[name], sealed[name] = interval, interval.to_bytes()
+                state = _with_counts(state, name, sealed[name])
+                history = [seen[stored.name] for stored in state.layouts.history]
         fitting = [one.fitted(operator, len(query.operators), settings.naming) for one in wishes]
         state, reason = relayout.after_batch(
             operator, state, history, fitting, capacity=settings.capacity, lazy=settings.lazy
@@ -319,22 +325,26 @@ def close(
     )
 
 
-def _counted(
+def _interval(
     operator: Operator,
     state: OperatorState,
     reports: Sequence[OperatorReport],
     arrived: Arrived,
-    name: str,
-) -> tuple[OperatorState, Interval, bytes]:
-    """The state whose history ends with the counts of this batch, those counts, and their file."""
-    index = operator.index
+    counts: Counts,
+) -> Interval:
+    """The counts of this batch; `counts` are those that the last manifest names."""
+    index, newest = operator.index, state.layouts.newest
     tasks = sum((one.operator, one.side) == (index, Side.LEFT) for one in arrived.inputs)
-    interval = interval_of(reports, state, tasks)
-    content = interval.to_bytes()
-    stored = StoredFile(name, len(content), zlib.crc32(content))
+    history = [counts[stored.name] for stored in state.layouts.history]
+    return interval_of(reports, state, tasks, whole=newest.choice.asks(newest.layout, history))
+
+
+def _with_counts(state: OperatorState, name: str, content: bytes) -> OperatorState:
+    """The state whose history ends with the counts in the file `name`."""
     layouts = state.layouts
+    stored = StoredFile(name, len(content), zlib.crc32(content))
     kept = (*layouts.history, stored)[-layouts.newest.choice.history_intervals :]
-    return replace(state, layouts=replace(layouts, history=kept)), interval, content
+    return replace(state, layouts=replace(layouts, history=kept))
 
 
 def _role(manifest: Manifest, operator: Operator, side: Side, batch: Batch) -> Role:

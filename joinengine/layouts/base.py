@@ -145,6 +145,17 @@ class LayoutChoice(Protocol):
         """How many intervals `plan` needs; 0: `plan` is never called."""
         return 0
 
+    def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
+        """Whether tasks report all keys of the next batch that a plan may need (whole reports).
+
+        `history`: the last intervals, the newest last; the same as for `plan`, before the batch.
+        """
+        return True
+
+    def keeps(self, interval: Interval) -> bool:
+        """Whether an interval enters the history; if not, no plan follows it."""
+        return True
+
     def least_instances(self, instances: int) -> int:
         """The least number of instances that the layout can have, if `instances` are asked for."""
         return 1

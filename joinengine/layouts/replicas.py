@@ -6,6 +6,8 @@ their backups.
 
 Law: no two copies of a key are at one instance.
 Cost: a tuple is sent to, and stored at, its home and each backup; only the home is probed.
+Tasks report in two stages: loads and few keys always, all keys that a plan may need only in the
+batches after one whose loads are out of tolerance.
 Source: Fang et al., World Wide Web 2019. Ours: the load of a backup counts as a part of that of a
 home, `backup_work`, since a backup sorts and stores and does not probe.
 """
@@ -23,7 +25,7 @@ from typing_extensions import override
 from joinengine.balancing.ftlb import NewHolders, plan_ftlb
 from joinengine.balancing.levels import Levels, wanted_backups, with_backups
 from joinengine.balancing.statistics import Interval, Loads, NewShares, gather_loads
-from joinengine.layouts.base import Layout
+from joinengine.layouts.base import Layout, Plan
 from joinengine.layouts.key_based import KeyBased, WithinLimit
 from joinengine.layouts.levels import Level, most_backups, read_levels
 from joinengine.model.conditions import Condition
@@ -41,9 +43,12 @@ class Ftlb(WithinLimit):
     `levels`: other numbers of backups for some keys, as a mapping (`joinengine.layouts.levels`).
     `beta`, `gamma`: how much load and the number of copies count for what leaves an instance first
     (`joinengine.balancing.ftlb`). `refill_rows`: about how many copies a batch makes anew for an
-    instance that has lost its state.
+    instance that has lost its state. `intervals` is 1 unless it is given, since c(k) of the paper
+    is the load of the last interval: then one batch passes between an imbalance and its plan; with
+    w intervals it is w batches, each of which reports whole.
     """
 
+    intervals: int = 1
     backups: int = 1
     beta: float = 1.5
     gamma: float = 1.0
@@ -151,6 +156,26 @@ class Ftlb(WithinLimit):
             if max(placement.holders) < instances and placement != unlisted
         }
         return KeyBased(fresh.base, RoutingTable({**fresh.table.placements, **stay}))
+
+    @override
+    def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
+        """If loads are out of tolerance; until they are, a few keys are enough."""
+        assert isinstance(layout, KeyBased)
+        if not history:
+            return False
+        return self.is_due(self.gather(layout.base, layout.table, history).per_instance())
+
+    @override
+    def keeps(self, interval: Interval) -> bool:
+        """Only if it brought tuples: an imbalance lasts over batches that bring none."""
+        return bool(interval.stored.any())
+
+    @override
+    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+        """As `Planned.plan`, once all intervals that loads are taken over are whole."""
+        if len(history) < self.intervals or not all(interval.whole for interval in history):
+            return None
+        return super().plan(layout, history)
 
     @override
     def gather(self, base: Base, table: RoutingTable, history: Sequence[Interval]) -> Loads:

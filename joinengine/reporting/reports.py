@@ -40,6 +40,7 @@ COUNTS = (
     "unbacked_keys",
     "report_bytes_up",
     "report_bytes_down",
+    "whole_reports",
     "routing_entries",
     "split_keys",
     "probe_copies",
