@@ -70,8 +70,7 @@ def count_keys(
         held = _held(runs, hashes)
         rows = np.flatnonzero((counts > 0) | (held > 0))
         where = np.full(len(rows), instance), np.full(len(rows), side)
-        backups = np.zeros(len(rows), np.int64)
-        parts.append(KeyCounts(*where, hashes[rows], counts[rows], held[rows], backups))
+        parts.append(KeyCounts(*where, hashes[rows], counts[rows], held[rows]))
     return KeyCounts.concat(parts)
 
 

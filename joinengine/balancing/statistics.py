@@ -49,7 +49,7 @@ COPY_MARGIN = 2.0
 class KeyCounts(NamedTuple):
     """Counts of single keys, one row per (instance, side, key).
 
-    `backups`: how many the predicates of service levels give a key; 0: none of them names it.
+    `backups`: how many the predicates of service levels give a key (0: none names it); or no row.
     """
 
     instances: Ints
@@ -57,13 +57,13 @@ class KeyCounts(NamedTuple):
     hashes: Words
     stored: Ints
     held: Ints
-    backups: Ints
+    backups: Ints = np.zeros(0, np.int64)
 
     @classmethod
     def empty(cls) -> KeyCounts:
         """No key."""
         none = np.empty(0, np.int64)
-        return cls(none, none, np.empty(0, np.uint64), none, none, none)
+        return cls(none, none, np.empty(0, np.uint64), none, none)
 
     @classmethod
     def concat(cls, parts: Sequence[KeyCounts]) -> KeyCounts:
@@ -253,8 +253,8 @@ def gather_loads(
 
 def _named(counts: KeyCounts, hashes: Words) -> Ints:
     """(K,) the backups that predicates give to each key."""
-    most = np.zeros(len(hashes), np.int64)
-    np.maximum.at(most, np.searchsorted(hashes, counts.hashes), counts.backups)
+    most, known = np.zeros(len(hashes), np.int64), len(counts.backups)
+    np.maximum.at(most, np.searchsorted(hashes, counts.hashes[:known]), counts.backups)
     return most
 
 

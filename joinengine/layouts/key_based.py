@@ -197,6 +197,10 @@ class Planned(_KeyBasedChoice):
     def pays(self, before: Floats, after: Floats) -> bool:
         """Whether a plan that turns loads (N,) `before` into `after` is worth its moves."""
 
+    def can_balance(self, history: Sequence[Interval]) -> bool:
+        """Whether the counts of the intervals are enough for the planner."""
+        return True
+
     def asked(
         self, base: Base, table: RoutingTable, loads: Loads, newest: Interval
     ) -> RoutingTable:
@@ -214,7 +218,7 @@ class Planned(_KeyBasedChoice):
         if new is not table:
             loads = self.gather(base, new, history)
             after = loads.per_instance()
-        if self.is_due(after):
+        if self.can_balance(history) and self.is_due(after):
             planned = self.planned(base, new, loads)
             balanced = self.gather(base, planned, history).per_instance()
             if planned.placements != new.placements and self.pays(after, balanced):

@@ -25,7 +25,7 @@ from typing_extensions import override
 from joinengine.balancing.ftlb import NewHolders, plan_ftlb
 from joinengine.balancing.levels import Levels, wanted_backups, with_backups
 from joinengine.balancing.statistics import Interval, Loads, NewShares, gather_loads
-from joinengine.layouts.base import Layout, Plan
+from joinengine.layouts.base import Layout
 from joinengine.layouts.key_based import KeyBased, WithinLimit
 from joinengine.layouts.levels import Level, most_backups, read_levels
 from joinengine.model.conditions import Condition
@@ -171,11 +171,9 @@ class Ftlb(WithinLimit):
         return bool(interval.stored.any())
 
     @override
-    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
-        """As `Planned.plan`, once all intervals that loads are taken over are whole."""
-        if len(history) < self.intervals or not all(interval.whole for interval in history):
-            return None
-        return super().plan(layout, history)
+    def can_balance(self, history: Sequence[Interval]) -> bool:
+        """Once all intervals that loads are taken over are whole."""
+        return len(history) >= self.intervals and all(interval.whole for interval in history)
 
     @override
     def gather(self, base: Base, table: RoutingTable, history: Sequence[Interval]) -> Loads:

@@ -203,7 +203,7 @@ def test_instances_fail_on_demand(tmp_path):
     """In all joins of a query, and once: not again if the driver starts anew."""
     settings = Settings(losses={2: (1, 4), 4: (0,)})
     query = LocalQuery(
-        tmp_path, two_way(None, 6), "ftlb", choice=Ftlb(backups=2), settings=settings
+        tmp_path, two_way(None, 6), "ftlb", choice=Ftlb(backups=2, imbalance=9.0), settings=settings
     )
     batches = skewed_batches(7)
     feed(query, batches, {}, restarts={3})

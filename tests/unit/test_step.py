@@ -214,7 +214,6 @@ def hot(instances=4, tuples=1000):
         np.array([hash_], np.uint64),
         np.array([tuples]),
         np.array([tuples]),
-        np.array([0]),
     )
     changes = Changes()
     changes.change(run_of(home, rows=tuples))
