@@ -65,6 +65,9 @@ class MemoryStorage:
         self.files[self._path(to)] = self._found(name)
         del self.files[self._path(name)]
 
+    def copy(self, name, to):
+        self.files[self._path(to)] = self._found(name)
+
     def delete(self, name):
         path = self._path(name)
         for found in [one for one in self.files if one == path or one.startswith(f"{path}/")]:

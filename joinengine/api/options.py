@@ -13,11 +13,12 @@ from typing import Any
 from joinengine.model.durations import describe, microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.server import LOOPBACK, Place, check_host, check_port, check_token
+from joinengine.state.store import StoreSpeed
 
 #: Options of every query.
 _QUERY = (
     *("checkpointLocation", "memoryPerTask", "fsync", "capacity", "moves", "workPerTuple"),
-    *("sideOutput", "showKeys", "logPlans"),
+    *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate"),
     *("livePort", "liveHost", "liveToken"),
 )
 _PARQUET = (
@@ -208,6 +209,12 @@ def work_us(options: Mapping[str, str]) -> int:
     if work < 0:
         raise InvalidRequest(f"workPerTuple: {describe(work)} is negative; use 0 or more")
     return work
+
+
+def store_speed(options: Mapping[str, str]) -> StoreSpeed | None:
+    """How fast a store is; None: it is not said. Raises InvalidRequest for a text that is none."""
+    text = options.get("storeRate")
+    return None if text is None else StoreSpeed.of(text, "storeRate")
 
 
 def trigger_of(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.versions import Moving
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
+from joinengine.model.recovery import Recovery
 from joinengine.reporting.logs import PlanLog
 from joinengine.spark import formats, session
 from joinengine.spark.jobs import SparkMerge
@@ -82,10 +83,12 @@ class JoinWriter:
         (tuples that an instance may hold before its layout grows); `moves` (`eager`: state follows
         a new layout at once; `lazy`: state stays until it expires, and tuples probe it there);
         `workPerTuple` (a duration: work of that length is emulated for each tuple that an instance
-        receives); `sideOutput` (a folder: late and NULL-key tuples are written there as Parquet,
-        with a column `reason`); `livePort`, `liveHost`, `liveToken` (given a port, the query
-        has its page from the start, see `JoinQuery.live`). docs/results.md lists the options of the
-        sinks.
+        receives); `recovery` (what takes the place of state that an instance has lost: `replicas`,
+        `taskb` or `store`) and `storeRate` (the emulated speed of a store, as "100 MB/s, 50 ms";
+        docs/fault-tolerance.md); `sideOutput` (a folder: late and NULL-key tuples are written there
+        as Parquet, with a column `reason`); `livePort`, `liveHost`, `liveToken` (given a port, the
+        query has its page from the start, see `JoinQuery.live`). docs/results.md lists the options
+        of the sinks.
 
         Raises InvalidRequest for a value that is no text, number or bool; `start` refuses unknown
         options.
@@ -261,6 +264,8 @@ class JoinWriter:
             schedule=self.schedule,
             losses=self.losses,
             naming=Naming(session.zone(), session.case_sensitive()),
+            recovery=one_of(Recovery, options.get("recovery", "replicas"), "recovery"),
+            store=given.store_speed(options),
         )
 
     def _sink(

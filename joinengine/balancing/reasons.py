@@ -20,6 +20,7 @@ import numpy as np
 from joinengine.balancing.statistics import Floats, Interval, Ints, Loads
 from joinengine.kernels.hashing import Words, key_hash
 from joinengine.model.keys import U_ONE, Placement, Side
+from joinengine.model.recovery import Recovery
 from joinengine.routing.moves import Moves, Replaced
 
 #: As many keys a reason tells one by one; the others are counted.
@@ -144,7 +145,8 @@ class Reason:
     none. `cost`: what moves for it; None: not known before. `keys`: the keys that are placed anew,
     heaviest first, and `more_keys`: how many there are beyond these. `shapes`: the shape before and
     after, in words, if the layout has one and takes another. `switched_roles`: keys whose home and
-    backup change roles, so that no state moves. `lost`: the instances whose state is gone.
+    backup change roles, so that no state moves. `ways`: how instances have gone on
+    that had lost their state.
     """
 
     cause: Cause
@@ -155,7 +157,7 @@ class Reason:
     more_keys: int = 0
     shapes: tuple[str, str] | None = None
     switched_roles: int = 0
-    lost: tuple[int, ...] = ()
+    ways: tuple[tuple[Recovery, tuple[int, ...]], ...] = ()
 
     def at_cost(self, cost: Cost | None) -> Reason:
         """The same reason, if the state does otherwise than the plan says."""

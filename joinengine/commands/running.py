@@ -19,6 +19,7 @@ from joinengine.commands.pages import (
 )
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.recovery import Recovery
 from joinengine.options import (
     LAYOUT_HELP,
     PATH,
@@ -57,7 +58,19 @@ Examples:
     "losses",
     multiple=True,
     metavar="BATCH:INSTANCE[,INSTANCE]",
-    help="Instances that lose their state before a batch, under --layout ftlb.",
+    help="Instances that lose their state before a batch, under --layout ftlb or with a store.",
+)
+@click.option(
+    "--recovery",
+    type=click.Choice([one.value for one in Recovery]),
+    default=Recovery.REPLICAS.value,
+    show_default=True,
+    help="What takes the place of lost state: copies of keys, of instances, or of files.",
+)
+@click.option(
+    "--store",
+    metavar="RATE,LATENCY",
+    help="Emulated speed of a store of state. [default: 100 MB/s, 50 ms of --recovery store]",
 )
 @click.option("--out", "out_folder", type=PATH, help="Write the results to this folder.")
 @click.option("--checkpoint", type=PATH, help="Folder of the state; a run goes on from it.")
@@ -87,6 +100,8 @@ def run(
         options_of(settings, layout=layout or found.layout, zipf=zipf),
         relayouts=relayouts_of(settings["switches"], settings["sizes"], settings["levels"]),
         losses=losses_of(settings["losses"]),
+        recovery=settings["recovery"],
+        store=settings["store"],
     )
     later = [choice for _, choice, _ in options.relayouts if choice is not None]
     check_levels(settings["levels"], [options.layout, *later])

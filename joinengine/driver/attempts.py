@@ -1,22 +1,30 @@
 """The tasks of an operator, run again if instances are found to have lost their state.
 
 Spark's own retry would meet the same files. So a task reports what it cannot read, and the driver
-runs the operator's tasks again, on the state without it.
+runs the operator's tasks again: on the state without it, where keys have copies, or on the same
+state, read again from the store.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
+from joinengine.driver.failing import has_copies
 from joinengine.driver.jobs import Jobs
 from joinengine.driver.losses import losses_in, recovered
 from joinengine.driver.records import BatchRecord
+from joinengine.driver.settings import Settings
 from joinengine.exchange.reports import OperatorReport
+from joinengine.model.errors import DamagedState
+from joinengine.model.recovery import Recovery
+from joinengine.model.texts import size_text
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.state.operator_state import OperatorState
+from joinengine.state.store import Store
 from joinengine.world.world import World
 
 _log = logging.getLogger("joinengine")
@@ -27,7 +35,9 @@ _USUAL_BATCHES = 10
 class Attempts:
     """Runs operators, and knows how much longer a batch took because of losses."""
 
-    def __init__(self, jobs: Jobs, world: World) -> None:
+    def __init__(self, jobs: Jobs, world: World, settings: Settings, store: Store | None) -> None:
+        self._settings = settings
+        self._store = store
         self._jobs = jobs
         self._world = world
         #: when the running batch has found that instances are lost; None: it has not
@@ -51,15 +61,42 @@ class Attempts:
             found = losses_in(reports)
             if not found:
                 return state, tasks, reports
-            for instance, why in sorted(found.items()):
-                _log.warning(
-                    "joinengine: join %d: instance %d has lost its state (%s); its keys go on at "
-                    "their backups",
-                    *(operator.index, instance, why),
-                )
             if self._lost_at is None:
                 self._lost_at = self._world.timer_s()
-            state = recovered(operator.index, state, found)
+            state = self._recovered(operator, state, found)
+
+    def _recovered(
+        self, operator: Operator, state: OperatorState, lost: Mapping[int, str]
+    ) -> OperatorState:
+        """The state on which the tasks run again; `lost`: instances, and why they are lost.
+
+        Copies of keys come first, unless the query recovers from the store; if some keys have no
+        copy left, or the operator keeps none of all it holds, the store follows.
+        """
+        instead = ""
+        if self._settings.recovery is not Recovery.STORE and has_copies(operator, state):
+            try:
+                after = recovered(operator.index, state, lost)
+            except DamagedState:
+                if self._store is None:
+                    raise
+                instead = ", since of some keys there is no other copy"
+            else:
+                _tell(operator, lost, dict.fromkeys(lost, "its keys go on at their backups"))
+                return after
+        if self._store is None or lost.keys() & state.fetched.keys():
+            raise DamagedState("; ".join(lost[instance] for instance in sorted(lost)))
+        try:
+            fetched = self._store.fetch(state, lost.keys())
+        except DamagedState as error:
+            raise DamagedState(f"join {operator.index}: {error}") from None
+        ways = {
+            one: f"it was read again from the store{instead}: {size_text(size)} in "
+            f"{fetched.seconds[one]:.3g} s (emulated)"
+            for one, size in fetched.sizes.items()
+        }
+        _tell(operator, lost, ways)
+        return replace(state, fetched={**state.fetched, **fetched.rows})
 
     def recovery_s(self, record: BatchRecord) -> float:
         """Seconds from the first loss of a batch to now, its commit, less what batches take.
@@ -72,3 +109,11 @@ class Attempts:
             return 0.0
         since, self._lost_at = self._world.timer_s() - self._lost_at, None
         return max(0.0, since - (median(self._usual) if self._usual else 0.0))
+
+
+def _tell(operator: Operator, lost: Mapping[int, str], ways: Mapping[int, str]) -> None:
+    for instance, why in sorted(lost.items()):
+        _log.warning(
+            "joinengine: join %d: instance %d has lost its state (%s); %s",
+            *(operator.index, instance, why, ways[instance]),
+        )

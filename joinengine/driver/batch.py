@@ -50,6 +50,7 @@ from joinengine.state import manifest as manifests
 from joinengine.state.checkpoint import Checkpoint, tick_name
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import OperatorState
+from joinengine.state.store import Store
 from joinengine.world.storage import remove_unnamed, tagged
 
 _log = logging.getLogger("joinengine")
@@ -97,7 +98,8 @@ class BatchRunner:
         self._observers = list[Callable[[BatchRecord], None]]()
         self.manifest = Manifest(query_id, -1, ())
         self._resumed_for: Sequence[Reason | None] = ()
-        self._attempts = Attempts(jobs, self._world)
+        self._store = Store.of(checkpoint, settings.kept_store)
+        self._attempts = Attempts(jobs, self._world, settings, self._store)
         self._counts: Counts = {}
         self._take_up_newest()
         for wish in chain.from_iterable(settings.schedule.values()):
@@ -141,6 +143,8 @@ class BatchRunner:
         # If this driver slept since `claim`, a newer one may have committed what was just read, and
         # would remove the files of this one.
         self._check_alone()
+        if self._store is not None:
+            self._store.take_up(self.manifest.operators)
         if self.manifest.batch >= 0:
             self._deliver(whole=True)
 
@@ -286,6 +290,8 @@ class BatchRunner:
         """
         for name, content in after.sealed.items():
             self._checkpoint.runs.put(name, content)
+        if self._store is not None:
+            self._store.keep(after.manifest.operators)
         done = replace(
             after.manifest,
             generation=self.generation,
@@ -375,7 +381,8 @@ class BatchRunner:
             return
         checkpoint, own = self._checkpoint, self.generation
         manifests.retire(checkpoint, self.manifest.batch)
-        remove_unnamed(checkpoint.runs, self.manifest.named_files(), own)
+        for folder in (checkpoint.runs, checkpoint.store):  # also if only an older start kept one
+            remove_unnamed(folder, self.manifest.named_files(), own)
         self._remove_staged()
         if self._sink.every > 1:
             showings.thin(checkpoint)

@@ -53,6 +53,7 @@ def fold(state: OperatorState, reports: Sequence[OperatorReport]) -> OperatorSta
         state,
         layouts=replace(layouts, newest=newest, older=older, pending=None, lost=()),
         shelves=Shelves({shelf: runs for shelf, runs in shelves.items() if runs}, files),
+        fetched={},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -16,6 +16,7 @@ from joinengine.driver.step import Done, Next
 from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.reports import InputReport, OperatorReport, RouteReport
 from joinengine.model.keys import Side
+from joinengine.model.recovery import Recovery
 from joinengine.operators.base import OperatorTask, QuerySpec
 from joinengine.operators.timing import Flow
 from joinengine.state.keeper import Changes
@@ -113,9 +114,10 @@ class OperatorRecord:
         """
         layouts = state.layouts
         table = layouts.newest.layout.table
-        if layouts.lost:
+        ways = _ways(state)
+        if ways:
             held = Balance.of(np.array(state.held_under_any()))
-            reason = Reason(Cause.LOSS, held, lost=layouts.lost)
+            reason = Reason(Cause.LOSS, held, ways=ways)
         return cls(
             instances=layouts.router.instances,
             layout=layouts.newest.choice.label,
@@ -123,10 +125,20 @@ class OperatorRecord:
             expired_rows=expired_rows,
             routing_entries=len(table.placements),
             split_keys=table.split_keys,
-            lost=list(layouts.lost),
+            lost=sorted({*layouts.lost, *state.fetched}),
+            recovered_rows=sum(state.fetched.values()),
             moved_from_rows=0 if layouts.pending is None else state.shelves.rows,
             reason=reason,
         )
+
+
+def _ways(state: OperatorState) -> tuple[tuple[Recovery, tuple[int, ...]], ...]:
+    """How the instances that the running batch has found lost have gone on."""
+    found = {
+        Recovery.REPLICAS: state.layouts.lost,
+        Recovery.STORE: tuple(state.fetched),
+    }
+    return tuple((way, instances) for way, instances in found.items() if instances)
 
 
 @dataclass
@@ -172,7 +184,7 @@ class BatchRecord:
         ):
             here = [report for report in done.arrived.inputs if report.operator == number]
             self._fill(entry, ours, state, here)
-            entry.reason = after.reasons[number] or entry.reason
+            entry.reason = _both(entry.reason, after.reasons[number])
             routing = before.operators[number].layouts.newest
             counted = bool(ours) and routing.choice.counts_keys
             entry.report_bytes_up = sum(one.count_bytes for one in ours) if counted else 0
@@ -243,6 +255,13 @@ class BatchRecord:
         entry.pending_rows = state.shelves.live_rows(PENDING)
         entry.late_rows = sum(report.late_rows for report in inputs)
         entry.null_rows = sum(report.null_rows for report in inputs)
+
+
+def _both(before: Reason | None, after: Reason | None) -> Reason | None:
+    """Why a layout changes around a batch: a plan after it says too what was lost in it."""
+    if after is None or before is None or not before.ways:
+        return after or before
+    return before if after.cause is Cause.LOADS else replace(after, ways=before.ways)
 
 
 def skipped_files(routed: Sequence[RouteReport], told: set[Skipped]) -> list[Skipped]:

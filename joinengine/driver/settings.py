@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from joinengine.driver.fitting import Naming
 from joinengine.driver.relayout import Relayout
+from joinengine.model.recovery import Recovery
+from joinengine.state.store import StoreSpeed
 
 #: Bytes of arrived tuples that an operator task may hold at a time.
 MEMORY_PER_TASK = 512 << 20
@@ -43,3 +45,12 @@ class Settings:
     losses: Mapping[int, Sequence[int]] = field(default_factory=dict)
     #: how predicates of service levels are read
     naming: Naming = field(default_factory=Naming)
+    #: what takes the place of state that is lost
+    recovery: Recovery = Recovery.REPLICAS
+    #: how fast the store is; None: the query keeps one only if it recovers from there
+    store: StoreSpeed | None = None
+
+    @property
+    def kept_store(self) -> StoreSpeed | None:
+        """How fast the store is that the query keeps; None: it keeps none."""
+        return self.store or (StoreSpeed() if self.recovery is Recovery.STORE else None)

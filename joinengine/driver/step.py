@@ -18,7 +18,7 @@ from joinengine.balancing.counting import NO_KEYS, Asked
 from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.driver import clock, relayout
-from joinengine.driver.failing import survives
+from joinengine.driver.failing import has_copies
 from joinengine.driver.folding import interval_of
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
@@ -209,6 +209,8 @@ def order(
     newest = state.layouts.newest
     copied = has_backups(newest.layout)
     levels = newest.choice.counted_levels if isinstance(newest.choice, Ftlb) else ()
+    stored = settings.kept_store is not None
+    retried = state.layouts.lost or state.fetched
 
     def header(task: int, hosted: tuple[int, ...]) -> TaskHeader:
         if next_role is None:
@@ -233,9 +235,9 @@ def order(
             fsync=settings.fsync,
             named=settings.show_keys,
             copied=copied,
-            survives=copied and survives(operator),
+            survives=stored or has_copies(operator, state),
             levels=levels,
-            failed=() if state.layouts.lost else tuple(settings.losses.get(batch.number, ())),
+            failed=() if retried else tuple(settings.losses.get(batch.number, ())),
         )
 
     blocks = arrived.at(operator.index)

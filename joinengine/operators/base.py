@@ -72,7 +72,8 @@ def carry_out(
 ) -> OperatorReport:
     """Run one task; `store` opens the runs of its operator."""
     desk = Desk(task.header, operator.output_schema, store, world)
-    if task.header.survives and (lost := desk.lost(task.stored.runs)):
+    shelves = (task.stored.runs, *task.shelves.values())
+    if task.header.survives and (lost := desk.lost(shelves)):
         return OperatorReport(task.header.task, lost=lost)
     operator.carry_out(task, desk)
     return desk.close()

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -85,10 +86,10 @@ class Desk:
         #: when the emulated work of the last instance ends; None: there was none
         self._busy_until: float | None = None
 
-    def lost(self, runs: Mapping[Place, Sequence[Run]]) -> dict[int, str]:
+    def lost(self, shelves: Iterable[Mapping[Place, Sequence[Run]]]) -> dict[int, str]:
         """The instances of which some run cannot be read, and why."""
         found = dict[int, str]()
-        for (instance, _), spine in runs.items():
+        for (instance, _), spine in chain.from_iterable(runs.items() for runs in shelves):
             if instance in self.header.failed:
                 found[instance] = "it was made to fail"
                 continue

@@ -20,7 +20,9 @@ from joinengine.layouts.versions import Moving
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
+from joinengine.model.recovery import Recovery
 from joinengine.queries.synthetic import Rows, SyntheticSpec
+from joinengine.state.store import StoreSpeed
 from joinengine.tpch.arrival import TableOrder
 from joinengine.tpch.generate import Say, silent
 from joinengine.tpch.stream import SPAN_US, RecordedStream, StreamSpec
@@ -31,7 +33,8 @@ class Options:
     """How a query is run; durations in microseconds. `window_us` None: full history.
 
     `relayouts`: (batch, layout or None, instances or None): wishes to grant before a batch.
-    `losses`: (batch, instance) that is made to lose its state before it.
+    `losses`: (batch, instance) that is made to lose its state before it. `recovery`: what takes the
+    place of that; `store`: the emulated speed of a store, None: the usual one, if any is kept.
     `capacity`: tuples that an instance may hold before its layout grows. `moves`: when state
     follows a new layout. `work_per_tuple`: emulated work for each tuple that an instance receives.
     `aggregators` (None: as many as instances) merge partial results after every `merge_every`
@@ -53,6 +56,8 @@ class Options:
     instances: int = 8
     relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
     losses: tuple[tuple[int, int], ...] = ()
+    recovery: Recovery = Recovery.REPLICAS
+    store: str | None = None
     capacity: int | None = None
     moves: Moving = Moving.EAGER
     work_per_tuple: int = 0
@@ -65,6 +70,9 @@ class Options:
         object.__setattr__(self, "order", one_of(TableOrder, self.order, "order"))
         object.__setattr__(self, "moves", one_of(Moving, self.moves, "moves"))
         object.__setattr__(self, "show_keys", one_of(ShowKeys, self.show_keys, "show-keys"))
+        object.__setattr__(self, "recovery", one_of(Recovery, self.recovery, "recovery"))
+        if self.store is not None:
+            StoreSpeed.of(self.store, "store")
         self.layout.check(equi("key", "key"), self.instances)
         if self.capacity is not None and self.capacity < 1:
             raise InvalidRequest(f"capacity: {self.capacity} must be at least 1 (tuples)")

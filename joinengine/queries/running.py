@@ -22,6 +22,7 @@ from joinengine.driver.records import BatchRecord
 from joinengine.exchange.feeds import conform
 from joinengine.kernels.hashing import hash_columns, multiset_checksum
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.recovery import Recovery
 from joinengine.predicates.engine import furnish
 from joinengine.queries.base import Options, Oracle, Query
 from joinengine.reporting.reports import checksum_text, made_by, run_report
@@ -29,6 +30,7 @@ from joinengine.reporting.verdicts import hot_key, slowest_instance_s
 from joinengine.spark import session, types
 from joinengine.state import manifest
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.store import StoreSpeed
 from joinengine.tpch.generate import Say, silent
 from joinengine.tpch.stream import RecordedStream
 
@@ -148,6 +150,9 @@ def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWrit
     writer = writer.option("workPerTuple", f"{options.work_per_tuple} us")
     for batch, layout, instances in options.relayouts:
         writer = writer.relayout(batch, layout, instances)
+    writer = writer.option("recovery", options.recovery)
+    if options.store is not None:
+        writer = writer.option("storeRate", options.store)
     for batch, instance in options.losses:
         writer = writer.fail(batch, instance)
     if options.capacity is not None:
@@ -259,8 +264,17 @@ def _head(query: Query, options: Options) -> dict[str, Any]:
         "window_us": options.window_us,
         "moves": options.moves,
         "work_per_tuple_us": options.work_per_tuple,
+        "recovery": options.recovery,
+        "store": _store_words(options),
         "order": options.order if made else None,
     }
+
+
+def _store_words(options: Options) -> str | None:
+    """How fast the store is that a run keeps; None: it keeps none."""
+    if options.store is not None:
+        return str(StoreSpeed.of(options.store, "store"))
+    return str(StoreSpeed()) if options.recovery is Recovery.STORE else None
 
 
 @contextmanager

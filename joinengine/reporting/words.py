@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from joinengine.balancing.reasons import Cause, KeyChange, Reason
 from joinengine.model.keys import HASH_BITS, Mode, Placement
+from joinengine.model.recovery import Recovery
 
 #: Homes of a key that are told by number; of more only how many there are.
 _MOST_HOMES = 12
@@ -110,7 +111,9 @@ def plan_words(
     took; None: they have not happened yet. `sizes`: the numbers of instances before and after, if
     they differ. `sided`: the operator has two sides.
     """
-    parts = [_first(reason, names, instances, sided=sided)]
+    parts = [_loss_words(way, lost) for way, lost in reason.ways]
+    if reason.cause is not Cause.LOSS:
+        parts.append(_first(reason, names, instances, sided=sided))
     if sizes is not None:
         parts.append(f"{sizes[0]} instances became {sizes[1]}")
     others = len(reason.keys) + reason.more_keys - 1
@@ -162,17 +165,24 @@ def _tuples(rows: int) -> str:
     return "1 tuple" if rows == 1 else f"{rows:,} tuples"
 
 
+def _loss_words(way: Recovery, instances: Sequence[int]) -> str:
+    """How instances have gone on that had lost their state."""
+    its = "its" if len(instances) == 1 else "their"
+    match way:
+        case Recovery.REPLICAS:
+            after = "the keys that had their home there go on at their backups"
+        case Recovery.TASKB:
+            after = f"{its} keys go on at {its} standby{'' if its == 'its' else 's'}"
+        case Recovery.STORE:
+            after = "it was read again from the store, whose speed is emulated"
+    return f"{homes_words(instances)} lost {its} state; {after}"
+
+
 def _first(reason: Reason, names: Mapping[int, str], instances: int, *, sided: bool) -> str:
     """The cause, told by the heaviest key that lives elsewhere now, if there is any key."""
     skew = f"skew of what is stored {reason.before.skew:.2f}"
     if reason.after is not None:
         skew += f", {reason.after.skew:.2f} expected"
-    if reason.lost:
-        one = len(reason.lost) == 1
-        return (
-            f"{homes_words(reason.lost)} lost {'its' if one else 'their'} state; the keys that had "
-            f"their home there go on at their backups"
-        )
     if reason.shapes is not None and reason.after is not None:
         before, after = reason.shapes
         return (

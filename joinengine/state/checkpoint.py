@@ -46,6 +46,11 @@ class Checkpoint:
         return self.storage.at("runs")
 
     @property
+    def store(self) -> Storage:
+        """Second copies of run files, if the query keeps them."""
+        return self.storage.at("store")
+
+    @property
     def exchange(self) -> Storage:
         """Blocks on their way to operators; empty between batches."""
         return self.storage.at("exchange")

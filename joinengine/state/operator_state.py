@@ -165,7 +165,8 @@ class Shelves:
 class OperatorState:
     """One operator between two batches.
 
-    `watchers`: how many there are; 0: no side is watched. The number never changes.
+    `watchers`: how many there are; 0: no side is watched. The number never changes. `fetched`: the
+    instances whose state the running batch has read again from the store, and how many rows.
     """
 
     layouts: Layouts
@@ -173,6 +174,7 @@ class OperatorState:
     shelves: Shelves = field(default_factory=Shelves)
     watchers: int = 0
     late_rows: int = 0
+    fetched: Mapping[int, int] = field(default_factory=dict)
 
     def held_per_instance(self) -> list[int]:
         """(N,) copies that each instance holds, of those stored since there are N instances."""

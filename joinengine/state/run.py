@@ -178,9 +178,8 @@ class RunStore:
 
     def _mapped(self, stored: StoredFile) -> _MappedFile:
         if stored.name not in self._open:
-            if stored.name in self._verified and self._storage.exists(stored.name):
-                content = self._storage.map(stored.name)
-            else:
+            content = self._trusted(stored)
+            if content is None:
                 content = verify(self._storage, stored, "run file")
                 self._verified.add(stored.name)
             reader = pa.ipc.open_file(content)
@@ -192,6 +191,13 @@ class RunStore:
                 )
             self._open[stored.name] = _MappedFile(reader, {})
         return self._open[stored.name]
+
+    def _trusted(self, stored: StoredFile) -> pa.Buffer | None:
+        """The content of a file that needs no check; None: it needs one, or is gone or torn."""
+        if stored.name not in self._verified or not self._storage.exists(stored.name):
+            return None
+        content = self._storage.map(stored.name)
+        return content if content.size == stored.size_bytes else None
 
 
 def _as_wanted(columns: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

@@ -88,6 +88,13 @@ class Storage(Protocol):
         """Rename a file, and replace the one that may be there. Raises FileNotFoundError."""
 
     @abstractmethod
+    def copy(self, name: str, to: str) -> None:
+        """Copy a file, in place of the one that may be there. Raises FileNotFoundError.
+
+        The copy is torn until this returns, and shares nothing with the original.
+        """
+
+    @abstractmethod
     def delete(self, name: str) -> None:
         """Remove a file, or a folder with all that is in it; no error if it is gone already."""
 
@@ -170,6 +177,18 @@ class LocalStorage(Storage):
         target = self.path(to)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.replace(self.path(name), target)
+        self._keep_names(target)
+
+    @override
+    def copy(self, name: str, to: str) -> None:
+        """To a new file: who has mapped the old one goes on with that."""
+        source, target = self.path(name), self.path(to)
+        if os.path.exists(source):
+            self.delete(to)
+        shutil.copyfile(source, target)
+        if self.fsync:
+            with open(target, "rb") as file:
+                os.fsync(file.fileno())
         self._keep_names(target)
 
     @override

@@ -324,3 +324,14 @@ def test_a_file_that_was_trusted_and_is_gone_is_named(tmp_path):
     (run, *_) = [one for one in query.state.shelves.state.values() if one.file == stored.name]
     with pytest.raises(DamagedState, match="is missing; restore it from a copy"):
         store.open(run, stored)
+
+
+def test_a_file_that_was_trusted_and_is_torn_is_named(tmp_path):
+    query = LocalQuery(tmp_path, two_way(None, 4), "hash")
+    query.run_tuples(0, *skewed_batches(1)[0])
+    (stored, *_) = query.state.shelves.files.values()
+    store, runs = RunStore(query.checkpoint.runs), query.checkpoint.runs
+    store.trust(stored.name)
+    runs.put(stored.name, runs.get(stored.name)[:-9])
+    with pytest.raises(DamagedState, match="it is truncated or overwritten"):
+        store.check(stored)

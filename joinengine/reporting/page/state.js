@@ -149,6 +149,7 @@ class WholeView {
       ["rows moved", one("moved_rows", count)],
       ["Zipf", known(report.zipf) ? String(report.zipf) : null],
       ["emulated work", report.work_per_tuple_us ? `${count(report.work_per_tuple_us)} µs a tuple` : null],
+      ["recovery", report.store ? `${report.recovery}; store: ${report.store}` : report.recovery ?? null],
       ["DuckDB agrees", { true: "yes", false: "no" }[report.valid] ?? "not asked"],
     ], { class: "whole" }));
   }

@@ -1,0 +1,13 @@
+"""The ways in which a query goes on after an instance has lost its state."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Recovery(StrEnum):
+    """What takes the place of state that is lost: copies of keys, of instances, or of files."""
+
+    REPLICAS = "replicas"
+    TASKB = "taskb"
+    STORE = "store"

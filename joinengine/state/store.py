@@ -1,0 +1,185 @@
+"""The store: a second copy of every run file, for instances that lose their state.
+
+Why: copies of keys cost a query twice the state and twice the tuples on their way. A store costs it
+only what is written there, but a lost instance must wait until its state has been read again.
+
+How: before a manifest is committed, each run file that it names has a copy below `store/`, under
+the same name. Where an instance has lost its state, its files are compared with what was sealed,
+and those that are damaged are replaced by their copies. The copies are files of their own and no
+links, since a link shares whatever is altered. They lie on the same machine: how fast the store is
+(`StoreSpeed`) is emulated by waiting.
+
+Law: a copy is believed only if it is byte for byte what was sealed. A name means one content for
+ever, so a copy that an earlier start has left is right or is refused, and never stale.
+Cost: each run file is read once and written once more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from joinengine.model.durations import describe, microseconds
+from joinengine.model.errors import DamagedState, InvalidRequest
+from joinengine.model.texts import size_text
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.operator_state import OperatorState
+from joinengine.state.run import Run
+from joinengine.world.storage import StoredFile, verify
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b\s*/\s*s")
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpeed:
+    """How fast a store is: bytes a second, for each instance, and seconds for each request.
+
+    >>> str(StoreSpeed())
+    '100.0 MB/s, 0.05 s a request (emulated)'
+    """
+
+    bytes_per_s: float = 100e6
+    latency_s: float = 0.05
+
+    @classmethod
+    def of(cls, text: str, what: str) -> StoreSpeed:
+        """From a rate, and perhaps the time of a request after a comma; `what` names the option.
+
+        Units are powers of 1000. Raises InvalidRequest for a text that is no such thing.
+
+        >>> StoreSpeed.of("1.5 GB/s, 20 ms", "store")
+        StoreSpeed(bytes_per_s=1500000000.0, latency_s=0.02)
+        """
+        rate, comma, latency = str(text).partition(",")
+        match = _RATE.fullmatch(rate.strip().lower())
+        if not match or not float(match[1]):
+            raise InvalidRequest(
+                f"{what}: {text!r} is no speed of a store; give a rate above 0, and the time of a "
+                f"request, as '100 MB/s, 50 ms'"
+            )
+        waits_us = microseconds(latency, what) if comma else round(cls().latency_s * 1e6)
+        if waits_us < 0:
+            raise InvalidRequest(f"{what}: {describe(waits_us)} is negative; use 0 or more")
+        return cls(float(match[1]) * 1000 ** _POWERS[match[2]], waits_us / 1e6)
+
+    def __str__(self) -> str:
+        latency = describe(round(self.latency_s * 1e6))
+        return f"{size_text(self.bytes_per_s)}/s, {latency} a request (emulated)"
+
+    def seconds(self, sizes: Collection[int]) -> float:
+        """How long requests of so many bytes take, side by side; 0: there is none."""
+        return self.latency_s + max(sizes) / self.bytes_per_s if sizes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What was read from the store, per instance: live rows, bytes, seconds of emulated time."""
+
+    rows: Mapping[int, int]
+    sizes: Mapping[int, int]
+    seconds: Mapping[int, float]
+
+
+class Store:
+    """The second copies of the run files of a checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint, speed: StoreSpeed) -> None:
+        self._world = checkpoint.world
+        self._checkpoint = checkpoint
+        self._speed = speed
+        #: the files that have a copy, among those that the last states named
+        self._kept = set[str]()
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, speed: StoreSpeed | None) -> Store | None:
+        """The store of a query that may keep none (no `speed`)."""
+        return None if speed is None else cls(checkpoint, speed)
+
+    def take_up(self, states: Iterable[OperatorState]) -> None:
+        """Copy the files of a checkpoint that have no whole copy, at the start of a driver.
+
+        A file that is itself damaged gets none: the batch that reads it will tell.
+        """
+        self._checkpoint.store.make()
+        found = list(states)
+        for name, stored in _files(found).items():
+            if self._is_whole(stored):
+                self._kept.add(name)
+        self._copy(found, checked=True)
+
+    def keep(self, states: Iterable[OperatorState]) -> None:
+        """Copy the files of `states` that are new, before the manifest that names them is made."""
+        self._copy(list(states), checked=False)
+
+    def fetch(self, state: OperatorState, instances: Collection[int]) -> Fetched:
+        """Read the state of instances again; files that are damaged are replaced by their copies.
+
+        Raises DamagedState, naming the file, if its copy is damaged too.
+        """
+        runs = [run for run in _runs(state) if run.instance in instances]
+        for name in sorted({run.file for run in runs}):
+            self._mend(state.shelves.files[name])
+        rows, sizes = (dict.fromkeys(sorted(instances), 0) for _ in range(2))
+        for run in runs:
+            rows[run.instance] += run.live
+            sizes[run.instance] += run.size_bytes
+        seconds = {one: self._speed.seconds([size]) for one, size in sizes.items()}
+        self._world.sleep(max(seconds.values()))
+        return Fetched(rows, sizes, seconds)
+
+    def _copy(self, states: list[OperatorState], *, checked: bool) -> None:
+        """Copy the files that have no copy; `checked`: unless they are damaged themselves."""
+        files = _files(states)
+        self._kept &= files.keys()
+        copied = set[str]()
+        for name, stored in files.items():
+            if name in self._kept or (checked and self._damage_of(stored) is not None):
+                continue
+            self._checkpoint.storage.copy(f"runs/{name}", f"store/{name}")
+            copied.add(name)
+        self._kept |= copied
+        sizes = defaultdict[tuple[int, int], int](int)
+        for number, state in enumerate(states):
+            for run in _runs(state):
+                if run.file in copied:
+                    sizes[number, run.instance] += run.size_bytes
+        self._world.sleep(self._speed.seconds(sizes.values()))
+
+    def _mend(self, stored: StoredFile) -> None:
+        damage = self._damage_of(stored)
+        if damage is None:
+            return
+        try:
+            verify(self._checkpoint.store, stored, "its copy in the store")
+        except (DamagedState, OSError) as error:
+            raise DamagedState(f"{damage}; and {error}") from None
+        self._checkpoint.storage.copy(f"store/{stored.name}", f"runs/{stored.name}")
+
+    def _damage_of(self, stored: StoredFile) -> str | None:
+        """What is wrong with a run file; None: it is what was sealed."""
+        try:
+            verify(self._checkpoint.runs, stored, "run file")
+        except (DamagedState, OSError) as error:
+            return str(error)
+        return None
+
+    def _is_whole(self, stored: StoredFile) -> bool:
+        """Whether a copy is there and was not torn; its content is checked when it is needed."""
+        try:
+            return bool(self._checkpoint.store.map(stored.name).size == stored.size_bytes)
+        except OSError:
+            return False
+
+
+def _files(states: Iterable[OperatorState]) -> dict[str, StoredFile]:
+    """The run files of all operators, by name."""
+    return {name: stored for one in states for name, stored in one.shelves.files.items()}
+
+
+def _runs(state: OperatorState) -> Iterable[Run]:
+    """The runs of an operator, on all shelves."""
+    return chain.from_iterable(runs.values() for runs in state.shelves.runs.values())

@@ -1,0 +1,380 @@
+"""Instances that lose their state under any layout: it is read again from the store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joinengine import StreamAggregate, top, windows
+from joinengine.driver.settings import Settings
+from joinengine.exchange.feeds import Reading
+from joinengine.layouts import LAYOUTS, Ftlb
+from joinengine.model.errors import DamagedState
+from joinengine.model.keys import Side
+from joinengine.model.recovery import Recovery
+from joinengine.model.windows import within
+from joinengine.reporting.words import plan_words
+from joinengine.spark.inputs import Stream
+from joinengine.state.run import RunStores
+from joinengine.state.store import StoreSpeed
+from joinengine.world.storage import verify
+from joinengine.world.world import MACHINE
+from tests.harness import LEFT, InlineJobs, LocalQuery, rows, two_way
+from tests.laws import cases
+from tests.laws.cases import (
+    CHOICES,
+    EXAMPLES,
+    check_results,
+    kills,
+    relaxed,
+    schedules,
+    skewed_batches,
+)
+from tests.worlds import MemoryWorld
+
+NOWHERE = "/nowhere/query"
+STORE = Settings(recovery=Recovery.STORE)
+WINDOW = within("lt", "rt", lower="-150 us", upper="150 us", delay="400 us")
+
+
+class Clocked(MemoryWorld):
+    """A world that notes how long it has slept."""
+
+    def sleep(self, seconds):
+        super().sleep(seconds)
+        self.slept = [*getattr(self, "slept", []), seconds]
+
+
+class Stored(LocalQuery):
+    """After each batch every run file that is named has a whole copy."""
+
+    def check_state(self):
+        super().check_state()
+        if self.settings.kept_store is not None:
+            for stored in files_of(self):
+                verify(self.checkpoint.store, stored, "copy")
+
+
+class StoredStream(Stored):
+    """The same over the left tuples alone."""
+
+    def run_tuples(self, batch, left, right, map_tasks=2):
+        parts = [[(0, rows(Side.LEFT, left[task::map_tasks]))] for task in range(map_tasks)]
+        self.run(batch, parts)
+
+
+def in_memory(spec, layout, settings=None, **more):
+    jobs = InlineJobs(
+        twice=more.pop("twice", False), world=more.pop("world", None) or MemoryWorld()
+    )
+    return Stored(NOWHERE, spec, layout, jobs=jobs, settings=settings or Settings(), **more)
+
+
+def files_of(query):
+    return [
+        stored
+        for state in query.runner.manifest.operators
+        for stored in state.shelves.files.values()
+    ]
+
+
+def runs_of(query):
+    return [
+        run
+        for state in query.runner.manifest.operators
+        for runs in state.shelves.runs.values()
+        for run in runs.values()
+    ]
+
+
+def alter(storage, name):
+    content = bytearray(storage.get(name))
+    content[len(content) // 2] ^= 0x10
+    storage.put(name, bytes(content))
+
+
+HARM = {
+    "gone": lambda storage, name: storage.delete(name),
+    "truncated": lambda storage, name: storage.put(name, storage.get(name)[:-7]),
+    "altered": alter,
+}
+
+
+def harm(query, instances, how):
+    """Damage the files in which instances have runs; how many. No worker has seen them."""
+    names = {run.file for run in runs_of(query) if run.instance in instances}
+    for name in names:
+        HARM[how](query.checkpoint.runs, name)
+    query.jobs.stores = RunStores(query.world)
+    return len(names)
+
+
+def timed_batches(n, seed):
+    """Full batches of both sides in event time, with some disorder."""
+    return [
+        tuple([(key, v, 100 * b + 7 * v % 150) for key, v, _ in side] for side in batch)
+        for b, batch in enumerate(skewed_batches(n, seed))
+    ]
+
+
+def noticed(query, batch):
+    return [join.lost for one in query.records if one.batch == batch for join in one.joins]
+
+
+hows = st.sampled_from(["inner", "full", "left_semi", "left_anti"])
+harms = st.dictionaries(
+    st.integers(1, 5),
+    st.tuples(st.sets(st.integers(0, 5), min_size=1, max_size=3), st.sampled_from(list(HARM))),
+    max_size=2,
+)
+fails = st.dictionaries(st.integers(1, 5), st.sets(st.integers(0, 3), min_size=1), max_size=2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@settings(relaxed, max_examples=max(2, EXAMPLES // 4))  # the store knows nothing of layouts
+@given(
+    how=hows,
+    harms=harms,
+    fails=fails,
+    wishes=schedules,
+    lazy=st.booleans(),
+    kills=kills,
+    twice=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_what_is_lost_is_read_again(layout, how, harms, fails, wishes, lazy, kills, twice, seed):
+    """Every layout and join type, whatever is planned, wished, or killed at that moment."""
+    settings = replace(STORE, schedule=wishes, lazy=lazy)
+    batches, spec = timed_batches(6, seed), two_way(WINDOW, 4, how=how)
+    plain = in_memory(spec, layout, choice=CHOICES[layout])
+    cases.feed(plain, batches)
+    plain.finish(len(batches))
+    settings = replace(settings, losses={n: tuple(some) for n, some in fails.items()})
+    query = in_memory(spec, layout, settings, choice=CHOICES[layout], twice=twice)
+    harmed = {}
+
+    def harm_then(name):
+        """Between the route and the join of a batch, each time once."""
+        batch = query.runner.manifest.batch + 1
+        if name == "routed" and batch not in harmed:
+            harmed[batch] = harm(query, *harms[batch]) if batch in harms else 0
+
+    cases.feed(query, batches, kills, before=harm_then)
+    query.finish(len(batches))
+    assert query.output() == plain.output()
+    assert query.output()
+    if how == "inner":
+        check_results(query, batches, WINDOW)
+    if not kills:
+        assert all(any(noticed(query, batch)) for batch, files in harmed.items() if files)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_instances_fail_on_demand_under_every_layout(layout):
+    """The layout stays as it would have been, and what is read again is counted and told."""
+    settings = replace(STORE, losses={2: (1, 3)})
+    batches = skewed_batches(4)
+    plain, query = (in_memory(two_way(None, 4), layout, one) for one in (Settings(), settings))
+    for number, batch in enumerate(batches):
+        held = [sum(r.live for r in runs_of(query) if r.instance == i) for i in (1, 3)]
+        plain.run_tuples(number, *batch)
+        query.run_tuples(number, *batch)
+        assert query.layout.to_json() == plain.layout.to_json()
+        join = query.records[number].joins[0]
+        assert join.lost == ([1, 3] if number == 2 else [])
+        assert join.recovered_rows == (sum(held) if number == 2 else 0)
+        assert (query.records[number].recovery_s > 0) == (number == 2)
+    check_results(query, batches)
+    words = "instances 1, 3 lost their state; it was read again from the store, whose speed is"
+    assert plan_words(query.records[2].joins[0].reason, {}, 4).startswith(words)
+
+
+@pytest.mark.parametrize("layout", ["hash", "mnrt", "pkg", "shuffle"])
+@pytest.mark.parametrize("best", [None, 2])
+@pytest.mark.parametrize("how", HARM)
+def test_aggregates_go_on_too(layout, best, how):
+    """At each of their stages, with partial results that wait to be merged."""
+    plan = StreamAggregate(
+        Stream(None, {"kind": "recorded", "path": "left"}, Reading(LEFT)),
+        by="lk",
+        aggregates={"n": "count(*)", "total": "sum(lv)"},
+        window=windows("lt", "130 us", "50 us", delay="400 us"),
+        top=None if best is None else top(best, by="total"),
+        layout=CHOICES[layout],
+        instances=4,
+        merge_every=2,
+    )
+    choices = [node._choice for node in plan._flat()[0]]
+    batches, outputs, lost = timed_batches(8, 5), [], 0
+    for harmful in (False, True):
+        settings = replace(STORE, losses={3: (1,)} if harmful else {})
+        jobs = InlineJobs(world=MemoryWorld())
+        query = StoredStream(
+            NOWHERE, plan.query(), layout, choices=choices, jobs=jobs, settings=settings
+        )
+        for number, (left, _) in enumerate(batches):
+            if harmful and number == 6:
+                harm(query, {0, 1, 2, 3}, how)
+            query.run_tuples(number, left, [])
+        query.finish(len(batches))
+        outputs.append(query.output())
+        lost = [any(noticed(query, number)) for number in (3, 6)]
+    assert outputs[0] == outputs[1]
+    assert outputs[0]
+    assert lost == [True, True]
+
+
+def test_both_copies_damaged_are_refused_by_name(tmp_path):
+    query = Stored(tmp_path, two_way(None, 3), "hash", settings=fast(STORE))
+    batches = skewed_batches(2)
+    query.run_tuples(0, *batches[0])
+    (stored, *_) = files_of(query)
+    harm(query, {0, 1, 2}, "truncated")
+    alter(query.checkpoint.store, stored.name)
+    with pytest.raises(
+        DamagedState,
+        match=rf"join 0: run file .*{stored.name} has .* bytes.*; and its copy in the store "
+        rf".*store/{stored.name} does not match its CRC",
+    ):
+        query.run_tuples(1, *batches[1])
+
+
+def fast(settings):
+    return replace(settings, store=StoreSpeed(1e12, 0.0))
+
+
+@pytest.mark.parametrize("how", HARM)
+def test_files_on_disk_are_mended(how, tmp_path):
+    """A copy is no link: what is altered in place is altered in one of the two."""
+    query = Stored(tmp_path, two_way(None, 3), "mnrt", settings=fast(STORE))
+    batches = skewed_batches(4)
+    query.run_tuples(0, *batches[0])
+    for stored in files_of(query):
+        path = tmp_path / "joinengine" / "runs" / stored.name
+        content = path.read_bytes()
+        if how == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(content[:-7] if how == "truncated" else b"x" + content[1:])
+    query.jobs.stores = RunStores(MACHINE)
+    query._opened.retain(())
+    for number in (1, 2, 3):
+        query.run_tuples(number, *batches[number])
+    check_results(query, batches)
+    assert noticed(query, 1) == [[0, 1, 2]]
+    assert noticed(query, 2) == [[]]
+
+
+def test_a_store_may_come_and_go(tmp_path):
+    """A start with a store copies what is there; without one, copies leave with their runs."""
+    batches = skewed_batches(9)
+    window = within("lt", "rt", lower="0 us", upper="120 us", delay="0 us")
+    timed = [
+        tuple([(key, v, 100 * b) for key, v, _ in side] for side in batch)
+        for b, batch in enumerate(batches)
+    ]
+    query = Stored(tmp_path, two_way(window, 3), "mnrt")
+    query.run_tuples(0, *timed[0])
+    assert not query.checkpoint.store.names()
+    query.settings = fast(STORE)
+    query.restart()
+    copied = set(query.checkpoint.store.names())
+    assert copied == {stored.name for stored in files_of(query)}
+    harm(query, {0, 2}, "gone")
+    query.run_tuples(1, *timed[1])
+    assert noticed(query, 1) == [[0, 2]]
+    query.settings = Settings()
+    query.restart()
+    for number in (2, 3, 4, 5):
+        query.run_tuples(number, *timed[number])
+        assert set(query.checkpoint.store.names()) <= query.runner.manifest.named_files()
+    assert not query.checkpoint.store.names(), "the runs that had copies have expired"
+    query.settings = fast(STORE)
+    query.restart()
+    harm(query, {1}, "truncated")
+    for number in (6, 7, 8):
+        query.run_tuples(number, *timed[number])
+    check_results(query, timed, window)
+    assert noticed(query, 6) == [[1]]
+
+
+def test_a_start_replaces_torn_copies_and_copies_nothing_damaged(tmp_path):
+    query = Stored(tmp_path, two_way(None, 3), "hash", settings=fast(STORE))
+    batches = skewed_batches(3)
+    query.run_tuples(0, *batches[0])
+    torn, missing = (stored.name for stored in files_of(query)[:2])
+    store, runs = query.checkpoint.store, query.checkpoint.runs
+    store.put(torn, store.get(torn)[:-1])
+    store.delete(missing)
+    whole = runs.get(missing)
+    alter(runs, missing)
+    query.restart()
+    assert store.get(torn) == runs.get(torn)
+    assert not store.exists(missing)
+    runs.put(missing, whole)
+    query.restart()
+    assert store.get(missing) == whole
+
+
+def test_the_speed_of_the_store_is_waited_for():
+    """Each batch waits for what it writes, a loss for what it reads; instances side by side."""
+    speed = StoreSpeed(bytes_per_s=1e4, latency_s=2.0)
+    world = Clocked()
+    settings = replace(STORE, store=speed, losses={1: (0, 2)})
+    query = in_memory(two_way(None, 3), "hash", settings, world=world)
+    batches = skewed_batches(2)
+    world.slept = []
+    query.run_tuples(0, *batches[0])
+    first = [sum(r.size_bytes for r in runs_of(query) if r.instance == i) for i in range(3)]
+    assert world.slept == [2.0 + max(first) / 1e4]
+    world.slept, before = [], {stored.name for stored in files_of(query)}
+    query.run_tuples(1, *batches[1])
+    new = [r for r in runs_of(query) if r.file not in before]
+    second = [sum(r.size_bytes for r in new if r.instance == i) for i in range(3)]
+    assert world.slept == [2.0 + max(first[0], first[2]) / 1e4, 2.0 + max(second) / 1e4]
+    assert query.records[1].recovery_s > 2.0
+
+
+def test_more_losses_than_copies_are_read_from_the_store_that_is_kept():
+    """Where copies of keys are enough they are taken, since that needs no wait."""
+    settings = Settings(store=StoreSpeed(), losses={2: (1,), 6: (1, 2)})
+    query = in_memory(two_way(None, 4), "ftlb", settings, choice=Ftlb(imbalance=9.0))
+    batches = skewed_batches(8)
+    for number, batch in enumerate(batches):
+        query.run_tuples(number, *batch)
+    check_results(query, batches)
+    assert [noticed(query, number) for number in (2, 6)] == [[[1]], [[1, 2]]]
+    told = [plan_words(query.records[n].joins[0].reason, {}, 4) for n in (2, 6)]
+    assert "go on at their backups" in told[0]
+    assert "read again from the store" in told[1]
+
+
+def test_a_loss_while_copies_are_missing_or_state_lies_elsewhere():
+    """Copies that are not there yet, and runs of an older layout version: the store has them."""
+    settings = Settings(store=StoreSpeed(), losses={2: (1,), 3: (0, 2)})
+    choice = Ftlb(imbalance=9.0, refill_rows=5)
+    query = in_memory(two_way(None, 4), "ftlb", settings, choice=choice)
+    batches = skewed_batches(6)
+    for number, batch in enumerate(batches):
+        query.run_tuples(number, *batch)
+    check_results(query, batches)
+    assert [noticed(query, number) for number in (2, 3)] == [[[1]], [[0, 2]]]
+
+
+@pytest.mark.parametrize("how", ["full", "left_anti"])
+def test_watchers_go_back_to_the_store_under_copies_of_keys(how):
+    """Keys have copies and what watchers hold has none."""
+    settings = Settings(store=StoreSpeed(), losses={2: (1,)})
+    outputs = []
+    for one in (Settings(), settings):
+        query = in_memory(two_way(WINDOW, 4, how=how), "ftlb", one)
+        batches = timed_batches(6, 2)
+        for number, batch in enumerate(batches):
+            query.run_tuples(number, *batch)
+        query.finish(len(batches))
+        outputs.append(query.output())
+    assert outputs[0] == outputs[1]
+    assert noticed(query, 2) == [[1]]
