@@ -12,7 +12,7 @@ Cost: some array operations over the moves, and a loop over at most MOST_KEYS ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -96,11 +96,17 @@ class Balance:
 
     greatest: float
     mean: float
+    #: of how many loads; None: of those of all instances
+    places: int | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, level: Floats | Ints) -> Balance:
         """The balance of (N,) loads."""
-        return cls(float(np.max(level)), float(np.mean(level)))
+        return cls(float(np.max(level)), float(np.mean(level)), len(level))
+
+    def total(self, instances: int) -> float:
+        """The sum of the loads, if there are `instances`: standbys have none of their own."""
+        return self.mean * (self.places or instances)
 
     @property
     def skew(self) -> float:
@@ -145,8 +151,8 @@ class Reason:
     none. `cost`: what moves for it; None: not known before. `keys`: the keys that are placed anew,
     heaviest first, and `more_keys`: how many there are beyond these. `shapes`: the shape before and
     after, in words, if the layout has one and takes another. `switched_roles`: keys whose home and
-    backup change roles, so that no state moves. `ways`: how instances have gone on
-    that had lost their state.
+    backup change roles, so that no state moves. `ways`: how instances have gone on that had lost
+    their state.
     """
 
     cause: Cause

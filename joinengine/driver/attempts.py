@@ -15,7 +15,7 @@ from statistics import median
 
 from joinengine.driver.failing import has_copies
 from joinengine.driver.jobs import Jobs
-from joinengine.driver.losses import losses_in, recovered
+from joinengine.driver.losses import losses_in, recovered, way_of
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
 from joinengine.exchange.reports import OperatorReport
@@ -82,7 +82,9 @@ class Attempts:
                     raise
                 instead = ", since of some keys there is no other copy"
             else:
-                _tell(operator, lost, dict.fromkeys(lost, "its keys go on at their backups"))
+                standby = way_of(after.layouts) is Recovery.TASKB
+                heirs = "its standby" if standby else "their backups"
+                _tell(operator, lost, dict.fromkeys(lost, f"its keys go on at {heirs}"))
                 return after
         if self._store is None or lost.keys() & state.fetched.keys():
             raise DamagedState("; ".join(lost[instance] for instance in sorted(lost)))

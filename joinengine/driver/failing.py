@@ -1,18 +1,62 @@
-"""Instances that a user makes fail, to see what follows, and which operators survive it."""
+"""What a user asks of recovery: its way, and instances that fail, to see what follows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
+from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.key_based import has_backups
 from joinengine.layouts.replicas import Ftlb
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.recovery import Recovery
 from joinengine.operators.base import Operator
 from joinengine.state.operator_state import OperatorState
 
 _HINT = "to have lost state read again from a store, use --recovery store"
+
+
+def as_recovered(choice: LayoutChoice, recovery: Recovery) -> LayoutChoice:
+    """The layout with which a query recovers as it is asked to: under `taskb` one with standbys.
+
+    Raises InvalidRequest under `taskb` for a layout that has none.
+    """
+    if recovery is not Recovery.TASKB:
+        return choice
+    if not isinstance(choice, Ftlb):
+        raise InvalidRequest(
+            f"recovery: taskb gives instances standbys, which layout {choice.label} does not have; "
+            f"use layout ftlb, or recovery store"
+        )
+    return replace(choice, standby=True)
+
+
+def standing_by(
+    operators: Sequence[Operator], choices: Sequence[LayoutChoice], settings: Settings
+) -> tuple[list[LayoutChoice], Settings]:
+    """The layouts of the operators, and the settings, as the recovery of the query has them.
+
+    Raises InvalidRequest as `as_recovered`, and for more instances than a layout can have with its
+    standbys.
+    """
+    found = [as_recovered(choice, settings.recovery) for choice in choices]
+    for operator, choice in zip(operators, found, strict=True):
+        if operator.policy.changes:
+            choice.check(operator.condition, operator.instances)
+    schedule = {
+        batch: [wish_recovered(wish, settings.recovery) for wish in wishes]
+        for batch, wishes in settings.schedule.items()
+    }
+    return found, replace(settings, schedule=schedule)
+
+
+def wish_recovered(wish: Relayout, recovery: Recovery) -> Relayout:
+    """A wish as the recovery of the query has its layout; raises as `as_recovered`."""
+    if wish.choice is None:
+        return wish
+    return replace(wish, choice=as_recovered(wish.choice, recovery))
 
 
 def check_losses(
@@ -25,16 +69,21 @@ def check_losses(
             what = f"fail: batch {batch}: join {operator.index}"
             if settings.kept_store is None:
                 _check_copies(what, operator, state, wishes)
-            last = max(
-                state.layouts.newest.wanted,
-                *(one.instances for one in wishes if one.instances is not None),
-                0,
-            )
+            last = _most_instances(state, wishes)
             for instance in instances:
                 if not 0 <= instance < last:
                     raise InvalidRequest(
                         f"{what}: instance {instance} is not there; give one from 0 to {last - 1}"
                     )
+
+
+def _most_instances(state: OperatorState, wishes: Sequence[Relayout]) -> int:
+    """How many instances an operator may have once wishes are granted, standbys included."""
+    newest = state.layouts.newest
+    choices = [newest.choice, *(one.choice for one in wishes if one.choice is not None)]
+    sizes = [newest.wanted, *(one.instances for one in wishes if one.instances is not None)]
+    groups = [one.group_size for one in choices if isinstance(one, Ftlb)]
+    return max(sizes) * max(groups, default=1)
 
 
 def _check_copies(

@@ -20,8 +20,10 @@ import numpy as np
 from joinengine.exchange.reports import OperatorReport
 from joinengine.layouts import Chosen
 from joinengine.layouts.key_based import KeyBased, has_backups
+from joinengine.layouts.replicas import Ftlb
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import ALL_WORDS, HASH_BITS, U_BITS, Placement
+from joinengine.model.recovery import Recovery
 from joinengine.routing.base import Backed
 from joinengine.routing.table import RoutingTable
 from joinengine.state.operator_state import STATE, Layouts, OperatorState, Refill, Rehome
@@ -33,6 +35,12 @@ _MOST_KEYS = 8
 def losses_in(reports: Iterable[OperatorReport]) -> dict[int, str]:
     """The instances whose state tasks could not read, and why."""
     return {instance: why for report in reports for instance, why in report.lost.items()}
+
+
+def way_of(layouts: Layouts) -> Recovery:
+    """How instances go on whose keys have copies: by copies of keys, or of instances."""
+    choice = layouts.newest.choice
+    return Recovery.TASKB if isinstance(choice, Ftlb) and choice.standby else Recovery.REPLICAS
 
 
 def recovered(operator: int, state: OperatorState, lost: Mapping[int, str]) -> OperatorState:

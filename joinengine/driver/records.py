@@ -12,6 +12,7 @@ import numpy as np
 
 from joinengine.balancing.reasons import Balance, Cause, Reason
 from joinengine.driver.hot import Heat, heat_of
+from joinengine.driver.losses import way_of
 from joinengine.driver.step import Done, Next
 from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.reports import InputReport, OperatorReport, RouteReport
@@ -135,7 +136,7 @@ class OperatorRecord:
 def _ways(state: OperatorState) -> tuple[tuple[Recovery, tuple[int, ...]], ...]:
     """How the instances that the running batch has found lost have gone on."""
     found = {
-        Recovery.REPLICAS: state.layouts.lost,
+        way_of(state.layouts): state.layouts.lost,
         Recovery.STORE: tuple(state.fetched),
     }
     return tuple((way, instances) for way, instances in found.items() if instances)

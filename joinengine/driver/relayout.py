@@ -22,7 +22,7 @@ from joinengine.driver.losses import next_refill, returned
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice, Plan, check_aggregates
 from joinengine.layouts.changing import Occasion, change, plan_between
-from joinengine.layouts.key_based import has_backups
+from joinengine.layouts.key_based import asked_of, has_backups
 from joinengine.layouts.replicas import Ftlb
 from joinengine.layouts.versions import MOST_VERSIONS
 from joinengine.operators.base import Operator
@@ -102,7 +102,8 @@ def as_asked(
     asked = Chosen.start(choice, instances)
     newest = layouts.newest
     if asked.starts_like(layouts.asked) or not operator.policy.changes:
-        if choice.name == newest.choice.name:  # perhaps with other settings for its planner
+        # Perhaps with other settings for its planner; a layout of another form was wished since.
+        if newest.starts_like(Chosen.start(choice, newest.wanted)):
             newest = replace(newest, choice=choice)
         return replace(state, layouts=replace(layouts, newest=newest, asked=asked)), None
     # Moves that were planned and not yet made are dropped: the state still lies where it was.
@@ -169,7 +170,7 @@ def _grown(
     if grown.instances > MAX_INSTANCES:
         return None
     plan = plan_between(newest.layout, grown, Occasion(Cause.CAPACITY, held, history))
-    return Chosen(newest.choice, grown, grown.instances), plan
+    return Chosen(newest.choice, grown, asked_of(grown)), plan
 
 
 def _take(

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol
 from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words
-from joinengine.model.arguments import check_count, check_number, check_text
+from joinengine.model.arguments import check_count, check_number, check_text, check_truth
 from joinengine.model.conditions import Band, Condition, Theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
@@ -145,6 +145,11 @@ class LayoutChoice(Protocol):
         """How many intervals `plan` needs; 0: `plan` is never called."""
         return 0
 
+    @property
+    def group_size(self) -> int:
+        """How many instances the layout has for each one that is asked for: itself, standbys."""
+        return 1
+
     def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
         """Whether tasks report all keys of the next batch that a plan may need (whole reports).
 
@@ -162,7 +167,8 @@ class LayoutChoice(Protocol):
 
     def check(self, condition: Condition, instances: int) -> None:
         """Raise InvalidRequest, naming the layout, for a join that it cannot serve."""
-        check_instances(self.name, instances, self.least_instances(instances))
+        least, most = self.least_instances(instances), MAX_INSTANCES // self.group_size
+        check_instances(self.name, instances, least, most)
         check_serves(self.name, condition, theta=self.serves_theta)
 
     @abstractmethod
@@ -193,6 +199,7 @@ class LayoutChoice(Protocol):
 _CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
     "int": check_count,
     "float": check_number,
+    "bool": check_truth,
     "str": partial(check_text, example="'modulo'"),
 }
 
@@ -243,10 +250,10 @@ def check_aggregates(choice: LayoutChoice) -> None:
         )
 
 
-def check_instances(name: str, instances: int, least: int = 1) -> None:
+def check_instances(name: str, instances: int, least: int = 1, most: int = MAX_INSTANCES) -> None:
     """Raise InvalidRequest if a layout cannot have this number of instances."""
-    if not least <= instances <= MAX_INSTANCES:
+    if not least <= instances <= most:
         raise InvalidRequest(
             f"instances: layout {name} cannot have {instances}; "
-            f"give a number from {least} to {MAX_INSTANCES}"
+            f"give a number from {least} to {most}"
         )

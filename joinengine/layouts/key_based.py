@@ -77,7 +77,7 @@ class KeyBased(Layout):
         single = self.base.single if isinstance(self.base, Backed) else self.base
         state = {
             "base": next(name for name, base in BASES.items() if isinstance(single, base)),
-            "instances": self.instances,
+            "instances": single.instances,
             "table": routing_table.to_json(self.table),
         }
         if isinstance(self.base, Backed):
@@ -90,6 +90,12 @@ class KeyBased(Layout):
 def has_backups(layout: Layout) -> TypeIs[KeyBased]:
     """Whether keys have backups under a layout."""
     return isinstance(layout, KeyBased) and isinstance(layout.base, Backed)
+
+
+def asked_of(layout: Layout) -> int:
+    """For how many instances a layout was asked; those that it has may include standbys."""
+    base = layout.base if isinstance(layout, KeyBased) else None
+    return base.single.instances if isinstance(base, Backed) else layout.instances
 
 
 @dataclass(frozen=True)

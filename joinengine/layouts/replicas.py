@@ -4,18 +4,23 @@ A backup holds all that the home of a key holds. So the two can change roles wit
 moving, for balance; and when an instance is lost, the keys that had their home there go on at
 their backups.
 
+With `standby` the copy is that of a whole instance: each of N instances has `backups` standbys,
+which hold what it holds and nothing else. Then roles change only if an instance is lost, and plans
+move keys between the groups of an instance and its standbys.
+
 Law: no two copies of a key are at one instance.
 Cost: a tuple is sent to, and stored at, its home and each backup; only the home is probed.
 Tasks report in two stages: loads and few keys always, all keys that a plan may need only in the
 batches after one whose loads are out of tolerance.
-Source: Fang et al., World Wide Web 2019. Ours: the load of a backup counts as a part of that of a
-home, `backup_work`, since a backup sorts and stores and does not probe.
+Source: Fang et al., World Wide Web 2019; its baseline TaskB (`standby`). Ours: the load of a backup
+counts as a part of that of a home, `backup_work`, since a backup sorts and stores and does not
+probe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -43,9 +48,10 @@ class Ftlb(WithinLimit):
     `levels`: other numbers of backups for some keys, as a mapping (`joinengine.layouts.levels`).
     `beta`, `gamma`: how much load and the number of copies count for what leaves an instance first
     (`joinengine.balancing.ftlb`). `refill_rows`: about how many copies a batch makes anew for an
-    instance that has lost its state. `intervals` is 1 unless it is given, since c(k) of the paper
-    is the load of the last interval: then one batch passes between an imbalance and its plan; with
-    w intervals it is w batches, each of which reports whole.
+    instance that has lost its state. `standby`: copies of instances in place of copies of keys.
+    `intervals` is 1 unless it is given, since c(k) of the paper is the load of the last interval:
+    then one batch passes between an imbalance and its plan; with w intervals it is w batches, each
+    of which reports whole.
     """
 
     intervals: int = 1
@@ -55,6 +61,7 @@ class Ftlb(WithinLimit):
     backup_work: float = 0.5
     refill_rows: int = 250_000
     levels: Any = ()
+    standby: bool = False
 
     name: ClassVar[str] = "ftlb"
     source: ClassVar[str] = "Fang et al., World Wide Web 2019, algorithms 1, 3 and 4"
@@ -73,6 +80,11 @@ class Ftlb(WithinLimit):
             if not getattr(self, name) >= 0:
                 raise InvalidRequest(f"ftlb: {name} {getattr(self, name)} must be 0 or more")
         object.__setattr__(self, "levels", read_levels(self.levels))
+        if self.standby and self.levels:
+            raise InvalidRequest(
+                "ftlb: levels give single keys more copies, and standbys copy whole instances; give "
+                "levels, or standby (recovery taskb)"
+            )
 
     @override
     def settings(self) -> dict[str, Any]:
@@ -83,10 +95,15 @@ class Ftlb(WithinLimit):
         """A line for each service level."""
         return [f"service level {level}" for level in self.levels]
 
+    @property
+    @override
+    def group_size(self) -> int:
+        return 1 + self.backups if self.standby else 1
+
     @override
     def least_instances(self, instances: int) -> int:
-        """An instance for each copy."""
-        return most_backups(self.levels, self.backups) + 1
+        """An instance for each copy, unless the copies are at standbys."""
+        return 1 if self.standby else most_backups(self.levels, self.backups) + 1
 
     @override
     def check(self, condition: Condition, instances: int) -> None:
@@ -116,8 +133,9 @@ class Ftlb(WithinLimit):
 
     @override
     def start(self, instances: int) -> KeyBased:
-        """All keys at their base homes, their backups at the instances after it."""
-        base = Backed.over(BASES[self.base](instances), self.backups)
+        """All keys at their base homes, their backups at the instances after it, or at standbys."""
+        made = Backed.with_standbys if self.standby else Backed.over
+        base = made(BASES[self.base](instances), self.backups)
         return KeyBased(base, RoutingTable(self._listed(base)))
 
     def _listed(self, base: Backed) -> dict[int, Placement]:
@@ -149,11 +167,13 @@ class Ftlb(WithinLimit):
         assert isinstance(layout, KeyBased)
         fresh = self.start(instances)
         listed = layout.table.placements
+        if self.standby:
+            listed = _at_groups(listed, layout.base, fresh.base)
         plain = placements(fresh.base, np.array(list(listed), np.uint64))
         stay = {
             hash_: placement
             for (hash_, placement), unlisted in zip(listed.items(), plain, strict=True)
-            if max(placement.holders) < instances and placement != unlisted
+            if max(placement.holders) < fresh.instances and placement != unlisted
         }
         return KeyBased(fresh.base, RoutingTable({**fresh.table.placements, **stay}))
 
@@ -176,7 +196,15 @@ class Ftlb(WithinLimit):
         return len(history) >= self.intervals and all(interval.whole for interval in history)
 
     @override
+    def grow(self, layout: Layout, held: Sequence[int]) -> KeyBased:
+        """One instance more, with its standbys."""
+        return self.resize(layout, layout.instances // self.group_size + 1)
+
+    @override
     def gather(self, base: Base, table: RoutingTable, history: Sequence[Interval]) -> Loads:
+        """With standbys: the loads of groups."""
+        if self.standby:
+            return _of_groups(gather_loads(history, table, base), base)
         return gather_loads(history, table, base, self.backup_work)
 
     @override
@@ -184,6 +212,8 @@ class Ftlb(WithinLimit):
         self, base: Base, table: RoutingTable, loads: Loads, newest: Interval
     ) -> RoutingTable:
         """The table whose keys have the backups of their levels."""
+        if self.standby:
+            return table
         counted = newest.hashes[: len(newest.named)], newest.named
         wanted = wanted_backups(loads, self._levels, counted)
         changed = with_backups(loads, wanted)
@@ -193,6 +223,10 @@ class Ftlb(WithinLimit):
     def planned(self, base: Base, table: RoutingTable, loads: Loads) -> RoutingTable:
         """Algorithm 3."""
         changed = plan_ftlb(loads, self.imbalance, self.beta, self.gamma)
+        if self.standby:  # the plan is of groups
+            assert isinstance(base, Backed)
+            rows = {key: base.roles[group].tolist() for key, (group, *_) in changed.items()}
+            changed = {key: tuple(row) for key, row in rows.items()}
         return _with_holders(base, table, loads, changed)
 
     @override
@@ -216,3 +250,31 @@ def _with_holders(
         if entries[hash_] == unlisted:
             del entries[hash_]
     return RoutingTable(entries)
+
+
+def _of_groups(loads: Loads, base: Base) -> Loads:
+    """The loads of groups, which are those of their homes: each group has the same standbys."""
+    assert isinstance(base, Backed)
+    n, none = base.single.instances, np.zeros(0, np.int64)
+    return replace(
+        loads,
+        homes=loads.homes % n,
+        instances=loads.instances % n,
+        rest=loads.rest.reshape(-1, n).sum(axis=0),
+        backup_keys=none,
+        backup_instances=none,
+    )
+
+
+def _at_groups(listed: Mapping[int, Placement], before: Base, after: Base) -> dict[int, Placement]:
+    """The keys of a table at the same groups of another number; those whose group goes leave it."""
+    if not isinstance(before, Backed):
+        return {}
+    assert isinstance(after, Backed)
+    groups = {hash_: before.group_of(one.homes[0]) for hash_, one in listed.items()}
+    rows = after.roles.tolist()
+    return {
+        hash_: Placement.whole(rows[group][0], tuple(rows[group][1:]))
+        for hash_, group in groups.items()
+        if group < len(rows)
+    }

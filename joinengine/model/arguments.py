@@ -42,6 +42,13 @@ def check_number(value: Any, what: str) -> float:
     return value if isinstance(value, int | float) else float(value)
 
 
+def check_truth(value: Any, what: str) -> bool:
+    """`value` if it is True or False. Raises InvalidRequest for others."""
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{what}: {kind_of(value)} is no truth value; write True or False")
+    return value
+
+
 def check_one_of(value: Any, kinds: Iterable[type], what: str, example: str) -> None:
     """Raise InvalidRequest, with an `example`, unless `value` is of one of `kinds`."""
     if not isinstance(value, tuple(kinds)):

@@ -12,6 +12,7 @@ from pyarrow import RecordBatchReader, Table
 
 from joinengine import equi
 from joinengine.api.queries import StreamQuery
+from joinengine.driver.failing import as_recovered
 from joinengine.driver.settings import ShowKeys
 from joinengine.layouts import Ftlb, LayoutChoice, Mnrt, choose
 from joinengine.layouts.base import check_aggregates
@@ -73,6 +74,7 @@ class Options:
         object.__setattr__(self, "recovery", one_of(Recovery, self.recovery, "recovery"))
         if self.store is not None:
             StoreSpeed.of(self.store, "store")
+        object.__setattr__(self, "layout", as_recovered(self.layout, self.recovery))
         self.layout.check(equi("key", "key"), self.instances)
         if self.capacity is not None and self.capacity < 1:
             raise InvalidRequest(f"capacity: {self.capacity} must be at least 1 (tuples)")

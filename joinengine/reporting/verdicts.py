@@ -162,5 +162,5 @@ def _replaced(records: Sequence[BatchRecord]) -> list[_Heavy]:
 
 
 def _share(load: float, reason: Reason, instances: int) -> float:
-    total = reason.before.mean * instances
+    total = reason.before.total(instances)
     return load / total if total else 0.0

@@ -193,7 +193,7 @@ def _first(reason: Reason, names: Mapping[int, str], instances: int, *, sided: b
         return f"{_CAUSES[reason.cause]} ({skew})"
     placed = (key for key in reason.keys if is_elsewhere(key.before, key.after))
     first = next(placed, reason.keys[0])
-    name, total = key_words(first.hash_, names), reason.before.mean * instances
+    name, total = key_words(first.hash_, names), reason.before.total(instances)
     brought = ""
     if first.load is not None and total:
         at = homes_words(first.before.homes)

@@ -89,10 +89,13 @@ class Backed:
     """Base homes with backups: the keys of base home d are at the instances `roles[d]` (N, copies).
 
     The first of these is their home, the others have a backup each. Until an instance is lost,
-    `roles[d]` are d and the instances after it.
+    `roles[d]` are d and the instances after it; or, if instances have standbys, d and its standbys,
+    which hold nothing else. Then `roles[d]` in any order are a *group*.
 
     >>> Backed.over(Modulo(4), backups=2).roles[3].tolist()
     [3, 0, 1]
+    >>> Backed.with_standbys(Modulo(4), backups=2).roles[3].tolist()
+    [3, 7, 11]
     """
 
     single: Single
@@ -105,14 +108,25 @@ class Backed:
         roles = (np.arange(n)[:, None] + np.arange(backups + 1)) % n
         return cls(single, roles.astype(np.uint16))
 
+    @classmethod
+    def with_standbys(cls, single: Single, backups: int) -> Backed:
+        """The standbys of instance d are d + N, d + 2N and so on."""
+        n = single.instances
+        roles = np.arange(n)[:, None] + n * np.arange(backups + 1)
+        return cls(single, roles.astype(np.uint16))
+
     @property
     def instances(self) -> int:
-        """How many instances there are."""
-        return self.single.instances
+        """How many instances there are, standbys included."""
+        return int(self.roles.max()) + 1
 
     def homes(self, hashes: Words) -> Instances:
         """(n,) key hashes -> (n,) base homes."""
         return self.holders(hashes)[:, 0]
+
+    def group_of(self, instance: int) -> int:
+        """The base home whose group an instance is in, if there are standbys."""
+        return instance % self.single.instances
 
     def holders(self, hashes: Words) -> Instances:
         """(n,) key hashes -> (n, copies) instances, the home first."""

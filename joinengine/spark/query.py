@@ -12,6 +12,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from joinengine.driver.batch import BatchRunner
+from joinengine.driver.failing import wish_recovered
 from joinengine.driver.records import BatchRecord, rates_seen
 from joinengine.driver.relayout import Relayout
 from joinengine.layouts import choose
@@ -301,7 +302,7 @@ class JoinQuery:
             raise InvalidRequest(
                 f"{verb}: the query has ended; give the layout and instances at its next start"
             )
-        self._runner.relayout(wish)
+        self._runner.relayout(wish_recovered(wish, self._runner.settings.recovery))
 
     def explain(self) -> str:
         """The operators as they are now, when a tuple leaves the state, and a forecast, as text.

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from joinengine.driver import outputs
 from joinengine.driver.account import account_of, claim
 from joinengine.driver.batch import BatchRunner
+from joinengine.driver.failing import standing_by
 from joinengine.driver.outputs import Wanted
 from joinengine.driver.sinks import SideOutput, Sink, SinkFactory
 from joinengine.reporting.explain import name_of
@@ -147,14 +148,15 @@ def _runner(request: Request, checkpoint: Checkpoint, query: str, sink: Sink) ->
     if request.side_output is not None:
         refused = local_path(request.side_output, "sideOutput")
         aside = SideOutput(MACHINE.storage(str(refused)), query)
+    choices, settings = standing_by(request.query.operators, request.choices, request.settings)
     return BatchRunner(
         SparkJobs(request.spark, MACHINE, _tables(request), _arrow_batches(request), request.name),
         request.query,
-        request.choices,
+        choices,
         checkpoint,
         query,
         sink,
-        request.settings,
+        settings,
         aside,
     )
 

@@ -319,6 +319,17 @@ def test_a_start_replaces_torn_copies_and_copies_nothing_damaged(tmp_path):
     assert store.get(missing) == whole
 
 
+def test_a_driver_without_a_store_leaves_the_copies_of_a_newer_one(tmp_path):
+    """It slept before it removes what its manifest does not name; the newer one has copied that."""
+    older = Stored(tmp_path, two_way(None, 3), "hash")
+    older.run_tuples(0, *skewed_batches(1)[0])
+    newer = Stored(tmp_path, two_way(None, 3), "hash", settings=fast(STORE))
+    copies = set(newer.checkpoint.store.names())
+    assert copies
+    older.runner._remove_unnamed()
+    assert set(newer.checkpoint.store.names()) == copies
+
+
 def test_the_speed_of_the_store_is_waited_for():
     """Each batch waits for what it writes, a loss for what it reads; instances side by side."""
     speed = StoreSpeed(bytes_per_s=1e4, latency_s=2.0)
@@ -338,9 +349,10 @@ def test_the_speed_of_the_store_is_waited_for():
     assert query.records[1].recovery_s > 2.0
 
 
-def test_more_losses_than_copies_are_read_from_the_store_that_is_kept():
-    """Where copies of keys are enough they are taken, since that needs no wait."""
-    settings = Settings(store=StoreSpeed(), losses={2: (1,), 6: (1, 2)})
+@pytest.mark.parametrize("recovery", [Recovery.REPLICAS, Recovery.STORE])
+def test_more_losses_than_copies_are_read_from_the_store_that_is_kept(recovery):
+    """Where copies of keys are enough they are taken, unless the query recovers from the store."""
+    settings = Settings(recovery=recovery, store=StoreSpeed(), losses={2: (1,), 6: (1, 2)})
     query = in_memory(two_way(None, 4), "ftlb", settings, choice=Ftlb(imbalance=9.0))
     batches = skewed_batches(8)
     for number, batch in enumerate(batches):
@@ -348,7 +360,8 @@ def test_more_losses_than_copies_are_read_from_the_store_that_is_kept():
     check_results(query, batches)
     assert [noticed(query, number) for number in (2, 6)] == [[[1]], [[1, 2]]]
     told = [plan_words(query.records[n].joins[0].reason, {}, 4) for n in (2, 6)]
-    assert "go on at their backups" in told[0]
+    assert ("go on at their backups" in told[0]) == (recovery is Recovery.REPLICAS)
+    assert ("read again from the store" in told[0]) == (recovery is Recovery.STORE)
     assert "read again from the store" in told[1]
 
 
