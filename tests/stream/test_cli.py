@@ -191,31 +191,50 @@ def test_switches_resizes_and_capacity(joinengine, tmp_path):
         joinengine("run", "eq5", "--layout", layout, "--instances", n, code=2)
 
 
-def test_an_instance_is_lost_and_nothing_is_missing(joinengine, tmp_path, caplog):
-    levels = {
-        "hot": {"top": 3, "backups": 2},
-        "some": {"where": "l_suppkey <= 5", "backups": 3, "join": 2},
-        "one": {"keys": [7], "backups": 2, "join": 2},
-    }
-    (tmp_path / "levels.json").write_text(json.dumps(levels))
+LEVELS = {
+    "hot": {"top": 3, "backups": 2},
+    "some": {"where": "l_suppkey <= 5", "backups": 3, "join": 2},
+    "one": {"keys": [7], "backups": 2, "join": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("recovery", "layout", "way"),
+    [
+        ("replicas", "ftlb", "the keys that had their home there go on at their backups"),
+        pytest.param("taskb", "ftlb", "their keys go on at their standbys", marks=pytest.mark.slow),
+        ("store", "mnrt", "it was read again from the store"),
+    ],
+)
+def test_an_instance_is_lost_and_nothing_is_missing(
+    recovery, layout, way, joinengine, tmp_path, caplog
+):
+    """With copies of keys some have more backups, by their service levels."""
+    levels, has_levels = tmp_path / "levels.json", recovery == "replicas"
+    levels.write_text(json.dumps(LEVELS))
     joinengine(
-        *("run", "eq5", "--layout", "ftlb", "--scale", 0.001, "--instances", 4, "--zipf", 1.0),
+        *("run", "eq5", "--layout", layout, "--scale", 0.001, "--instances", 4, "--zipf", 1.0),
         *("--interval-rows", 600, "--fail", "2:1", "--fail", "5:2,0", "--validate"),
-        *("--levels", tmp_path / "levels.json", "--checkpoint", tmp_path / "state"),
+        *("--checkpoint", tmp_path / "state", *(("--levels", levels) if has_levels else ())),
         *("--json", tmp_path / "report.json", "--report", tmp_path / "page.html"),
+        *("--recovery", recovery),
+        *(("--store", "1 GB/s, 1 ms") if recovery == "store" else ()),
     )
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["valid"] is True
+    assert report["recovery"] == recovery
+    kept = "1.0 GB/s, 0.001 s a request (emulated)" if recovery == "store" else None
+    assert report["store"] == kept
+    assert len(report["received_per_instance"]) == (8 if recovery == "taskb" else 4)
     lost = {b["batch"]: b["lost_instances"] for b in report["batches"] if b["lost_instances"]}
     assert lost.keys() == {2, 5}
     assert sum(b["recovered_rows"] for b in report["batches"]) > 0
     assert "instance 1 has lost its state (it was made to fail)" in caplog.text
-    told = [plan["words"] for plan in report["story"]["plans"] if plan["cause"] == "loss"]
-    assert "instances 0, 2 lost their state" in " ".join(told)
+    told = " ".join(plan["words"] for plan in report["story"]["plans"])
+    assert f"instances 0, 2 lost their state; {way}" in told
     causes = {(plan["join"], plan["cause"]) for plan in report["story"]["plans"]}
-    assert (2, "levels") in causes
-    keys = {1: 4, 7: 3, 9: 2}
-    for key, copies in keys.items():
+    assert ((2, "levels") in causes) is has_levels
+    for key, copies in ({1: 4, 7: 3, 9: 2} if has_levels else {}).items():
         held = joinengine(*("state", tmp_path / "state", "--key", key, "--json", tmp_path / "k"))
         rows = json.loads((tmp_path / "k").read_text())["key"]["rows"]["right"]
         assert len(rows) >= copies, (key, held.stdout)
@@ -229,10 +248,15 @@ def test_an_instance_is_lost_and_nothing_is_missing(joinengine, tmp_path, caplog
         ("0:1", "ftlb", "before batch 1 there is no state"),
         ("2:4", "ftlb", "instance 4 is not there; give one from 0 to 3"),
         ("2:1", "mnrt", "layout mnrt keeps no copies of keys"),
+        ("2:1", "mnrt --recovery taskb", "recovery: taskb gives instances standbys"),
+        ("2:8", "ftlb --recovery taskb", "instance 8 is not there; give one from 0 to 7"),
+        ("2:1", "mnrt --recovery none", "'none' is not one of"),
+        ("2:1", "mnrt --store fast", "store: 'fast' is no speed of a store"),
     ],
 )
 def test_losses_that_cannot_be_are_refused(joinengine, fail, layout, message):
-    options = ("--layout", layout, "--scale", 0.001, "--instances", 4, "--fail", fail)
+    layout = layout.split()
+    options = ("--layout", *layout, "--scale", 0.001, "--instances", 4, "--fail", fail)
     done = joinengine("run", "eq5", *options, code=2)
     assert message in done.stderr
 
