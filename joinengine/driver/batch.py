@@ -14,7 +14,6 @@ newer driver has made (docs/decisions/0009).
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,6 +36,7 @@ from joinengine.driver.settings import Settings
 from joinengine.driver.showings import Held
 from joinengine.driver.sinks import SideOutput, Sink
 from joinengine.driver.step import Arrived, Batch, Counts, Done, Moment, Program
+from joinengine.driver.wishes import Wishes
 from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.results import Target
@@ -86,8 +86,7 @@ class BatchRunner:
         ]
         self.generation = 0
         self._committed = False
-        self._wishes = deque[Relayout]()
-        self._granted: Sequence[Relayout] = ()
+        self._wishes = Wishes(settings.schedule)
         self._checkpoint = checkpoint
         self._sink = sink
         self._aside = aside
@@ -120,12 +119,12 @@ class BatchRunner:
     @property
     def wishes(self) -> list[Relayout]:
         """The wishes of users that wait for the end of a batch."""
-        return list(self._wishes)
+        return self._wishes.waiting
 
     def relayout(self, wish: Relayout) -> None:
         """Change all layouts after the running batch; InvalidRequest if one of them cannot."""
         self._check(wish)
-        self._wishes.append(wish)
+        self._wishes.add(wish)
 
     def observe(self, observer: Callable[[BatchRecord], None]) -> None:
         """Call `observer` with the record of each batch that is computed."""
@@ -197,7 +196,7 @@ class BatchRunner:
             with timed("join_s"):
                 done = self._run_all(here, routed, record)
             with timed("plan_s"):
-                wishes = self._granted = self._wishes_before(batch + 1)
+                wishes = self._wishes.before(batch + 1)
                 moment = Moment(self._world.now_s(), self._world.nonce())
                 after = step.close(self._program, last, here, done, self._counts, wishes, moment)
                 record.skipped = skipped_files(routed, self._told)
@@ -309,7 +308,7 @@ class BatchRunner:
             *(found.generation, found.batch, self._checkpoint.location, self.generation),
         )
         self._take_up(found)
-        self._wishes.extend(self._granted)
+        self._wishes.give_back()
         return False
 
     # Around the steps
@@ -342,13 +341,6 @@ class BatchRunner:
 
     def _check_alone(self) -> None:
         fence.check_generation(self._checkpoint.generations, self.generation)
-
-    def _wishes_before(self, batch: int) -> list[Relayout]:
-        """The wishes to grant before a batch: the scheduled ones, then those of users since."""
-        wishes = list(self.settings.schedule.get(batch, ()))
-        while self._wishes:
-            wishes.append(self._wishes.popleft())
-        return wishes
 
     def _check(self, wish: Relayout) -> None:
         for operator, state in zip(self.query.operators, self.manifest.operators, strict=True):

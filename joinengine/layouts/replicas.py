@@ -82,8 +82,8 @@ class Ftlb(WithinLimit):
         object.__setattr__(self, "levels", read_levels(self.levels))
         if self.standby and self.levels:
             raise InvalidRequest(
-                "ftlb: levels give single keys more copies, and standbys copy whole instances; give "
-                "levels, or standby (recovery taskb)"
+                "ftlb: levels give single keys more copies, and standbys copy whole instances; "
+                "give levels, or standby (recovery taskb)"
             )
 
     @override

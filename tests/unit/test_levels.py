@@ -114,6 +114,12 @@ def test_single_keys_of_a_band_are_refused():
     assert len(fit({"a": {"top": 5, "backups": 2}}, operator)) == 1
 
 
+def test_copies_of_instances_have_no_levels():
+    with pytest.raises(InvalidRequest, match="ftlb: levels give single keys more copies"):
+        Ftlb(standby=True, levels={"a": {"top": 1, "backups": 2}})
+    assert Ftlb(standby=True, levels={}).standby
+
+
 def test_more_copies_than_instances_are_refused():
     choice = Ftlb(levels={"a": {"top": 1, "backups": 3}})
     with pytest.raises(InvalidRequest) as raised:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from joinengine.kernels.hashing import make_words
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS, U_ONE, Fragment, Mode, Placement, Side
+from joinengine.operators.rehoming import Rehoming
 from joinengine.reference import protocol
 from joinengine.routing import table as routing
 from joinengine.routing.base import Backed, Modulo
@@ -95,3 +97,15 @@ def test_a_placement_must_partition_u():
     for holders in ((0, 0), (0, 1, 1)):
         with pytest.raises(InvalidRequest, match="two copies of a key on one"):
             Placement.whole(holders[0], holders[1:])
+
+
+def test_a_re_homing_leaves_out_per_version_what_is_lost():
+    """A tuple of version 1 is at 1 and 2; 1 has lost what it held of version 0 alone."""
+    old = RoutingTable().router(Backed.over(Modulo(4), 1))
+    words = words_of([(1, 0), (5, 9)])
+    run = SimpleNamespace(side=Side.LEFT, instance=1, version=1)
+    for absent, taken in (({0: (1,), 1: (2,)}, [0, 1]), ({0: (), 1: (1,)}, [])):
+        rehoming = Rehoming({0: old, 1: old}, RoutingTable().router(Modulo(4)), 2, absent)
+        rows, targets = rehoming.taken(run, words, range(4))
+        assert rows.tolist() == taken, absent
+        assert set(targets.tolist()) <= {1}
