@@ -17,12 +17,15 @@ Source: Fang et al., World Wide Web 2019, algorithm 3. Ours: roles are switched 
 taken (the paper prefers it in words, and not in the algorithm); backups have a load too, a part of
 that of their key; as many lighter keys make room as are needed (in the paper one, with which loads
 end further from the tolerance); a key that fits nowhere goes back where it was, unless another
-instance is better by more than the tolerance.
+instance is better by more than the tolerance; an instance below LL = (1 - underload) * mean takes
+keys from the fullest (the paper has the bound theta_min, and no step that keeps it).
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -33,15 +36,19 @@ from joinengine.balancing.statistics import Floats, Ints, Loads
 NewHolders = dict[int, tuple[int, ...]]
 
 
-def plan_ftlb(loads: Loads, imbalance: float, beta: float, gamma: float) -> NewHolders:
+def plan_ftlb(
+    loads: Loads, imbalance: float, beta: float, gamma: float, underload: float = 1.0
+) -> NewHolders:
     """The keys whose copies take other roles, or lie elsewhere.
 
-    All keys are whole. `beta` and `gamma` are 0 or more.
+    All keys are whole. `beta`, `gamma` and `underload` are 0 or more. `underload`: an instance may
+    have that part less than the mean.
     """
     first = _Plan(loads, imbalance, beta, gamma)
     first.switch_roles()
     first.unload()
     first.place()
+    first.fill((1 - underload) * first.mean)
     if first.level.max() <= first.limit:
         return first.changes()
     # Few heavy keys: backups that have been filled up may be in the way of all others.
@@ -49,7 +56,11 @@ def plan_ftlb(loads: Loads, imbalance: float, beta: float, gamma: float) -> NewH
     second.unload()
     second.place()
     best = min(first, second, key=lambda plan: float(plan.level.max()))
-    return best.changes() if best.level.max() < loads.per_instance().max() else {}
+    if best.level.max() < loads.per_instance().max():
+        return best.changes()
+    third = _Plan(loads, imbalance, beta, gamma)
+    third.fill((1 - underload) * third.mean)
+    return third.changes()
 
 
 class _Plan:
@@ -111,6 +122,40 @@ class _Plan:
             key = heapq.heappop(self.pool)[1]
             if not (self._switched(key) or self._placed(key)):
                 self.put(key, self._least_bad(key))
+
+    def fill(self, least: float) -> None:
+        """Let instances with less load than `least` take keys over from the fullest.
+
+        Keys of which they are backups go first, since no state moves for these.
+        """
+        for instance in np.flatnonzero(self.level < least).tolist():
+            full = np.argsort(-self.level, kind="stable").tolist()
+            for key in chain(self._backed_at(instance, full), self._homed_at(full)):
+                if self.level[instance] >= least:
+                    break
+                self._give(key, instance, least)
+
+    def _homed_at(self, instances: Sequence[int]) -> Iterator[int]:
+        """The keys that have stayed at their homes, in the order of `instances` and of M(k)."""
+        for instance in instances:
+            keys = self.native[instance]
+            yield from keys[self.home[keys] == instance].tolist()
+
+    def _backed_at(self, instance: int, homes: Sequence[int]) -> Iterator[int]:
+        """The same, of keys of which `instance` is a backup."""
+        return (key for key in self._homed_at(homes) if instance in self.backups_of(key))
+
+    def _give(self, key: int, instance: int, least: float) -> None:
+        """Let an instance take a key over, if it stays below UL and the home above `least`."""
+        home = int(self.home[key])
+        self._weigh(key, home, -1)
+        self._weigh(key, instance, 1)
+        if self.level[instance] <= self.limit and self.level[home] >= least and instance != home:
+            self.home[key] = instance
+            self.guests[instance].add(key)
+        else:
+            self._weigh(key, instance, -1)
+            self._weigh(key, home, 1)
 
     def changes(self) -> NewHolders:
         """The copies of the keys that have another home."""

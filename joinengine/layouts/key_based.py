@@ -42,6 +42,11 @@ from joinengine.routing.table import RoutingTable, TableRouter
 NOISE_SIGMAS = 3.0
 
 
+def noise(load: float) -> float:
+    """By how much a load may differ from the expected one by chance, in tuples."""
+    return NOISE_SIGMAS * math.sqrt(load)
+
+
 @dataclass(frozen=True, slots=True)
 class KeyBased(Layout):
     """The layout state: the base function, and the keys that are not at their base home.
@@ -266,14 +271,13 @@ class WithinLimit(Planned):
     def is_due(self, level: Floats) -> bool:
         """Whether the greatest load is above UL by more than noise."""
         limit = self.limit(level)
-        return bool(level.max() > limit + NOISE_SIGMAS * math.sqrt(limit))
+        return bool(level.max() > limit + noise(limit))
 
     @override
     def pays(self, before: Floats, after: Floats) -> bool:
         limit = self.limit(before)
         gain = np.maximum(before - limit, 0).sum() - np.maximum(after - limit, 0).sum()
-        noise = NOISE_SIGMAS * math.sqrt(limit)
-        return bool(gain >= max(self.min_gain * before.mean(), noise))
+        return bool(gain >= max(self.min_gain * before.mean(), noise(limit)))
 
 
 @dataclass(frozen=True)

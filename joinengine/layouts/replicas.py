@@ -29,9 +29,9 @@ from typing_extensions import override
 
 from joinengine.balancing.ftlb import NewHolders, plan_ftlb
 from joinengine.balancing.levels import Levels, wanted_backups, with_backups
-from joinengine.balancing.statistics import Interval, Loads, NewShares, gather_loads
+from joinengine.balancing.statistics import Floats, Interval, Loads, NewShares, gather_loads
 from joinengine.layouts.base import Layout
-from joinengine.layouts.key_based import KeyBased, WithinLimit
+from joinengine.layouts.key_based import KeyBased, WithinLimit, noise
 from joinengine.layouts.levels import Level, most_backups, read_levels
 from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
@@ -45,6 +45,8 @@ from joinengine.routing.table import RoutingTable
 class Ftlb(WithinLimit):
     """Keys with `backups` copies beside their home, which change roles with it for balance.
 
+    An instance is out of tolerance above (1 + `imbalance`) means (the paper's theta_max), and below
+    (1 - `underload`) means (its theta_min); 1 or more: it may be idle.
     `levels`: other numbers of backups for some keys, as a mapping (`joinengine.layouts.levels`).
     `beta`, `gamma`: how much load and the number of copies count for what leaves an instance first
     (`joinengine.balancing.ftlb`). `refill_rows`: about how many copies a batch makes anew for an
@@ -60,6 +62,7 @@ class Ftlb(WithinLimit):
     gamma: float = 1.0
     backup_work: float = 0.5
     refill_rows: int = 250_000
+    underload: float = 1.0
     levels: Any = ()
     standby: bool = False
 
@@ -76,7 +79,7 @@ class Ftlb(WithinLimit):
             )
         if self.refill_rows < 1:
             raise InvalidRequest(f"ftlb: refill_rows {self.refill_rows} must be at least 1")
-        for name in ("beta", "gamma", "backup_work"):
+        for name in ("beta", "gamma", "backup_work", "underload"):
             if not getattr(self, name) >= 0:
                 raise InvalidRequest(f"ftlb: {name} {getattr(self, name)} must be 0 or more")
         object.__setattr__(self, "levels", read_levels(self.levels))
@@ -177,6 +180,24 @@ class Ftlb(WithinLimit):
         }
         return KeyBased(fresh.base, RoutingTable({**fresh.table.placements, **stay}))
 
+    def _least(self, level: Floats) -> float:
+        """LL: the least load that an instance should have, if loads are (N,)."""
+        return max(0.0, 1 - self.underload) * float(level.mean())
+
+    @override
+    def is_due(self, level: Floats) -> bool:
+        """Whether some load is above UL or below LL by more than noise."""
+        least = self._least(level)
+        return super().is_due(level) or bool(level.min() < least - noise(least))
+
+    @override
+    def pays(self, before: Floats, after: Floats) -> bool:
+        """Whether a plan removes overload, or load that is missing below LL."""
+        least = self._least(before)
+        gain = np.maximum(least - before, 0).sum() - np.maximum(least - after, 0).sum()
+        enough = max(self.min_gain * before.mean(), noise(least))
+        return super().pays(before, after) or bool(gain > 0 and gain >= enough)
+
     @override
     def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
         """If loads are out of tolerance; until they are, a few keys are enough."""
@@ -222,7 +243,7 @@ class Ftlb(WithinLimit):
     @override
     def planned(self, base: Base, table: RoutingTable, loads: Loads) -> RoutingTable:
         """Algorithm 3."""
-        changed = plan_ftlb(loads, self.imbalance, self.beta, self.gamma)
+        changed = plan_ftlb(loads, self.imbalance, self.beta, self.gamma, self.underload)
         if self.standby:  # the plan is of groups
             assert isinstance(base, Backed)
             rows = {key: base.roles[group].tolist() for key, (group, *_) in changed.items()}
@@ -232,7 +253,7 @@ class Ftlb(WithinLimit):
     @override
     def changes(self, loads: Loads) -> NewShares:
         """The homes alone, for those who plan without backups."""
-        found = plan_ftlb(loads, self.imbalance, self.beta, self.gamma)
+        found = plan_ftlb(loads, self.imbalance, self.beta, self.gamma, self.underload)
         return {key: {home: 1.0} for key, (home, *_) in found.items()}
 
 

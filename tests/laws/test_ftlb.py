@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,7 @@ def cases(draw):
         backups=draw(st.integers(1, min(3, instances - 1))),
         backup_work=draw(st.sampled_from([0.0, 0.5, 1.0])),
         beta=draw(st.sampled_from([0.0, 1.5])),
+        underload=draw(st.sampled_from([0.0, 0.2, 1.0])),
     )
     return layout, layout.start(instances), counted
 
@@ -61,6 +63,10 @@ def test_a_plan_keeps_copies_apart_and_loses_none(case):
         before = loads.per_instance()
         assert after.sum() == pytest.approx(before.sum())
         assert after.max() <= max(layout.limit(before), before.max()) * (1 + 1e-6)
+        least = (1 - layout.underload) * before.mean()
+        if before.max() <= layout.limit(before):  # nothing was to be unloaded
+            short = [np.maximum(least - level, 0).sum() for level in (before, after)]
+            assert short[1] <= short[0] * (1 + 1e-6)
         table, counted = new, counted._replace(arrived=counted.arrived[:, ::-1])
 
 
@@ -73,6 +79,39 @@ def test_who_only_changes_roles_moves_nothing(case):
     switched = [one for one in changed if set(one.before.holders) == set(one.after.holders)]
     assert not plan_moves(switched)
     assert all(plan_moves([one]) for one in changed if one not in switched)
+
+
+@pytest.mark.parametrize(("underload", "filled"), [(1.0, 0), (0.5, 3), (0.2, 4)])
+def test_an_instance_with_too_little_to_do_takes_keys_over(underload, filled):
+    """Of four instances three have six keys each, and UL is far away; LL is 2.25, then 3.6."""
+    hashes = np.array([n for n in range(24) if n % 4 != 3], np.uint64)
+    arrived = np.vstack([np.ones(18), np.zeros(18)])
+    counted = Interval(hashes, arrived, arrived, np.zeros(4))
+    layout = Ftlb(imbalance=3.0, underload=underload, backup_work=0.0, min_gain=0.0)
+    start = layout.start(4)
+    loads = layout.gather(start.base, start.table, [counted])
+    assert loads.per_instance().tolist() == [6.0, 6.0, 6.0, 0.0]
+    new = layout.planned(start.base, start.table, loads)
+    after = layout.gather(start.base, new, [counted]).per_instance()
+    assert after[3] == filled
+    assert after.max() == 6.0
+    moves = bool(plan_moves(replaced(start.table, new, start.base)))
+    assert moves is (filled == 4), "first those of instance 2, which are backed there"
+    assert layout.is_due(loads.per_instance()) is (filled > 0)
+    strict = replace(layout, min_gain=0.1)
+    assert strict.pays(loads.per_instance(), after) is (filled > 0)
+
+
+def test_a_key_that_is_too_heavy_does_not_keep_others_idle():
+    hashes = np.array([0, 1, 5, 9, 13], np.uint64)
+    arrived = np.vstack([[100.0, 1.0, 1.0, 1.0, 1.0], np.zeros(5)])
+    counted = Interval(hashes, arrived, arrived, np.zeros(4))
+    layout = Ftlb(imbalance=0.0, underload=0.97, backup_work=0.0)
+    start = layout.start(4)
+    loads = layout.gather(start.base, start.table, [counted])
+    new = layout.planned(start.base, start.table, loads)
+    after = layout.gather(start.base, new, [counted]).per_instance()
+    assert sorted(after.tolist()) == [1.0, 1.0, 2.0, 100.0]
 
 
 def heavy_pair(backup_work):
