@@ -30,6 +30,7 @@ from joinengine.model.keys import Side
 #: What a level may name its keys by.
 _BY = ("keys", "where", "top")
 _EXAMPLE = "{'hot': {'top': 20, 'backups': 2}}"
+_FILE_EXAMPLE = 'write for example {"hot": {"top": 20, "backups": 2}}'
 #: Types of the parts of a key.
 _VALUES = (str, int, float, Decimal, date, datetime)
 
@@ -108,11 +109,11 @@ def read_file(path: Path) -> dict[str, Any]:
         except tomllib.TOMLDecodeError as no_toml:
             errors: dict[bool, ValueError] = {True: no_json, False: no_toml}
             raise InvalidRequest(
-                f"levels: {path} is neither JSON nor TOML: {errors[path.suffix == '.json']}; see "
-                f"examples/levels.toml"
+                f"levels: {path} is neither JSON nor TOML: {errors[path.suffix == '.json']}; "
+                f"{_FILE_EXAMPLE}"
             ) from None
     if not isinstance(found, dict) or not found:
-        raise InvalidRequest(f"levels: {path} has no level; see examples/levels.toml")
+        raise InvalidRequest(f"levels: {path} has no level; {_FILE_EXAMPLE}")
     return found
 
 

@@ -210,7 +210,7 @@ def test_a_file_is_toml_or_json(tmp_path, name, text):
         ("a.toml", b"a = = 3", "is neither JSON nor TOML: Invalid value"),
         ("a.json", b"{", "is neither JSON nor TOML: Expecting property name"),
         ("a.toml", b"\xff\xfe\xfd", "cannot be read: it is no text"),
-        ("a.toml", b"# nothing", "has no level; see examples/levels.toml"),
+        ("a.toml", b"# nothing", "has no level; write for example {"),
         ("a.json", b"[1]", "has no level"),
         ("other", None, "cannot be read: No such file or directory"),
     ],
