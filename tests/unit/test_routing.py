@@ -14,6 +14,7 @@ from joinengine.kernels.hashing import make_words
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS, U_ONE, Fragment, Mode, Placement, Side
 from joinengine.operators.rehoming import Rehoming
+from joinengine.operators.unbacked import unbacked_keys
 from joinengine.reference import protocol
 from joinengine.routing import table as routing
 from joinengine.routing.base import Backed, Modulo
@@ -109,3 +110,25 @@ def test_a_re_homing_leaves_out_per_version_what_is_lost():
         rows, targets = rehoming.taken(run, words, range(4))
         assert rows.tolist() == taken, absent
         assert set(targets.tolist()) <= {1}
+
+
+@given(
+    st.dictionaries(st.sampled_from(HASHES), st.permutations(range(INSTANCES)), max_size=3),
+    st.dictionaries(st.integers(0, INSTANCES - 1), st.sampled_from([0, 4 << U_BITS, 1 << 63])),
+    st.lists(st.lists(st.tuples(st.sampled_from([*HASHES, *range(12)]), st.just(7)), max_size=9)),
+    st.sampled_from(range(INSTANCES)),
+)
+def test_keys_without_a_second_copy_are_counted_once(listed, missing, runs, instance):
+    table = RoutingTable(
+        {hash_: Placement.whole(home, (backup,)) for hash_, (home, backup, *_) in listed.items()}
+    )
+    held = {hash_ for rows in runs for hash_, _ in rows}
+    homes = {hash_: table.place(hash_, BACKED) for hash_ in held}
+    alone = [
+        hash_
+        for hash_, placement in homes.items()
+        if placement.homes == (instance,)
+        and all((hash_ << U_BITS) >= missing.get(one, 1 << 64) for one in placement.backups)
+    ]
+    opened = [SimpleNamespace(words=np.sort(words_of(rows)), gone=None) for rows in runs]
+    assert unbacked_keys(table.router(BACKED), missing, instance, opened) == len(alone)

@@ -24,7 +24,7 @@ from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.probing import find, group_keys, live_rows, sort_order
 from joinengine.layouts.versions import AnyRouter
-from joinengine.model.keys import ALL_WORDS, U_BITS, Side
+from joinengine.model.keys import U_BITS, Side
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.operators.hot import texts_in
@@ -34,6 +34,7 @@ from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Watchers
 from joinengine.operators.levels import named_in
 from joinengine.operators.spines import Spines
+from joinengine.operators.unbacked import unbacked_keys
 from joinengine.routing.routes import (
     BACKUP,
     KEPT,
@@ -43,6 +44,7 @@ from joinengine.routing.routes import (
     probe_flag,
     watch_flag,
 )
+from joinengine.routing.table import TableRouter
 from joinengine.state.run import OpenRun, Run
 
 #: Rows that a task may merge in any batch; if more, this many for each row that arrives.
@@ -304,23 +306,12 @@ class _Worker:
 
     def _unbacked(self, instance: int, spines: Mapping[Side, Sequence[OpenRun]]) -> int:
         """How many keys have their home here, and no complete copy anywhere else."""
-        missing = dict(self._task.stored.missing)
-        router = self._task.stored.router
-        if not missing or router is None:
+        stored = self._task.stored
+        if not stored.missing or not isinstance(stored.router, TableRouter):
             return 0
-        newest = self._task.stored.versions[0]
-        runs = [one for side in Side for one in spines[side] if one.run.version == newest]
-        found = [np.unique(one.words[one.live_rows()] >> np.uint64(U_BITS)) for one in runs]
-        words = first_word(np.unique(np.concatenate([np.empty(0, np.uint64), *found])))
-        homes = router.homes(Side.LEFT, words, np.zeros(len(words), np.uint16))
-        here = (homes.instances == instance) & (homes.flags == STORE)
-        backups = homes.flags == BACKUP
-        limits = np.full(router.instances, ALL_WORDS - 1, np.uint64)
-        limits[list(missing)] = np.array(list(missing.values()), np.uint64)
-        backups &= words[homes.rows] < limits[homes.instances]
-        n = len(words)
-        ours = np.bincount(homes.rows[here], minlength=n) > 0
-        return int((ours & (np.bincount(homes.rows[backups], minlength=n) == 0)).sum())
+        runs = (one for side in Side for one in spines[side])
+        newest = (one for one in runs if one.run.version == stored.versions[0])
+        return unbacked_keys(stored.router, dict(stored.missing), instance, newest)
 
     def close(self) -> None:
         """Seal the marks of this batch for the watchers."""

@@ -1,0 +1,70 @@
+"""Counts the keys that have no second copy at present, after instances have lost theirs.
+
+Cost: 5 ns for each key of a run, and more only for those that are counted; all keys of the state
+are looked at in each batch until the copies are made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from joinengine.kernels.hashing import Words, first_word
+from joinengine.model.keys import ALL_WORDS, U_BITS, Side
+from joinengine.routing.base import Backed
+from joinengine.routing.routes import BACKUP, STORE
+from joinengine.routing.table import TableRouter
+from joinengine.state.run import OpenRun
+
+
+def unbacked_keys(
+    router: TableRouter, missing: Mapping[int, int], instance: int, runs: Iterable[OpenRun]
+) -> int:
+    """How many keys of `runs` have their home at an instance, and no complete copy anywhere else.
+
+    `missing`: instances that have lost copies, and the first word of these.
+    """
+    base, found = router.base, list[Words]()
+    assert isinstance(base, Backed)
+    limits = np.full(base.instances, ALL_WORDS - 1, np.uint64)
+    limits[list(missing)] = np.array(list(missing.values()), np.uint64)
+    # A key has no copy from the first word on that none of its backups has.
+    firsts = limits[base.roles[:, 1:]].max(axis=1)
+    firsts[base.roles[:, 0] != instance] = ALL_WORDS - 1
+    alone = _listed_alone(router, limits, instance)
+    for one in runs:
+        hashes = _keys_of(one)
+        plain = hashes[first_word(hashes) >= firsts[base.single.homes(hashes)]]
+        found += [plain[~np.isin(plain, router.listed)], alone[_are_in(alone, hashes)]]
+    return len(np.unique(np.concatenate([np.empty(0, np.uint64), *found])))
+
+
+def _listed_alone(router: TableRouter, limits: Words, instance: int) -> Words:
+    """The keys of the routing table with a home at an instance, and no complete copy elsewhere."""
+    words = first_word(router.listed)
+    copies = router.homes(Side.LEFT, words, np.zeros(len(words), np.uint16))
+    here = (copies.instances == instance) & (copies.flags == STORE)
+    backed = (copies.flags == BACKUP) & (words[copies.rows] < limits[copies.instances])
+    counts = (np.bincount(copies.rows[some], minlength=len(words)) for some in (here, backed))
+    at_home, elsewhere = counts
+    found: Words = router.listed[(at_home > 0) & (elsewhere == 0)]
+    return found
+
+
+def _keys_of(opened: OpenRun) -> Words:
+    """The key hashes of a run, ascending, each once."""
+    words = opened.words if opened.gone is None else opened.words[opened.live_rows()]
+    hashes = words >> np.uint64(U_BITS)
+    first = np.ones(len(hashes), bool)
+    first[1:] = hashes[1:] != hashes[:-1]
+    found: Words = hashes[first]
+    return found
+
+
+def _are_in(wanted: Words, hashes: Words) -> np.ndarray:
+    """(n,) whether each of some hashes is among others, which are ascending."""
+    if not len(hashes):
+        return np.zeros(len(wanted), bool)
+    at = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
+    return np.asarray(hashes[at] == wanted)
