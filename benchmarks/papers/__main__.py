@@ -15,7 +15,7 @@ import matplotlib as mpl
 from rich.console import Console
 
 from benchmarks.papers import fang2016, fang2017, fang2019, matrices, nasir2015, zacheilas2016
-from benchmarks.papers.finding import Finding
+from benchmarks.papers.finding import VERDICTS, Finding, markdown
 from joinengine.reporting.reports import made_by
 
 mpl.use("Agg")
@@ -29,7 +29,6 @@ PAPERS: dict[str, Callable[[], list[Finding]]] = {
     "Fang et al., World Wide Web 2019 (FTLB)": fang2019.findings,
     "Join-matrix and join-biclique": matrices.findings,
 }
-VERDICTS = {True: "yes", False: "no", None: "beside"}
 console = Console(soft_wrap=True)
 
 
@@ -52,19 +51,6 @@ def main(out: Path, adjustments: int) -> None:
     if adjustments:
         draw_tables(adjustments, out / "minmig.png")
     console.print(f"report: {out / 'papers.json'}, {out / 'papers.md'}")
-
-
-def markdown(found: dict[str, list[Finding]]) -> str:
-    """One table per paper."""
-    lines = list[str]()
-    for paper, ones in found.items():
-        lines += [f"## {paper}", "", "| where | stated | here | comes out |", "|---|---|---|---|"]
-        for one in ones:
-            here = f"{one.found}. {one.reading}" if one.reading else one.found
-            cells = (one.place, one.stated, here, VERDICTS[one.holds])
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-        lines.append("")
-    return "\n".join(lines)
 
 
 def draw_tables(adjustments: int, path: Path) -> None:

@@ -2,17 +2,26 @@
 
 10,000 keys, z = 0.85 (the paper does not say how many keys, nor of what skew, in most figures), one
 backup for each key at the instance after its home. Loads are dealt anew at each interval.
+
+    python -m benchmarks.papers.fang2019 7|8|9|10|11
+
+shows one figure. 7 to 9 are decisions; 10 and 11 run the engine, for some minutes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
-from benchmarks.papers.finding import Finding
+from benchmarks.papers import recovery
+from benchmarks.papers.finding import Finding, markdown
 from joinengine.balancing.statistics import gather_loads, skew
 from joinengine.layouts import Ftlb, MinTable, Mixed, Readj
 from joinengine.layouts.key_based import Planned
@@ -139,3 +148,29 @@ def _listed(
         each = ", ".join(f"{name} {times * found[figure]:{form}}" for name, found in run.items())
         told.append(f"{setting:,}: {each} {unit}")
     return "; ".join(told)
+
+
+FIGURES: Mapping[str, Callable[[], list[Finding]]] = {
+    "7": lambda: [skew_with_replicas()],
+    "8": tolerances,
+    "9": cardinalities,
+    "10": recovery.throughput,
+    "11": recovery.latency,
+}
+
+
+@click.command()
+@click.argument("figure", type=click.Choice(list(FIGURES)))
+@click.option("--out", type=click.Path(path_type=Path), default=Path("out/papers"))
+def main(figure: str, out: Path) -> None:
+    """Show FIGURE, and write it as a table (Markdown) and JSON."""
+    found = FIGURES[figure]()
+    out.mkdir(parents=True, exist_ok=True)
+    table = markdown({f"Fang et al., World Wide Web 2019 (FTLB), figure {figure}": found})
+    (out / f"fang2019-{figure}.md").write_text(table)
+    (out / f"fang2019-{figure}.json").write_text(json.dumps([asdict(one) for one in found]))
+    click.echo(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,8 @@ import numpy as np
 
 from joinengine.balancing.statistics import Floats, Ints, Loads
 
+VERDICTS = {True: "yes", False: "no", None: "beside"}
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -27,6 +29,19 @@ class Finding:
     def __post_init__(self) -> None:
         if self.holds is not None:  # NumPy's truth is neither JSON's nor `is False`
             object.__setattr__(self, "holds", bool(self.holds))
+
+
+def markdown(found: dict[str, list[Finding]]) -> str:
+    """One table per paper."""
+    lines = list[str]()
+    for paper, ones in found.items():
+        lines += [f"## {paper}", "", "| where | stated | here | comes out |", "|---|---|---|---|"]
+        for one in ones:
+            here = f"{one.found}. {one.reading}" if one.reading else one.found
+            cells = (one.place, one.stated, here, VERDICTS[one.holds])
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def whole_keys(cost: Floats, base: Ints, homes: Ints, held: Floats, instances: int) -> Loads:

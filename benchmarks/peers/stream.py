@@ -77,18 +77,20 @@ def _write(folder: Path, scale: float, batch_rows: tuple[int, ...], say: Say) ->
             # Four row groups, so that two cores share a file; Spark splits nothing this small.
             size = max(1, -(-part.num_rows // 4))
             pq.write_table(part, path, row_group_size=size, store_decimal_as_integer=True)
-        _write_index(folder, name, edges[1:])
+        write_index(folder, name, [EPOCH_US + int(min(e, 1.0) * SPAN_US) for e in edges[1:]])
     (folder / "batches.json").write_text(json.dumps(np.diff(cuts).tolist()))
 
 
-def _write_index(folder: Path, name: str, ends: np.ndarray) -> None:
-    """Let our own source read the same files batch by batch."""
+def write_index(folder: Path, name: str, progress: list[int]) -> None:
+    """Let our own source read the files of one side batch by batch.
+
+    `progress`: for each batch the event time, in microseconds, that no later tuple is before.
+    """
     intervals = [
         [[f"{name}/{batch:05d}.parquet", group, rows.num_rows] for group, rows in enumerate(groups)]
-        for batch in range(len(ends))
+        for batch in range(len(progress))
         for groups in [_row_groups(folder / name / f"{batch:05d}.parquet")]
     ]
-    progress = [EPOCH_US + int(min(end, 1.0) * SPAN_US) for end in ends]
     content = {"intervals": intervals, "progress": progress}
     (folder / f"{name}.json").write_text(json.dumps(content))
 

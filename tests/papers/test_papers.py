@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.papers.__main__ import PAPERS, markdown
+from benchmarks.papers.__main__ import PAPERS
+from benchmarks.papers.finding import markdown
 
 pytestmark = pytest.mark.slow
 
