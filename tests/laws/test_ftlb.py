@@ -23,8 +23,7 @@ from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable
 from tests.harness import LEFT, LocalQuery, two_way
 from tests.laws.cases import check_results, relaxed, skewed_batches
-
-NERVOUS = {"imbalance": 0.0, "min_gain": 0.0, "intervals": 1}
+from tests.laws.losing import NERVOUS
 
 
 @st.composite

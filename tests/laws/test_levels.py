@@ -31,8 +31,8 @@ from tests.laws.cases import (
     skewed_batches,
     streams,
 )
+from tests.laws.losing import NERVOUS
 
-NERVOUS = {"imbalance": 0.0, "min_gain": 0.0, "intervals": 1}
 LISTED = {"keys": [1, 5], "backups": 3}
 WHERE = {"where": "lk % 4 = 2", "backups": 2}
 TOP = {"top": 1, "backups": 4}

@@ -38,40 +38,12 @@ from tests.laws.cases import (
     values,
     windows,
 )
-
-NERVOUS = {"imbalance": 0.0, "min_gain": 0.0, "intervals": 1}
-
-
-def lose(query, instances):
-    """Remove all that some instances hold; the instances that held anything."""
-    runs = query.state.shelves.state.values()
-    gone = [run for run in runs if run.instance in instances]
-    shared = {run.file for run in gone} & {run.file for run in runs if run not in gone}
-    assert not shared, "instances share no file"
-    for name in {run.file for run in gone}:
-        query.checkpoint.runs.delete(name)
-    return {run.instance for run in gone}
-
-
-def feed(query, batches, losses, restarts=()):
-    """Run the batches; `losses`: batch -> instances that lose their state before it."""
-    lost = {}
-    for number, (left, right) in enumerate(batches):
-        if number in restarts:
-            query.restart()
-        gone = lose(query, losses.get(number, ()))
-        lost |= {number: gone} if gone else {}
-        query.run_tuples(number, left, right)
-    return lost
+from tests.laws.losing import NERVOUS, feed, joins, lose
 
 
 def noticed(query):
     """Batch -> the instances that it has found lost."""
     return {n: set(join.lost) for n, join in enumerate(joins(query)) if join.lost}
-
-
-def joins(query):
-    return [record.joins[0] for record in query.records]
 
 
 losses = st.dictionaries(

@@ -40,9 +40,9 @@ from tests.laws.cases import (
     values,
     windows,
 )
+from tests.laws.losing import NERVOUS, feed, joins, lose
 from tests.worlds import MemoryWorld
 
-NERVOUS = {"imbalance": 0.0, "min_gain": 0.0, "intervals": 1}
 TWO = Ftlb(backups=2, standby=True, refill_rows=40, **NERVOUS)
 losses = st.dictionaries(
     st.integers(1, 6), st.sets(st.integers(0, 11), min_size=1, max_size=1), min_size=1, max_size=2
@@ -76,22 +76,6 @@ class Grouped(LocalQuery):
             assert {tuple(sorted(one.holders)) for one in listed} <= groups
 
 
-def joins(query):
-    return [record.joins[0] for record in query.records]
-
-
-def feed(query, batches):
-    for number, (left, right) in enumerate(batches):
-        query.run_tuples(number, left, right)
-
-
-def lose(query, instances):
-    """Remove all that some instances hold."""
-    runs = query.state.shelves.state.values()
-    for name in {run.file for run in runs if run.instance in instances}:
-        query.checkpoint.runs.delete(name)
-
-
 @relaxed
 @given(losses, wishes, kills, st.booleans(), st.integers(0, 99))
 def test_no_result_is_lost_with_an_instance(losses, wishes, kills, twice, seed):
@@ -123,9 +107,7 @@ def test_no_result_is_lost_with_an_instance(losses, wishes, kills, twice, seed):
 def test_windows_end_as_if_nothing_had_been_lost(batches, window, losses):
     with tempfile.TemporaryDirectory() as folder:
         query = Grouped(folder, two_way(window, 4), "ftlb", choice=TWO)
-        for number, (left, right) in enumerate(batches):
-            lose(query, losses.get(number, ()))
-            query.run_tuples(number, left, right)
+        feed(query, batches, losses)
         pairs, last = model(batches, window)
         assert values(query.output()) == pairs
         assert sum(join.late_rows for join in joins(query)) == last.late
@@ -138,9 +120,7 @@ def test_bands_go_on_too(losses, seed):
     with tempfile.TemporaryDirectory() as folder:
         query = Grouped(folder, two_way(None, 4, on=on), "ftlb", choice=TWO)
         batches = skewed_batches(6, seed=seed)
-        for number, (left, right) in enumerate(batches):
-            lose(query, losses.get(number, ()))
-            query.run_tuples(number, left, right)
+        feed(query, batches, losses)
         near = nested_loop(*everything(batches), lambda one, other: -2 <= other[0] - one[0] <= 1)
         assert query.output() == Counter({a + b: n for (a, b), n in near.items()})
 
@@ -150,7 +130,7 @@ def test_all_keys_of_an_instance_go_on_at_its_standby(tmp_path):
     choice = Ftlb(standby=True, refill_rows=10**6, **NERVOUS)
     query = Grouped(tmp_path, two_way(None, 4), "ftlb", choice=choice)
     batches = skewed_batches(12)
-    feed(query, batches[:4])
+    feed(query, batches[:4], {})
     query.choice = Ftlb(standby=True, refill_rows=10**6, imbalance=9.0)  # no plan follows
     query.restart()
     query.run_tuples(4, *batches[4])
@@ -194,7 +174,7 @@ def test_a_group_that_is_lost_whole_is_refused_or_read_from_a_store():
             jobs=InlineJobs(world=MemoryWorld()),
             settings=Settings(losses={2: (1, 4)}, store=store, recovery=Recovery.TASKB),
         )
-        feed(query, batches[:2])
+        feed(query, batches[:2], {})
         if store is None:
             with pytest.raises(DamagedState, match=r"instances 1, 4 is lost, .* base home 1"):
                 query.run_tuples(2, *batches[2])
@@ -249,7 +229,7 @@ def test_a_restart_takes_no_standbys_to_a_layout_that_has_none(tmp_path):
     query.settings = Settings(schedule=schedule)
     query.restart()
     batches = skewed_batches(6)
-    feed(query, batches[:4])
+    feed(query, batches[:4], {})
     query.restart()
     assert not query.chosen.choice.standby
     for number in (4, 5):
@@ -317,6 +297,6 @@ def test_standbys_can_be_made_to_fail(tmp_path):
             continue
         query = Grouped(folder, two_way(None, 4), "ftlb", choice=choice, settings=options)
         batches = skewed_batches(3)
-        feed(query, batches)
+        feed(query, batches, {})
         check_results(query, batches)
         assert joins(query)[1].lost == [instance]
