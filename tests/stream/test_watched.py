@@ -117,8 +117,10 @@ def pages(watched, chromium):
 
 
 def choose(tab, operator):
-    """Show an operator of the chain."""
-    tab.get_by_role("group", name="operator").get_by_role("button").nth(operator).click()
+    """Show an operator of the chain; the page draws it in its next frame."""
+    button = tab.get_by_role("group", name="operator").get_by_role("button").nth(operator)
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true", timeout=PATIENT_MS)
 
 
 def told(tab, field):
