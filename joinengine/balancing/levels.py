@@ -4,8 +4,9 @@ Why: a level by list is known before any tuple comes; one by a predicate or by r
 from what tasks count, and a rank changes with the load.
 
 How: a key that needs more backups gets them at the least loaded instances that have no copy of it;
-one that needs fewer loses those at the fullest. So that keys around a rank do not come and go, a
-key keeps its level until it is beyond twice the rank.
+one that needs fewer loses first those that the base function does not name, so that it lies like
+other keys again and leaves the table, then those at the fullest. So that keys around a rank do not
+come and go, a key keeps its level until it is beyond twice the rank.
 
 Law: no two copies of a key are at one instance, and no home changes.
 Cost: some array operations over the keys, and a loop over those whose backups change.
@@ -21,6 +22,7 @@ import numpy as np
 from joinengine.balancing.ftlb import NewHolders
 from joinengine.balancing.statistics import Ints, Loads
 from joinengine.kernels.hashing import Words
+from joinengine.routing.routes import Instances
 
 #: A key keeps its rank until so many times the rank.
 KEEP_FACTOR = 2
@@ -60,8 +62,11 @@ def wanted_backups(loads: Loads, levels: Levels, counted: tuple[Words, Ints]) ->
     return np.where(named > 0, named, levels.default)
 
 
-def with_backups(loads: Loads, wanted: Ints) -> NewHolders:
-    """The copies of the keys that have more or fewer backups than `wanted` (K,)."""
+def with_backups(loads: Loads, wanted: Ints, plain: Instances) -> NewHolders:
+    """The copies of the keys that have more or fewer backups than `wanted` (K,).
+
+    `plain`: (K, copies) where the keys would be without a routing table.
+    """
     level, found = loads.per_instance(), dict[int, tuple[int, ...]]()
     cost = loads.backup_work * (loads.spread + loads.fixed)
     homes = np.zeros(len(loads.hashes), np.int64)
@@ -81,7 +86,8 @@ def with_backups(loads: Loads, wanted: Ints) -> NewHolders:
             backups.append(new)
             taken.add(new)
         while len(backups) > wanted[key]:
-            gone = max(backups, key=lambda one: (level[one], one))
+            kept = plain[key].tolist()
+            gone = max(backups, key=lambda one: (one not in kept, level[one], one))
             level[gone] -= cost[key]
             backups.remove(gone)
         found[key] = (int(homes[key]), *backups)

@@ -37,7 +37,7 @@ from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement
 from joinengine.routing import table as routing_table
-from joinengine.routing.base import BASES, Backed, Base, placements
+from joinengine.routing.base import BASES, Backed, Base, holders_of, placements
 from joinengine.routing.table import RoutingTable
 
 
@@ -237,7 +237,7 @@ class Ftlb(WithinLimit):
             return table
         counted = newest.hashes[: len(newest.named)], newest.named
         wanted = wanted_backups(loads, self._levels, counted)
-        changed = with_backups(loads, wanted)
+        changed = with_backups(loads, wanted, holders_of(base, loads.hashes))
         return _with_holders(base, table, loads, changed) if changed else table
 
     @override

@@ -185,7 +185,7 @@ def test_copies_come_and_go_apart_and_homes_stay(case):
     loads, levels, named = case
     wanted = wanted_backups(loads, levels, (loads.hashes, named))
     homes = dict(zip(loads.keys.tolist(), loads.instances.tolist(), strict=True))
-    changed = with_backups(loads, wanted)
+    changed = with_backups(loads, wanted, np.zeros((len(loads.hashes), 2), np.uint16))
     assert set(changed) == set(np.flatnonzero(wanted != 1).tolist())
     for key, holders in changed.items():
         assert holders[0] == homes[key]
@@ -220,6 +220,19 @@ def test_a_key_keeps_its_rank_until_it_is_far_below_it():
     assert lost == [1, 2, 1], "the third is beyond twice the rank"
     idle = replace(some_loads([5, 9], [1, 1]), spread=np.zeros(2))
     assert wanted_backups(idle, levels, NOBODY).tolist() == [1, 1], "no load is no rank"
+
+
+def test_a_key_that_leaves_a_level_lies_like_other_keys_again():
+    """It gives up the backup that it got, though the one of its base home is at a fuller place."""
+    loads = replace(
+        some_loads([5], [1]),
+        rest=np.array([0.0, 9.0, 0.0, 0.0, 0.0]),
+        backup_keys=np.array([0, 0]),
+        backup_instances=np.array([1, 3]),
+    )
+    plain = np.array([[0, 1]], np.uint16)
+    assert with_backups(loads, np.array([1]), plain) == {0: (0, 1)}
+    assert with_backups(loads, np.array([1]), np.array([[0, 2]], np.uint16)) == {0: (0, 3)}
 
 
 def test_the_most_backups_that_a_level_gives_count():
