@@ -9,7 +9,7 @@ from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
 from joinengine.operators.base import QuerySpec
 from joinengine.state.checkpoint import Checkpoint, read_account, write_account
-from joinengine.state.manifest import FORMAT
+from joinengine.state.manifest import FORMAT, READ
 
 
 class Claim(NamedTuple):
@@ -44,7 +44,7 @@ def claim(
     kept = {str(number): columns for number, columns in (streams or {}).items()}
     location, found = checkpoint.location, read_account(checkpoint)
     if found is not None:
-        if found["format"] != FORMAT:
+        if found["format"] not in READ:
             raise CheckpointMismatch(
                 f"checkpoint {location} has format {found['format']}, this version writes "
                 f"format {FORMAT}: use the version that wrote it, or start with a new checkpoint"
@@ -72,7 +72,9 @@ def kept_columns(checkpoint: Checkpoint, sources: Sequence[str]) -> dict[int, st
     Nothing if the checkpoint is new, or of a query of other `sources`.
     """
     found = read_account(checkpoint)
-    if found is None or found["format"] != FORMAT or found["query"]["sources"] != list(sources):
+    if found is None or found["format"] not in READ:
+        return {}
+    if found["query"]["sources"] != list(sources):
         return {}
     return {int(number): columns for number, columns in found.get("streams", {}).items()}
 

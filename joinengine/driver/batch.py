@@ -298,7 +298,7 @@ class BatchRunner:
             parent=self.manifest.link,
             held=self._held if self._sink.every > 1 else None,
         )
-        found = manifests.commit(self._checkpoint, done)
+        found = manifests.commit(self._checkpoint, done, self.manifest)
         if found.nonce == done.nonce:
             self.manifest, self._counts, self._committed = found, after.counts, True
             return True
@@ -372,7 +372,7 @@ class BatchRunner:
         if not self._committed:
             return
         checkpoint, own = self._checkpoint, self.generation
-        manifests.retire(checkpoint, self.manifest.batch)
+        manifests.retire(checkpoint, self.manifest)
         for folder in (checkpoint.runs, checkpoint.store):  # also if only an older start kept one
             remove_unnamed(folder, self.manifest.named_files(), own)
         self._remove_staged()

@@ -31,9 +31,12 @@ BUGS = (
     "boundary overwritten",
     "doubled log entry",
     "newer manifest taken up",
+    "removal inside the chain",
+    "newest change taken for the whole",
+    "changes since its own attempt",
 )
-#: The manifests that stay; fewer than the engine's, so that names are free again sooner.
-KEPT = 1
+#: One manifest in so many is full; fewer than the engine's, so that names are free again sooner.
+FULL_EVERY = 3
 
 #: A tuple of the input: its side and its number.
 Item = tuple[Side, int]
@@ -48,13 +51,32 @@ class Name(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What is true after a batch."""
+    """What is true after a batch: all runs if it is full, else those that are `new` and `gone`.
+
+    `parent`: the nonce of the one before. `links`: how many lie between it and its full one.
+    """
 
     batch: int
     generation: int
     nonce: int
-    runs: tuple[Name, ...]
+    new: tuple[Name, ...]
     result: Name | None
+    gone: tuple[Name, ...] = ()
+    parent: int = -1
+    links: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it needs no other one."""
+        return not self.links
+
+    def after(self, runs: tuple[Name, ...]) -> tuple[Name, ...]:
+        """The runs after it; `runs`: those before it."""
+        stay = () if self.is_full else (name for name in runs if name not in self.gone)
+        return (*stay, *self.new)
+
+
+FIRST = Manifest(-1, 0, -1, (), None)
 
 
 class Stopped(Exception):
@@ -84,6 +106,17 @@ class Disk:
     folder: list[Item] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
+    def newest(self) -> Manifest:
+        """The newest manifest; FIRST if there is none."""
+        return self.manifests[max(self.manifests)] if self.manifests else FIRST
+
+    def runs(self) -> tuple[Name, ...]:
+        """The runs that the newest manifest names, by its chain."""
+        last, runs = self.newest(), tuple[Name, ...]()
+        for batch in range(last.batch - last.links, last.batch + 1):
+            runs = self.manifests[batch].after(runs)
+        return runs
+
     def logged(self) -> list[Item]:
         """The source log as a driver that starts now reads it."""
         return [item for _, items in sorted(self.log.items()) for item in items]
@@ -108,11 +141,8 @@ class Driver:
         self.generation = max(self.disk.generations, default=0) + 1
         self.disk.generations.add(self.generation)
         self.committed = False
-        yield "read the newest"
-        first = Manifest(-1, 0, -1, (), None)
-        self.manifest = (
-            self.disk.manifests[max(self.disk.manifests)] if self.disk.manifests else (first)
-        )
+        while not (yield from self._read_newest()):
+            pass
         if "newer manifest taken up" not in self.bugs:
             # It slept since it took its number: the newer driver takes its files for remains.
             if self.manifest.generation > self.generation:
@@ -135,6 +165,24 @@ class Driver:
                 raise Failed("Spark's log of commits")
             self.disk.commits.add(batch)
             batch, start = batch + 1, end
+
+    def _read_newest(self) -> Generator[str, None, bool]:
+        """Take up the newest manifest and its chain; False if another one is the newest by now."""
+        yield "read the newest"
+        chain = [self.disk.newest()]
+        while not chain[-1].is_full and "newest change taken for the whole" not in self.bugs:
+            yield "read a link"
+            found = self.disk.manifests.get(chain[-1].batch - 1)
+            if found is None or found.nonce != chain[-1].parent:
+                if self.disk.newest() == chain[0]:
+                    raise Failed("a link is missing")
+                return False
+            chain.append(found)
+        self.manifest, runs = chain[0], tuple[Name, ...]()
+        while chain:
+            runs = chain.pop().after(runs)
+        self.runs = runs
+        return True
 
     # The source
 
@@ -177,7 +225,7 @@ class Driver:
         if batch != self.manifest.batch + 1:
             raise Failed(f"batch {batch} after {self.manifest.batch}")
         yield "compute"
-        state = [item for name in self.manifest.runs for item in self._read(name)]
+        state = [item for name in self.runs for item in self._read(name)]
         pairs = [
             pair
             for pair in itertools.product(state + items, repeat=2)
@@ -185,17 +233,24 @@ class Driver:
             and not (pair[0] in state and pair[1] in state)
         ]
         yield "write a run"
-        merges = len(self.manifest.runs) >= 2
+        merges = len(self.runs) >= 2
         run = self._write(state + items if merges else items)
         yield "write results"
         result = self._write(pairs)
-        runs = (run,) if merges else (*self.manifest.runs, run)
-        nonce = next(self.disk.numbers)
-        yield from self._commit(Manifest(batch, self.generation, nonce, runs, result))
+        yield from self._commit(self._told(batch, run, result, self.runs if merges else ()))
         yield from self._deliver()
         if self.committed:
             yield from self._retire()
             yield from self._remove()
+
+    def _told(self, batch: int, run: Name, result: Name, gone: tuple[Name, ...]) -> Manifest:
+        """The next manifest: full, or what has changed since the last."""
+        last, nonce = self.manifest, next(self.disk.numbers)
+        links = (last.links + 1) % FULL_EVERY if last.batch >= 0 else 0
+        told: tuple[Name, ...] = (run,)
+        if not links:
+            told = (*(name for name in self.runs if name not in gone), run)
+        return Manifest(batch, self.generation, nonce, told, result, gone, last.nonce, links)
 
     def _commit(self, mine: Manifest) -> Step:
         yield "create the manifest"
@@ -213,6 +268,8 @@ class Driver:
             found = mine  # "my reply got lost"
         if found.generation > self.generation:
             raise Stopped
+        known = mine if "changes since its own attempt" in self.bugs else found
+        self.runs = known.after(self.runs)
         self.manifest, self.committed = found, found.nonce == mine.nonce
 
     def _deliver(self) -> Step:
@@ -227,8 +284,10 @@ class Driver:
             raise Failed(f"results {result} are missing")
 
     def _retire(self) -> Step:
-        """Close old batches, then remove their manifests."""
-        last = self.manifest.batch - KEPT
+        """Close the batches before a full manifest, then remove their manifests."""
+        if not self.manifest.is_full and "removal inside the chain" not in self.bugs:
+            return
+        last = self.manifest.batch - 1
         yield "raise the boundary"
         if "boundary overwritten" in self.bugs:
             self.disk.boundary = {last}
@@ -241,7 +300,7 @@ class Driver:
     def _remove(self) -> Step:
         """Remove files of drivers up to this one that its newest manifest does not name."""
         yield "list the files"
-        named = {*self.manifest.runs, self.manifest.result}
+        named = {*self.runs, self.manifest.result}
         spared = "removal by exclusion" not in self.bugs
         for name in list(self.disk.files):
             if name not in named and not (spared and name.generation > self.generation):

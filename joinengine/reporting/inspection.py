@@ -42,6 +42,7 @@ def inspect(location: Path) -> dict[str, Any]:
         "format": about["format"],
         "query": manifest.query,
         "batch": manifest.batch,
+        "full_batch": manifest.chain.full.batch if manifest.chain else manifest.batch,
         "generation": manifest.generation,
         "joins": joins,
     }
@@ -103,7 +104,8 @@ def state_lines(report: dict[str, Any]) -> list[str]:
     """The report in words."""
     lines = [
         f"checkpoint {report['checkpoint']}: format {report['format']}, query {report['query']}, "
-        f"batch {report['batch']} by driver generation {report['generation']}"
+        f"batch {report['batch']} by driver generation {report['generation']}, "
+        f"told by the manifests from batch {report['full_batch']} on"
     ]
     for join in report["joins"]:
         lines.append(f"operator {join['join']}: {join['on']}")

@@ -5,52 +5,75 @@ file, created whole and exclusively. It names the runs that exist, the exclusion
 results that count, and the watermark, layout and moves of the next batch. If the driver is killed
 before the manifest is created, only garbage is left; if after, the batch is done.
 
-Law: the newest manifest is the truth. If it is damaged, the checkpoint is refused; an older
+A batch changes little of a large state. So a *full* manifest tells the whole state, and those after
+it what their batch has changed (joinengine.state.changes). Each names its parent and its full
+manifest by a *link*: batch, nonce and CRC. From the newest back to its full one they are the
+*chain*, which a driver reads when it starts.
+
+Law: the newest manifest is the truth, and its chain says the same as if it were full. If a manifest
+of the chain is damaged, missing or another than the link says, the checkpoint is refused; an older
 manifest is never taken instead. A manifest of an unknown format is refused, never guessed at. A
 manifest is committed if it was created while its batch was above the boundary
 (joinengine.state.fence).
 
 Totals came to format 6 later, and the number stayed: a manifest without them is read as one whose
-totals are zeros, and a version that does not know them passes them over.
+totals are zeros, and a version that does not know them passes them over. Format 7 has links; those
+of format 6 are all full.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from joinengine.layouts import Chosen
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
-from joinengine.model.keys import Side
-from joinengine.routing.moves import Drop, Moves, Pull
-from joinengine.state import fence
+from joinengine.state import changes, fence, plain
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.operator_state import (
-    Clock,
-    Layouts,
-    Move,
-    OperatorState,
-    Refill,
-    Rehome,
-    Runs,
-    Shelves,
-    SideClock,
-)
-from joinengine.state.run import Run
+from joinengine.state.operator_state import OperatorState
+from joinengine.state.plain import Held
 from joinengine.state.totals import Totals
 from joinengine.world.storage import Storage, StoredFile
 
-FORMAT = 6
+FORMAT = 7
+#: Formats that are read.
+READ = (6, FORMAT)
+#: A full manifest comes after so many at the latest; sooner if those that tell changes are together
+#: longer than LONGEST times the last full one, so that a start reads little more than it needs.
+FULL_EVERY = 50
+LONGEST = 1.0
 _HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
 _NAME = re.compile(r"(\d{8,})\.json")
-#: How many manifests stay. Only the newest is needed; one more serves a driver that has listed the
-#: folder before. Before a manifest is removed, its batch is closed.
-KEPT = 2
+
+
+class Link(NamedTuple):
+    """A manifest as others name it."""
+
+    batch: int
+    nonce: str
+    crc32: int
+
+
+#: The parent of the first manifest.
+NO_MANIFEST = Link(-1, "", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What the next manifest must know of this one, so that it can tell what has changed.
+
+    `full`: the last full manifest. `full_bytes`: its bytes. `bytes`: those of the manifests after
+    it up to this one, and `links` their number. `operators` and `held`: as they are on disk.
+    """
+
+    full: Link
+    full_bytes: int
+    bytes: int
+    links: int
+    operators: tuple[OperatorState, ...]
+    held: Held | None
 
 
 @dataclass(frozen=True)
@@ -61,8 +84,8 @@ class Manifest:
     tuples, if the user keeps them. `held`: the result files of earlier batches that are held back
     to become visible together with these; None: the results become visible with their batch.
     `generation`: of the driver that committed it. `nonce`: tells its attempt from any other.
-    `parent`: nonce and CRC of the manifest that it follows. `totals`: of all batches up to this
-    one. `crc32`: its own CRC, known once it is on disk.
+    `parent`: the manifest that it follows. `totals`: of all batches up to this one. `crc32`: its
+    own CRC, and `chain`, are known once it is on disk.
     """
 
     query: str
@@ -70,17 +93,23 @@ class Manifest:
     operators: tuple[OperatorState, ...]
     results: tuple[StoredFile, ...] = ()
     refused: tuple[StoredFile, ...] = ()
-    held: tuple[tuple[int, tuple[StoredFile, ...]], ...] | None = None
+    held: Held | None = None
     generation: int = 0
     nonce: str = ""
-    parent: tuple[str, int] = ("", 0)
+    parent: Link = NO_MANIFEST
     totals: Totals = field(default_factory=Totals)
     crc32: int = 0
+    chain: Chain | None = field(default=None, compare=False, repr=False)
 
     @property
-    def link(self) -> tuple[str, int]:
+    def link(self) -> Link:
         """The `parent` of the next manifest."""
-        return self.nonce, self.crc32
+        return Link(self.batch, self.nonce, self.crc32)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it tells the whole state; not before it is on disk."""
+        return self.chain is not None and self.chain.full == self.link
 
     def named_files(self) -> set[str]:
         """The files in the folder of runs that the manifest names."""
@@ -91,16 +120,40 @@ class Manifest:
         return names
 
 
-def commit(checkpoint: Checkpoint, manifest: Manifest) -> Manifest:
-    """Commit `manifest`; returns the manifest of the batch that counts.
+class _Written(NamedTuple):
+    """A manifest as it lies on disk: the plain values in it, and its bytes."""
+
+    plain: dict[str, Any]
+    crc32: int
+    size_bytes: int
+
+    @property
+    def link(self) -> Link:
+        return Link(self.plain["batch"], self.plain["nonce"], self.crc32)
+
+    @property
+    def parent(self) -> Link:
+        """Format 6 has nonce and CRC alone."""
+        parent = self.plain["parent"]
+        return Link(*parent) if len(parent) == 3 else Link(self.plain["batch"] - 1, *parent)
+
+    @property
+    def full(self) -> Link:
+        """The full manifest of its chain."""
+        full = self.plain.get("full")
+        return self.link if full is None else Link(*full)
+
+
+def commit(checkpoint: Checkpoint, manifest: Manifest, last: Manifest | None = None) -> Manifest:
+    """Commit `manifest`, which follows `last`; returns the manifest of the batch that counts.
 
     That is another one if an older driver was faster. Raises TakenOver if a newer driver was
     faster, or has taken the checkpoint over. Until this returns, nothing may be delivered or
-    removed.
+    removed. If `last` is None, or not on disk, the manifest is full.
     """
-    body = json.dumps(_to_json(manifest), separators=(",", ":")).encode()
-    crc = zlib.crc32(body)
-    header = f"joinengine manifest {FORMAT} crc32={crc:08x} bytes={len(body)}\n"
+    before = None if last is None else last.chain
+    ours, body = _written(manifest, before)
+    header = f"joinengine manifest {FORMAT} crc32={ours.crc32:08x} bytes={len(body)}\n"
     manifests, name = checkpoint.manifests, name_of(manifest.batch)
     try:
         created = manifests.create(name, header.encode() + body)
@@ -108,11 +161,11 @@ def commit(checkpoint: Checkpoint, manifest: Manifest) -> Manifest:
         if not manifests.exists(name):
             raise
         created = False  # the file may be this driver's own all the same: its nonce tells
-    found = replace(manifest, crc32=crc) if created else _found(manifests, manifest.batch)
+    found = ours if created else _found(manifests, manifest.batch)
     # After the create: if another driver had removed this name, its boundary or generation is seen.
     fence.check_boundary(checkpoint, manifest.batch)
     fence.check_generation(checkpoint.generations, manifest.generation)
-    if found is None or found.generation > manifest.generation:
+    if found is None or found.plain["generation"] > manifest.generation:
         raise TakenOver(
             f"another driver has committed batch {manifest.batch} of checkpoint "
             f"{checkpoint.location}; nothing is lost, leave this one stopped"
@@ -123,16 +176,19 @@ def commit(checkpoint: Checkpoint, manifest: Manifest) -> Manifest:
             f"the one that this driver knows: files of two checkpoints are mixed; restore it from "
             f"a copy"
         )
-    return found
+    if found.link == ours.link:
+        return replace(manifest, crc32=ours.crc32, chain=_chain(ours, manifest, before))
+    return _from_json(found, before)
 
 
-def retire(checkpoint: Checkpoint, batch: int) -> None:
-    """Remove the manifests that are needed no more once `batch` is committed.
+def retire(checkpoint: Checkpoint, manifest: Manifest) -> None:
+    """Remove the manifests that are needed no more once `manifest` is committed.
 
-    Their batches are closed before: a name that is gone cannot stop an older driver.
+    These are the ones before it if it is full, and none if it is not. Their batches are closed
+    before: a name that is gone cannot stop an older driver.
     """
-    last = batch - KEPT
-    if last < 0:
+    last = manifest.batch - 1
+    if last < 0 or not manifest.is_full:
         return
     fence.raise_boundary(checkpoint, last)
     for old in _batches(checkpoint.manifests):
@@ -148,41 +204,93 @@ def name_of(batch: int) -> str:
 def newest(manifests: Storage) -> Manifest | None:
     """The newest manifest; None in a fresh checkpoint.
 
-    Raises DamagedState if it is not what was written, CheckpointMismatch if it has another format.
+    Raises DamagedState if it, or one of its chain, is not what was written, CheckpointMismatch if
+    it has another format.
     """
-    while batches := _batches(manifests):
-        found = _found(manifests, max(batches))
-        if found is not None:  # else a running driver has removed it since the listing
-            return found
+    batches = _batches(manifests)
+    while batches:
+        try:
+            return _read(manifests, max(batches))
+        except (FileNotFoundError, DamagedState) as error:
+            again = _batches(manifests)
+            if again and max(again) == max(batches):
+                told = f"{error}; {_how_far(manifests)}"
+                raise DamagedState(told) from None
+            batches = again  # a running driver has gone on, and removed some
     return None
 
 
-def _found(manifests: Storage, batch: int) -> Manifest | None:
+def _read(manifests: Storage, batch: int) -> Manifest:
+    """The manifest of a batch, from its chain; raises FileNotFoundError if one is missing."""
+    chain = [_load(manifests, batch)]
+    while chain[-1].link != chain[0].full:
+        chain.append(_followed(manifests, chain[-1], chain[0].full))
+    found = _from_json(chain.pop(), None)
+    while chain:
+        found = _from_json(chain.pop(), found.chain)
+    return found
+
+
+def _followed(manifests: Storage, one: _Written, full: Link) -> _Written:
+    """The manifest that `one` names as its parent, on the way to `full`."""
+    path = f"{manifests.folder}/{name_of(one.parent.batch)}"
     try:
-        return read(manifests, batch)
+        found = _load(manifests, one.parent.batch)
+    except FileNotFoundError:
+        raise DamagedState(
+            f"manifest {path}, which that of batch {one.link.batch} follows, is missing; restore "
+            f"it from a copy"
+        ) from None
+    if found.link != one.parent or found.full != full:
+        raise DamagedState(
+            f"manifest {path} is not the one that the manifest of batch {one.link.batch} follows: "
+            f"files of two checkpoints are mixed; restore it from a copy"
+        )
+    return found
+
+
+def _how_far(manifests: Storage) -> str:
+    """Up to which batch the chain is whole, in words."""
+    good = NO_MANIFEST
+    for batch in sorted(_batches(manifests)):
+        try:
+            found = _load(manifests, batch)
+        except (FileNotFoundError, DamagedState, CheckpointMismatch):
+            continue
+        if found.link == found.full or found.parent == good:
+            good = found.link
+    if good.batch < 0:
+        return "no batch has a whole chain of manifests"
+    return f"the chain of manifests is whole up to batch {good.batch}"
+
+
+def _found(manifests: Storage, batch: int) -> _Written | None:
+    try:
+        return _load(manifests, batch)
     except FileNotFoundError:
         return None
 
 
-def read(manifests: Storage, batch: int) -> Manifest:
-    """Read one manifest, and check it; raises as `newest`."""
+def _load(manifests: Storage, batch: int) -> _Written:
+    """One manifest as it lies on disk, checked; raises as `newest`."""
     content = manifests.get(name_of(batch))
     path = f"{manifests.folder}/{name_of(batch)}"
     match = _HEADER.match(content)
     if not match:
         raise DamagedState(f"manifest {path} has no readable header; restore it from a copy")
     body = content[match.end() :]
-    if int(match[1]) != FORMAT:
+    if int(match[1]) not in READ:
         raise CheckpointMismatch(
             f"manifest {path} has format {int(match[1])}, this version reads format {FORMAT}: "
             f"use the version that wrote it, or start with a new checkpoint"
         )
-    if len(body) != int(match[3]) or zlib.crc32(body) != int(match[2], 16):
+    crc = zlib.crc32(body)
+    if len(body) != int(match[3]) or crc != int(match[2], 16):
         raise DamagedState(
             f"manifest {path} does not match its header: it is truncated or was altered; "
             f"restore it from a copy"
         )
-    return replace(_from_json(json.loads(body)), crc32=zlib.crc32(body))
+    return _Written(json.loads(body), crc, len(body))
 
 
 def _batches(manifests: Storage) -> list[int]:
@@ -190,192 +298,92 @@ def _batches(manifests: Storage) -> list[int]:
     return [int(match[1]) for match in names if match]
 
 
-# Plain values, and back. A run is a row of a table, so that thousands of them stay cheap.
+# Plain values, and back
 
-_RUN_COLUMNS = (
-    "file",
-    "part",
-    "side",
-    "instance",
-    "version",
-    "rows",
-    "size_bytes",
-    "group",
-    "into",
-    "min_time",
-    "max_time",
-    "settled_time",
-    "exclusions",
-    "excluded",
-)
+
+def _written(manifest: Manifest, before: Chain | None) -> tuple[_Written, bytes]:
+    """The manifest as it will lie on disk; full if it must be, or if that is shorter."""
+    if before is not None and before.links + 1 < FULL_EVERY:
+        told = _changes_to_json(manifest, before)
+        body = _dumped(told)
+        if before.bytes + len(body) <= LONGEST * before.full_bytes:
+            return _Written(told, zlib.crc32(body), len(body)), body
+    told = _to_json(manifest)
+    body = _dumped(told)
+    return _Written(told, zlib.crc32(body), len(body)), body
+
+
+def _dumped(told: dict[str, Any]) -> bytes:
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _chain(one: _Written, manifest: Manifest, before: Chain | None) -> Chain:
+    """The chain up to `one`, which tells `manifest`; `before`: that of its parent."""
+    states, held = manifest.operators, manifest.held
+    if one.full == one.link:
+        return Chain(one.link, one.size_bytes, 0, 0, states, held)
+    assert before is not None
+    size = before.bytes + one.size_bytes
+    return Chain(before.full, before.full_bytes, size, before.links + 1, states, held)
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
+    """All of a manifest."""
+    return {
+        **_around(manifest),
+        "full": None,
+        "operators": [plain.state_to_json(state) for state in manifest.operators],
+        "held": plain.held_to_json(manifest.held),
+    }
+
+
+def _changes_to_json(manifest: Manifest, before: Chain) -> dict[str, Any]:
+    """A manifest that tells what is another than it was before."""
+    states = zip(before.operators, manifest.operators, strict=True)
+    return {
+        **_around(manifest),
+        "full": before.full,
+        "operators": [changes.change(was, state) for was, state in states],
+        "held": changes.held_change(before.held, manifest.held),
+    }
+
+
+def _around(manifest: Manifest) -> dict[str, Any]:
+    """What each manifest tells by itself."""
     return {
         "query": manifest.query,
         "batch": manifest.batch,
-        "operators": [_state_to_json(state) for state in manifest.operators],
         "generation": manifest.generation,
         "nonce": manifest.nonce,
         "parent": manifest.parent,
         "totals": manifest.totals.to_json(),
-        "results": _files_to_json(manifest.results),
-        "refused": _files_to_json(manifest.refused),
-        "held": _held_to_json(manifest.held),
+        "results": plain.files_to_json(manifest.results),
+        "refused": plain.files_to_json(manifest.refused),
     }
 
 
-def _from_json(plain: dict[str, Any]) -> Manifest:
-    return Manifest(
-        query=plain["query"],
-        batch=plain["batch"],
-        operators=tuple(_state_from_json(state) for state in plain["operators"]),
-        results=_files_from_json(plain["results"]),
-        refused=_files_from_json(plain["refused"]),
-        held=_held_from_json(plain["held"]),
-        generation=plain["generation"],
-        nonce=plain["nonce"],
-        parent=(plain["parent"][0], plain["parent"][1]),
-        totals=Totals.from_json(plain.get("totals", {})),
+def _from_json(one: _Written, before: Chain | None) -> Manifest:
+    """A manifest as it was; `before`: the chain of its parent, which a full one does not need."""
+    told = one.plain
+    if one.full == one.link:
+        operators = tuple(plain.state_from_json(state) for state in told["operators"])
+        held = plain.held_from_json(told["held"])
+    else:
+        assert before is not None
+        states = zip(before.operators, told["operators"], strict=True)
+        operators = tuple(changes.changed(was, state) for was, state in states)
+        held = changes.held_changed(before.held, told["held"])
+    found = Manifest(
+        query=told["query"],
+        batch=told["batch"],
+        operators=operators,
+        results=plain.files_from_json(told["results"]),
+        refused=plain.files_from_json(told["refused"]),
+        held=held,
+        generation=told["generation"],
+        nonce=told["nonce"],
+        parent=one.parent,
+        totals=Totals.from_json(told.get("totals", {})),
+        crc32=one.crc32,
     )
-
-
-def _state_to_json(state: OperatorState) -> dict[str, Any]:
-    return {
-        "layouts": _layouts_to_json(state.layouts),
-        "clock": _clock_to_json(state.clock),
-        "run_columns": _RUN_COLUMNS,
-        "shelves": {name: _runs_to_json(runs) for name, runs in state.shelves.runs.items()},
-        "files": _files_to_json(state.shelves.files.values()),
-        "watchers": state.watchers,
-        "late_rows": state.late_rows,
-    }
-
-
-def _state_from_json(plain: dict[str, Any]) -> OperatorState:
-    names = plain["run_columns"]
-    runs = {shelf: _runs_from_json(names, rows) for shelf, rows in plain["shelves"].items()}
-    files = {stored.name: stored for stored in _files_from_json(plain["files"])}
-    return OperatorState(
-        layouts=_layouts_from_json(plain["layouts"]),
-        clock=_clock_from_json(plain["clock"]),
-        shelves=Shelves(runs, files),
-        watchers=plain["watchers"],
-        late_rows=plain["late_rows"],
-    )
-
-
-def _layouts_to_json(layouts: Layouts) -> dict[str, Any]:
-    return {
-        "newest": layouts.newest.to_json(),
-        "asked": layouts.asked.to_json(),
-        "version": layouts.version,
-        "older": [[version, one.to_json()] for version, one in sorted(layouts.older.items())],
-        "sized_at": layouts.sized_at,
-        "pending": _pending_to_json(layouts.pending),
-        "history": _files_to_json(layouts.history),
-    }
-
-
-def _layouts_from_json(plain: dict[str, Any]) -> Layouts:
-    return Layouts(
-        newest=Chosen.from_json(plain["newest"]),
-        asked=Chosen.from_json(plain["asked"]),
-        version=plain["version"],
-        older={version: Chosen.from_json(one) for version, one in plain["older"]},
-        sized_at=plain["sized_at"],
-        pending=_pending_from_json(plain["pending"]),
-        history=_files_from_json(plain["history"]),
-    )
-
-
-def _pending_to_json(pending: Move | Rehome | Refill | None) -> dict[str, Any] | None:
-    match pending:
-        case None:
-            return None
-        case Refill(instance, lower, upper):
-            return {"kind": "refill", "instance": instance, "words": [lower, upper]}
-        case Rehome():
-            absent = {"absent": list(pending.absent)} if pending.absent else {}
-            return {"kind": "rehome", "before": pending.before.to_json(), **absent}
-        case Move():
-            moves = pending.moves
-            return {
-                "kind": "move",
-                "before": pending.before.to_json(),
-                "pulls": [[p.side, p.source, p.target, p.lower, p.upper] for p in moves.pulls],
-                "drops": [[d.side, d.instance, d.lower, d.upper] for d in moves.drops],
-            }
-
-
-def _pending_from_json(plain: dict[str, Any] | None) -> Move | Rehome | Refill | None:
-    if plain is None:
-        return None
-    if plain["kind"] == "refill":
-        return Refill(plain["instance"], *plain["words"])
-    before = Chosen.from_json(plain["before"])
-    if plain["kind"] == "rehome":
-        return Rehome(before, tuple(plain.get("absent", ())))
-    pulls = tuple(Pull(Side(side), *rest) for side, *rest in plain["pulls"])
-    drops = tuple(Drop(Side(side), *rest) for side, *rest in plain["drops"])
-    return Move(before, Moves(pulls, drops))
-
-
-def _clock_to_json(clock: Clock) -> dict[str, Any]:
-    return {
-        "sides": [
-            [_time_to_json(time) for time in (side.newest, side.idle_since, side.ahead)]
-            for side in clock.sides
-        ],
-        "watermark": _time_to_json(clock.watermark),
-        "closed": _time_to_json(clock.closed),
-        "held_back": clock.held_back,
-    }
-
-
-def _clock_from_json(plain: dict[str, Any]) -> Clock:
-    left, right = (SideClock(*map(_time_from_json, times)) for times in plain["sides"])
-    return Clock(
-        sides=(left, right),
-        watermark=_time_from_json(plain["watermark"]),
-        closed=_time_from_json(plain["closed"]),
-        held_back=plain["held_back"],
-    )
-
-
-def _runs_to_json(runs: Runs) -> list[list[Any]]:
-    return [[getattr(run, name) for name in _RUN_COLUMNS] for run in runs.values()]
-
-
-def _runs_from_json(names: list[str], rows: list[list[Any]]) -> Runs:
-    runs = [_run_from_json(dict(zip(names, row, strict=True))) for row in rows]
-    return {run.ident: run for run in runs}
-
-
-def _run_from_json(row: dict[str, Any]) -> Run:
-    exclusions = tuple((lower, upper) for lower, upper in row.pop("exclusions"))
-    return Run(**row | {"side": Side(row["side"]), "exclusions": exclusions})
-
-
-def _files_to_json(files: Iterable[StoredFile]) -> list[list[object]]:
-    return [[stored.name, stored.size_bytes, stored.crc32] for stored in files]
-
-
-def _files_from_json(rows: Iterable[list[Any]]) -> tuple[StoredFile, ...]:
-    return tuple(StoredFile(*row) for row in rows)
-
-
-def _held_to_json(held: tuple[tuple[int, tuple[StoredFile, ...]], ...] | None) -> Any:
-    return None if held is None else [[batch, _files_to_json(files)] for batch, files in held]
-
-
-def _held_from_json(plain: Any) -> tuple[tuple[int, tuple[StoredFile, ...]], ...] | None:
-    return None if plain is None else tuple((n, _files_from_json(files)) for n, files in plain)
-
-
-def _time_to_json(time: float) -> float | str:
-    return str(time) if math.isinf(time) else time
-
-
-def _time_from_json(time: float | str) -> float:
-    return float(time) if isinstance(time, str) else time
+    return replace(found, chain=_chain(one, found, before))

@@ -14,7 +14,8 @@ from joinengine.model.keys import Side
 from joinengine.reference.fence import BUGS, Disk, Driver, Failed, Stopped
 
 STEPS = (
-    *("claim", "read the newest", "deliver", "start Spark", "look for items", "log them"),
+    *("claim", "read the newest", "read a link", "deliver", "start Spark", "look for items"),
+    *("log them",),
     *("tell Spark how far", "compute", "write a run", "write results", "create the manifest"),
     *("ask again", "look at the boundary", "raise the boundary", "remove a manifest"),
     *("list the files", "remove a file", "tell Spark", "idle"),
@@ -77,8 +78,8 @@ def check(disk):
     left, right = ([item for item in disk.folder if item[0] is side] for side in Side)
     visible = Counter(pair for pairs in disk.visible.values() for pair in pairs)
     assert visible == Counter(product(left, right))
-    newest = disk.manifests[max(disk.manifests)]
-    assert set(newest.runs) <= disk.files.keys()
+    assert disk.runs()
+    assert set(disk.runs()) <= disk.files.keys()
 
 
 moves = st.tuples(

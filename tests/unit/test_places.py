@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from joinengine.driver import outputs
@@ -67,11 +65,7 @@ def world():
 def checkpoint_of(world, name, batches=0):
     made = Checkpoint.below(f"/{name}", world=world)
     for batch in range(batches):
-        content = json.dumps(manifests._to_json(Manifest(name, batch, ()))).encode()
-        head = f"joinengine manifest {manifests.FORMAT} crc32={manifests.zlib.crc32(content):08x} "
-        made.manifests.put(
-            manifests.name_of(batch), f"{head}bytes={len(content)}\n".encode() + content
-        )
+        manifests.commit(made, Manifest(name, batch, ()))
     return made
 
 

@@ -1,0 +1,222 @@
+"""What a batch has changed in the states of operators, as plain values, and back.
+
+Why: a batch touches few of the runs and few keys of the routing table, so a manifest that names
+what it has changed is short, however much state there is. Runs and files that leave are given by
+their places in the state before, which the reader has in the same order.
+
+Law: `changed(before, change(before, after))` equals `after`, and has its runs and files in the same
+order.
+Cost: one look at each run and file; one at each key of the routing table if the layout is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from joinengine.layouts import Chosen
+from joinengine.layouts.key_based import KeyBased
+from joinengine.routing import table as routing_table
+from joinengine.routing.table import RoutingTable
+from joinengine.state.operator_state import Layouts, OperatorState, Refill, Runs, Shelves
+from joinengine.state.plain import (
+    RUN_COLUMNS,
+    Held,
+    Names,
+    clock_from_json,
+    clock_to_json,
+    files_from_json,
+    files_to_json,
+    held_from_json,
+    held_to_json,
+    pending_from_json,
+    pending_to_json,
+    runs_of,
+)
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def change(before: OperatorState, after: OperatorState) -> dict[str, Any]:
+    """What one batch has changed in a state, as plain values."""
+    had, has = before.shelves, after.shelves
+    files = _entries(had.files, has.files)
+    names = Names(_known_names(had, files.new))
+    shelves = dict[str, Any]()
+    for shelf, runs in has.runs.items():
+        found = _entries(had.on(shelf), runs)
+        shelves[shelf] = {"gone": found.gone, "runs": names.rows(found.new.values())}
+    return {
+        "layouts": _layouts_change(before.layouts, after.layouts),
+        "clock": clock_to_json(after.clock),
+        "run_columns": RUN_COLUMNS,
+        "shelves": shelves,
+        "files": {"gone": files.gone, "new": files_to_json(files.new.values())},
+        "other_names": names.others,
+        "watchers": after.watchers,
+        "late_rows": after.late_rows,
+    }
+
+
+def changed(before: OperatorState, plain: Mapping[str, Any]) -> OperatorState:
+    """The state that `change` was given as `after`."""
+    had, files = before.shelves, plain["files"]
+    new = {stored.name: stored for stored in files_from_json(files["new"])}
+    names = [*_known_names(had, new), *plain["other_names"]]
+
+    def on(shelf: str, found: Mapping[str, Any]) -> Runs:
+        runs = runs_of(plain["run_columns"], found["runs"], names)
+        return _updated(had.on(shelf), found["gone"], runs)
+
+    runs = {shelf: on(shelf, found) for shelf, found in plain["shelves"].items()}
+    return OperatorState(
+        layouts=_layouts_changed(before.layouts, plain["layouts"]),
+        clock=clock_from_json(plain["clock"]),
+        shelves=Shelves(runs, _updated(had.files, files["gone"], new)),
+        watchers=plain["watchers"],
+        late_rows=plain["late_rows"],
+    )
+
+
+def held_change(before: Held | None, after: Held | None) -> Any:
+    """What has changed in the results that are held back: oldest ones leave, newest ones come."""
+    if after is None:
+        return None
+    was = before or ()
+    for stay in range(min(len(was), len(after)), -1, -1):
+        if was[len(was) - stay :] == after[:stay]:
+            return {"stay": stay, "new": held_to_json(after[stay:])}
+    raise AssertionError("two empty tuples are equal")
+
+
+def held_changed(before: Held | None, plain: Any) -> Held | None:
+    """The inverse of `held_change`."""
+    if plain is None:
+        return None
+    was, new = before or (), held_from_json(plain["new"])
+    assert new is not None
+    return (*was[len(was) - plain["stay"] :], *new)
+
+
+# Mappings whose order counts
+
+
+class _Entries(NamedTuple, Generic[K, V]):
+    """The places, in the mapping before, of entries that are gone; the entries that are new."""
+
+    gone: list[int]
+    new: dict[K, V]
+
+
+def _entries(before: Mapping[K, V], after: Mapping[K, V]) -> _Entries[K, V]:
+    """What `_updated` needs; entries with another value are new."""
+    gone = [place for place, key in enumerate(before) if key not in after]
+    new = {key: value for key, value in after.items() if _differs(before.get(key), value)}
+    stay = [key for key in before if key in after] if gone else list(before)
+    if [*stay, *(key for key in new if key not in before)] != list(after):  # all leave, and come
+        return _Entries(list(range(len(before))), dict(after))
+    return _Entries(gone, new)
+
+
+def _differs(was: V | None, value: V) -> bool:
+    """Most entries are the same objects as before."""
+    return was is not value and was != value
+
+
+def _updated(before: Mapping[K, V], gone: Sequence[int], new: Mapping[K, V]) -> dict[K, V]:
+    leaving = set(gone)
+    after = {key: one for place, (key, one) in enumerate(before.items()) if place not in leaving}
+    after.update(new)
+    return after
+
+
+def _known_names(before: Shelves, new: Iterable[str]) -> list[str]:
+    """The names that runs have by number, each once."""
+    return list(dict.fromkeys([*before.files, *new]))
+
+
+# Layouts: mostly one of those before, or one with another routing table
+
+
+def _layouts_change(before: Layouts, after: Layouts) -> dict[str, Any]:
+    known, pending = _by_part(before), after.pending
+    told = None
+    if pending is not None and not isinstance(pending, Refill):
+        told = _chosen_change(known, pending.before)
+    return {
+        "newest": _chosen_change(known, after.newest),
+        "asked": _chosen_change(known, after.asked),
+        "version": after.version,
+        "older": [[v, _chosen_change(known, one)] for v, one in sorted(after.older.items())],
+        "sized_at": after.sized_at,
+        "pending": pending_to_json(pending, told),
+        "history": files_to_json(after.history),
+    }
+
+
+def _layouts_changed(before: Layouts, plain: Mapping[str, Any]) -> Layouts:
+    known, then = _by_part(before), (plain["pending"] or {}).get("before")
+    return Layouts(
+        newest=_chosen_changed(known, plain["newest"]),
+        asked=_chosen_changed(known, plain["asked"]),
+        version=plain["version"],
+        older={version: _chosen_changed(known, one) for version, one in plain["older"]},
+        sized_at=plain["sized_at"],
+        pending=pending_from_json(plain["pending"], then and _chosen_changed(known, then)),
+        history=files_from_json(plain["history"]),
+    )
+
+
+def _by_part(layouts: Layouts) -> dict[str, Chosen]:
+    """The layouts that changes refer to, by the part that they have."""
+    pending = layouts.pending
+    parts = {"newest": layouts.newest, "asked": layouts.asked}
+    if pending is not None and not isinstance(pending, Refill):
+        parts["before"] = pending.before
+    return parts | {f"older {version}": one for version, one in layouts.older.items()}
+
+
+def _chosen_change(known: Mapping[str, Chosen], one: Chosen) -> dict[str, Any]:
+    for part, other in known.items():
+        if _alike(one, other):
+            return {"same": part}
+    ours, theirs = one.layout, known["newest"].layout
+    if not (isinstance(ours, KeyBased) and isinstance(theirs, KeyBased)):
+        return one.to_json()
+    placed = ours.table.placements
+    new = {h: p for h, p in placed.items() if _differs(theirs.table.placements.get(h), p)}
+    return {
+        **replace(one, layout=replace(ours, table=RoutingTable())).to_json(),
+        "of": "newest",
+        "gone": [hash_ for hash_ in theirs.table.placements if hash_ not in placed],
+        "table": routing_table.to_json(RoutingTable(new)),
+    }
+
+
+def _chosen_changed(known: Mapping[str, Chosen], plain: Mapping[str, Any]) -> Chosen:
+    if "same" in plain:
+        return known[plain["same"]]
+    found = Chosen.from_json(plain)
+    if "of" not in plain:
+        return found
+    ours, theirs = found.layout, known[plain["of"]].layout
+    assert isinstance(ours, KeyBased) and isinstance(theirs, KeyBased)
+    placed = dict(theirs.table.placements)
+    for hash_ in plain["gone"]:
+        del placed[hash_]
+    placed.update(routing_table.from_json(plain["table"]).placements)
+    return replace(found, layout=replace(ours, table=RoutingTable(placed)))
+
+
+def _alike(one: Chosen, other: Chosen) -> bool:
+    """Whether both are read as the same."""
+    if one is other:
+        return True
+    if (one.wanted, one.choice) != (other.wanted, other.choice):
+        return False
+    ours, theirs = one.layout, other.layout
+    if ours is theirs:
+        return True
+    return ours == theirs if isinstance(ours, KeyBased) else ours.to_json() == theirs.to_json()
