@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from joinengine.world.storage import StoredFile
+from joinengine.world.storage import Entry, StoredFile
 
 
 class _Output(io.BytesIO):
@@ -43,11 +43,13 @@ class MemoryStorage:
     def make(self):
         pass
 
-    def names(self):
+    def entries(self):
         start = f"{self.folder}/"
-        return sorted(
-            {p.removeprefix(start).split("/")[0] for p in self.files if p.startswith(start)}
-        )
+        below = (p.removeprefix(start).partition("/") for p in self.files if p.startswith(start))
+        return sorted({Entry(name, bool(rest)) for name, rest, _ in below})
+
+    def names(self):
+        return [one.name for one in self.entries()]
 
     def exists(self, name):
         return self._path(name) in self.files or bool(self.at(name).names())
@@ -68,9 +70,12 @@ class MemoryStorage:
     def copy(self, name, to):
         self.files[self._path(to)] = self._found(name)
 
-    def delete(self, name):
-        path = self._path(name)
-        for found in [one for one in self.files if one == path or one.startswith(f"{path}/")]:
+    def delete(self, *names):
+        for name in names:
+            self.files.pop(self._path(name), None)
+
+    def delete_folder(self, name):
+        for found in [one for one in self.files if one.startswith(f"{self._path(name)}/")]:
             del self.files[found]
 
     def output(self, name):
@@ -78,6 +83,9 @@ class MemoryStorage:
 
     def map(self, name):
         return pa.py_buffer(self._found(name))
+
+    def forget(self, name):
+        return False
 
     def seal(self, name):
         content = self._found(name)
@@ -110,5 +118,5 @@ class MemoryWorld:
     def process(self):
         return {"host": "memory", "pid": 1}
 
-    def storage(self, folder, *, fsync=False):
+    def storage(self, folder, *, fsync=False, cache_bytes=0):
         return MemoryStorage(folder, self.files)

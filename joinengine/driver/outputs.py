@@ -161,7 +161,7 @@ def _remove_others(output: Storage) -> None:
         if owner in owners:
             output.delete(name)
     for query in owners:
-        output.delete(f"{STAGING}/{query}")
+        output.delete_folder(f"{STAGING}/{query}")
         output.delete(_marker(query))
 
 

@@ -23,6 +23,10 @@ class TakenOver(CheckpointMismatch):
     """Another driver has taken the checkpoint over; this one has stopped and changed nothing."""
 
 
+class StoreUnreachable(JoinEngineError):
+    """An object store did not do what it was asked, however often; nothing was committed."""
+
+
 class DamagedState(JoinEngineError):
     """A file of the checkpoint is missing, truncated or altered; the message names it."""
 

@@ -63,7 +63,7 @@ class TransformedParquetSink(BatchByBatch):
             folder = "".join(f"{one}/" for one in part.split("/")[:-1])
             visible = f"{folder}part-{batch:08d}-{self.query}-{name}-{number:05d}.parquet"
             show(self.storage, f"{STAGING}/{self.query}/{name}/{part}", visible, batch)
-        self.staging.delete(name)
+        self.staging.delete_folder(name)
 
     def _attempt(
         self, batch: int, files: Sequence[StoredFile], generation: int

@@ -7,8 +7,8 @@ made (joinengine.state.fence).
 
 Law: a reader sees a whole file or none; a damaged file is refused by name; a file of a newer driver
 is never removed.
-Scope: POSIX file systems, local or shared by all executors. `fsync` extends the guarantee from
-killed processes to power loss.
+Scope: here POSIX file systems, local or shared by all executors; `fsync` extends the guarantee from
+killed processes to power loss. Object stores: joinengine.world.remote.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from typing_extensions import override
@@ -39,6 +39,13 @@ class StoredFile:
     name: str
     size_bytes: int
     crc32: int
+
+
+class Entry(NamedTuple):
+    """What a folder holds under one name."""
+
+    name: str
+    is_folder: bool
 
 
 class Storage(Protocol):
@@ -60,8 +67,12 @@ class Storage(Protocol):
         """Make the folder; no error if it is there."""
 
     @abstractmethod
+    def entries(self) -> list[Entry]:
+        """What is in the folder, drafts (`.`) left out; nothing if the folder is missing."""
+
     def names(self) -> list[str]:
         """The names in the folder, drafts (`.`) left out; none if the folder is missing."""
+        return [one.name for one in self.entries()]
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -95,8 +106,12 @@ class Storage(Protocol):
         """
 
     @abstractmethod
-    def delete(self, name: str) -> None:
-        """Remove a file, or a folder with all that is in it; no error if it is gone already."""
+    def delete(self, *names: str) -> None:
+        """Remove files; no error if they are gone already."""
+
+    @abstractmethod
+    def delete_folder(self, name: str) -> None:
+        """Remove a folder with all that is in it; no error if it is gone already."""
 
     @abstractmethod
     def output(self, name: str) -> Any:
@@ -104,7 +119,14 @@ class Storage(Protocol):
 
     @abstractmethod
     def map(self, name: str) -> pa.Buffer:
-        """The content of a file, not read before it is used. Raises FileNotFoundError."""
+        """The content of a file, if possible not read before it is used. FileNotFoundError."""
+
+    @abstractmethod
+    def forget(self, name: str) -> bool:
+        """Drop the copy of a file that is kept nearby; False: there is none.
+
+        So a file that is not what was sealed is read again from where it is durable.
+        """
 
     @abstractmethod
     def seal(self, name: str) -> StoredFile:
@@ -134,10 +156,11 @@ class LocalStorage(Storage):
         os.makedirs(self.folder, exist_ok=True)
 
     @override
-    def names(self) -> list[str]:
+    def entries(self) -> list[Entry]:
         """In one request if they are few, so that a name which is always there is seen."""
         try:
-            return [name for name in os.listdir(self.folder) if name[0] != "."]
+            with os.scandir(self.folder) as found:
+                return [Entry(one.name, one.is_dir()) for one in found if one.name[0] != "."]
         except FileNotFoundError:
             return []
 
@@ -192,14 +215,15 @@ class LocalStorage(Storage):
         self._keep_names(target)
 
     @override
-    def delete(self, name: str) -> None:
-        """A folder that is not empty is removed file by file."""
-        path = self.path(name)
-        if os.path.isdir(path):
-            shutil.rmtree(path, ignore_errors=True)
-            return
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+    def delete(self, *names: str) -> None:
+        for name in names:
+            with suppress(FileNotFoundError):
+                os.unlink(self.path(name))
+
+    @override
+    def delete_folder(self, name: str) -> None:
+        """File by file, if it is not empty."""
+        shutil.rmtree(self.path(name), ignore_errors=True)
 
     @override
     def output(self, name: str) -> Any:
@@ -218,6 +242,11 @@ class LocalStorage(Storage):
         if not os.stat(path).st_size:  # cannot be mapped
             return pa.py_buffer(b"")
         return pa.memory_map(path).read_buffer()
+
+    @override
+    def forget(self, name: str) -> bool:
+        """There is but one copy."""
+        return False
 
     @override
     def seal(self, name: str) -> StoredFile:
@@ -269,22 +298,35 @@ def generation_of(name: str) -> int | None:
 
 
 def verify(storage: Storage, stored: StoredFile, what: str) -> pa.Buffer:
-    """The content of a file. Raises DamagedState unless it is byte for byte what was sealed."""
+    """The content of a file. Raises DamagedState unless it is byte for byte what was sealed.
+
+    A copy nearby that is damaged is dropped, and the file is read again from where it is durable.
+    """
     path = f"{storage.folder}/{stored.name}"
-    try:
-        content = storage.map(stored.name)
-    except FileNotFoundError:
-        raise DamagedState(f"{what} {path} is missing; restore it from a copy") from None
+    damage: str | None = None
+    for again in (False, True):
+        if again and not storage.forget(stored.name):
+            break
+        try:
+            content = storage.map(stored.name)
+        except FileNotFoundError:
+            raise DamagedState(f"{what} {path} is missing; restore it from a copy") from None
+        damage = _damage(content, stored)
+        if damage is None:
+            return content
+    raise DamagedState(f"{what} {path} {damage}; restore it from a copy")
+
+
+def _damage(content: pa.Buffer, stored: StoredFile) -> str | None:
+    """How a content differs from what was sealed; None: it does not."""
     if content.size != stored.size_bytes:
-        raise DamagedState(
-            f"{what} {path} has {content.size} bytes, {stored.size_bytes} were written: it is "
-            f"truncated or overwritten; restore it from a copy"
+        return (
+            f"has {content.size} bytes, {stored.size_bytes} were written: it is truncated or "
+            f"overwritten"
         )
     if zlib.crc32(content) != stored.crc32:
-        raise DamagedState(
-            f"{what} {path} does not match its CRC: its bytes were altered; restore it from a copy"
-        )
-    return content
+        return "does not match its CRC: its bytes were altered"
+    return None
 
 
 def remove_unnamed(storage: Storage, named: Iterable[str], generation: int) -> int:
@@ -294,11 +336,15 @@ def remove_unnamed(storage: Storage, named: Iterable[str], generation: int) -> i
     Files of newer drivers stay even if `named` lacks them: the caller may have slept since it
     learned the names.
     """
-    kept, gone = {name.partition("/")[0] for name in named}, 0
-    for name in storage.names():
+    kept = {name.partition("/")[0] for name in named}
+    files = list[str]()
+    folders = list[str]()
+    for name, is_folder in storage.entries():
         maker = generation_of(name)
         if maker is None or maker > generation or name in kept:
             continue
-        storage.delete(name)
-        gone += 1
-    return gone
+        (folders if is_folder else files).append(name)
+    storage.delete(*files)
+    for name in folders:
+        storage.delete_folder(name)
+    return len(files) + len(folders)

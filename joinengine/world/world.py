@@ -18,6 +18,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
+from joinengine.world.remote import RemoteStorage, is_url
 from joinengine.world.storage import LocalStorage, Storage
 
 
@@ -45,8 +46,12 @@ class World(Protocol):
         """Which process this is, for people: its `host` and its `pid`."""
 
     @abstractmethod
-    def storage(self, folder: str, *, fsync: bool = False) -> Storage:
-        """The files below a folder; `fsync`: what is written survives power loss."""
+    def storage(self, folder: str, *, fsync: bool = False, cache_bytes: int = 0) -> Storage:
+        """The files below a folder, a path or the URL of a place in an object store.
+
+        `fsync`: what is written to a path survives power loss. `cache_bytes`: the files of the URL
+        never change and are read again, so the local disk may hold copies of so many bytes.
+        """
 
 
 class Machine(World):
@@ -74,7 +79,9 @@ class Machine(World):
         return {"host": socket.gethostname(), "pid": os.getpid()}
 
     @override
-    def storage(self, folder: str, *, fsync: bool = False) -> Storage:
+    def storage(self, folder: str, *, fsync: bool = False, cache_bytes: int = 0) -> Storage:
+        if is_url(folder):
+            return RemoteStorage(folder, cache_bytes)
         return LocalStorage(folder, fsync=fsync)
 
 
