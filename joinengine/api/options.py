@@ -17,7 +17,8 @@ from joinengine.state.store import StoreSpeed
 
 #: Options of every query.
 _QUERY = (
-    *("checkpointLocation", "memoryPerTask", "fsync", "capacity", "moves", "workPerTuple"),
+    *("checkpointLocation", "stateLocation", "cacheSize", "memoryPerTask", "fsync", "capacity"),
+    *("moves", "workPerTuple"),
     *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate"),
     *("livePort", "liveHost", "liveToken"),
 )

@@ -14,9 +14,8 @@ from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.operators.base import QuerySpec
 from joinengine.spark.inputs import Source, Stream
-from joinengine.spark.paths import local_path
+from joinengine.spark.places import checkpoint_at
 from joinengine.spark.sinks import Transform
-from joinengine.state.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,14 @@ class ResolvedJoin:
     before: QuerySpec | None = None
 
 
-def as_kept(join: ResolvedJoin, location: str) -> ResolvedJoin:
+def as_kept(join: ResolvedJoin, location: str, state: str | None = None) -> ResolvedJoin:
     """The query over the columns that its streams had when the checkpoint was made.
 
-    Streams with schema_changes="add" also have the columns of their files now. Raises
-    CheckpointMismatch if the query cannot be made so.
+    Streams with schema_changes="add" also have the columns of their files now. `state`: as in
+    `Checkpoint.below`. Raises CheckpointMismatch if the query cannot be made so.
     """
-    place = Checkpoint.below(local_path(location, "checkpointLocation"))
-    kept = {n: from_text(text) for n, text in kept_columns(place, join.query.sources).items()}
+    there = checkpoint_at(location, state)
+    kept = {n: from_text(text) for n, text in kept_columns(there, join.query.sources).items()}
     streams = ((source, kept[n]) for n, source in enumerate(join.sources) if n in kept)
     changed = [
         (stream, columns)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from joinengine.api import options as given
 from joinengine.api.resolved import ResolvedJoin, as_kept
@@ -16,7 +16,7 @@ from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.fitting import Naming
 from joinengine.driver.outputs import Wanted
 from joinengine.driver.relayout import Relayout
-from joinengine.driver.settings import MEMORY_PER_TASK, Settings, ShowKeys
+from joinengine.driver.settings import CACHE_BYTES, MEMORY_PER_TASK, Settings, ShowKeys
 from joinengine.driver.sinks import DiscardSink, Sink, SinkFactory
 from joinengine.exchange.merging import TARGET_BYTES
 from joinengine.exchange.partitions import check_partitions
@@ -31,7 +31,8 @@ from joinengine.model.recovery import Recovery
 from joinengine.reporting.logs import PlanLog
 from joinengine.spark import formats, session
 from joinengine.spark.jobs import SparkMerge
-from joinengine.spark.paths import local_path
+from joinengine.spark.memory import view_writer
+from joinengine.spark.paths import place
 from joinengine.spark.places import Output
 from joinengine.spark.query import JoinQuery
 from joinengine.spark.request import Request
@@ -47,6 +48,8 @@ _LEAST_FILE = 1 << 16
 _MOST_HELD = 1_000_000
 #: The least memory of a task that is worth a task.
 _LEAST_MEMORY = 1 << 20
+#: The least cache that holds a run file.
+_LEAST_CACHE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,10 @@ class JoinWriter:
     def option(self, key: str, value: Any) -> JoinWriter:
         """Set an option of the sink, or one of joinengine's; case does not matter in its name.
 
-        `checkpointLocation`; `memoryPerTask` (bytes, or a size as "512 MB"); `fsync`; `capacity`
+        `checkpointLocation`; `stateLocation` (a folder, or a place in an object store as
+        "s3://bucket/query": the engine's part of the checkpoint lies there, docs/cluster.md);
+        `cacheSize` (how much of an object store's files an executor keeps on its disk);
+        `memoryPerTask` (bytes, or a size as "512 MB"); `fsync`; `capacity`
         (tuples that an instance may hold before its layout grows); `moves` (`eager`: state follows
         a new layout at once; `lazy`: state stays until it expires, and tuples probe it there);
         `workPerTuple` (a duration: work of that length is emulated for each tuple that an instance
@@ -212,8 +218,9 @@ class JoinWriter:
                 "checkpointLocation is missing: give .option('checkpointLocation', folder), the "
                 "folder that holds the state of the query"
             )
-        place, watched = given.live_place(options, os.environ)
-        join = as_kept(self.join, location)
+        page, watched = given.live_place(options, os.environ)
+        state = options.get("stateLocation")
+        join = as_kept(self.join, location, state)
         over = replace(self, join=join)
         settings = over._settings(options)
         sink, output = over._sink(kind, options, settings)
@@ -223,6 +230,7 @@ class JoinWriter:
             choices=join.choices,
             sources=join.sources,
             checkpoint_location=location,
+            state_location=state,
             settings=settings,
             trigger=self.when,
             name=self.name,
@@ -230,7 +238,7 @@ class JoinWriter:
             output=output,
             before=join.before,
             plans=one_of(PlanLog, options.get("logPlans", "words"), "logPlans"),
-            live=place,
+            live=page,
             watched=watched,
         )
         return start(request, sink)
@@ -266,6 +274,7 @@ class JoinWriter:
             naming=Naming(session.zone(), session.case_sensitive()),
             recovery=one_of(Recovery, options.get("recovery", "replicas"), "recovery"),
             store=given.store_speed(options),
+            cache_bytes=given.size_bytes(options, "cacheSize", _LEAST_CACHE) or CACHE_BYTES,
         )
 
     def _sink(
@@ -299,7 +308,7 @@ class JoinWriter:
         join = self.join
         if "path" not in options:
             raise InvalidRequest("parquet: path is missing: give .option('path', folder)")
-        folder = str(local_path(options["path"], "path"))
+        folder = place(options["path"], "path")
         output = MACHINE.storage(folder, fsync=settings.fsync)
         columns = self.partitions
         if join.transform is None:
@@ -345,25 +354,12 @@ class JoinWriter:
             raise InvalidRequest("memory: the table needs a name: give .queryName(name)")
         spark = self.join.spark
         return lambda checkpoint, query: self._frames(
-            checkpoint, _view_writer(spark, checkpoint.storage.at("memory"), name)
+            checkpoint, view_writer(spark, checkpoint.storage.at("memory"), name)
         )
 
     def _frames(self, checkpoint: Checkpoint, write: Callable[[DataFrame, int], None]) -> Sink:
         join = self.join
         return FrameSink(join.spark, checkpoint.results, join.schema, write, join.transform)
-
-
-def _view_writer(
-    spark: SparkSession, files: Storage, name: str
-) -> Callable[[DataFrame, int], None]:
-    """A writer of results as a temporary view; the rows stay in files of the checkpoint."""
-
-    def write(frame: DataFrame, batch: int) -> None:
-        frame.write.mode("overwrite").parquet(f"{files.folder}/batch={batch:08d}")
-        view = spark.read.schema(frame.schema).parquet(f"{files.folder}/batch=*")
-        view.createOrReplaceTempView(name)
-
-    return write
 
 
 def _check_hashes(schema: pa.Schema) -> None:

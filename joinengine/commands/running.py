@@ -74,6 +74,11 @@ Examples:
 )
 @click.option("--out", "out_folder", type=PATH, help="Write the results to this folder.")
 @click.option("--checkpoint", type=PATH, help="Folder of the state; a run goes on from it.")
+@click.option(
+    "--state",
+    metavar="URL",
+    help="Where the state lies instead: s3://bucket/folder, or a folder that all executors see.",
+)
 @report_option
 @live_option
 @engine_options
@@ -92,6 +97,7 @@ def run(
     """Run QUERY over its skewed stream, or join two folders of your own."""
     from joinengine.queries.base import check, losses_of, relayouts_of  # noqa: PLC0415
     from joinengine.queries.running import CutShort, Places  # noqa: PLC0415
+    from joinengine.spark.paths import place  # noqa: PLC0415
     from joinengine.spark.places import check_folder  # noqa: PLC0415
 
     # With a checkpoint a later run may go on with new files: the stream has no end.
@@ -114,7 +120,8 @@ def run(
     if port is not None:
         page_path = page_path_of_live(found.name, page_path, json_path)
     check_file("--report", page_path)
-    places = Places(out_folder, checkpoint)
+    state = None if settings["state"] is None else place(settings["state"], "--state")
+    places = Places(out_folder, checkpoint, state)
     with watched(port) as on_start:
         stopped = False
         try:

@@ -60,16 +60,16 @@ def explain(
 
 
 @click.command()
-@click.argument("checkpoint", type=PATH)
+@click.argument("checkpoint")
 @click.option("--key", help="Homes and rows of this key; a,b if it has two columns.")
 @click.option(
     "--join", "join_number", type=int, default=None, help="Operator of --key. [default: the last]"
 )
 @click.option("--json", "json_path", type=PATH, help="Write the report to this file.")
 def state(
-    checkpoint: Path, key: str | None, join_number: int | None, json_path: Path | None
+    checkpoint: str, key: str | None, join_number: int | None, json_path: Path | None
 ) -> None:
-    """Show what a CHECKPOINT holds."""
+    """Show what a CHECKPOINT holds: a folder, or the URL of a place in an object store."""
     from joinengine.reporting.inspection import inspect, inspect_key, state_lines  # noqa: PLC0415
 
     report = inspect(checkpoint)

@@ -56,14 +56,26 @@ def claim(
             )
         changed = None if before is None else found | {"query": wanted, "streams": kept}
         return Claim(str(found["id"]), changed)
-    if any(checkpoint.world.storage(location).exists(name) for name in ("offsets", "commits")):
-        raise CheckpointMismatch(
-            f"{location} is the checkpoint of a query that joinengine did not start; "
-            f"use another checkpointLocation"
-        )
+    logs = checkpoint.world.storage(checkpoint.spark)
+    if any(logs.exists(name) for name in ("offsets", "commits")):
+        raise CheckpointMismatch(_not_ours(checkpoint))
     query_id = checkpoint.world.nonce()
     content = {"format": FORMAT, "id": query_id, "query": wanted, "streams": kept}
     return Claim(query_id, content)
+
+
+def _not_ours(checkpoint: Checkpoint) -> str:
+    """What is said if Spark has logs of a query of which the engine holds no state."""
+    logs, location = checkpoint.spark, checkpoint.location
+    if logs == location:
+        return (
+            f"{location} is the checkpoint of a query that joinengine did not start; "
+            f"use another checkpointLocation"
+        )
+    return (
+        f"checkpointLocation {logs} is that of a query whose state is not at stateLocation "
+        f"{location}: give the stateLocation that it had, or a new checkpointLocation"
+    )
 
 
 def kept_columns(checkpoint: Checkpoint, sources: Sequence[str]) -> dict[int, str]:

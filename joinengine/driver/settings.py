@@ -13,6 +13,8 @@ from joinengine.state.store import StoreSpeed
 
 #: Bytes of arrived tuples that an operator task may hold at a time.
 MEMORY_PER_TASK = 512 << 20
+#: Bytes of an object store's files that an executor keeps on its own disk.
+CACHE_BYTES = 10 << 30
 
 
 class ShowKeys(StrEnum):
@@ -47,6 +49,8 @@ class Settings:
     naming: Naming = field(default_factory=Naming)
     #: what takes the place of state that is lost
     recovery: Recovery = Recovery.REPLICAS
+    #: bytes of an object store's files that an executor keeps on its disk
+    cache_bytes: int = CACHE_BYTES
     #: how fast the store is; None: the query keeps one only if it recovers from there
     store: StoreSpeed | None = None
 

@@ -233,6 +233,7 @@ def order(
             driver=program.driver,
             work_s=settings.work_s,
             fsync=settings.fsync,
+            cache_bytes=settings.cache_bytes,
             named=settings.show_keys,
             copied=copied,
             survives=stored or has_copies(operator, state),

@@ -5,9 +5,8 @@ itself; no tuple is converted in the JVM. A position in a feed is a count, so an
 
 There are two kinds. A *folder* feed watches a folder of the user and logs each file that it finds,
 with its row groups, before it hands out a position after the file; on restart the log, not the
-folder, says what a position means. The log is a sequence of segments, each created once, under the
-number of files that the log had before it: if two drivers look at the same time, only one can write
-the next segment; the other reads it and looks again (joinengine.exchange.sourcelog).
+folder, says what a position means, and two drivers that look at the same time have one log
+(joinengine.exchange.sourcelog).
 
 A *recorded* feed is a finite stream that was cut into intervals when it was written; it also knows
 how far event time has come at the end of each interval.
@@ -30,11 +29,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from typing_extensions import override
 
 from joinengine.exchange.listing import (
@@ -55,6 +52,7 @@ from joinengine.exchange.schemas import (
     partition_value,
     partition_values,
 )
+from joinengine.exchange.sourcefiles import parquet, text_of
 from joinengine.exchange.sourcelog import Entry, SourceLog
 from joinengine.exchange.steps import Step, named, needed, stepped
 from joinengine.model.conditions import Predicate
@@ -134,7 +132,7 @@ class FolderFeed(Feed):
         ends: bool = False,
     ) -> None:
         """`expected`: None: any file will do. `footers`: those that are known, by path."""
-        self._folder = Path(folder)
+        self._folder = folder
         self._ends = ends
         self._rows_per_interval = rows_per_interval
         self._log = log
@@ -222,8 +220,8 @@ class RecordedFeed(Feed):
     """
 
     def __init__(self, index: str) -> None:
-        self._folder = Path(index).parent
-        content = json.loads(Path(index).read_text())
+        self._folder = index.rpartition("/")[0]
+        content = json.loads(text_of(index))
         self._intervals: list[list[list[Any]]] = content["intervals"]
         self._progress: list[int] = content["progress"]
 
@@ -242,7 +240,7 @@ class RecordedFeed(Feed):
     @override
     def row_groups(self, start: int, end: int) -> list[RowGroup]:
         rows = [row for interval in self._intervals[start:end] for row in interval]
-        return [RowGroup(str(self._folder / file), group, n) for file, group, n in rows]
+        return [RowGroup(f"{self._folder}/{file}", group, n) for file, group, n in rows]
 
     @override
     def progress(self, position: int) -> float | None:
@@ -278,9 +276,9 @@ def open_feed(options: dict[str, Any], footers: Mapping[str, Footer] | None = No
 
 def expected_of(options: dict[str, Any]) -> Expected:
     """What a folder feed expects of its files, from the same plain values."""
-    columns = options.get("columns")
+    text = options.get("columns")
     return Expected(
-        columns=None if columns is None else from_text(columns),
+        columns=None if text is None else from_text(text),
         on_bad_file=OnBadFile(options.get("on_bad_file", OnBadFile.FAIL)),
         schema_changes=SchemaChanges(options.get("schema_changes", SchemaChanges.REFUSE)),
         settle_s=options.get("settle_s", 0.0),
@@ -357,7 +355,7 @@ class Reading:
         asked = needed(self.columns, self.steps, self.schema)
         given = self._given(path, asked)
         try:
-            with pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
+            with parquet(path) as file:
                 inside = set(file.schema_arrow.names) - given.keys()
                 numbers, names = [g.group for g in groups], [f.name for f in asked]
                 names = [name for name in names if name in inside]

@@ -13,7 +13,6 @@ for each skipped file too.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from joinengine.exchange.schemas import (
     plain_columns,
     unknown,
 )
+from joinengine.exchange.sourcefiles import SourceFile, find, look_at, opened
 from joinengine.exchange.sourcelog import Entry
 from joinengine.model.errors import InvalidRequest, UnreadableFile
 
@@ -76,7 +76,7 @@ class Listing:
     """
 
     def __init__(
-        self, folder: Path, expected: Expected, footers: Mapping[str, Footer] | None = None
+        self, folder: str, expected: Expected, footers: Mapping[str, Footer] | None = None
     ) -> None:
         self._folder = folder
         self._expected = expected
@@ -102,40 +102,37 @@ class Listing:
         Raises InvalidRequest, with the file, for a bad one that is not to be skipped.
         """
         self.unsettled_s = {}
-        found = list[tuple[int, str, os.stat_result]]()
-        for path in map(str, parquet_files(self._folder)):
-            if path in self._read or (stat := _stat(path)) is None:
-                continue
-            if self._still_bad.get(path) != (stat.st_size, stat.st_mtime_ns):
-                found.append((stat.st_mtime_ns, path, stat))
-        found.sort()
-        footers = read_footers(((path, stat) for _, path, stat in found), self._footers)
+        found = [
+            one
+            for one in find(self._folder)
+            if one.path not in self._read
+            and self._still_bad.get(one.path) != (one.size, one.modified_ns)
+        ]
+        found.sort(key=by_time)
+        footers = read_footers(found, self._footers)
         self._footers = {}
         entries = (
-            self._entry(path, stat, footer, now_s)
-            for (_, path, stat), footer in zip(found, footers, strict=True)
+            self._entry(one, footer, now_s) for one, footer in zip(found, footers, strict=True)
         )
         return [entry for entry in entries if entry is not None]
 
-    def _entry(
-        self, path: str, stat: os.stat_result, footer: Footer | str, now_s: float
-    ) -> Entry | None:
+    def _entry(self, file: SourceFile, footer: Footer | str, now_s: float) -> Entry | None:
         """The entry of a file; None: it may still become whole, or was skipped before."""
-        entry: Entry = {"file": path, "size": stat.st_size, "modified_ns": stat.st_mtime_ns}
+        path = file.path
+        entry: Entry = {"file": path, "size": file.size, "modified_ns": file.modified_ns}
         if isinstance(footer, Footer):
             fault = self._fault(path, footer)
             if fault is None:
                 return entry | {"rows": footer.rows}
         else:
-            # The change of the inode, not of the content: a copy may be given an old time. A clock
-            # of another machine may be ahead, hence the absolute value.
-            left_s = self._expected.settle_s - abs(now_s - stat.st_ctime)
+            # A clock of another machine may be ahead, hence the absolute value.
+            left_s = self._expected.settle_s - abs(now_s - file.changed_s)
             if left_s > 0:
                 self.unsettled_s[path] = left_s
                 return None
             fault = footer
         if self._expected.on_bad_file is OnBadFile.SKIP:
-            stamp = stat.st_size, stat.st_mtime_ns
+            stamp = file.size, file.modified_ns
             if self._skipped.get(path) == stamp:
                 self._still_bad[path] = stamp
                 return None
@@ -151,7 +148,7 @@ class Listing:
         wanted = self._expected.columns
         if wanted is None:
             return None
-        folders = partition_values(path, str(self._folder))
+        folders = partition_values(path, self._folder)
         inside = pa.schema([field for field in footer.columns if field.name not in folders])
         for name, value in folders.items():
             if name in wanted.names:
@@ -192,43 +189,24 @@ def tell_awaited(left_s: Mapping[str, float], told: set[str]) -> None:
     told.update(left_s)
 
 
-def _stat(path: str) -> os.stat_result | None:
-    """None: the file has gone since it was listed."""
-    try:
-        return os.stat(path)
-    except FileNotFoundError:
-        return None
+def by_time(file: SourceFile) -> tuple[int, str]:
+    """The order in which files appeared."""
+    return file.modified_ns, file.path
 
 
-def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files below `folder` (or the file that it is), hidden ones left out."""
-    if folder.is_file():
-        return [folder]
-    files = list[Path]()
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name[0] not in "._")
-        files += [
-            Path(root, n) for n in sorted(names) if n[0] not in "._" and n.endswith(".parquet")
-        ]
-    return files
-
-
-def read_footers(
-    files: Iterable[tuple[str, os.stat_result]], known: Mapping[str, Footer]
-) -> list[Footer | str]:
+def read_footers(files: Iterable[SourceFile], known: Mapping[str, Footer]) -> list[Footer | str]:
     """The footer of each file, or why it has none; one of `known` if the file is unchanged."""
 
-    def footer(one: tuple[str, os.stat_result]) -> Footer | str:
-        path, stat = one
-        found = known.get(path)
-        if found is not None and found[:2] == (stat.st_size, stat.st_mtime_ns):
+    def footer(one: SourceFile) -> Footer | str:
+        found = known.get(one.path)
+        if found is not None and found[:2] == (one.size, one.modified_ns):
             return found
         try:
-            metadata: Any = pq.read_metadata(path)
+            metadata: Any = pq.read_metadata(opened(one.path))
         except (pa.ArrowException, OSError) as error:
             return f"is not a whole Parquet file ({in_a_line(error)})"
         rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-        return Footer(stat.st_size, stat.st_mtime_ns, rows, plain_columns(metadata))
+        return Footer(one.size, one.modified_ns, rows, plain_columns(metadata))
 
     listed = list(files)
     if len(listed) < _THREADS:
@@ -237,20 +215,18 @@ def read_footers(
         return list(threads.map(footer, listed))
 
 
-def survey(folder: Path) -> tuple[dict[str, Footer], dict[str, str]]:
-    """The footers of all files of a folder, in the order of their modification.
+def survey(folder: Path | str) -> tuple[dict[str, Footer], dict[str, str]]:
+    """The footers of all files of a folder or URL, in the order of their modification.
 
     Then, for each file that is not whole, why it is not.
     """
-    stats = [(str(path), _stat(str(path))) for path in parquet_files(folder)]
-    files = [(path, stat) for path, stat in stats if stat is not None]
-    files.sort(key=lambda one: (one[1].st_mtime_ns, one[0]))
+    files = sorted(find(str(folder)), key=by_time)
     footers, faults = dict[str, Footer](), dict[str, str]()
-    for (path, _), footer in zip(files, read_footers(files, {}), strict=True):
+    for file, footer in zip(files, read_footers(files, {}), strict=True):
         if isinstance(footer, Footer):
-            footers[path] = footer
+            footers[file.path] = footer
         else:
-            faults[path] = footer
+            faults[file.path] = footer
     return footers, faults
 
 
@@ -262,10 +238,10 @@ def in_a_line(error: Exception, most: int = 200) -> str:
 
 def check_unchanged(path: str, size: int, modified_ns: int) -> None:
     """Raise UnreadableFile if a logged file has gone, or is not the one that was logged."""
-    stat = _stat(path)
-    if stat is None:
+    found = look_at(path)
+    if found is None:
         raise unreadable(path, "was logged and is gone")
-    if (stat.st_size, stat.st_mtime_ns) != (size, modified_ns):
+    if (found.size, found.modified_ns) != (size, modified_ns):
         raise unreadable(
             path, "has changed since it was logged, and a replay would read other tuples"
         )

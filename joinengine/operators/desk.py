@@ -42,7 +42,8 @@ class TaskHeader:
     `copied`: keys have copies at other instances, so the runs of an instance lie in files of their
     own. `survives`: the task may report instances as lost, and is then run again. `work_s`: seconds
     of emulated work for each tuple that an instance receives and does not only keep as a backup.
-    `named`: the report tells hot keys by value. `failed`: instances that are made to have lost
+    `cache_bytes`: of an object store's files that the task's machine may keep. `named`: the report
+    tells hot keys by value. `failed`: instances that are made to have lost
     their state. `levels`: the service levels whose predicates are asked for the reported keys.
     """
 
@@ -61,6 +62,7 @@ class TaskHeader:
     driver: str
     work_s: float = 0.0
     fsync: bool = False
+    cache_bytes: int = 0
     named: bool = True
     copied: bool = False
     survives: bool = False
@@ -130,7 +132,9 @@ class Desk:
             nonce=self._world.nonce,
             apart=header.copied,
         )
-        runs = self._world.storage(header.runs_folder, fsync=header.fsync)
+        runs = self._world.storage(
+            header.runs_folder, fsync=header.fsync, cache_bytes=header.cache_bytes
+        )
         keeper = Keeper(upkeep, runs, self._store, header.files)
         self._keepers[on] = keeper
         return keeper

@@ -18,7 +18,8 @@ from typing_extensions import override
 
 from joinengine import StreamJoin, parquet_stream
 from joinengine.exchange.feeds import FolderFeed, Reading, by_file
-from joinengine.exchange.listing import OnBadFile, parquet_files, survey
+from joinengine.exchange.listing import OnBadFile, survey
+from joinengine.exchange.sourcefiles import parquet_files
 from joinengine.model.conditions import Band, Columns, Condition, Theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side

@@ -25,11 +25,12 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.recovery import Recovery
 from joinengine.predicates.engine import furnish
 from joinengine.queries.base import Options, Oracle, Query
+from joinengine.queries.reach import fetch, reachable, results_place
 from joinengine.reporting.reports import checksum_text, made_by, run_report
 from joinengine.reporting.verdicts import hot_key, slowest_instance_s
 from joinengine.spark import session, types
+from joinengine.spark.places import checkpoint_at
 from joinengine.state import manifest
-from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.store import StoreSpeed
 from joinengine.tpch.generate import Say, silent
 from joinengine.tpch.stream import RecordedStream
@@ -41,10 +42,14 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True)
 class Places:
-    """The folders of a run's results and state; None: no results are kept, state is temporary."""
+    """The folders of a run's results and state; None: no results are kept, state is temporary.
+
+    `state`: where the engine's part of the state lies instead, a path or a URL.
+    """
 
     out: Path | None = None
     checkpoint: Path | None = None
+    state: str | None = None
 
 
 class CutShort(KeyboardInterrupt):
@@ -74,14 +79,20 @@ def run(
     with the report of the batches so far, if Ctrl-C ends the run or the comparison with DuckDB.
     """
     recorded = query.stream(options).record(say)
+    if query.generated:
+        recorded = reachable(recorded, places.state, say)
     with _checkpoint(places.checkpoint) as checkpoint:
-        resumed = manifest.newest(Checkpoint.below(checkpoint).manifests) is not None
+        there = checkpoint_at(str(checkpoint), places.state)
+        resumed = manifest.newest(there.manifests) is not None
         joined = query.build(spark, recorded, options)
         writer = _writer(joined, options, checkpoint).queryName(query.name)
+        if places.state is not None:
+            writer = writer.option("stateLocation", places.state)
         if places.out is None:
             running = writer.format("noop").start()
         else:
-            running = writer.format("parquet").start(str(places.out))
+            results = results_place(places.out, places.state)
+            running = writer.format("parquet").start(results)
         total = sum(recorded.rows.values())
         running._last_words = ""  # only here it is known whether another run can go on
         try:
@@ -92,8 +103,13 @@ def run(
         records = running.batches()
         story = running.story() | {"ended": _ended(records, stopped=stopped)}
         hot = hot_key(
-            records, joined.query().operators, checkpoint, by_value=options.show_keys == "value"
+            records,
+            joined.query().operators,
+            there.location,
+            by_value=options.show_keys == "value",
         )
+        if places.out is not None:
+            fetch(results, places.out)
     report = _head(query, options) | run_report(records)
     report |= {"slowest_instance_s": slowest_instance_s(report), "hot_key": hot, "story": story}
     report |= {"valid": None, "made_by": made_by()}

@@ -25,7 +25,7 @@ from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import OpenRun, RunStore
 
 
-def inspect(location: Path) -> dict[str, Any]:
+def inspect(location: Path | str) -> dict[str, Any]:
     """The newest manifest of a checkpoint in figures.
 
     Raises CheckpointMismatch if there is no manifest, DamagedState if it cannot be trusted.
@@ -48,7 +48,7 @@ def inspect(location: Path) -> dict[str, Any]:
     }
 
 
-def inspect_key(location: Path, text: str, join: int | None) -> dict[str, Any]:
+def inspect_key(location: Path | str, text: str, join: int | None) -> dict[str, Any]:
     """Where the key written as `text` lives, and how many tuples of it each instance holds.
 
     `join`: the number of an operator; None: the last one. Raises InvalidRequest if the text is not
@@ -79,7 +79,7 @@ def inspect_key(location: Path, text: str, join: int | None) -> dict[str, Any]:
 
 
 def key_held(
-    location: Path, number: int, hash_: int, operator: Operator
+    location: Path | str, number: int, hash_: int, operator: Operator
 ) -> tuple[object, ...] | None:
     """The values of a key whose hash is `hash_`, as some tuple in the state has them.
 
@@ -132,13 +132,13 @@ def state_lines(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _open(location: Path) -> tuple[dict[str, Any], Manifest]:
+def _open(location: Path | str) -> tuple[dict[str, Any], Manifest]:
     checkpoint = Checkpoint.below(location)
     manifest, account = manifests.newest(checkpoint.manifests), read_account(checkpoint)
     if manifest is None or account is None:
         raise CheckpointMismatch(
             f"{location} is no checkpoint of joinengine, or has no batch yet; name the folder that "
-            f"was given as checkpointLocation"
+            f"was given as checkpointLocation, or what was given as stateLocation"
         )
     return account, manifest
 

@@ -47,7 +47,7 @@ class _Heavy:
 def hot_key(
     records: Sequence[BatchRecord],
     operators: Sequence[Operator],
-    checkpoint: Path,
+    checkpoint: Path | str,
     *,
     by_value: bool = True,
 ) -> dict[str, Any] | None:
@@ -82,7 +82,7 @@ def hot_key(
 def _value(
     records: Sequence[BatchRecord],
     operators: Sequence[Operator],
-    checkpoint: Path,
+    checkpoint: Path | str,
     heavy: _Heavy,
 ) -> str | None:
     """The value of a key. The state comes last: at the end of a run with a window it is empty."""

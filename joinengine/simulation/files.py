@@ -30,6 +30,7 @@ from joinengine.balancing.statistics import Floats, Ints
 from joinengine.exchange.feeds import Reading, RowGroup
 from joinengine.exchange.listing import read_footers
 from joinengine.exchange.schemas import Footer, folder_union
+from joinengine.exchange.sourcefiles import look_at
 from joinengine.kernels.hashing import Words, any_null, hash_columns
 from joinengine.model.errors import InvalidRequest, UnreadableFile
 from joinengine.model.keys import U_BITS
@@ -336,7 +337,7 @@ class _ParquetTuples:
         Raises InvalidRequest for one that is not whole, and for two that do not go together.
         """
         footers = dict[str, Footer]()
-        found = read_footers([(str(path), path.stat()) for path in files], {})
+        found = read_footers(filter(None, (look_at(str(path)) for path in files)), {})
         for path, footer in zip(files, found, strict=True):
             if not isinstance(footer, Footer):
                 raise InvalidRequest(

@@ -28,8 +28,10 @@ from joinengine.model.named import one_of
 from joinengine.predicates.computing import compile_column
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.spark import session, types
-from joinengine.spark.paths import local_path
+from joinengine.spark.frames import frame_in_store
+from joinengine.spark.paths import place
 from joinengine.spark.source import NAME, reading_to_json
+from joinengine.world.remote import is_url
 from joinengine.world.world import MACHINE
 
 _log = logging.getLogger("joinengine")
@@ -109,7 +111,7 @@ class Stream:
         """Raise InvalidRequest as `list_files` would; nothing is logged."""
         if feed["kind"] != FeedKind.FOLDER:
             return
-        listing = Listing(Path(feed["path"]), expected_of(feed), self.footers)
+        listing = Listing(feed["path"], expected_of(feed), self.footers)
         for entry in SourceLog(MACHINE.storage(feed["log"]), 0).read_on():
             listing.take(entry)
         listing.look(MACHINE.now_s())
@@ -222,6 +224,8 @@ class Table:
 
     def to_df(self) -> DataFrame:
         """As a DataFrame."""
+        if is_url(self.path):
+            return frame_in_store(self.spark, self.path, self.schema)
         frame: DataFrame = self.spark.read.parquet(self.path).select(*self.schema.names)
         return frame
 
@@ -278,13 +282,13 @@ def parquet_stream(
         )
     bad = one_of(OnBadFile, on_bad_file, "on_bad_file")
     changes = one_of(SchemaChanges, schema_changes, "schema_changes")
-    path = local_path(folder, "parquet_stream")
+    path = place(folder, "parquet_stream")
     zone = session.zone()
     found = types.folder_columns(path, _said(schema), bad)
     _warn_of_row_groups(path, rows_per_interval, found.footers)
     feed = {
         "kind": FeedKind.FOLDER.value,
-        "path": str(path),
+        "path": path,
         "rows_per_interval": rows_per_interval,
         "columns": as_text(found.all),
         "said": schema is not None,
@@ -293,7 +297,7 @@ def parquet_stream(
         "settle_s": _settle_us(settle) / 1e6,
         "zone": zone,
     }
-    reading = Reading(found.readable, root=str(path), zone=zone, on_bad_file=bad)
+    reading = Reading(found.readable, root=path, zone=zone, on_bad_file=bad)
     return Stream(spark, feed, reading, found.others, found.footers)
 
 
@@ -320,7 +324,7 @@ def _settle_us(settle: str) -> int:
     return found
 
 
-def _warn_of_row_groups(path: Path, rows: int, footers: Mapping[str, Footer]) -> None:
+def _warn_of_row_groups(path: str, rows: int, footers: Mapping[str, Footer]) -> None:
     """Say that intervals are larger than asked for, since row groups are not cut."""
     largest = max((n for footer in footers.values() for n in footer.rows), default=0)
     if largest > rows:
@@ -331,13 +335,13 @@ def _warn_of_row_groups(path: Path, rows: int, footers: Mapping[str, Footer]) ->
         )
 
 
-def recorded_stream(spark: SparkSession | None, index: Path, schema: pa.Schema) -> Stream:
+def recorded_stream(spark: SparkSession | None, index: Path | str, schema: pa.Schema) -> Stream:
     """A finite stream that was written with its intervals (`feeds.RecordedFeed`)."""
     columns = types.arrow_schema(types.spark_schema(schema))
     return Stream(spark, {"kind": "recorded", "path": str(index)}, Reading(columns))
 
 
-def recorded_table(spark: SparkSession | None, path: Path) -> Table:
+def recorded_table(spark: SparkSession | None, path: Path | str) -> Table:
     """A table: one Parquet file or a folder of them; `spark`: None: the query will not run."""
     return Table(spark, str(path), types.folder_schema(path))
 

@@ -7,13 +7,15 @@ later and cannot be undone.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
 from joinengine.driver.outputs import Wanted
 from joinengine.model.errors import InvalidRequest
+from joinengine.spark.paths import place
+from joinengine.state.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,13 @@ class Output:
     wanted: Wanted | None = None
 
 
-def check_apart(
-    checkpoint: Path, output: Path | None, aside: Path | None, inputs: Iterable[Path]
-) -> None:
-    """Raise InvalidRequest if two of the folders of a query are one, or one disturbs another.
+def check_apart(written: Mapping[str, str], inputs: Iterable[str]) -> None:
+    """Raise InvalidRequest if two of the places of a query are one, or one disturbs another.
 
-    What lies below a name that begins with `_` or `.` disturbs nobody: readers skip it.
+    `written`: option -> place that the query writes. What lies below a name that begins with `_` or
+    `.` disturbs nobody: readers skip it.
     """
-    written = [("checkpointLocation", checkpoint), ("path", output), ("sideOutput", aside)]
-    there = [(what, path.resolve()) for what, path in written if path is not None]
+    there = [(what, comparable(where).resolve()) for what, where in written.items()]
     for number, (what, path) in enumerate(there):
         for other, taken in there[:number]:
             if path == taken:
@@ -43,19 +43,37 @@ def check_apart(
                     f"{other} and {what} are both {path}; give each a folder of its own"
                 )
         for source in inputs:
-            if _is_read_with(source.resolve(), path):
+            if _is_read_with(comparable(source).resolve(), path):
                 raise InvalidRequest(
                     f"{what}: {path} lies in the folder {source} that the query reads: it would "
                     f"read its own files; use a folder outside"
                 )
     places = dict(there)
-    if "path" in places:
-        inner, outer = places["path"], places["checkpointLocation"]
+    for what in ("checkpointLocation", "stateLocation"):
+        if "path" not in places or what not in places:
+            continue
+        inner, outer, name = places["path"], places[what], written[what]
         if inner.is_relative_to(outer) or _is_read_with(inner, outer):
             raise InvalidRequest(
-                f"checkpointLocation {outer} and path {inner}: one lies in the other, so state and "
+                f"{what} {name} and path {written['path']}: one lies in the other, so state and "
                 f"results would be mixed; use two folders side by side"
             )
+
+
+def checkpoint_at(location: str, state: str | None = None, *, fsync: bool = False) -> Checkpoint:
+    """The checkpoint at places that users give: `checkpointLocation` and `stateLocation`.
+
+    If the engine's part lies elsewhere, Spark's may be wherever Spark can write.
+    """
+    if state is None:
+        return Checkpoint.below(place(location, "checkpointLocation"), fsync=fsync)
+    logs = str(location) if "://" in str(location) else place(location, "checkpointLocation")
+    return Checkpoint.below(logs, place(state, "stateLocation"), fsync=fsync)
+
+
+def comparable(where: str) -> Path:
+    """A path or a URL as a path that can be compared with others."""
+    return Path("/", where.replace("://", "/")) if "://" in where else Path(where)
 
 
 def check_folder(path: Path, what: str) -> None:

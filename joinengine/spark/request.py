@@ -30,6 +30,8 @@ class Request:
     trigger: Mapping[str, Any]
     name: str | None = None
     side_output: str | None = None
+    #: where the engine's part of the checkpoint lies; None: at the checkpoint location
+    state_location: str | None = None
     output: Output | None = None
     #: where the live page is, as far as options and environment say; `watched`: it comes at once
     live: Place = field(default_factory=Place)

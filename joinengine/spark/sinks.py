@@ -8,16 +8,21 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 from typing_extensions import override
 
 from joinengine.driver.sinks import STAGING, BatchByBatch, show
 from joinengine.exchange.results import Target, ToParquet
-from joinengine.exchange.staging import CODEC
+from joinengine.exchange.staging import CODEC, Cutting
+from joinengine.spark import session
+from joinengine.spark.frames import frame_of, store
+from joinengine.spark.types import arrow_schema
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.remote import is_url
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
 
+#: Spark's name of a codec -> Arrow's, where they differ.
+_ARROW = {"uncompressed": "none", "lz4_raw": "lz4"}
 Transform = Callable[[DataFrame], DataFrame]
 
 
@@ -60,7 +65,7 @@ class TransformedParquetSink(BatchByBatch):
             fence.check_boundary(self.checkpoint, batch)
         name, parts = json.loads(deliveries.get(choice))
         for number, part in enumerate(parts):
-            folder = "".join(f"{one}/" for one in part.split("/")[:-1])
+            folder = "".join(f"{one}/" for one in part.split("/")[:-1] if "=" in one)
             visible = f"{folder}part-{batch:08d}-{self.query}-{name}-{number:05d}.parquet"
             show(self.storage, f"{STAGING}/{self.query}/{name}/{part}", visible, batch)
         self.staging.delete_folder(name)
@@ -70,11 +75,19 @@ class TransformedParquetSink(BatchByBatch):
     ) -> tuple[str, list[str]]:
         """Write the transformed results into a new folder; the folder, and the files in it."""
         name = tagged(generation, f"{batch:08d}-{self.checkpoint.world.nonce()}")
-        frame = self.transform(_frame(self.spark, self.schema, self.checkpoint.results, files))
+        frame = self.transform(frame_of(self.spark, self.schema, self.checkpoint.results, files))
         attempt = self.staging.at(name)
+        if is_url(attempt.folder):
+            return name, self._stored(frame, attempt)
         writer = frame.write.option("compression", self.codec).partitionBy(*self.partition_by)
         writer.parquet(attempt.folder)
         return name, sorted(_parts(attempt, len(self.partition_by)))
+
+    def _stored(self, frame: DataFrame, attempt: Storage) -> list[str]:
+        """Write an attempt through the engine's own storage, as Spark would write it."""
+        cutting = Cutting(_ARROW.get(self.codec, self.codec), self.partition_by, session.zone())
+        files = store(frame, attempt, "part", cutting, arrow_schema(frame.schema))
+        return sorted(stored.name for stored in files)
 
     @override
     def clean(self, files: Sequence[StoredFile], generation: int) -> None:
@@ -107,7 +120,7 @@ class FrameSink(BatchByBatch):
 
     @override
     def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
-        frame = _frame(self.spark, self.schema, self.results, files)
+        frame = frame_of(self.spark, self.schema, self.results, files)
         self.write(self.transform(frame) if self.transform else frame, batch)
 
     @override
@@ -123,13 +136,3 @@ def _parts(folder: Storage, depth: int) -> Iterator[str]:
             yield from (f"{name}/{part}" for part in _parts(folder.at(name), depth - 1))
         elif name.startswith("part-") and name.endswith(".parquet"):
             yield name
-
-
-def _frame(
-    spark: SparkSession, schema: pa.Schema, storage: Storage, files: Sequence[StoredFile]
-) -> DataFrame:
-    columns = from_arrow_schema(schema)
-    if not files:
-        return spark.createDataFrame([], columns)
-    paths = [f"{storage.folder}/{stored.name}" for stored in files]
-    return spark.read.schema(columns).parquet(*paths)

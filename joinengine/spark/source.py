@@ -35,6 +35,7 @@ from joinengine.exchange.steps import steps_from_json, steps_to_json
 from joinengine.exchange.ticks import due_tick
 from joinengine.spark.daemon import end_quietly
 from joinengine.state.fence import check_generation
+from joinengine.world.remote import is_url
 from joinengine.world.world import MACHINE
 
 NAME = "joinengine"
@@ -44,6 +45,9 @@ DESCRIPTOR_SCHEMA = (
 )
 #: Progress as a long: the end of a stream is the greatest one.
 _ENDED = (1 << 63) - 1
+
+#: Spark asks for new data a hundred times a second, and a store takes money for each request.
+_REST_S = 1.0
 
 Offset = dict[str, int]
 
@@ -91,6 +95,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._generation = int(options.get("generation", "0"))
         self._partitions = int(options.get("partitions", "1"))
         self._target: Offset | None = None
+        #: when an object store was last asked for something new
+        self._asked_s = -math.inf
         self._rows = to_arrow_schema(schema, timezone="UTC") if options.get("rows") else None
         self._reading = options.get("reading")
 
@@ -111,12 +117,16 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The next interval of every feed that has one, and the next tick if it is due."""
-        if self._generations is not None:
+        asked, self._asked_s = self._asked_s, MACHINE.timer_s()
+        rested = self._asked_s - asked >= _REST_S
+        if not rested:
+            self._asked_s = asked
+        if self._generations is not None and (rested or not is_url(self._generations)):
             check_generation(MACHINE.storage(self._generations), self._generation)
         end = dict(start)
         for number, feed in enumerate(self._feeds):
             name = f"feed{number}"
-            if self._target is None:
+            if self._target is None and (rested or not is_url(self._options[number]["path"])):
                 feed.discover()
             last = feed.end() if self._target is None else self._target[name]
             end[name] = max(min(feed.advance(start[name]), last), start[name])

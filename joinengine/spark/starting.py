@@ -30,8 +30,8 @@ from joinengine.spark.failures import short_if
 from joinengine.spark.inputs import Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.live import Showing, announce
-from joinengine.spark.paths import local_path
-from joinengine.spark.places import check_apart, check_folder
+from joinengine.spark.paths import place
+from joinengine.spark.places import check_apart, check_folder, checkpoint_at
 from joinengine.spark.query import JoinQuery
 from joinengine.spark.request import Request
 from joinengine.spark.source import NAME
@@ -39,6 +39,8 @@ from joinengine.spark.tasks import RouteDescriptors, RouteRows
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
 from joinengine.spark.watch import Watch
 from joinengine.state.checkpoint import Checkpoint, tick_name
+from joinengine.world.probing import check_exclusive
+from joinengine.world.remote import is_url
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
 
@@ -55,7 +57,11 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     session.prepare(spark)
     session.check_settings(spark)
     places = _checked_places(request)
-    checkpoint = Checkpoint.below(places["checkpointLocation"], fsync=request.settings.fsync)
+    checkpoint = checkpoint_at(
+        request.checkpoint_location, request.state_location, fsync=request.settings.fsync
+    )
+    if is_url(checkpoint.storage.folder):
+        check_exclusive(checkpoint.storage.at("probe"), MACHINE)
     before = None if request.before is None else account_of(request.before)
     owner = claim(checkpoint, account_of(request.query), _columns_of(request), before)
     output = _marked(request)
@@ -67,7 +73,8 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     with _page_of(request) as server:
         # Nothing is written before here: a start that is refused has changed nothing.
         for folder in places.values():
-            folder.mkdir(parents=True, exist_ok=True)
+            if "://" not in folder:
+                Path(folder).mkdir(parents=True, exist_ok=True)
         owner.take(checkpoint)
         if output is not None:
             outputs.take(checkpoint, output[0], owner.query, output[1])
@@ -101,7 +108,7 @@ def _begun(
     writer: DataStreamWriter = (
         _united(request, checkpoint, runner.generation)
         .writeStream.foreachBatch(run_batch)
-        .option("checkpointLocation", checkpoint.location)
+        .option("checkpointLocation", checkpoint.spark)
     )
     if request.trigger:
         writer = writer.trigger(**request.trigger)
@@ -117,20 +124,22 @@ def _begun(
     return begun
 
 
-def _checked_places(request: Request) -> dict[str, Path]:
-    """The folders that the query writes, by their options; they can be made, and are apart."""
-    location = local_path(request.checkpoint_location, "checkpointLocation")
-    output = None if request.output is None else Path(request.output.folder)
-    aside = None
+def _checked_places(request: Request) -> dict[str, str]:
+    """The places that the query writes, by their options; they can be made, and are apart."""
+    there = checkpoint_at(request.checkpoint_location, request.state_location)
+    written = {"checkpointLocation": there.spark}
+    if request.state_location is not None:
+        written["stateLocation"] = there.storage.folder
+    if request.output is not None:
+        written["path"] = request.output.folder
     if request.side_output is not None:
-        aside = local_path(request.side_output, "sideOutput")
-    inputs = [Path(s.feed["path"]) for s in request.sources if isinstance(s, Stream)]
-    inputs += [Path(source.path) for source in request.sources if isinstance(source, Table)]
-    check_apart(location, output, aside, [path for path in inputs if path.is_dir()])
-    places = {"checkpointLocation": location, "path": output, "sideOutput": aside}
-    written = {what: folder for what, folder in places.items() if folder is not None}
+        written["sideOutput"] = place(request.side_output, "sideOutput")
+    inputs = [str(s.feed["path"]) for s in request.sources if isinstance(s, Stream)]
+    inputs += [str(source.path) for source in request.sources if isinstance(source, Table)]
+    check_apart(written, [path for path in inputs if is_url(path) or Path(path).is_dir()])
     for what, folder in written.items():
-        check_folder(folder, what)
+        if "://" not in folder:
+            check_folder(Path(folder), what)
     return written
 
 
@@ -146,8 +155,8 @@ def _runner(request: Request, checkpoint: Checkpoint, query: str, sink: Sink) ->
     """What runs the batches; it has read the newest manifest."""
     aside = None
     if request.side_output is not None:
-        refused = local_path(request.side_output, "sideOutput")
-        aside = SideOutput(MACHINE.storage(str(refused)), query)
+        refused = place(request.side_output, "sideOutput")
+        aside = SideOutput(MACHINE.storage(refused), query)
     choices, settings = standing_by(request.query.operators, request.choices, request.settings)
     return BatchRunner(
         SparkJobs(request.spark, MACHINE, _tables(request), _arrow_batches(request), request.name),

@@ -87,7 +87,9 @@ class OperatorTasks:
         _settle_in()
         task = decode(_instructions(f"-{index}"), OperatorTask)
         header = task.header
-        store = _RUN_STORES.store_of(header.runs_folder, header.operator, header.driver)
+        store = _RUN_STORES.store_of(
+            header.runs_folder, header.operator, header.driver, header.cache_bytes
+        )
         yield encode(carry_out(self.operator, task, store, MACHINE))
 
 

@@ -17,6 +17,7 @@ from joinengine.exchange.schemas import (
     partition_columns,
     refuse_clash,
 )
+from joinengine.exchange.sourcefiles import exists
 from joinengine.model.errors import InvalidRequest
 
 
@@ -60,15 +61,17 @@ class FolderColumns:
         return pa.schema([*self.readable, *self.others.items()])
 
 
-def folder_columns(folder: Path, schema: pa.Schema | None, on_bad_file: OnBadFile) -> FolderColumns:
-    """The columns of the Parquet files below `folder`, and those that its folders are named for.
+def folder_columns(
+    folder: Path | str, schema: pa.Schema | None, on_bad_file: OnBadFile
+) -> FolderColumns:
+    """The columns of the Parquet files below a folder or URL, and those its folders are named for.
 
     `schema`: the columns, if they are said and not found.
     Raises InvalidRequest if there is no folder, or nothing tells the columns: a stream must know
     them before it starts. It is also raised for two files whose types do not go together.
     """
     what = f"parquet_stream: {folder}"
-    if not folder.exists():
+    if not exists(str(folder)):
         if any(char in str(folder) for char in "*?["):
             raise InvalidRequest(f"{what} is a glob; give the folder, all files below it are read")
         raise InvalidRequest(f"{what} does not exist; create it or give another")
@@ -101,6 +104,6 @@ def readable_columns(columns: pa.Schema) -> tuple[pa.Schema, dict[str, pa.DataTy
     return pa.schema(readable), others
 
 
-def folder_schema(folder: Path) -> pa.Schema:
+def folder_schema(folder: Path | str) -> pa.Schema:
     """The columns of the Parquet files below `folder`; raises what `folder_columns` raises."""
     return folder_columns(folder, None, OnBadFile.FAIL).readable

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joinengine.model.errors import DamagedState
+from joinengine.world.remote import is_url
 from joinengine.world.storage import Storage, tagged
 from joinengine.world.world import MACHINE, World
 
@@ -20,19 +21,34 @@ _FOLDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where one query's state lies, and the world in which its driver runs."""
+    """Where one query's state lies, and the world in which its driver runs.
+
+    `spark`: where Spark keeps its own part, the logs of offsets and commits.
+    """
 
     world: World
     storage: Storage
+    spark: str
 
     @classmethod
-    def below(cls, location: object, *, fsync: bool = False, world: World = MACHINE) -> Checkpoint:
-        """The checkpoint of the query whose checkpoint location is `location`."""
-        return cls(world, world.storage(f"{location}/joinengine", fsync=fsync))
+    def below(
+        cls,
+        location: object,
+        state: str | None = None,
+        *,
+        fsync: bool = False,
+        world: World = MACHINE,
+    ) -> Checkpoint:
+        """The checkpoint of the query whose checkpoint location is `location`.
+
+        `state`: where the engine's part lies, a path or a URL; None: at the checkpoint location.
+        """
+        place = str(location) if state is None else state
+        return cls(world, world.storage(f"{place}/joinengine", fsync=fsync), str(location))
 
     @property
     def location(self) -> str:
-        """The checkpoint location, which users know; Spark's own files lie there too."""
+        """Where the engine's part lies, as users know it: in a folder `joinengine` of this one."""
         return self.storage.folder.rpartition("/")[0]
 
     @property
@@ -87,13 +103,19 @@ class Checkpoint:
 
     @property
     def ticks(self) -> Storage:
-        """The drivers' requests for a batch without data."""
+        """The drivers' requests for a batch without data.
+
+        Only the driver's machine reads them, and often.
+        """
+        if is_url(self.storage.folder) and not is_url(self.spark):
+            return self.world.storage(f"{self.spark}/joinengine/ticks")
         return self.storage.at("ticks")
 
     def create(self) -> None:
         """Make the folders that are missing."""
         for name in _FOLDERS:
             self.storage.at(name).make()
+        self.ticks.make()
 
 
 #: The account of the query that owns the checkpoint.

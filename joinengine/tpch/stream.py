@@ -84,15 +84,16 @@ class StreamSpec:
 
 @dataclass(frozen=True)
 class RecordedStream:
-    """A stream on disk."""
+    """A stream on disk; `reach`: the URL of a copy for tasks, None: they read the disk."""
 
     folder: Path
     rows: Mapping[str, int]
     span_us: int
+    reach: str | None = None
 
-    def index(self, table: str) -> Path:
-        """The file that says what the intervals of a table hold."""
-        return self.folder / f"{table}.json"
+    def index(self, table: str) -> str:
+        """The file that says what the intervals of a table hold; tasks find the others by it."""
+        return f"{self.folder if self.reach is None else self.reach}/{table}.json"
 
     def files(self, table: str) -> str:
         """A glob of all Parquet files of a table."""

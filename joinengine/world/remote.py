@@ -11,6 +11,7 @@ Cost: a verb is one request, of tens of milliseconds; `move` is two, and `exists
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import time
@@ -99,6 +100,11 @@ class RemoteStorage(Storage):
         folders = [Entry(_last(path), True) for path in found["common_prefixes"]]
         files = [Entry(_last(one["path"]), False) for one in found["objects"]]
         return [one for one in folders + files if one.name[0] != "."]
+
+    @override
+    def names(self) -> list[str]:
+        """One request for a thousand."""
+        return [one.name for one in self.entries()]
 
     @override
     def exists(self, name: str) -> bool:
@@ -355,3 +361,84 @@ def store_of(bucket: str, process: int) -> Any:
             },
         },
     )
+
+
+# Files of users, by their URLs
+
+
+def files_below(place: str) -> Iterator[tuple[str, int, int, float]]:
+    """(URL, size, time of modification in ns, the same in s) of each file below a URL, or at it."""
+    bucket, key = _root(place)
+    storage = RemoteStorage(place)
+    with storage._asking("list"):
+        at = file_at(place)
+        if at is not None:
+            yield at
+        for some in _library().list(store_of(bucket, os.getpid()), prefix=f"{key}/".lstrip("/")):
+            for one in some:
+                yield _facts(bucket, one)
+
+
+def file_at(url: str) -> tuple[str, int, int, float] | None:
+    """The same of one file; None: there is none."""
+    bucket, key = _root(url)
+    if not key:
+        return None
+    try:
+        with RemoteStorage(url)._asking("look for"):
+            return _facts(bucket, _library().head(store_of(bucket, os.getpid()), key))
+    except FileNotFoundError:
+        return None
+
+
+def reader_of(url: str) -> Any:
+    """A file to read from, which asks for the ranges that are read. Raises FileNotFoundError."""
+    found = file_at(url)
+    if found is None:
+        raise FileNotFoundError(url)
+    return pa.PythonFile(_Ranges(url, found[1]), "r")
+
+
+class _Ranges(io.RawIOBase):
+    """A file of the store, of which each read is one request."""
+
+    def __init__(self, url: str, size: int) -> None:
+        super().__init__()
+        self._url, self._size, self._at = url, size, 0
+
+    @override
+    def seekable(self) -> bool:
+        return True
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def tell(self) -> int:
+        return self._at
+
+    @override
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    @override
+    def read(self, size: int = -1) -> Any:
+        end = self._size if size < 0 else min(self._at + size, self._size)
+        if end <= self._at:
+            return b""
+        bucket, key = _root(self._url)
+        with RemoteStorage(self._url)._asking("read"):
+            found = _library().get_range(
+                store_of(bucket, os.getpid()), key, start=self._at, end=end
+            )
+        self._at = end
+        return bytes(found)
+
+
+def _facts(bucket: str, found: Any) -> tuple[str, int, int, float]:
+    modified = found["last_modified"]
+    seconds = modified.timestamp()
+    return f"{bucket}/{found['path']}", found["size"], round(seconds * 1e9), seconds

@@ -70,9 +70,9 @@ class Storage(Protocol):
     def entries(self) -> list[Entry]:
         """What is in the folder, drafts (`.`) left out; nothing if the folder is missing."""
 
+    @abstractmethod
     def names(self) -> list[str]:
         """The names in the folder, drafts (`.`) left out; none if the folder is missing."""
-        return [one.name for one in self.entries()]
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -157,10 +157,17 @@ class LocalStorage(Storage):
 
     @override
     def entries(self) -> list[Entry]:
-        """In one request if they are few, so that a name which is always there is seen."""
         try:
             with os.scandir(self.folder) as found:
                 return [Entry(one.name, one.is_dir()) for one in found if one.name[0] != "."]
+        except FileNotFoundError:
+            return []
+
+    @override
+    def names(self) -> list[str]:
+        """In one request if they are few, so that a name which is always there is seen."""
+        try:
+            return [name for name in os.listdir(self.folder) if name[0] != "."]
         except FileNotFoundError:
             return []
 

@@ -19,7 +19,7 @@ from joinengine.exchange.feeds import (
     fold,
     open_feed,
 )
-from joinengine.exchange.listing import parquet_files
+from joinengine.exchange.sourcefiles import parquet_files
 from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.predicates.dialect import compile_predicate

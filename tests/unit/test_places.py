@@ -6,7 +6,7 @@ import pytest
 
 from joinengine.driver import outputs
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
-from joinengine.spark.paths import local_path
+from joinengine.spark.paths import local_path, place
 from joinengine.spark.places import check_apart, check_folder
 from joinengine.state import manifest as manifests
 from joinengine.state.checkpoint import Checkpoint
@@ -31,16 +31,40 @@ from tests.worlds import MemoryWorld
 def test_folders_that_disturb_each_other(tmp_path, checkpoint, output, aside, message):
     (tmp_path / "in").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "in")
-    below = [None if name is None else tmp_path / name for name in (checkpoint, output, aside)]
+    names = {"checkpointLocation": checkpoint, "path": output, "sideOutput": aside}
+    below = {what: f"{tmp_path}/{name}" for what, name in names.items() if name is not None}
     with pytest.raises(InvalidRequest, match=message):
-        check_apart(*below, [tmp_path / "in"])
+        check_apart(below, [f"{tmp_path}/in"])
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "output"), [("o/_c", "o"), ("c", "o"), ("in/_c", "o"), ("in2", "in/.o")]
 )
 def test_what_readers_skip_disturbs_nobody(tmp_path, checkpoint, output):
-    check_apart(tmp_path / checkpoint, tmp_path / output, None, [tmp_path / "in"])
+    written = {
+        "checkpointLocation": f"{tmp_path}/{checkpoint}",
+        "path": f"{tmp_path}/{output}",
+        "stateLocation": "s3://bucket/x/joinengine",
+        "sideOutput": "s3://bucket/x/late",
+    }
+    check_apart(written, [f"{tmp_path}/in", "s3://bucket/x/input"])
+
+
+def test_places_of_an_object_store_that_disturb_each_other(tmp_path):
+    written = {"checkpointLocation": str(tmp_path), "stateLocation": "s3://b/q/joinengine"}
+    for path in ("s3://b/q/joinengine", "s3://b/q/joinengine/results", "s3://b/q"):
+        with pytest.raises(InvalidRequest, match=r"stateLocation.* path"):
+            check_apart(written | {"path": path}, [])
+    check_apart(written | {"path": "s3://b/q/results"}, [])
+    with pytest.raises(InvalidRequest, match=r"path: .*s3/b/in/x lies in the folder s3://b/in"):
+        check_apart(written | {"path": "s3://b/in/x"}, ["s3://b/in"])
+
+
+def test_places():
+    assert place("s3://bucket/a/", "path") == "s3://bucket/a"
+    for bad in ("s3://", "az://account", "hdfs://host/x", "s3:/bucket"):
+        with pytest.raises(InvalidRequest, match=r"stateLocation: .*"):
+            place(bad, "stateLocation")
 
 
 def test_whether_a_folder_can_be_made(tmp_path):
