@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from joinengine.world import remote
-from joinengine.world.remote import is_url
+from joinengine.world import buckets
+from joinengine.world.buckets import is_url
+from joinengine.world.remote import RemoteStorage
 
 
 class SourceFile(NamedTuple):
@@ -28,14 +29,14 @@ class SourceFile(NamedTuple):
 def exists(place: str) -> bool:
     """Whether there is a folder or a file; of a store, whether it holds a file there."""
     if is_url(place):
-        return next(remote.files_below(place), None) is not None
+        return next(buckets.files_below(place), None) is not None
     return os.path.exists(place)
 
 
 def find(place: str) -> list[SourceFile]:
     """The Parquet files below a place (or the file that it is), hidden ones left out."""
     if is_url(place):
-        found = remote.files_below(place)
+        found = buckets.files_below(place)
         return [SourceFile(*one) for one in found if _is_shown(one[0][len(place) :])]
     files = (look_at(str(path)) for path in parquet_files(Path(place)))
     return [one for one in files if one is not None]
@@ -44,7 +45,7 @@ def find(place: str) -> list[SourceFile]:
 def look_at(path: str) -> SourceFile | None:
     """The file at a path or URL; None: it has gone."""
     if is_url(path):
-        found = remote.file_at(path)
+        found = buckets.file_at(path)
         return None if found is None else SourceFile(*found)
     try:
         stat = os.stat(path)
@@ -56,7 +57,7 @@ def look_at(path: str) -> SourceFile | None:
 
 def opened(path: str) -> Any:
     """What Arrow's Parquet reader takes: a path, or a file that asks the store for ranges."""
-    return remote.reader_of(path) if is_url(path) else path
+    return buckets.reader_of(path) if is_url(path) else path
 
 
 def parquet(path: str) -> Any:
@@ -76,7 +77,7 @@ def text_of(path: str) -> str:
     """The content of a small file."""
     if is_url(path):
         folder, _, name = path.rpartition("/")
-        return remote.RemoteStorage(folder).get(name).decode()
+        return RemoteStorage(folder).get(name).decode()
     return Path(path).read_text()
 
 

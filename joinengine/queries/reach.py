@@ -12,7 +12,7 @@ from pathlib import Path
 from joinengine.exchange.sourcefiles import find
 from joinengine.tpch.generate import Say
 from joinengine.tpch.stream import RecordedStream
-from joinengine.world.remote import is_url
+from joinengine.world.buckets import is_url
 from joinengine.world.world import MACHINE
 
 #: The file of a recorded stream that is uploaded last.

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from joinengine.exchange.feeds import conform
 from joinengine.exchange.sourcefiles import find, parquet
 from joinengine.exchange.staging import Cutting, staged_files
-from joinengine.world.remote import is_url
+from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, StoredFile, verify
 from joinengine.world.world import MACHINE
 

@@ -31,7 +31,7 @@ from joinengine.spark import session, types
 from joinengine.spark.frames import frame_in_store
 from joinengine.spark.paths import place
 from joinengine.spark.source import NAME, reading_to_json
-from joinengine.world.remote import is_url
+from joinengine.world.buckets import is_url
 from joinengine.world.world import MACHINE
 
 _log = logging.getLogger("joinengine")

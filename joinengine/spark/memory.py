@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.exchange.staging import PLAIN
 from joinengine.spark.frames import frame_of, store
 from joinengine.spark.types import arrow_schema
-from joinengine.world.remote import is_url
+from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, StoredFile
 
 

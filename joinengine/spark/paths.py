@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from joinengine.model.errors import InvalidRequest
-from joinengine.world.remote import SCHEMES, is_url
+from joinengine.world.buckets import SCHEMES, is_url
 
 #: A scheme of a file system: of two letters at least, and followed by a slash.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")

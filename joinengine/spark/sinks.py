@@ -18,7 +18,7 @@ from joinengine.spark.frames import frame_of, store
 from joinengine.spark.types import arrow_schema
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.world.remote import is_url
+from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
 
 #: Spark's name of a codec -> Arrow's, where they differ.

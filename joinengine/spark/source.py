@@ -35,7 +35,7 @@ from joinengine.exchange.steps import steps_from_json, steps_to_json
 from joinengine.exchange.ticks import due_tick
 from joinengine.spark.daemon import end_quietly
 from joinengine.state.fence import check_generation
-from joinengine.world.remote import is_url
+from joinengine.world.buckets import is_url
 from joinengine.world.world import MACHINE
 
 NAME = "joinengine"

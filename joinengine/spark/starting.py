@@ -39,8 +39,8 @@ from joinengine.spark.tasks import RouteDescriptors, RouteRows
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
 from joinengine.spark.watch import Watch
 from joinengine.state.checkpoint import Checkpoint, tick_name
+from joinengine.world.buckets import is_url
 from joinengine.world.probing import check_exclusive
-from joinengine.world.remote import is_url
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joinengine.model.errors import DamagedState
-from joinengine.world.remote import is_url
+from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, tagged
 from joinengine.world.world import MACHINE, World
 

@@ -18,7 +18,8 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from joinengine.world.remote import RemoteStorage, is_url
+from joinengine.world.buckets import is_url
+from joinengine.world.remote import RemoteStorage
 from joinengine.world.storage import LocalStorage, Storage
 
 

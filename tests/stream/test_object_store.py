@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.world import remote
+from joinengine.world import buckets
 from joinengine.world.world import MACHINE
 from tests.objects import environment, make_bucket, s3_server
 
@@ -72,7 +72,7 @@ def tuples(side, start):
 def server():
     with s3_server() as values, environment(values):
         yield values
-    remote.store_of.cache_clear()
+    buckets.store_of.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,9 @@ def expected(tables, files):
 
 
 def visible(place):
-    files = [one for one in remote.files_below(place) if "/_" not in one[0][len(place) :]]
+    files = [one for one in buckets.files_below(place) if "/_" not in one[0][len(place) :]]
     folders = [one[0][len(place) + 1 :].split("/")[:-1] for one in files]
-    rows = [pq.read_table(remote.reader_of(one[0])) for one in files]
+    rows = [pq.read_table(buckets.reader_of(one[0])) for one in files]
     return folders, pa.concat_tables(rows)
 
 

@@ -7,7 +7,7 @@ import obstore
 import pytest
 
 from joinengine.model.errors import DamagedState, InvalidRequest, StoreUnreachable
-from joinengine.world import cache, probing, remote
+from joinengine.world import buckets, cache, probing, remote
 from joinengine.world.storage import Entry, LocalStorage, StoredFile, remove_unnamed, verify
 from joinengine.world.world import MACHINE
 from tests.objects import ACCESS, environment, free_port, make_bucket, s3_server
@@ -17,7 +17,7 @@ from tests.objects import ACCESS, environment, free_port, make_bucket, s3_server
 def server():
     with s3_server() as values, environment(values):
         yield values
-    remote.store_of.cache_clear()
+    buckets.store_of.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -205,14 +205,15 @@ def test_a_bucket_that_is_not_there(server):
 
 
 def test_a_store_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr(remote, "PATIENCE_S", 1)
-    remote.store_of.cache_clear()
+    for room in (buckets, remote):
+        monkeypatch.setattr(room, "PATIENCE_S", 1)
+    buckets.store_of.cache_clear()
     with environment(ACCESS | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}):
         storage = MACHINE.storage("s3://bucket/x")
         for ask in (storage.names, lambda: storage.get("a"), lambda: storage.create("a", b"")):
             with pytest.raises(StoreUnreachable, match=r"did not .* s3://bucket/x.* within 1 s"):
                 ask()
-    remote.store_of.cache_clear()
+    buckets.store_of.cache_clear()
 
 
 def test_missing_credentials_are_said(monkeypatch):
@@ -222,7 +223,7 @@ def test_missing_credentials_are_said(monkeypatch):
         pass
 
     told = Told("Error performing PUT http://169.254.169.254/latest/api/token in 1ms - 403")
-    refusal = remote.RemoteStorage("s3://bucket/x")._refusal("read", "a", told)
+    refusal = buckets.refusal("read", "s3://bucket/x/a", told)
     assert isinstance(refusal, InvalidRequest)
     assert "no credentials for s3://bucket" in str(refusal)
 

@@ -1,0 +1,219 @@
+"""Object stores as clients see them: URLs, buckets, requests, errors, and the files of users.
+
+How: `obstore` makes the requests, with credentials of its own chain (environment, metadata service,
+web identity), which are never written anywhere.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from typing_extensions import override
+
+from joinengine.model.errors import InvalidRequest, StoreUnreachable
+
+#: Schemes of URLs that are served, and how many parts of the URL name the bucket.
+SCHEMES = {"s3": 1, "s3a": 1, "gs": 1, "az": 2, "abfs": 1, "abfss": 1}
+_URL = re.compile(r"([a-z0-9]+)://(.*)", re.DOTALL)
+#: How long a request is repeated, in seconds; a task should outlast a restart of the store.
+PATIENCE_S = 30
+
+
+def is_url(folder: str) -> bool:
+    """Whether a folder is named by the URL of an object store that is served.
+
+    >>> is_url("s3://bucket/x"), is_url("/tmp/x"), is_url("hdfs://host/x")
+    (True, False, False)
+    """
+    match = _URL.match(folder)
+    return match is not None and match[1] in SCHEMES
+
+
+@contextmanager
+def asking(verb: str, url: str) -> Iterator[None]:
+    """An error of the store inside becomes one sentence; a missing file stays one."""
+    try:
+        yield
+    except library().exceptions.BaseError as error:
+        raise refusal(verb, url, error) from None
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise refusal(verb, url, error) from None
+        raise FileNotFoundError(url) from None
+
+
+def refusal(verb: str, url: str, error: Exception) -> Exception:
+    """The error of the engine for one of the library; `verb`: what was asked of the store."""
+    bucket, told = root_of(url)[0], str(error)
+    if "NoSuchBucket" in told or "ContainerNotFound" in told:
+        return InvalidRequest(
+            f"there is no bucket {bucket}: make it, or correct the name (asked for {url})"
+        )
+    if "169.254.169.254" in told or "metadata.google" in told:
+        return InvalidRequest(
+            f"no credentials for {bucket}: set those of the store in the environment of the "
+            f"driver and of the executors (for S3 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+            f"AWS_REGION), or run where the machine has a role"
+        )
+    if isinstance(error, lasting_errors(library().exceptions)):
+        return InvalidRequest(
+            f"{bucket} refuses to {verb} {url} with these credentials: give them the right "
+            f"to read, write, list and delete there"
+        )
+    return StoreUnreachable(
+        f"the object store did not {verb} {url} within {PATIENCE_S} s "
+        f"({_reason(told)}); the batch is not committed: start the query again when it answers"
+    )
+
+
+def _reason(told: str) -> str:
+    """The part of an error of the library that a reader understands.
+
+    >>> _reason("Generic S3 error: Error performing PUT http://h/b/x in 3s - HTTP error: sending")
+    'HTTP error: sending'
+    """
+    first = told.partition("\n")[0]
+    return first.rpartition(" - ")[2].partition("<")[0].strip(" :")
+
+
+def lasting_errors(errors: Any) -> tuple[type[Exception], ...]:
+    """The errors that no repetition mends."""
+    return errors.PermissionDeniedError, errors.UnauthenticatedError
+
+
+@lru_cache(maxsize=1024)
+def root_of(url: str) -> tuple[str, str]:
+    """The URL of the bucket, and the key of the folder in it.
+
+    >>> root_of("s3://bucket/a/b"), root_of("az://account/box/a")
+    (('s3://bucket', 'a/b'), ('az://account/box', 'a'))
+    """
+    match = _URL.match(url)
+    assert match is not None, url
+    parts = match[2].split("/")
+    named = SCHEMES[match[1]]
+    return f"{match[1]}://{'/'.join(parts[:named])}", "/".join(parts[named:])
+
+
+def library() -> Any:
+    """The package `obstore`. Raises InvalidRequest, which says how to get it, if it is missing."""
+    try:
+        import obstore  # noqa: PLC0415 # an extra: who needs no object store need not have it
+        import obstore.exceptions  # noqa: PLC0415
+    except ImportError:
+        raise InvalidRequest(
+            "object stores need the package obstore, which this Python lacks: pip install "
+            "'joinengine[s3]', for the driver and for the executors"
+        ) from None
+    return obstore
+
+
+@lru_cache(maxsize=16)
+def store_of(bucket: str, process: int) -> Any:
+    """The client of a bucket; each process has its own, because connections do not survive a fork.
+
+    Time-outs and repetitions are those of a task, which takes seconds.
+    """
+    library()
+    from obstore.store import from_url  # noqa: PLC0415
+
+    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+    return from_url(
+        bucket,
+        client_options={"timeout": "10s", "connect_timeout": "3s", "allow_http": plain},
+        retry_config={
+            "max_retries": 100,
+            "retry_timeout": timedelta(seconds=PATIENCE_S),
+            "backoff": {
+                "init_backoff": timedelta(milliseconds=100),
+                "max_backoff": timedelta(seconds=2),
+                "base": 2,
+            },
+        },
+    )
+
+
+# Files of users, by their URLs
+
+
+def files_below(place: str) -> Iterator[tuple[str, int, int, float]]:
+    """(URL, size, time of modification in ns, the same in s) of each file below a URL, or at it."""
+    bucket, key = root_of(place)
+    with asking("list", place):
+        at = file_at(place)
+        if at is not None:
+            yield at
+        for some in library().list(store_of(bucket, os.getpid()), prefix=f"{key}/".lstrip("/")):
+            for one in some:
+                yield _facts(bucket, one)
+
+
+def file_at(url: str) -> tuple[str, int, int, float] | None:
+    """The same of one file; None: there is none."""
+    bucket, key = root_of(url)
+    if not key:
+        return None
+    try:
+        with asking("look for", url):
+            return _facts(bucket, library().head(store_of(bucket, os.getpid()), key))
+    except FileNotFoundError:
+        return None
+
+
+def reader_of(url: str) -> Any:
+    """A file to read from, which asks for the ranges that are read. Raises FileNotFoundError."""
+    found = file_at(url)
+    if found is None:
+        raise FileNotFoundError(url)
+    return pa.PythonFile(_Ranges(url, found[1]), "r")
+
+
+class _Ranges(io.RawIOBase):
+    """A file of the store, of which each read is one request."""
+
+    def __init__(self, url: str, size: int) -> None:
+        super().__init__()
+        self._url, self._size, self._at = url, size, 0
+
+    @override
+    def seekable(self) -> bool:
+        return True
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def tell(self) -> int:
+        return self._at
+
+    @override
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    @override
+    def read(self, size: int = -1) -> Any:
+        end = self._size if size < 0 else min(self._at + size, self._size)
+        if end <= self._at:
+            return b""
+        bucket, key = root_of(self._url)
+        with asking("read", self._url):
+            found = library().get_range(store_of(bucket, os.getpid()), key, start=self._at, end=end)
+        self._at = end
+        return bytes(found)
+
+
+def _facts(bucket: str, found: Any) -> tuple[str, int, int, float]:
+    modified = found["last_modified"]
+    seconds = modified.timestamp()
+    return f"{bucket}/{found['path']}", found["size"], round(seconds * 1e9), seconds
