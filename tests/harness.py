@@ -61,6 +61,9 @@ class InlineJobs:
     def __post_init__(self):
         self.stores = self.stores or RunStores(self.world)
 
+    def logged(self, batch):
+        return {}
+
     def route(self, frame, plan):
         """`frame`: per map task, a list of (source, record batch or progress of event time)."""
         reports = []
@@ -85,7 +88,9 @@ class InlineJobs:
         for task in tasks:
             for _ in range(2 if self.twice else 1):
                 header = task.header
-                store = self.stores.store_of(header.runs_folder, header.operator, header.driver)
+                store = self.stores.store_of(
+                    header.runs_folder, header.operator, header.driver, header.cache_bytes
+                )
                 report = carry_out(operator, decode(encode(task), OperatorTask), store, self.world)
             reports.append(decode(encode(report), OperatorReport))
             self.step("joined")

@@ -25,6 +25,7 @@ from typing import Any
 from joinengine.balancing.reasons import Reason
 from joinengine.driver import clock, relayout, showings, step, totals
 from joinengine.driver.attempts import Attempts
+from joinengine.driver.cleaning import clean, clean_staged
 from joinengine.driver.counts import read_counts
 from joinengine.driver.failing import check_losses
 from joinengine.driver.fitting import fitted
@@ -51,7 +52,7 @@ from joinengine.state.checkpoint import Checkpoint, tick_name
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.store import Store
-from joinengine.world.storage import remove_unnamed, tagged
+from joinengine.world.storage import tagged
 
 _log = logging.getLogger("joinengine")
 
@@ -153,7 +154,7 @@ class BatchRunner:
             with self._turn:
                 self._deliver(whole=True)
                 if self._committed:
-                    self._remove_staged()
+                    clean_staged(self.manifest, self._sink, self._held)
 
     def __call__(self, frame: Any, batch: int) -> None:
         """Run one micro-batch. Raises CheckpointMismatch if it does not follow the manifest.
@@ -209,7 +210,8 @@ class BatchRunner:
             with timed("sink_s"):
                 self._deliver(whole=quiet and self.settings.finite)
             with timed("clean_s"):
-                self._remove_unnamed()
+                if self._committed:
+                    clean(self._checkpoint, self.manifest, self._sink, self._aside, self._held)
                 self._request_tick(batch, quiet=quiet)
         if not ours:
             return
@@ -296,6 +298,7 @@ class BatchRunner:
             generation=self.generation,
             nonce=self._world.nonce(),
             parent=self.manifest.link,
+            spark=self._jobs.logged(after.manifest.batch),
             held=self._held if self._sink.every > 1 else None,
         )
         found = manifests.commit(self._checkpoint, done, self.manifest)
@@ -362,33 +365,6 @@ class BatchRunner:
             )
         if self._aside is not None:
             self._aside.deliver(self.manifest.batch, self.manifest.refused)
-
-    def _remove_unnamed(self) -> None:
-        """Remove files of drivers up to this one that the newest manifest does not name.
-
-        Nothing is removed unless the newest manifest is this driver's own. Then no older driver can
-        commit its files any more, and of these files a newer driver can name only those named here.
-        """
-        if not self._committed:
-            return
-        checkpoint, own = self._checkpoint, self.generation
-        manifests.retire(checkpoint, self.manifest)
-        for folder in (checkpoint.runs, checkpoint.store):  # also if only an older start kept one
-            remove_unnamed(folder, self.manifest.named_files(), own)
-        self._remove_staged()
-        if self._sink.every > 1:
-            showings.thin(checkpoint)
-        if self._aside is not None:
-            self._aside.clean(self.manifest.refused, own)
-        remove_unnamed(checkpoint.exchange, (), own)
-        remove_unnamed(checkpoint.ticks, [tick_name(own)], own)
-
-    def _remove_staged(self) -> None:
-        """Remove staged results that no delivery asks for any more."""
-        staged = list(self.manifest.results)
-        if self.manifest.held is not None:  # merged files of what is shown have names of their own
-            staged = [stored for _, files in self._held for stored in files]
-        self._sink.clean(staged, self.generation)
 
     def _request_tick(self, batch: int, *, quiet: bool) -> None:
         """Ask for a batch without data if some state is due to leave."""

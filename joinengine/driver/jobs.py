@@ -7,7 +7,7 @@ try it with kills, repeated tasks and odd inputs without a cluster.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from joinengine.exchange.reports import OperatorReport, RouteReport
@@ -30,6 +30,13 @@ class Jobs(Protocol):
     @abstractmethod
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
         """Route the tuples of all tables."""
+
+    @abstractmethod
+    def logged(self, batch: int) -> Mapping[str, str]:
+        """Name -> content of the files by which whoever cuts batches repeats this one.
+
+        None where they are kept with the state anyway, or where they are not enough.
+        """
 
     @abstractmethod
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:

@@ -18,6 +18,7 @@ from joinengine.exchange.merging import MergeReport, MergeTask
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
 from joinengine.operators.base import Operator, OperatorTask
+from joinengine.spark.logs import SparkLogs
 from joinengine.spark.session import parallelism
 from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks, merge_files
 from joinengine.spark.tuning import ArrowBatches
@@ -34,7 +35,8 @@ class SparkJobs(Jobs):
 
     `tables`: per table, a frame whose rows are the reports of routing it. `arrow_batches` says what
     the streaming query's own clone of the session must have set for the rows of its sources.
-    `name`: that of the query; Spark's web page shows it with each job.
+    `name`: that of the query; Spark's web page shows it with each job. `logs`: Spark's part of the
+    checkpoint; None: nobody asks for it.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class SparkJobs(Jobs):
         tables: Sequence[DataFrame] = (),
         arrow_batches: ArrowBatches | None = None,
         name: str | None = None,
+        logs: SparkLogs | None = None,
     ) -> None:
         self._name = name
+        self._logs = logs
         self._world = world
         self._context = spark.sparkContext
         self._tables = tables
@@ -88,6 +92,11 @@ class SparkJobs(Jobs):
         with self._announced(plan.exchange_folder, what, plan.batch, what):
             rows = [row for frame in frames for row in frame.collect()]
         return [decode(bytes(row.report), RouteReport) for row in rows]
+
+    @override
+    def logged(self, batch: int) -> dict[str, str]:
+        """Spark's logs of offsets and commits, if they lie apart from the state."""
+        return {} if self._logs is None else self._logs.of_batch(batch)
 
     @override
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:

@@ -30,6 +30,7 @@ from joinengine.spark.failures import short_if
 from joinengine.spark.inputs import Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
 from joinengine.spark.live import Showing, announce
+from joinengine.spark.logs import SparkLogs
 from joinengine.spark.paths import place
 from joinengine.spark.places import check_apart, check_folder, checkpoint_at
 from joinengine.spark.query import JoinQuery
@@ -60,14 +61,16 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     checkpoint = checkpoint_at(
         request.checkpoint_location, request.state_location, fsync=request.settings.fsync
     )
-    if is_url(checkpoint.storage.folder):
+    if checkpoint.is_remote:
         check_exclusive(checkpoint.storage.at("probe"), MACHINE)
     before = None if request.before is None else account_of(request.before)
     owner = claim(checkpoint, account_of(request.query), _columns_of(request), before)
     output = _marked(request)
     if output is not None:
         outputs.check(checkpoint, output[0], owner.query, output[1])
-    runner = _runner(request, checkpoint, owner.query, sink_of(checkpoint, owner.query))
+    logs = SparkLogs(spark, checkpoint, _frames(request).values())
+    runner = _runner(request, checkpoint, owner.query, sink_of(checkpoint, owner.query), logs)
+    logs.check(runner.manifest)
     for stream, feed in _own_feeds(request, checkpoint):
         stream.check_files(feed)
     with _page_of(request) as server:
@@ -79,6 +82,8 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         if output is not None:
             outputs.take(checkpoint, output[0], owner.query, output[1])
         runner.recover()
+        logs.mend(runner.manifest)
+        logs.warn()
         return _begun(request, checkpoint, runner, server)
 
 
@@ -151,7 +156,9 @@ def _marked(request: Request) -> tuple[Storage, Wanted] | None:
     return MACHINE.storage(output.folder, fsync=request.settings.fsync), output.wanted
 
 
-def _runner(request: Request, checkpoint: Checkpoint, query: str, sink: Sink) -> BatchRunner:
+def _runner(
+    request: Request, checkpoint: Checkpoint, query: str, sink: Sink, logs: SparkLogs
+) -> BatchRunner:
     """What runs the batches; it has read the newest manifest."""
     aside = None
     if request.side_output is not None:
@@ -159,7 +166,14 @@ def _runner(request: Request, checkpoint: Checkpoint, query: str, sink: Sink) ->
         aside = SideOutput(MACHINE.storage(refused), query)
     choices, settings = standing_by(request.query.operators, request.choices, request.settings)
     return BatchRunner(
-        SparkJobs(request.spark, MACHINE, _tables(request), _arrow_batches(request), request.name),
+        SparkJobs(
+            request.spark,
+            MACHINE,
+            _tables(request),
+            _arrow_batches(request),
+            request.name,
+            logs,
+        ),
         request.query,
         choices,
         checkpoint,

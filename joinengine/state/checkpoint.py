@@ -52,6 +52,11 @@ class Checkpoint:
         return self.storage.folder.rpartition("/")[0]
 
     @property
+    def is_remote(self) -> bool:
+        """Whether the engine's part lies in an object store."""
+        return is_url(self.storage.folder)
+
+    @property
     def manifests(self) -> Storage:
         """One manifest per batch; the newest counts."""
         return self.storage.at("manifest")
@@ -107,7 +112,7 @@ class Checkpoint:
 
         Only the driver's machine reads them, and often.
         """
-        if is_url(self.storage.folder) and not is_url(self.spark):
+        if self.is_remote and not is_url(self.spark):
             return self.world.storage(f"{self.spark}/joinengine/ticks")
         return self.storage.at("ticks")
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -84,8 +85,9 @@ class Manifest:
     tuples, if the user keeps them. `held`: the result files of earlier batches that are held back
     to become visible together with these; None: the results become visible with their batch.
     `generation`: of the driver that committed it. `nonce`: tells its attempt from any other.
-    `parent`: the manifest that it follows. `totals`: of all batches up to this one. `crc32`: its
-    own CRC, and `chain`, are known once it is on disk.
+    `parent`: the manifest that it follows. `totals`: of all batches up to this one. `spark`: name
+    -> content of the files by which Spark repeats the batch, if they are carried. `crc32`: its own
+    CRC, and `chain`, are known once it is on disk.
     """
 
     query: str
@@ -98,6 +100,7 @@ class Manifest:
     nonce: str = ""
     parent: Link = NO_MANIFEST
     totals: Totals = field(default_factory=Totals)
+    spark: Mapping[str, str] = field(default_factory=dict)
     crc32: int = 0
     chain: Chain | None = field(default=None, compare=False, repr=False)
 
@@ -357,6 +360,7 @@ def _around(manifest: Manifest) -> dict[str, Any]:
         "nonce": manifest.nonce,
         "parent": manifest.parent,
         "totals": manifest.totals.to_json(),
+        "spark": manifest.spark,
         "results": plain.files_to_json(manifest.results),
         "refused": plain.files_to_json(manifest.refused),
     }
@@ -384,6 +388,7 @@ def _from_json(one: _Written, before: Chain | None) -> Manifest:
         nonce=told["nonce"],
         parent=one.parent,
         totals=Totals.from_json(told.get("totals", {})),
+        spark=told.get("spark", {}),
         crc32=one.crc32,
     )
     return replace(found, chain=_chain(one, found, before))

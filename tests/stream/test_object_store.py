@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 PROGRAM = """
 import json, sys
 from pyspark.sql import functions as f
-from joinengine import StreamJoin, parquet_stream, session
+from joinengine import InvalidRequest, StreamJoin, parquet_stream, session
 from joinengine.world.world import MACHINE
 
 bucket, root = sys.argv[1:]
@@ -34,12 +34,18 @@ def joined():
                    for one in ("left", "right"))
     return StreamJoin(left, right, on="key", layout="mnrt", instances=4)
 
-def run(name, writer, path=None):
-    writer = writer.option("checkpointLocation", f"{root}/{name}")
+def run(name, writer, path=None, disk=None):
+    writer = writer.option("checkpointLocation", f"{root}/{disk or name}")
     writer = writer.option("stateLocation", f"{bucket}/state/{name}").trigger(availableNow=True)
     query = writer.start(path) if path else writer.start()
     query.awaitTermination()
     return sum(row["output_rows"] for row in query.metrics().to_pylist())
+
+def refused(name, writer, disk):
+    try:
+        run(name, writer, disk=disk)
+    except InvalidRequest as error:
+        return str(error)
 
 told = {"parquet": [run("parquet", joined().writeStream.format("parquet"), f"{bucket}/out")]}
 collected = []
@@ -56,8 +62,22 @@ run("transformed", odds, f"{bucket}/odd")
 for side in ("left", "right"):
     storage = MACHINE.storage(bucket)
     storage.copy(f"later/{side}.parquet", f"in/{side}/later.parquet")
-told["parquet"].append(run("parquet", joined().writeStream.format("parquet"), f"{bucket}/out"))
-told["parquet"].append(run("parquet", joined().writeStream.format("parquet"), f"{bucket}/out"))
+def again(disk):
+    results = joined().writeStream.format("parquet")
+    told["parquet"].append(run("parquet", results, f"{bucket}/out", disk))
+
+again("elsewhere")  # an empty disk
+again("parquet")  # a disk that is older than the state
+again("elsewhere")
+
+def from_files():
+    files = spark.readStream.schema("key long, left long").parquet(f"{root}/input")
+    right = parquet_stream(spark, f"{bucket}/in/right")
+    return StreamJoin(files, right, on="key", instances=2).writeStream.format("noop")
+
+run("files", from_files())
+told["refused"] = [refused("files", from_files(), "empty"),
+                   refused("parquet", joined().writeStream.format("noop"), "function")]
 json.dump(told, open(f"{root}/told.json", "w"))
 """
 
@@ -85,6 +105,8 @@ def ran(server, tmp_path_factory):
         for name, table in zip((f"in/{side}/first", f"later/{side}"), tables[side], strict=True):
             with storage.output(f"{name}.parquet") as sink:
                 pq.write_table(table, sink, row_group_size=30)
+    (root / "input").mkdir()
+    pq.write_table(tables["left"][0], str(root / "input" / "one.parquet"))
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, bucket, str(root)],
         check=False,
@@ -124,8 +146,16 @@ def test_results_are_there_once_also_after_a_restart_with_new_files(ran):
     bucket, told, tables, _ = ran
     _, found = visible(f"{bucket}/out")
     assert as_rows(found) == expected(tables, 2)
-    assert told["parquet"] == [len(expected(tables, 1)), found.num_rows - told["parquet"][0], 0]
+    first = len(expected(tables, 1))
+    assert told["parquet"] == [first, found.num_rows - first, 0, 0]
     assert told["parquet"][1] > 0
+
+
+def test_a_disk_that_does_not_belong_to_the_state_is_refused(ran):
+    of_files, of_others = ran[1]["refused"]
+    assert "/empty is empty, and the state in" in of_files
+    assert "Spark's file source keeps its progress in that folder alone" in of_files
+    assert "are of two queries" in of_others
 
 
 @pytest.mark.parametrize("sink", ["function", "memory"])

@@ -1,0 +1,168 @@
+"""Queries whose whole state lies in an object store give the same results as in a folder."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+import obstore
+import pytest
+
+from joinengine.driver.settings import Settings
+from joinengine.layouts import Ftlb
+from joinengine.model.keys import Side
+from joinengine.model.windows import within
+from joinengine.state.run import RunStores
+from joinengine.world import buckets, cache
+from joinengine.world.world import Machine
+from tests.harness import InlineJobs, Killed, LocalQuery, rows, two_way
+from tests.laws.cases import check_results, skewed_batches
+from tests.objects import environment, make_bucket, s3_server
+
+WINDOW = within("lt", "rt", lower="-150 us", upper="150 us", delay="400 us")
+ROOT = Path(__file__).parents[2]
+#: The functions of the library that make requests.
+REQUESTS = ("put", "get", "get_ranges", "head", "copy", "delete", "list", "list_with_delimiter")
+
+
+class StoreWorld(Machine):
+    """A machine all of whose folders lie in a bucket."""
+
+    def __init__(self, bucket):
+        self.bucket = bucket
+
+    def storage(self, folder, *, fsync=False, cache_bytes=0):
+        url = folder if buckets.is_url(folder) else f"{self.bucket}{folder}"
+        return super().storage(url, cache_bytes=cache_bytes)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with s3_server() as values, environment(values):
+        yield values
+    buckets.store_of.cache_clear()
+
+
+@pytest.fixture
+def world(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("JOINENGINE_CACHE", str(tmp_path / "cache"))
+    cache.file_cache.cache_clear()
+    yield StoreWorld(make_bucket(server))
+    cache.file_cache.cache_clear()
+
+
+def query_of(world, layout, window=None, jobs=None, **rest):
+    jobs = jobs or InlineJobs(world=world)
+    return LocalQuery("/query", two_way(window, 4), layout, jobs=jobs, **rest)
+
+
+@pytest.mark.parametrize("layout", ["hash", "mnrt", "dynamic", "ftlb"])
+def test_results_are_those_of_the_nested_loop(world, layout):
+    """Also after restarts, and with workers that know nothing."""
+    query = query_of(world, layout, WINDOW)
+    batches = skewed_batches(6)
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+        if number in (1, 3):
+            query.restart()
+        if number == 3:  # as on another machine
+            query.jobs.stores = RunStores(world)
+            cache.file_cache().forget_all()
+    query.finish(len(batches))
+    check_results(query, batches, WINDOW)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_driver_that_is_killed_anywhere_repeats_its_batch(world, seed):
+    rolled = random.Random(seed)
+
+    def step(name):
+        if rolled.random() < 0.15:
+            raise Killed(name)
+
+    query = query_of(world, "mnrt", WINDOW, InlineJobs(world=world, twice=True, step=step))
+    batches = skewed_batches(5)
+    for number, (left, right) in enumerate(batches):
+        alive = False
+        while not alive:
+            try:
+                query.run_tuples(number, left, right)
+                alive = True
+            except Killed:
+                revived = False
+                while not revived:
+                    try:
+                        query.restart()
+                        revived = True
+                    except Killed:
+                        pass
+    query.finish(len(batches))
+    check_results(query, batches, WINDOW)
+
+
+def test_an_instance_that_fails_is_taken_over_by_its_backups(world):
+    losses = Settings(losses={3: (1,)})
+    query = query_of(world, "ftlb", WINDOW, choice=Ftlb(), settings=losses)
+    batches = skewed_batches(6)
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+    assert any(join.lost for record in query.records for join in record.joins)
+    query.finish(len(batches))
+    check_results(query, batches, WINDOW)
+
+
+#: Rows of the table in docs/cluster.md: what a request asks for, and at which of our folders.
+ROWS = {
+    "runs written": {("put", "runs")},
+    "manifest, and the counts of a layout that plans": {("put", "manifest")},
+    "looks at the fence": {
+        ("list_with_delimiter", "generations"),
+        ("list_with_delimiter", "boundary"),
+    },
+    "results written, copied and deleted": {("put", "out"), ("copy", "out"), ("delete", "out")},
+    "blocks written": {("put", "exchange")},
+    "blocks read": {("get", "exchange")},
+}
+
+
+def counted(monkeypatch):
+    """Requests from now on, by what they ask for, and where."""
+    found = Counter()
+    for name in REQUESTS:
+        asked = getattr(obstore, name)
+
+        def ask(store, key, *args, name=name, asked=asked, **rest):
+            first = key if isinstance(key, str) else key[0]
+            found[name, re.search(r"query/(?:joinengine/)?(\w+)", first)[1]] += 1
+            return asked(store, key, *args, **rest)
+
+        monkeypatch.setattr(obstore, name, ask)
+    return found
+
+
+def stated(tasks):
+    """What the table says of so many tasks."""
+    lines = (ROOT / "docs/cluster.md").read_text().splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
+    (head,) = [row for row in cells if f"{tasks} tasks" in row]
+    return {row[0]: int(row[head.index(f"{tasks} tasks")]) for row in cells if row[0] in ROWS}
+
+
+@pytest.mark.parametrize("tasks", [2, 4, 8])
+def test_requests_of_a_batch_are_those_of_the_documentation(world, tasks, monkeypatch):
+    jobs = InlineJobs(parallelism=tasks, world=world)
+    query = LocalQuery("/query", two_way(None, 8), "hash", jobs=jobs)
+    # Enough keys for each map task to have some for each instance.
+    batches = [[[(n, n, 0) for n in range(2000)]] * 2] * 6
+    for number in range(5):
+        query.run_tuples(number, *batches[number], map_tasks=tasks)
+    found = counted(monkeypatch)
+    frame = [
+        [(side, rows(side, batches[5][side][task::tasks])) for side in Side]
+        for task in range(tasks)
+    ]
+    query.runner(frame, 5)
+    assert found.keys() <= set().union(*ROWS.values()), found
+    assert {what: sum(found[one] for one in ROWS[what]) for what in ROWS} == stated(tasks)
