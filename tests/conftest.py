@@ -48,8 +48,10 @@ if "TMPDIR" not in os.environ and serves_as_tmp(MEMORY):
 
 
 def share_of(nodeid):
-    """The tests that one process runs together: all of the session, a file, or a single test."""
+    """The tests that one process runs together: of a session, a cluster, a file, or one."""
     file = nodeid.split("::")[0]
+    if "tests/cluster/" in file:
+        return "one cluster"
     if "tests/stream/" not in file:
         return nodeid
     return file if file.endswith(OF_THEIR_OWN) else "one session"
@@ -65,6 +67,17 @@ def pytest_xdist_make_scheduler(config, log):
             return share_of(nodeid)
 
     return Shares(config, log)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say why the tests of a cluster were left out: no other test would have found what they do."""
+    left_out = {
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if "tests/cluster/" in report.nodeid
+    }
+    for reason in sorted(left_out):
+        terminalreporter.write_line(f"tests/cluster was left out: {reason}")
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +97,20 @@ def chromium():
         pytest.skip(missing)
     with started(program) as browser:
         yield browser
+
+
+@pytest.fixture(scope="session")
+def objects():
+    """An object store of this process: the environment by which a program reaches it."""
+    from tests.objects import s3_server  # noqa: PLC0415 (few tests need it)
+
+    with s3_server() as environment:
+        yield environment
+
+
+@pytest.fixture
+def bucket(objects):
+    """The URL of a new bucket of that store."""
+    from tests.objects import make_bucket  # noqa: PLC0415
+
+    return make_bucket(objects)
