@@ -5,8 +5,7 @@ If that one lacks a package, the first batch fails with an import error in a tra
 
 A local master runs its workers on this machine with this environment, so the interpreter itself
 can be asked, once for each process. The one of a cluster lies on other machines, perhaps in an
-archive that is unpacked there: to ask it takes a job that holds executors, and answers for one of
-them. It is not asked; if it lacks a package, the first batch says so.
+archive that is unpacked there: a job asks it (joinengine.spark.executors).
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from pyspark import SparkFiles
 
 from joinengine.model.errors import InvalidRequest
 
-_NEEDED = ("joinengine", "pyarrow", "numpy", "duckdb", "cattrs", "typing_extensions")
+#: What tasks import.
+NEEDED = ("joinengine", "pyarrow", "numpy", "duckdb", "cattrs", "typing_extensions")
 _PROBE = """
 import importlib.util, json, sys
 lacking = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
@@ -58,7 +58,7 @@ def fault_of(executable: str, shipped: tuple[str, ...] = ()) -> str | None:
         return f"{executable}, which is not there"
     path = os.pathsep.join([*shipped, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [found, "-c", _PROBE, *_NEEDED],
+        [found, "-c", _PROBE, *NEEDED],
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,

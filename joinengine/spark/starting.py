@@ -26,6 +26,7 @@ from joinengine.driver.sinks import SideOutput, Sink, SinkFactory
 from joinengine.reporting.explain import name_of
 from joinengine.reporting.server import PageServer
 from joinengine.spark import session
+from joinengine.spark.executors import check_executors
 from joinengine.spark.failures import short_if
 from joinengine.spark.inputs import Stream, Table, schema_of
 from joinengine.spark.jobs import SparkJobs
@@ -68,6 +69,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     output = _marked(request)
     if output is not None:
         outputs.check(checkpoint, output[0], owner.query, output[1])
+    check_executors(spark, places, _read_by_tasks(request))
     logs = SparkLogs(spark, checkpoint, _frames(request).values())
     runner = _runner(request, checkpoint, owner.query, sink_of(checkpoint, owner.query), logs)
     logs.check(runner.manifest)
@@ -146,6 +148,10 @@ def _checked_places(request: Request) -> dict[str, str]:
         if "://" not in folder:
             check_folder(Path(folder), what)
     return written
+
+
+def _read_by_tasks(request: Request) -> list[str]:
+    return [str(one.feed["path"]) for one in request.sources if isinstance(one, Stream)]
 
 
 def _marked(request: Request) -> tuple[Storage, Wanted] | None:

@@ -1,0 +1,156 @@
+"""What executors are asked before a query starts; a double takes the part of their machines."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.spark import executors
+from joinengine.spark.executors import check_executors
+from tests.objects import environment
+
+
+class Executors:
+    """A session whose tasks run in this process, each as if on a machine of its own.
+
+    `blind`: host -> the folder that is not there for it; `trace`: of a job that fails.
+    """
+
+    def __init__(self, blind=None, *, master="spark://host:7077", trace=None):
+        self.blind, self.trace = blind or {"one": "-"}, trace
+        self.sparkContext = self
+        self.master, self.defaultParallelism = master, len(self.blind)
+        self.looked_for = None
+
+    def parallelize(self, numbers, n_tasks):
+        assert len(numbers) == n_tasks == len(self.blind)
+        return SimpleNamespace(mapPartitions=self._job)
+
+    def _job(self, look):
+        self.looked_for = look.paths
+        return SimpleNamespace(collect=lambda: self._collect(look))
+
+    def _collect(self, look):
+        if self.trace is not None:
+            failed = Py4JJavaError.__new__(Py4JJavaError)
+            failed.java_exception = self.trace
+            raise failed
+        there = os.path.lexists
+        answers = []
+        for host, folder in self.blind.items():
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(executors.socket, "gethostname", lambda host=host: host)
+                patch.setattr(
+                    executors.os.path,
+                    "lexists",
+                    lambda path, folder=folder: there(path) and not path.startswith(folder),
+                )
+                answers += look(iter([0]))
+        return answers
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A checkpoint that is not made yet, an output and an input; nothing stays in them."""
+    for name in ("in", "out"):
+        (tmp_path / name).mkdir()
+    yield tmp_path
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["in", "out"]
+
+
+def check(spark, places):
+    written = {"checkpointLocation": places / "a" / "checkpoint", "path": places / "out"}
+    check_executors(spark, written, [places / "in"])
+
+
+def test_folders_that_all_see_are_passed(places):
+    spark = Executors({"one": "-", "two": "-"})
+    check(spark, places)
+    assert len(spark.looked_for) == 3
+
+
+def test_the_message_names_the_folder_and_who_does_not_see_it(places):
+    blind = {"good": "-"} | {f"host-{n}": str(places / "out") for n in range(5)}
+    with pytest.raises(InvalidRequest) as refused:
+        check(Executors(blind), places)
+    assert str(refused.value) == (
+        f"path: {places / 'out'} is not there for the executors on host-0, host-1, host-2 and 2 "
+        f"more; give a folder of a file system that the driver and all executors see under this "
+        f"path, or a place in an object store"
+    )
+
+
+def test_a_folder_that_is_still_to_be_made_is_looked_for_by_its_parent(places):
+    with pytest.raises(InvalidRequest, match=r"^checkpointLocation: .*/a/checkpoint is not there"):
+        check(Executors({"one": f"{places}/.joinengine-"}), places)
+
+
+def test_an_input_is_looked_for_too(places):
+    with pytest.raises(InvalidRequest, match=r"^parquet_stream: .*/in is not there"):
+        check(Executors({"one": str(places / "in")}), places)
+
+
+def test_a_local_master_is_not_asked(places):
+    spark = Executors(master="local[2]")
+    check(spark, places)
+    assert spark.looked_for is None
+
+
+def test_a_checkpoint_beside_its_state_belongs_to_the_driver(places):
+    spark = Executors()
+    written = {"checkpointLocation": places / "a", "stateLocation": places / "out"}
+    check_executors(spark, written, [])
+    (marker,) = spark.looked_for
+    assert marker.startswith(str(places / "out"))
+
+
+def test_stores_are_asked_and_what_they_refuse_is_told(places, objects, bucket):
+    from joinengine.world import buckets  # noqa: PLC0415
+
+    with environment(objects):
+        spark = Executors()
+        check_executors(spark, {"path": f"{bucket}/out"}, [f"{bucket}/in"])
+        assert spark.looked_for == ()
+        with pytest.raises(InvalidRequest) as refused:
+            check_executors(spark, {"stateLocation": "s3://no-such-bucket/x"}, [])
+    buckets.store_of.cache_clear()
+    assert str(refused.value).startswith(
+        "stateLocation: s3://no-such-bucket/x cannot be read by the executors on one: there is no "
+        "bucket"
+    )
+
+
+def test_a_package_that_is_not_there_is_named(places, monkeypatch):
+    monkeypatch.setattr(executors, "NEEDED", ("json", "no_such_package"))
+    with pytest.raises(InvalidRequest) as refused:
+        check(Executors(), places)
+    assert "the Python of the executors on one lacks no_such_package; install" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        (
+            "..\nModuleNotFoundError: No module named 'joinengine.spark'\n\tat org..",
+            "the Python of the executors lacks joinengine; install joinengine there",
+        ),
+        (
+            "..RuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: "
+            "3.10 than that in driver: 3.11, PySpark cannot run with different minor versions.",
+            "Python in worker has different version: 3.10 than that in driver: 3.11; set",
+        ),
+    ],
+)
+def test_a_python_that_cannot_read_the_question_is_told_in_a_sentence(places, trace, message):
+    with pytest.raises(InvalidRequest) as refused:
+        check(Executors(trace=trace), places)
+    assert str(refused.value).startswith(message)
+
+
+def test_other_failures_are_not_hidden(places):
+    with pytest.raises(Py4JJavaError):
+        check(Executors(trace="java.io.IOException: no space left"), places)
