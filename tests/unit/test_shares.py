@@ -10,6 +10,11 @@ def test_stream_tests_share_one_session():
     assert share_of(one) == share_of(other) == "one session"
 
 
+def test_tests_of_a_cluster_share_it():
+    found = {share_of(f"tests/cluster/{name}.py::test_x") for name in ("test_a", "test_b")}
+    assert found == {"one cluster"}
+
+
 def test_all_others_go_where_there_is_time():
     alone = ["tests/unit/test_feeds.py::test_x[a]", "tests/unit/test_feeds.py::test_x[b]"]
     wheel = [f"tests/stream/test_wheel.py::test_{name}" for name in "ab"]
