@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.machines import obstacle
-from tests.cluster.spark import Cluster
-
-N_WORKERS = 3
+from tests.cluster.spark import N_WORKERS, Cluster
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,7 +23,7 @@ def shared():
 @pytest.fixture(scope="module")
 def running(tmp_path_factory, shared):
     folders = [] if shared is None else [shared]
-    made = Cluster(tmp_path_factory.mktemp("machines"), N_WORKERS, folders)
+    made = Cluster(tmp_path_factory.mktemp("machines"), folders)
     yield made
     made.close()
 

@@ -12,20 +12,26 @@ from tests.cluster.machines import ROOT, SPARK_HOME, Machine
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _CLASS = str(SPARK_HOME / "bin" / "spark-class")
-#: As if joinengine were installed on all machines.
-HAVE_IT = {"spark.executorEnv.PYTHONPATH": str(ROOT)}
+N_WORKERS = 3
+#: As if joinengine were installed on all machines; and a session waits for all executors, so that a
+#: query has a task for each.
+HAVE_IT = {
+    "spark.executorEnv.PYTHONPATH": str(ROOT),
+    "spark.cores.max": str(N_WORKERS),
+    "spark.scheduler.minRegisteredResourcesRatio": "1",
+}
 #: Far longer than a daemon takes to start, in seconds.
 _READY_S = 120.0
 _REGISTERED = "Successfully registered with master"
 
 
 class Cluster:
-    """A master and `n_workers` machines with one core each; tests start drivers on others.
+    """A master and N_WORKERS machines with one core each; tests start drivers on others.
 
     `shared`: folders that all machines see.
     """
 
-    def __init__(self, folder, n_workers, shared=()):
+    def __init__(self, folder, shared=()):
         self.folder, self.shared = folder, shared
         self.workers, self._drivers = {}, []
         self._names = (f"worker-{number}" for number in itertools.count(1))
@@ -35,7 +41,7 @@ class Cluster:
             listens = ("--host", "master", "--port", "0", "--webui-port", "0")
             self.master.start(_CLASS, _MASTER, *listens, log="log")
             self.url = _awaited(self.master, r"Starting Spark master at (spark://\S+)")[1]
-            started = [self._start_worker() for _ in range(n_workers)]
+            started = [self._start_worker() for _ in range(N_WORKERS)]
             for machine in started:
                 _awaited(machine, _REGISTERED)
         except BaseException:

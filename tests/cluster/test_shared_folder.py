@@ -15,6 +15,7 @@ import pytest
 
 from tests.cluster.cases import Background, check_report
 from tests.cluster.machines import ROOT
+from tests.cluster.spark import HAVE_IT
 
 pytestmark = pytest.mark.spark
 
@@ -108,6 +109,7 @@ def test_the_packages_travel_as_an_archive(cluster, shared, streams):
             for found in site.glob(name):
                 packed.add(found, found.name)
     shipped = {"spark.archives": f"{archive}#packages", "spark.executorEnv.PYTHONPATH": "packages"}
+    shipped = HAVE_IT | shipped
     found = outcome(
         *(cluster, streams, shared / "checkpoint-4", shared / "out-4"),
         settings=shipped,
