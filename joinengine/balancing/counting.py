@@ -1,4 +1,4 @@
-"""The counts of single keys at one instance in one batch: tuples that arrived, and tuples held.
+"""The counts of single keys at instances in one batch: tuples that arrived, and tuples held.
 
 Why: a planner that moves a key moves all its state, so it must know all of it, on both sides. A
 side that brought no tuple in the batch still holds tuples.
@@ -18,9 +18,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from joinengine.balancing.statistics import HEAVY_PART, Ints, KeyCounts
+from joinengine.balancing.statistics import HEAVY_PART, Bools, Ints, KeyCounts
 from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import Exclusions, Needles, find, rows_of_keys
+from joinengine.kernels.probing import Needles, rows_of_keys
+from joinengine.kernels.seating import (
+    Stretch,
+    find_seated,
+    keys_of,
+    seat_bounds,
+    seated_keys,
+    seats_of,
+)
 
 
 class Asked(NamedTuple):
@@ -47,47 +55,65 @@ NO_KEYS = Asked(np.empty(0, np.uint64), np.empty(0, np.uint64), whole=False)
 #: As many heavy keys of each side an instance tells in a light report.
 MOST_LIGHT = 32
 
-#: The sorted words of a run, and its excluded rows.
-Stretch = tuple[Words, Exclusions | None]
-
 
 def count_keys(
-    instance: int, arrived: Sequence[Needles], state: Sequence[Iterable[Stretch]], asked: Asked
+    team: Sequence[int],
+    arrived: Sequence[Needles],
+    state: Sequence[Iterable[Stretch]],
+    asked: Sequence[Asked],
 ) -> KeyCounts:
-    """The counts of keys to report for one instance.
+    """The counts of keys to report for the instances of a team.
 
-    Per side `arrived` are the keys that were stored in the batch, and `state` the runs held after
-    it. A key is reported, on both sides, if it has more than 1/HEAVY_PART of the tuples that
-    a side stored, or if it is `asked` for; in a light report of the former only the heaviest.
+    Per side `arrived` are the seated keys that were stored in the batch, and `state` the runs held
+    after it. A key is reported, on both sides, if it has more than 1/HEAVY_PART of the tuples that
+    a side stored at an instance, or if it is `asked` for there; in a light report of the former
+    only the heaviest.
     """
-    heavy = [_heavy(some, whole=asked.whole) for some in arrived]
-    chosen = np.unique(np.concatenate([asked.listed, *heavy]))
-    hashes = np.unique(np.concatenate([chosen, asked.recent]))
-    reported = np.isin(hashes, chosen)
+    whole = np.array([one.whole for one in asked])
+    heavy = [_heavy(some, whole) for some in arrived]
+    chosen = np.unique(np.concatenate([*heavy, *_seated([one.listed for one in asked])]))
+    recent = _seated([one.recent for one in asked])
+    hashes = np.unique(np.concatenate([chosen, *recent])) if recent else chosen
+    reported = np.zeros(len(hashes), bool)
+    reported[np.searchsorted(hashes, chosen)] = True
     parts = list[KeyCounts]()
     for side, (some, runs) in enumerate(zip(arrived, state, strict=True)):
         counts = np.where(reported, rows_of_keys(some, hashes), 0)
         held = _held(runs, hashes)
         rows = np.flatnonzero((counts > 0) | (held > 0))
-        where = np.full(len(rows), instance), np.full(len(rows), side)
-        parts.append(KeyCounts(*where, hashes[rows], counts[rows], held[rows]))
+        found = hashes[rows]
+        where = np.asarray(team)[seats_of(found)], np.full(len(rows), side)
+        parts.append(KeyCounts(*where, keys_of(found), counts[rows], held[rows]))
     return KeyCounts.concat(parts)
 
 
-def _heavy(some: Needles, *, whole: bool) -> Words:
-    """The keys of a side that are heavy; unless `whole` the MOST_LIGHT heaviest of them."""
+def _seated(keys: Sequence[Words]) -> list[Words]:
+    """Per seat some keys -> their seated keys; without the seats that have none."""
+    return [
+        seated_keys(some, np.full(len(some), seat)) for seat, some in enumerate(keys) if len(some)
+    ]
+
+
+def _heavy(some: Needles, whole: Bools) -> Words:
+    """The seated keys of a side that are heavy; where not (seats,) `whole` the heaviest of them."""
     counts = np.diff(some.starts)
-    heavy = np.flatnonzero(counts * HEAVY_PART > some.starts[-1])
-    if not whole:
-        heavy = heavy[np.argsort(-counts[heavy], kind="stable")[:MOST_LIGHT]]
-    return some.hashes[heavy]
+    bounds = seat_bounds(some.hashes, len(whole))
+    of_seat = np.diff(some.starts[bounds])
+    seats = seats_of(some.hashes)
+    heavy = np.flatnonzero(counts * HEAVY_PART > of_seat[seats])
+    if whole.all():
+        return some.hashes[heavy]
+    seats = seats[heavy]
+    order = np.lexsort((-counts[heavy], seats))
+    rank = np.arange(len(order)) - np.searchsorted(seats, seats)
+    return some.hashes[heavy[order[whole[seats] | (rank < MOST_LIGHT)]]]
 
 
 def _held(runs: Iterable[Stretch], hashes: Words) -> Ints:
-    """(K,) how many live rows each key has; `hashes` ascending."""
+    """(K,) how many live rows each seated key has; `hashes` ascending."""
     held = np.zeros(len(hashes), np.int64)
     needles = Needles(hashes, np.arange(len(hashes) + 1))
-    for words, gone in runs:
-        hits = find(words, needles, gone)
+    for words, parts, gone in runs:
+        hits = find_seated(words, parts, needles, gone)
         held[hits.needles] += hits.counts
     return held

@@ -15,7 +15,6 @@ from joinengine.balancing.statistics import Interval, KeyCounts, summarise
 from joinengine.driver.losses import refilled
 from joinengine.exchange.reports import OperatorReport
 from joinengine.layouts.key_based import has_backups
-from joinengine.state.keeper import Changes
 from joinengine.state.operator_state import (
     STATE,
     OperatorState,
@@ -25,6 +24,7 @@ from joinengine.state.operator_state import (
     Shelves,
 )
 from joinengine.state.run import Run
+from joinengine.state.upkeep import Changes
 
 
 def fold(state: OperatorState, reports: Sequence[OperatorReport]) -> OperatorState:

@@ -20,9 +20,9 @@ from joinengine.model.keys import Side
 from joinengine.model.recovery import Recovery
 from joinengine.operators.base import OperatorTask, QuerySpec
 from joinengine.operators.timing import Flow
-from joinengine.state.keeper import Changes
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import PENDING, STATE, OperatorState
+from joinengine.state.upkeep import Changes
 
 
 @dataclass

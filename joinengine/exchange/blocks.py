@@ -11,7 +11,7 @@ Cost per delivery: hash and u 10 ns, route 5 to 30 ns, one gather and one write 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -368,7 +368,7 @@ class Tuples(NamedTuple):
 
 
 class BlockReader:
-    """Finds the tuples of one instance in the blocks of one side."""
+    """Finds the tuples of instances in the blocks of one side."""
 
     def __init__(self, storage: Storage, blocks: Sequence[Block]) -> None:
         self._storage = storage
@@ -386,6 +386,11 @@ class BlockReader:
                 if stop > start:
                     found.append(self._batches(block)[chunk].slice(start, stop - start))
         return found
+
+    def chunks(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
+        """The record batches, memory-mapped, each with its bounds: see Block."""
+        for block in self._blocks:
+            yield from zip(block.bounds, self._batches(block), strict=True)
 
     def _batches(self, block: Block) -> list[pa.RecordBatch]:
         if block.file not in self._open:

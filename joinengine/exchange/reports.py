@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from joinengine.balancing.statistics import KeyCounts
 from joinengine.exchange.feeds import Skipped
 from joinengine.model.keys import Side
-from joinengine.state.keeper import Changes
+from joinengine.state.upkeep import Changes
 from joinengine.world.storage import StoredFile
 
 #: Of a number in a report.

@@ -20,14 +20,16 @@ from joinengine.exchange.blocks import BlockReader
 from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
 from joinengine.exchange.results import Results, Target
 from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import group_keys
+from joinengine.kernels.probing import Needles, group_keys
 from joinengine.layouts.levels import Level
 from joinengine.model.errors import DamagedState
 from joinengine.operators.hot import HotKeys, Texts
 from joinengine.operators.levels import Named
-from joinengine.state.keeper import Keeper, Shelf, Upkeep
+from joinengine.state.gathering import Sheet, sheets_of
+from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import STATE
 from joinengine.state.run import OpenRun, Place, Run, RunStore
+from joinengine.state.upkeep import Shelf, Upkeep
 from joinengine.world.storage import StoredFile
 from joinengine.world.world import World
 
@@ -141,20 +143,31 @@ class Desk:
 
     @contextmanager
     def at(self, instance: int) -> Iterator[InstanceReport]:
-        """Work at one instance: measures its results and its time.
+        """Work at one instance: measures its results and its time."""
+        before = self.results.rows
+        with self.at_all([instance]) as (here,):
+            yield here
+            here.results = self.results.rows - before
 
-        Emulated work begins when the instance is done here. The instances of a task emulate it side
-        by side, as if each had a machine of its own, and `close` waits for the last one.
+    @contextmanager
+    def at_all(self, team: Sequence[int]) -> Iterator[list[InstanceReport]]:
+        """Work at several instances together; their time is shared out by tuples and results.
+
+        Emulated work begins when the instances are done here. The instances of a task emulate it
+        side by side, as if each had a machine of its own, and `close` waits for the last one.
         """
-        start, before = self._world.timer_s(), self.results.rows
-        here = self.report.instances[instance] = InstanceReport()
+        start = self._world.timer_s()
+        here = [InstanceReport() for _ in team]
+        self.report.instances.update(zip(team, here, strict=True))
         yield here
-        here.results = self.results.rows - before
-        joined = sum(here.received) - sum(here.backed)
-        now, work_s = self._world.timer_s(), self.header.work_s * joined
-        here.busy_s = now - start + work_s
-        if work_s:
-            self._busy_until = max(now + work_s, self._busy_until or 0.0)
+        now = self._world.timer_s()
+        weights = [1 + sum(one.received) + one.results for one in here]
+        each_s = (now - start) / sum(weights)
+        for one, weight in zip(here, weights, strict=True):
+            work_s = self.header.work_s * (sum(one.received) - sum(one.backed))
+            one.busy_s = weight * each_s + work_s
+            if work_s:
+                self._busy_until = max(now + work_s, self._busy_until or 0.0)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -181,10 +194,35 @@ class Desk:
         arrived = [group_keys(words) for words in stored]
         if texts is not None:
             self._hot.see(arrived, texts)
-        if self.header.counted is None:
+        self._report_keys([instance], arrived, [sheets_of([spine]) for spine in spines], named)
+
+    def count_keys_of_team(
+        self,
+        team: Sequence[int],
+        stored: Sequence[Needles],
+        sheets: Sequence[Sequence[Sheet]],
+        texts: Texts | None = None,
+    ) -> None:
+        """The same for several instances together.
+
+        Per side: `stored` are the seated keys that arrived to be stored, `sheets` the runs.
+        """
+        if texts is not None:
+            self._hot.see_team(stored, texts)
+        self._report_keys(team, stored, sheets, None)
+
+    def _report_keys(
+        self,
+        team: Sequence[int],
+        stored: Sequence[Needles],
+        sheets: Sequence[Sequence[Sheet]],
+        named: Named | None,
+    ) -> None:
+        asked = self.header.counted
+        if asked is None:
             return
-        state = [[(one.words, one.gone) for one in spine] for spine in spines]
-        counts = count_keys(instance, arrived, state, self.header.counted[instance])
+        stretches = [[one.stretch for one in some] for some in sheets]
+        counts = count_keys(team, stored, stretches, [asked[instance] for instance in team])
         if named is not None:
             hashes, at = np.unique(counts.hashes, return_inverse=True)
             counts = counts._replace(backups=named(hashes)[at])

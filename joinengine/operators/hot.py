@@ -23,6 +23,7 @@ from joinengine.exchange.keying import Keying
 from joinengine.exchange.reports import HotKey
 from joinengine.kernels.hashing import Words, first_word, key_hash
 from joinengine.kernels.probing import Ints, Needles, rows_of_keys
+from joinengine.kernels.seating import keys_of, seats_of
 from joinengine.model.keys import Side
 from joinengine.state.run import OpenRun
 
@@ -48,11 +49,26 @@ class HotKeys:
         """Take note of an instance; per side `stored` are the keys that it stored in the batch."""
         heads = [some.hashes[_largest(np.diff(some.starts))] for some in stored]
         hashes = np.unique(np.concatenate(heads))
-        if not len(hashes):
-            return
         rows = np.zeros((2, len(hashes)), np.int64)
         for side, some in enumerate(stored):
             rows[side] = rows_of_keys(some, hashes)
+        self._add(hashes, rows, texts)
+
+    def see_team(self, stored: Sequence[Needles], texts: Texts) -> None:
+        """Take note of several instances; `stored`: seated keys, otherwise as in `see`."""
+        keys = [keys_of(some.hashes) for some in stored]
+        hashes, at = np.unique(np.concatenate(keys), return_inverse=True)
+        rows = np.zeros((2, len(hashes)), np.int64)
+        ends = np.cumsum([len(some) for some in keys])
+        for side, (some, end) in enumerate(zip(stored, ends.tolist(), strict=True)):
+            here = at[end - len(some.hashes) : end]
+            rows[side] = np.bincount(here, np.diff(some.starts), len(hashes))
+        self._add(hashes, rows, texts)
+
+    def _add(self, hashes: Words, rows: Ints, texts: Texts) -> None:
+        """Add (K,) keys, ascending, with (2, K) tuples; of them the heaviest."""
+        if not len(hashes):
+            return
         top = _largest(rows.sum(axis=0))
         hashes, rows = hashes[top], rows[:, top]
         self._hashes, at = np.unique(np.concatenate([self._hashes, hashes]), return_inverse=True)
@@ -97,6 +113,31 @@ def texts_in(keying: Keying, runs: Sequence[Iterable[OpenRun]]) -> Texts | None:
             told = _texts_of(keying, side, columns, rows)
             for place, text in zip(places.tolist(), told, strict=True):
                 found[place] = text
+        return found
+
+    return texts
+
+
+def texts_of_team(
+    keying: Keying, stored: Sequence[Needles], spines: Sequence[Sequence[Sequence[OpenRun]]]
+) -> Texts | None:
+    """Key values as the runs of a team have them; `spines`: per side and seat, newest last.
+
+    `stored`: per side the seated keys that the batch stored, which say where a key is.
+    """
+    if not keying.needed(Side.LEFT):
+        return None
+
+    def texts(hashes: Words) -> list[str | None]:
+        found: list[str | None] = [None] * len(hashes)
+        for some in stored:
+            keys = keys_of(some.hashes)
+            for i in np.flatnonzero(np.isin(keys, hashes)).tolist():
+                place, seat = int(np.searchsorted(hashes, keys[i])), int(seats_of(some.hashes[i]))
+                if found[place] is None:
+                    told = texts_in(keying, [one[seat] for one in spines])
+                    assert told is not None
+                    found[place] = told(hashes[place : place + 1])[0]
         return found
 
     return texts

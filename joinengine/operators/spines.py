@@ -118,6 +118,14 @@ class Spines:
         self._timed = timed or nullcontext
         self._stored = stored
         self._keeper = keeper
+        #: what leaves each instance, and what comes to it from which one
+        self._drops = defaultdict[Place, list[tuple[int, int]]](list)
+        self._pulls = defaultdict[Place, dict[int, list[tuple[int, int]]]](dict)
+        for drop in stored.moves.drops:
+            self._drops[drop.instance, drop.side].append((drop.lower, drop.upper))
+        for pull in stored.moves.pulls:
+            sources = self._pulls[pull.target, pull.side]
+            sources.setdefault(pull.source, []).append((pull.lower, pull.upper))
         self._rehomed: dict[Place, list[OpenRun]] | None = None
         if stored.rehoming is not None:
             runs = (run for runs in stored.runs.values() for run in runs)
@@ -127,10 +135,8 @@ class Spines:
         """The spine of one side, without the tuples that moved away and with those that came."""
         if self._rehomed is not None:
             return self._rehomed.get((instance, side), [])
-        runs, moves = self._stored.runs, self._stored.moves
-        drops = [
-            (d.lower, d.upper) for d in moves.drops if (d.instance, d.side) == (instance, side)
-        ]
+        runs = self._stored.runs
+        drops = list(self._drops.get((instance, side), ()))
         refill = self._stored.refill
         if refill is not None and refill.instance == instance:
             drops.append((refill.lower, refill.upper))  # what has come since the loss comes again
@@ -138,10 +144,7 @@ class Spines:
         here = runs.get((instance, side), ())
         spine = self._keeper.open((run for run in here if run.version == newest), drops)
         spine += self._keeper.open(run for run in here if run.version != newest)
-        sources = defaultdict[int, list[tuple[int, int]]](list)
-        for pull in moves.pulls:
-            if (pull.target, pull.side) == (instance, side):
-                sources[pull.source].append((pull.lower, pull.upper))
+        sources = self._pulls.get((instance, side), {})
         with self._timed("move"):
             for source, ranges in sorted(sources.items()):
                 theirs = (run for run in runs.get((source, side), ()) if run.version == newest)

@@ -3,9 +3,11 @@
 Why: a stored tuple is written once, found by binary search in a memory map, and forgotten with its
 run. Nothing is updated in place, so a kill can only leave a file that no manifest names.
 
-What is on disk: an Arrow IPC file with one record batch per run (a task writes the runs of all its
-instances into one file per batch and side). The first column, `__word`, is the sort order: key hash
-above u (joinengine.model.keys); the others are the columns of the side.
+What is on disk: an Arrow IPC file of one task, side and batch. Each record batch is a *page*: one
+run, or the runs of several instances that were sealed together, one after another; its metadata
+says where each begins. The first column, `__word`, is the sort order of a run: key hash above u
+(joinengine.model.keys); the others are the columns of the side. In files of format 1, which are
+still read, each record batch is one run.
 
 Law: a run never changes. The manifest keeps beside it its exclusions: word ranges that moved to
 another instance, or that a merge in progress has already copied.
@@ -14,7 +16,7 @@ another instance, or that a merge in progress has already copied.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +30,14 @@ from joinengine.world.storage import Storage, StoredFile, verify
 from joinengine.world.world import World
 
 WORD = "__word"
-RUN_FORMAT = b"joinengine run 1"
+RUN_FORMAT = b"joinengine run 2"
+#: In this format a record batch is one run, and the number of a part is that of its record batch.
+ONE_RUN_A_PAGE = b"joinengine run 1"
 _METADATA_KEY = b"joinengine.format"
+#: In the metadata of a page: (runs + 1,) 64-bit integers, where each run begins, and the end.
+_BOUNDS_KEY = b"joinengine.bounds"
+#: The number of a part is that of its page, times this, plus its place in the page.
+_PARTS = 1 << 20
 #: An instance, and the side of its tuples.
 Place = tuple[int, Side]
 
@@ -38,12 +46,12 @@ Place = tuple[int, Side]
 class Run:
     """One sorted batch: where it lies, and the facts that are known without opening it.
 
-    `group`: the merge group; its pieces cover disjoint word ranges and together are one sorted run.
-    `into`: the group that a merge in progress copies the run into. Times are event time in
-    microseconds, None without a window. `settled_time`: the newest time of its oldest input;
-    without merging, that input would leave the state `max_time - settled_time` earlier.
-    `exclusions`: disjoint word ranges [lower, upper) in order (2^64 may end the last). `excluded`:
-    how many rows they cover.
+    `part`: which run of the file. `group`: the merge group; its pieces cover disjoint word ranges
+    and together are one sorted run. `into`: the group that a merge in progress copies the run into.
+    Times are event time in microseconds, None without a window. `settled_time`: the newest time of
+    its oldest input; without merging, that input would leave the state `max_time - settled_time`
+    earlier. `exclusions`: disjoint word ranges [lower, upper) in order (2^64 may end the last).
+    `excluded`: how many rows they cover.
     """
 
     file: str
@@ -83,17 +91,40 @@ class Run:
         return replace(self, exclusions=united, excluded=gone.rows if gone else 0)
 
 
+class Page(NamedTuple):
+    """(m,) words and columns of runs that lie side by side, each sorted by word."""
+
+    words: Words
+    columns: pa.RecordBatch
+
+
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A memory-mapped run: its words, its columns, and its excluded rows."""
+    """A memory-mapped run: its words, its columns, and its excluded rows.
+
+    `page`: the page whose rows from `start` on are these; None: it has no other rows.
+    """
 
     run: Run
     words: Words
     columns: pa.RecordBatch
     gone: Exclusions | None
+    page: Page | None = None
+    start: int = 0
+
+    @classmethod
+    def on(cls, page: Page, start: int, run: Run, gone: Exclusions | None) -> OpenRun:
+        """The run whose rows in `page` begin at `start`."""
+        if run.rows == len(page.words):
+            return cls(run, page.words, page.columns, gone, page)
+        stop = start + run.rows
+        columns = page.columns.slice(start, run.rows)
+        return cls(run, page.words[start:stop], columns, gone, page, start)
 
     def live_rows(self) -> Ints:
         """The rows that are not excluded, in order."""
+        if self.gone is None:
+            return np.arange(self.run.rows)
         everything = np.zeros(1, np.uint64)
         return rows_between(self.words, everything, everything, self.gone)
 
@@ -108,14 +139,22 @@ class RunWriter:
         self._name = name
         self._sink = storage.output(name)
         self._writer = pa.ipc.new_file(self._sink, self._schema)
-        self._parts = 0
+        self._pages = 0
 
-    def add(self, words: Words, columns: pa.RecordBatch) -> tuple[int, int]:
-        """Append one run, sorted by `words`; returns its part number and its size in bytes."""
-        arrays = [pa.array(words), *columns.columns]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        self._parts += 1
-        return self._parts - 1, words.nbytes + columns.get_total_buffer_size()
+    def add(self, page: Page, bounds: Ints) -> list[tuple[int, int]]:
+        """Append runs, each sorted by word; run i in the rows bounds[i]:bounds[i + 1] of `page`.
+
+        Returns the part number of each, and its size in bytes, by its share of the rows.
+        """
+        arrays = [pa.array(page.words), *page.columns.columns]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        told = {_BOUNDS_KEY: bounds.astype(np.int64).tobytes()} if len(bounds) > 2 else None
+        self._writer.write_batch(batch, custom_metadata=told)
+        size = page.words.nbytes + page.columns.get_total_buffer_size()
+        sizes = (np.diff(bounds) * size // len(page.words)).tolist()
+        first = self._pages * _PARTS
+        self._pages += 1
+        return list(zip(range(first, first + len(sizes)), sizes, strict=True))
 
     def close(self) -> StoredFile:
         """Seal the file."""
@@ -124,11 +163,42 @@ class RunWriter:
         return self._storage.seal(self._name)
 
 
-class _MappedFile(NamedTuple):
-    """A memory-mapped run file, and the words and columns of the parts that were opened."""
+@dataclass(frozen=True, slots=True)
+class _MappedFile:
+    """A memory-mapped run file, and what was opened of it.
+
+    `pages`: with where their runs begin. `gone`: per part the exclusions that were asked last.
+    """
 
     reader: Any
-    parts: dict[int, tuple[Words, pa.RecordBatch]]
+    parts: int
+    pages: dict[int, tuple[Page, list[int]]] = field(default_factory=dict)
+    gone: dict[int, tuple[tuple[tuple[int, int], ...], Exclusions | None]] = field(
+        default_factory=dict
+    )
+
+    def page(self, part: int, wanted: pa.Schema | None) -> tuple[Page, int]:
+        """The page of a part, and its first row there; `wanted`: as in `RunStore.open`."""
+        number, place = divmod(part, self.parts)
+        if number not in self.pages:
+            batch, told = self.reader.get_batch_with_custom_metadata(number)
+            schema = pa.schema(list(batch.schema)[1:])
+            columns = pa.RecordBatch.from_arrays(batch.columns[1:], schema=schema)
+            columns = columns if wanted is None else _as_wanted(columns, wanted)
+            page = Page(batch.column(0).to_numpy(zero_copy_only=True), columns)
+            found = None if told is None else told.get(_BOUNDS_KEY)
+            self.pages[number] = page, np.frombuffer(found or bytes(8), np.int64).tolist()
+        page, starts = self.pages[number]
+        return page, starts[place]
+
+    def excluded(self, run: Run, words: Words) -> Exclusions | None:
+        """The excluded rows of a run; most runs keep their exclusions from batch to batch."""
+        if not run.exclusions:
+            return None
+        known = self.gone.get(run.part)
+        if known is None or known[0] != run.exclusions:
+            known = self.gone[run.part] = run.exclusions, excluded_rows(words, run.exclusions)
+        return known[1]
 
 
 class RunStore:
@@ -167,14 +237,9 @@ class RunStore:
         values in that type. Raises DamagedState, with the path, if the file is not what was sealed.
         """
         mapped = self._mapped(stored)
-        if run.part not in mapped.parts:
-            batch = mapped.reader.get_batch(run.part)
-            schema = pa.schema(list(batch.schema)[1:])
-            columns = pa.RecordBatch.from_arrays(batch.columns[1:], schema=schema)
-            columns = columns if wanted is None else _as_wanted(columns, wanted)
-            mapped.parts[run.part] = batch.column(0).to_numpy(zero_copy_only=True), columns
-        words, columns = mapped.parts[run.part]
-        return OpenRun(run, words, columns, excluded_rows(words, run.exclusions))
+        page, start = mapped.page(run.part, wanted)
+        words = page.words[start : start + run.rows]
+        return OpenRun.on(page, start, run, mapped.excluded(run, words))
 
     def _mapped(self, stored: StoredFile) -> _MappedFile:
         if stored.name not in self._open:
@@ -184,12 +249,12 @@ class RunStore:
                 self._verified.add(stored.name)
             reader = pa.ipc.open_file(content)
             found = (reader.schema.metadata or {}).get(_METADATA_KEY)
-            if found != RUN_FORMAT:
+            if found not in (RUN_FORMAT, ONE_RUN_A_PAGE):
                 raise DamagedState(
                     f"run file {self._storage.folder}/{stored.name} has format {found!r}, not "
                     f"{RUN_FORMAT!r}; restore it from a copy"
                 )
-            self._open[stored.name] = _MappedFile(reader, {})
+            self._open[stored.name] = _MappedFile(reader, _PARTS if found == RUN_FORMAT else 1)
         return self._open[stored.name]
 
     def _trusted(self, stored: StoredFile) -> pa.Buffer | None:

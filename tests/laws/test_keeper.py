@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.model.keys import Side
-from joinengine.state.keeper import Keeper, Upkeep
+from joinengine.state.keeper import Keeper
 from joinengine.state.run import RunStore
+from joinengine.state.upkeep import Upkeep
 from joinengine.world.world import MACHINE
 from tests.laws.cases import relaxed
 

@@ -18,8 +18,8 @@ from joinengine.exchange.results import Discard, ToOperator
 from joinengine.layouts import Bi, Hash, Mnrt, choose
 from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import QuerySpec
-from joinengine.state.keeper import Changes
 from joinengine.state.operator_state import STATE, Move, Rehome
+from joinengine.state.upkeep import Changes
 from tests.harness import two_way
 from tests.unit.states import (
     LEFT,

@@ -38,8 +38,8 @@ from joinengine.operators.desk import Desk
 from joinengine.operators.hot import texts_at
 from joinengine.predicates.grouping import add_parts, add_tuples, finish, greatest, partial_schema
 from joinengine.predicates.sketching import add_sketches, heaviest, sketch_counts
-from joinengine.state.keeper import Shelf
 from joinengine.state.run import OpenRun, Run
+from joinengine.state.upkeep import Shelf
 
 #: Rows of partial results that a task may merge in a batch.
 MERGE_ROWS = 1 << 18

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,32 +19,23 @@ from joinengine.exchange.results import Results
 from joinengine.kernels.bands import numbers_of, own_cells, within_distance
 from joinengine.kernels.comparing import equal_at, latest_time
 from joinengine.kernels.expanding import expand_pairs
-from joinengine.kernels.hashing import Words, fixed_width
+from joinengine.kernels.hashing import fixed_width
 from joinengine.kernels.probing import Ints
+from joinengine.kernels.seating import Seats
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_START, OutputColumn
 from joinengine.model.windows import Sliding
+from joinengine.operators.join.arriving import SortedTuples
 from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Marker
 from joinengine.predicates.theta import holds
-from joinengine.routing.routes import Flags
-from joinengine.state.run import OpenRun
 
 #: Candidate pairs that are compared together.
 PAIRS = 1 << 18
 
 Bools = NDArray[np.bool_]
 Rows = Mapping[Side, Ints]
-
-
-class SortedTuples(NamedTuple):
-    """Tuples of one side that reached an instance in this batch, sorted by word."""
-
-    words: Words
-    flags: Flags
-    columns: pa.RecordBatch
-    times: Ints | None
 
 
 class Matcher:
@@ -63,25 +53,34 @@ class Matcher:
         self._results = results
         self._marker = marker
         self._timed = timed
+        self._counts = np.zeros(1, np.int64)
+
+    def begin(self, seats: int) -> None:
+        """Count results anew, for a team of so many instances."""
+        self._counts = np.zeros(seats, np.int64)
+
+    def counts(self) -> Ints:
+        """(seats,) how many results each instance of the team has made."""
+        return self._counts
 
     def match(
         self,
         side: Side,
         arrived: SortedTuples,
         rows: Ints,
-        opened: OpenRun,
+        stored: pa.RecordBatch,
         their_rows: Ints,
         cells: Ints | None,
     ) -> None:
-        """Compare (n,) pairs: `rows` of `arrived`, of `side`, with `their_rows` of `opened`.
+        """Compare (n,) pairs: `rows` of `arrived`, of `side`, with `their_rows` of `stored`.
 
         `cells`: per arrived row the cell that it probed; None: no band.
         """
         other = side.other
-        columns = {side: arrived.columns, other: opened.columns}
+        columns = {side: arrived.columns, other: stored}
         at = {side: rows, other: their_rows}
         keep = self._equal(side, columns, at)
-        times = self._times(arrived, opened, at, side)
+        times = self._times(arrived, stored, at, side)
         if times is not None:
             keep &= self._near(times)
         if self._spec.distance is not None:
@@ -99,10 +98,17 @@ class Matcher:
             at = {one: some[keep] for one, some in at.items()}
             times = None if times is None else {one: some[keep] for one, some in times.items()}
         if len(at[side]):
-            self._make(columns, at, times)
+            seats = None if arrived.seats is None else arrived.seats[at[side]]
+            self._make(columns, at, times, seats)
 
-    def _make(self, columns: Mapping[Side, pa.RecordBatch], at: Rows, times: Rows | None) -> None:
-        """Results and marks of pairs that match."""
+    def _make(
+        self,
+        columns: Mapping[Side, pa.RecordBatch],
+        at: Rows,
+        times: Rows | None,
+        seats: Seats,
+    ) -> None:
+        """Results and marks of pairs that match, each at the instance of its seat."""
         for pairs, windows in self._windows(times, len(at[Side.LEFT])):
             here = at if pairs is None else {side: some[pairs] for side, some in at.items()}
             if self._marker is not None:
@@ -115,7 +121,16 @@ class Matcher:
                     self._marker.add(side, ids, mine, windows)
             if self._spec.makes_pairs:
                 with self._timed("result"):
+                    self._count(len(here[Side.LEFT]), seats, pairs)
                     self._results.add(self._columns(columns, here, windows))
+
+    def _count(self, n: int, seats: Seats, pairs: Ints | None) -> None:
+        """Count `n` results; `pairs`: the place in `seats` of each, None: one of each."""
+        if seats is None:
+            self._counts[0] += n
+        else:
+            made = seats if pairs is None else seats[pairs]
+            self._counts += np.bincount(made, minlength=len(self._counts))
 
     def _windows(self, times: Rows | None, n: int) -> Iterator[tuple[Ints | None, Ints | None]]:
         """Yields (pairs, the number of a window that holds each); None: all pairs, no window."""
@@ -160,12 +175,12 @@ class Matcher:
         return keep
 
     def _times(
-        self, arrived: SortedTuples, opened: OpenRun, at: Rows, side: Side
+        self, arrived: SortedTuples, stored: pa.RecordBatch, at: Rows, side: Side
     ) -> dict[Side, Ints] | None:
         """The times of both tuples of each pair."""
         if arrived.times is None:
             return None
-        theirs = latest_time(opened.columns, self._spec.times(side.other))
+        theirs = latest_time(stored, self._spec.times(side.other))
         return {side: arrived.times[at[side]], side.other: theirs[at[side.other]]}
 
     def _near(self, times: Rows) -> Bools:

@@ -11,7 +11,7 @@ from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.probing import Ints
 from joinengine.model.keys import Side
 from joinengine.operators.join.spec import JoinSpec
-from joinengine.state.keeper import Shelf
+from joinengine.state.upkeep import Shelf
 
 
 @dataclass(frozen=True, slots=True)

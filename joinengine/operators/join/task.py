@@ -6,6 +6,9 @@ left state, this batch's included; right tuples are stored. Runs are merged last
 probes them any more. If one side is a table, the table goes first and the stream is not stored,
 since no later tuple could match it.
 
+Instances with few tuples do so together, in teams: each step is then one for all instances of the
+team (joinengine.operators.join.arriving).
+
 Law: any matching pair is produced exactly once, by the later tuple at the single home of the
 earlier. Cost: per tuple one sort and one gather; per distinct key one binary search per run; per
 pair one comparison and one gather.
@@ -13,43 +16,40 @@ pair one comparison and one gather.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from joinengine.exchange.blocks import Tuples
-from joinengine.kernels.comparing import latest_time
+from joinengine.exchange.reports import InstanceReport
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.hashing import Words, first_word
-from joinengine.kernels.probing import find, group_keys, live_rows, sort_order
-from joinengine.layouts.versions import AnyRouter
+from joinengine.kernels.probing import live_rows
+from joinengine.kernels.seating import Seats, find_seated, group_seated, row_bounds, seated_order
 from joinengine.model.keys import U_BITS, Side
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
-from joinengine.operators.hot import texts_in
-from joinengine.operators.join.matching import PAIRS, Matcher, SortedTuples
+from joinengine.operators.hot import texts_in, texts_of_team
+from joinengine.operators.join.arriving import Arrivals, SortedTuples
+from joinengine.operators.join.matching import PAIRS, Matcher
 from joinengine.operators.join.shelf import StateShelf
 from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Watchers
 from joinengine.operators.levels import named_in
 from joinengine.operators.spines import Spines
 from joinengine.operators.unbacked import unbacked_keys
-from joinengine.routing.routes import (
-    BACKUP,
-    KEPT,
-    STORE,
-    Flags,
-    Instances,
-    probe_flag,
-    watch_flag,
-)
+from joinengine.routing.routes import KEPT, STORE, probe_flag
 from joinengine.routing.table import TableRouter
-from joinengine.state.run import OpenRun, Run
+from joinengine.state.gathering import Sheet, sheets_of
+from joinengine.state.run import OpenRun, Page, Run
 
 #: Rows that a task may merge in any batch; if more, this many for each row that arrives.
 MERGE_ROWS = 1 << 18
 MERGE_PER_ROW = 8
+
+#: Per seat some runs of one side.
+Runs = list[list[OpenRun]]
 
 
 def join_arrived(spec: JoinSpec, task: OperatorTask, desk: Desk) -> None:
@@ -59,12 +59,12 @@ def join_arrived(spec: JoinSpec, task: OperatorTask, desk: Desk) -> None:
     if it has the flag of that version.
     """
     worker = _Worker(spec, task, desk)
-    hosted = task.header.hosted
+    teams = worker.teams()
     # The merge allowance is per task and goes to the first instances: start with another one each
     # batch.
-    turn = task.header.batch % max(len(hosted), 1)
-    for instance in hosted[turn:] + hosted[:turn]:
-        worker.join_instance(instance)
+    turn = task.header.batch % max(len(teams), 1)
+    for team in teams[turn:] + teams[:turn]:
+        worker.join_team(team)
     worker.close()
 
 
@@ -76,6 +76,18 @@ def _arriving(task: OperatorTask) -> int:
     return sum(int(b[i + 1] - b[i]) for b in bounds for i in task.header.hosted if i + 1 < len(b))
 
 
+@dataclass(slots=True)
+class _Kept:
+    """What a team has of one side: its runs of earlier batches, those of this one, new words.
+
+    `homed`: the words, with their seats, of tuples that arrived to be stored, backups left out.
+    """
+
+    before: Runs
+    fresh: Runs
+    homed: list[tuple[Words, Seats]] = field(default_factory=list)
+
+
 class _Worker:
     def __init__(self, spec: JoinSpec, task: OperatorTask, desk: Desk) -> None:
         self._spec = spec
@@ -83,13 +95,13 @@ class _Worker:
         self._desk = desk
         self._timed = desk.timed
         self._keying = spec.keying
-        self._readers = [desk.reader(blocks) for blocks in task.blocks]
         merge_rows = max(MERGE_ROWS, MERGE_PER_ROW * _arriving(task))
         version = task.stored.versions[0]
         self._keeper = desk.keeper(StateShelf(spec), version=version, merge_rows=merge_rows)
         self._watchers: Watchers | None = None
         if spec.watched:
             self._watchers = Watchers(desk, spec, task, merge_rows)
+        self._arrivals = Arrivals(spec, task, desk, self._watchers)
         marker = None if self._watchers is None else self._watchers.marker
         self._matcher = Matcher(spec, desk.results, marker, self._timed)
         table = spec.table
@@ -101,159 +113,126 @@ class _Worker:
             hosted, timed = task.header.hosted, self._timed
             self._spines = Spines(task.stored, self._keeper, hosted, memory, span, timed)
 
-    def join_instance(self, instance: int) -> None:
-        """The pairing rule at one instance."""
-        with self._desk.at(instance) as here:
+    def teams(self) -> list[tuple[int, ...]]:
+        """The hosted instances in teams.
+
+        Where keys have copies each instance has files of its own, and what is lost, missing or
+        named is told by instance.
+        """
+        header, stored = self._task.header, self._task.stored
+        by_itself = header.copied or header.levels or stored.lost or stored.missing
+        with self._timed("exchange"):
+            return self._arrivals.teams(alone=bool(by_itself) or stored.refill is not None)
+
+    def join_team(self, team: tuple[int, ...]) -> None:
+        """The pairing rule at the instances of a team."""
+        with self._desk.at_all(team) as here:
             with self._timed("open"):
-                spines = {side: self._spines.at(instance, side) for side in Side}
-            if self._watchers is not None:
-                with self._timed("watch"):
-                    self._watchers.judge(instance, self._desk.results)
-            fresh: dict[Side, list[OpenRun]] = {side: [] for side in Side}
-            homed: dict[Side, list[Words]] = {side: [] for side in Side}
+                kept = {
+                    side: _Kept(
+                        [self._spines.at(instance, side) for instance in team], [[] for _ in team]
+                    )
+                    for side in Side
+                }
+            self._matcher.begin(len(team))
+            self._judge(team, here)
             for side in self._sides:
-                for arrived, last in self._arrivals(instance, side):
-                    here.received[side] += len(arrived.words)
+                for arrived, last in self._arrivals.at(team, side):
                     # The second side meets this batch's tuples of the first; those met none of it.
                     second = side is self._sides[1]
-                    state = spines[side.other] + (fresh[side.other] if second else [])
+                    theirs = kept[side.other]
                     with self._timed("probe"):
-                        self._probe(side, arrived, state)
+                        self._probe(side, arrived, theirs, fresh=second)
                     with self._timed("store"):
-                        backups, stored = self._store(
-                            instance, side, arrived, homed[side], own_file=not last
-                        )
-                        here.backed[side] += backups
-                        fresh[side] += stored
-                here.stored[side] = sum(map(len, homed[side])) + here.backed[side]
+                        self._store(team, side, arrived, kept[side], here, own_file=not last)
+            first = self._task.header.batch % len(team)
             with self._timed("merge"):
-                kept = {side: self._keeper.merge(spines[side]) + fresh[side] for side in Side}
+                after = [
+                    [
+                        [*older, *newer]
+                        for older, newer in zip(
+                            self._keeper.merge_all(kept[side].before, first),
+                            kept[side].fresh,
+                            strict=True,
+                        )
+                    ]
+                    for side in Side
+                ]
             with self._timed("count"):
-                self._count_keys(instance, homed, kept)
-            here.unbacked = self._unbacked(instance, kept)
-            here.probe_copies = sum(here.received) - sum(here.stored)
+                self._count_keys(team, [kept[side].homed for side in Side], after)
+            made = self._matcher.counts().tolist()
+            for seat, (instance, one) in enumerate(zip(team, here, strict=True)):
+                one.results += made[seat]
+                one.probe_copies = sum(one.received) - sum(one.stored)
+                one.unbacked = self._unbacked(instance, [spines[seat] for spines in after])
 
-    def _arrivals(self, instance: int, side: Side) -> Iterator[tuple[SortedTuples, bool]]:
-        """Arrived tuples of a side, sorted, in pieces that fit, and whether each is the last."""
-        slices = self._readers[side].slices(instance)
-        if self._task.stored.lost:
-            slices = self._inherited(instance, side, slices)
-        rows = sum(piece.num_rows for piece in slices)
-        size = sum(piece.nbytes for piece in slices)
-        # A piece, its sorted copy and its matches are in memory at the same time.
-        limit = rows * self._task.memory_bytes // max(4 * size, 1)
-        packs = list(_packed(slices, max(limit, 1)))
-        for number, pieces in enumerate(packs, start=1):
-            with self._timed("sort"):
-                arrived = self._sorted(instance, side, pieces)
-            if len(arrived.words):
-                yield arrived, number == len(packs)
+    def _judge(self, team: Sequence[int], here: Sequence[InstanceReport]) -> None:
+        """Let the watchers at the instances judge what is due."""
+        if self._watchers is None:
+            return
+        results = self._desk.results
+        with self._timed("watch"):
+            for instance, one in zip(team, here, strict=True):
+                before = results.rows
+                self._watchers.judge(instance, results)
+                one.results += results.rows - before
 
-    def _inherited(
-        self, instance: int, side: Side, own: Sequence[pa.RecordBatch]
-    ) -> list[pa.RecordBatch]:
-        """What would have arrived if tuples had been routed after the loss.
-
-        A lost instance keeps its tuples as backups. Where its keys have their home now, they have
-        arrived as backups; their probes are still on the way to the lost instance.
-        """
-        stored = self._task.stored
-        if instance in stored.lost:
-            return [_flagged(one, np.minimum(_flags(one) & KEPT, 1) * BACKUP) for one in own]
-        found = [_flagged(one, self._promoted(instance, side, one)) for one in own]
-        for lost in stored.lost:
-            for piece in self._readers[side].slices(lost):
-                flags = self._probes_of(instance, side, piece)
-                mine = flags > 0
-                if mine.any():
-                    found.append(_flagged(piece, flags).filter(pa.array(mine)))
-        return found
-
-    def _promoted(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
-        """The flags of tuples of which some have arrived as backups and are at home now."""
-        flags = _flags(piece)
-        words = piece.column(0).to_numpy(zero_copy_only=True)
-        router = self._task.stored.router
-        assert router is not None
-        here = ((flags & BACKUP) > 0) & (_homes(router, side, words) == instance)
-        return np.where(here, flags ^ BACKUP | STORE, flags).astype(flags.dtype)
-
-    def _probes_of(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
-        """Of the probes of tuples at a lost instance those that go to `instance` now."""
-        words, flags, columns = Tuples.of([piece])
-        keying = self._keying
-        several = None if keying.is_plain else keying.probed(side, columns)
-        kept = np.zeros_like(flags)
-        for version, router in enumerate(self._task.stored.routers):
-            for number in range(keying.probes if router is not None else 0):
-                assert router is not None
-                probed = words
-                if several is not None:
-                    probed = first_word(several[number].hashes >> np.uint64(U_BITS))
-                slot = version * keying.probes + number
-                flag = flags & flags.dtype.type(probe_flag(slot))
-                mine = _homes(router, side, probed) == instance
-                kept |= np.where(mine, flag, 0).astype(flags.dtype)
-        return kept
-
-    def _sorted(self, instance: int, side: Side, pieces: Sequence[pa.RecordBatch]) -> SortedTuples:
-        """The tuples that are to be joined, sorted; a watcher gets those that are watched."""
-        with self._timed("exchange"):
-            tuples = Tuples.of(pieces)
-        if self._watchers is not None and side in self._spec.watched:
-            tuples = self._joining(instance, side, tuples)
-        order = sort_order(tuples.words)
-        columns = tuples.columns.take(pa.array(order))
-        names = self._spec.times(side)
-        times = latest_time(columns, names) if names else None
-        return SortedTuples(tuples.words[order], tuples.flags[order], columns, times)
-
-    def _joining(self, instance: int, side: Side, tuples: Tuples) -> Tuples:
-        """The tuples of a watched side without those that arrived for the watcher alone."""
-        assert self._watchers is not None
-        flag = watch_flag(len(self._task.stored.versions), self._keying.probes)
-        words, flags, columns = tuples
-        watched, joining = (flags & flag) > 0, (flags & (flag - 1)) > 0
-        if watched.any():
-            with self._timed("watch"):
-                self._watchers.arrive(instance, side, columns.filter(pa.array(watched)))
-        if joining.all():
-            return tuples
-        return Tuples(words[joining], flags[joining], columns.filter(pa.array(joining)))
-
-    def _probe(self, side: Side, arrived: SortedTuples, state: Iterable[OpenRun]) -> None:
+    def _probe(self, side: Side, arrived: SortedTuples, theirs: _Kept, *, fresh: bool) -> None:
         """Pair the tuples of `side` with the stored ones of the other side."""
-        near = [one for one in state if not self._apart(side, arrived, one.run)]
-        if not near:
+        state = theirs.before
+        if fresh:
+            state = [older + newer for older, newer in zip(state, theirs.fresh, strict=True)]
+        sheets = sheets_of(self._near(side, arrived, state))
+        if not sheets:
             return
         keying = self._keying
         several = None if keying.is_plain else keying.probed(side, arrived.columns)
         for slot in range(len(self._task.stored.versions) * keying.probes):
             version, number = divmod(slot, keying.probes)
-            stored = [one for one in near if one.run.version == self._task.stored.versions[version]]
+            asked = self._task.stored.versions[version]
+            stored = [sheet for sheet in sheets if sheet.version == asked]
             if not stored:
                 continue
             probing = np.flatnonzero(arrived.flags & probe_flag(slot))
             words, cells = arrived.words[probing], None
+            seats = None if arrived.seats is None else arrived.seats[probing]
             if several is not None:
                 words = first_word(several[number].hashes[probing] >> np.uint64(U_BITS))
-                order = sort_order(words)
+                order = seated_order(words, seats)
                 probing, words, cells = probing[order], words[order], several[number].cells
-            needles = group_keys(words)
-            for opened in stored:
-                hits = find(opened.words, needles, opened.gone)
+                seats = None if seats is None else seats[order]
+            needles = group_seated(words, seats)
+            for sheet in stored:
+                hits = find_seated(*sheet.stretch[:2], needles, sheet.gone)
                 for rows, ranks in expand_pairs(*rows_of_hits(hits, needles), PAIRS):
-                    theirs = ranks if opened.gone is None else live_rows(opened.gone, ranks)
-                    self._matcher.match(side, arrived, probing[rows], opened, theirs, cells)
+                    found = ranks if sheet.gone is None else live_rows(sheet.gone, ranks)
+                    columns = sheet.page.columns
+                    self._matcher.match(side, arrived, probing[rows], columns, found, cells)
 
-    def _apart(self, side: Side, arrived: SortedTuples, run: Run) -> bool:
-        """Whether no tuple of the run can be close enough in time to one that arrived."""
+    def _near(self, side: Side, arrived: SortedTuples, state: Runs) -> Runs:
+        """The runs that may hold tuples close enough in time to those that arrived at their seat.
+
+        At a seat where none arrived, none are near.
+        """
+        bounds, times = arrived.bounds, arrived.times
+        some = np.flatnonzero(np.diff(bounds))
+        near: Runs = [[] for _ in state]
+        if self._spec.window is None or times is None:
+            for seat in some.tolist():
+                near[seat] = state[seat]
+            return near
+        firsts = bounds[some]
+        earliest, latest = np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts)
+        reached = zip(some.tolist(), earliest.tolist(), latest.tolist(), strict=True)
+        for seat, *mine in reached:
+            near[seat] = [one for one in state[seat] if not self._apart(side, mine, one.run)]
+        return near
+
+    def _apart(self, side: Side, mine: Sequence[int], run: Run) -> bool:
+        """Whether no tuple of the run can be close enough in time to those between two times."""
         window = self._spec.window
-        if window is None or arrived.times is None:
+        if window is None or run.min_time is None or run.max_time is None:
             return False
-        if run.min_time is None or run.max_time is None:
-            return False
-        mine = int(arrived.times.min()), int(arrived.times.max())
         theirs = run.min_time, run.max_time
         left, right = (mine, theirs) if side is Side.LEFT else (theirs, mine)
         lower, upper = window.lower_us, window.upper_us
@@ -262,54 +241,81 @@ class _Worker:
 
     def _store(
         self,
-        instance: int,
+        team: Sequence[int],
         side: Side,
         arrived: SortedTuples,
-        homed: list[Words],
+        kept: _Kept,
+        here: Sequence[InstanceReport],
         *,
         own_file: bool,
-    ) -> tuple[int, list[OpenRun]]:
-        """Seal the tuples that are stored here; returns how many are backups, and the run.
-
-        The words of the others are appended to `homed`.
-        """
+    ) -> None:
+        """Seal the tuples that are stored here, and count what arrived."""
         stored = (arrived.flags & KEPT) > 0
-        words, columns = arrived.words, arrived.columns
+        words, columns, seats, bounds = (
+            arrived.words,
+            arrived.columns,
+            arrived.seats,
+            arrived.bounds,
+        )
+        received = np.diff(bounds).tolist()
         if not stored.all():
             words, columns = words[stored], columns.filter(pa.array(stored))
-        at_home = words
+            seats = None if seats is None else seats[stored]
+            bounds = row_bounds(seats, len(words), len(team))
+        at_home, sizes = words, np.diff(bounds)
         if self._task.header.copied:
             at_home = arrived.words[(arrived.flags & STORE) > 0]
-        homed.append(at_home)
+        kept.homed.append((at_home, seats))
         backups = len(words) - len(at_home)
+        for one, came, held in zip(here, received, sizes.tolist(), strict=True):
+            one.received[side] += came
+            one.stored[side] += held
+            one.backed[side] += backups
         if not len(words) or self._spec.passes_by(side):
-            return backups, []
-        columns = columns.select(self._spec.stored_schema(side).names)
-        return backups, [self._keeper.seal(instance, side, words, columns, own_file=own_file)]
+            return
+        page = Page(words, columns.select(self._spec.stored_schema(side).names))
+        some = np.flatnonzero(sizes).tolist()
+        ends = np.append(bounds[some], bounds[-1])
+        instances = [team[seat] for seat in some]
+        runs = self._keeper.seal_all(instances, ends, side, page, own_file=own_file)
+        for seat, run in zip(some, runs, strict=True):
+            kept.fresh[seat].append(run)
 
     def _count_keys(
         self,
-        instance: int,
-        homed: Mapping[Side, Sequence[Words]],
-        spines: Mapping[Side, Sequence[OpenRun]],
+        team: Sequence[int],
+        homed: Sequence[Sequence[tuple[Words, Seats]]],
+        spines: Sequence[Runs],
     ) -> None:
         """Exact counts of the keys that a planner may want to move, and the hottest keys.
 
         Runs of older layout versions are left out: no plan moves them.
         """
         newest = self._task.stored.versions[0]
-        stored = [_joined_words(homed[side]) for side in Side]
-        held = [[one for one in spines[side] if one.run.version == newest] for side in Side]
-        texts = texts_in(self._keying, held)
-        named = named_in(self._task.header.levels, self._keying, held)
-        self._desk.count_keys(instance, stored, held, texts, named)
+        held = [
+            [[one for one in spine if one.run.version == newest] for spine in spines[side]]
+            for side in Side
+        ]
+        if len(team) == 1:
+            alone = [held[side][0] for side in Side]
+            words = [_joined([some for some, _ in homed[side]]) for side in Side]
+            texts = texts_in(self._keying, alone)
+            named = named_in(self._task.header.levels, self._keying, alone)
+            self._desk.count_keys(team[0], words, alone, texts, named)
+            return
+        stored = [group_seated(*_joined_seats(homed[side])) for side in Side]
+        told = texts_of_team(self._keying, stored, held)
+        sheets = list[Sequence[Sheet]]()
+        if self._task.header.counted is not None:
+            sheets = [sheets_of(held[side]) for side in Side]
+        self._desk.count_keys_of_team(team, stored, sheets, told)
 
-    def _unbacked(self, instance: int, spines: Mapping[Side, Sequence[OpenRun]]) -> int:
+    def _unbacked(self, instance: int, spines: Iterable[Sequence[OpenRun]]) -> int:
         """How many keys have their home here, and no complete copy anywhere else."""
         stored = self._task.stored
         if not stored.missing or not isinstance(stored.router, TableRouter):
             return 0
-        runs = (one for side in Side for one in spines[side])
+        runs = (one for spine in spines for one in spine)
         newest = (one for one in runs if one.run.version == stored.versions[0])
         return unbacked_keys(stored.router, dict(stored.missing), instance, newest)
 
@@ -320,43 +326,20 @@ class _Worker:
                 self._watchers.close()
 
 
-def _flags(piece: pa.RecordBatch) -> Flags:
-    found: Flags = piece.column(1).to_numpy(zero_copy_only=True)
-    return found
-
-
-def _homes(router: AnyRouter, side: Side, words: Words) -> Instances:
-    """(n,) words -> (n,) the homes of their keys, which are whole."""
-    found = router.homes(side, words, np.zeros(len(words), np.uint16))
-    homes: Instances = found.instances[found.flags == STORE]
-    return homes
-
-
-def _flagged(piece: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
-    """A slice of a block with other flags."""
-    field, kind = piece.schema.field(1), piece.schema.field(1).type
-    return piece.set_column(1, field, pa.array(flags, kind))
-
-
-def _joined_words(parts: Sequence[Words]) -> Words:
+def _joined(parts: Sequence[Words]) -> Words:
     """Sorted words in pieces -> all of them, sorted."""
     if len(parts) == 1:
         return parts[0]
     return np.sort(np.concatenate([np.empty(0, np.uint64), *parts]))
 
 
-def _packed(slices: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
-    """Slices in packs of at most `limit` rows; larger slices are cut."""
-    pack, rows = list[pa.RecordBatch](), 0
-    for piece in slices:
-        start = 0
-        while start < piece.num_rows:
-            part = piece.slice(start, limit - rows)
-            pack.append(part)
-            rows += part.num_rows
-            start += part.num_rows
-            if rows == limit:
-                yield pack
-                pack, rows = [], 0
-    if pack:
-        yield pack
+def _joined_seats(parts: Sequence[tuple[Words, Seats]]) -> tuple[Words, Seats]:
+    """The same with seats: sorted by seat and word."""
+    if len(parts) == 1:
+        return parts[0]
+    words = np.concatenate([np.empty(0, np.uint64), *(some for some, _ in parts)])
+    seats = np.concatenate(
+        [np.empty(0, np.uint16), *(some for _, some in parts if some is not None)]
+    )
+    order = seated_order(words, seats)
+    return words[order], seats[order]

@@ -38,9 +38,10 @@ from joinengine.model.windows import Sliding
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.operators.join.spec import JoinSpec
-from joinengine.state.keeper import Keeper, Shelf
+from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import PENDING
 from joinengine.state.run import OpenRun
+from joinengine.state.upkeep import Shelf
 
 #: The last columns of an entry: its number and when it closes, if no column has these names.
 ENTRY, CLOSES = "__entry", "__closes"

@@ -31,8 +31,8 @@ from joinengine.operators.hot import texts_in
 from joinengine.operators.spines import Spines
 from joinengine.queries.first_story.similarity import best_similarities, take_lists
 from joinengine.queries.first_story.spec import NoveltySpec
-from joinengine.state.keeper import Shelf
 from joinengine.state.run import OpenRun
+from joinengine.state.upkeep import Shelf
 
 #: The fact of a task: tuples in [CLOSED, watermark) are due.
 CLOSED = "closed"

@@ -1,0 +1,171 @@
+"""Merging the runs of the spines of one task, as far as its allowance goes.
+
+Why: joinengine.state.spine says which runs of a spine to merge. The merges of several spines are
+carried out together, so that many small ones cost little more than one.
+
+Law: a merge loses and doubles no row that is still needed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from joinengine.kernels.probing import Ints
+from joinengine.model.keys import Side
+from joinengine.state.gathering import gathered, merged_order
+from joinengine.state.run import OpenRun, Page, Run, excluded_rows
+from joinengine.state.sealing import Sealer
+from joinengine.state.spine import MergeStep, cut_word, plan_merges
+from joinengine.state.upkeep import Changes, Upkeep
+
+#: Rows of several merges that are gathered together.
+MERGE_TOGETHER = 1 << 16
+
+#: The runs of one spine, by name.
+_Spine = dict[tuple[str, int], OpenRun]
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A step of a merge in the spine number `place`."""
+
+    place: int
+    step: MergeStep
+    inputs: list[OpenRun]
+
+
+def _batches(copies: Sequence[_Copy]) -> Iterator[list[_Copy]]:
+    """Copies that are gathered together: of some MERGE_TOGETHER rows, or one."""
+    batch, rows = list[_Copy](), 0
+    for copy in copies:
+        more = sum(one.run.live for one in copy.inputs)
+        if batch and rows + more > MERGE_TOGETHER:
+            yield batch
+            batch, rows = [], 0
+        batch.append(copy)
+        rows += more
+    if batch:
+        yield batch
+
+
+class Merger:
+    """Merges the runs of a keeper, and notes it in `changes`."""
+
+    def __init__(self, upkeep: Upkeep, sealer: Sealer, changes: Changes) -> None:
+        self._upkeep = upkeep
+        self._sealer = sealer
+        self._changes = changes
+        self._merge_rows = upkeep.merge_rows
+
+    def merge(self, spines: Sequence[Sequence[OpenRun]], first: int = 0) -> list[list[OpenRun]]:
+        """Merge in several spines, of ascending instances and one side; the spines after it.
+
+        `first`: which spine the allowance goes to first.
+        """
+        after = [{one.run.ident: one for one in spine} for spine in spines]
+        whole = list[_Copy]()
+        for place in (*range(first, len(spines)), *range(first)):
+            for step in self._steps(spines[place]):
+                copy = _Copy(place, step, [after[place][run.ident] for run in step.inputs])
+                rows = sum(run.live for run in step.inputs)
+                if rows <= step.max_rows:
+                    whole.append(copy)
+                else:
+                    rows = self._merge_part(copy, after[place])
+                self._merge_rows -= rows
+        whole.sort(key=lambda copy: copy.place)
+        for copies in _batches(whole):
+            self._merge_whole(copies, after)
+        return [[one for one in spine.values() if one.run.live] for spine in after]
+
+    def _steps(self, spine: Sequence[OpenRun]) -> Iterator[MergeStep]:
+        span = self._upkeep.shelf.span_us
+        by_version = defaultdict[int, list[Run]](list)
+        for one in spine:
+            by_version[one.run.version].append(one.run)
+        for _, ours in sorted(by_version.items()):
+            if self._merge_rows > 0 and len(ours) > 1:
+                yield from plan_merges(ours, self._merge_rows, span)
+
+    def _merge_part(self, copy: _Copy, spine: _Spine) -> int:
+        """Copy the lowest words of the inputs into one run of `spine`; how many rows."""
+        live = [one.live_rows() for one in copy.inputs]
+        words = [one.words[rows] for one, rows in zip(copy.inputs, live, strict=True)]
+        cut = cut_word(words, copy.step.max_rows)
+        below = [len(w) if cut >> 64 else int(np.searchsorted(w, np.uint64(cut))) for w in words]
+        group = self._group(copy.step)
+        chosen = [rows[:n] for rows, n in zip(live, below, strict=True)]
+        self._copy([copy], [group], [chosen], [spine])
+        for one in copy.inputs:
+            rest = replace(one.run, into=group).without([(0, cut)], one.words)
+            gone = excluded_rows(one.words, rest.exclusions)
+            spine[rest.ident] = replace(one, run=rest, gone=gone)
+            self._changes.change(rest)
+        return sum(below)
+
+    def _merge_whole(self, copies: list[_Copy], spines: list[_Spine]) -> None:
+        """Copy all that is left of the inputs, each group of them into one run."""
+        groups = [self._group(copy.step) for copy in copies]
+        chosen = [[one.live_rows() for one in copy.inputs] for copy in copies]
+        self._copy(copies, groups, chosen, [spines[copy.place] for copy in copies])
+        for copy in copies:
+            for one in copy.inputs:
+                del spines[copy.place][one.run.ident]
+                self._changes.remove(one.run)
+
+    def _group(self, step: MergeStep) -> int:
+        """The merge group of a step: a new one, unless the merge goes on."""
+        return self._sealer.next_group() if step.group is None else step.group
+
+    def _copy(
+        self,
+        copies: list[_Copy],
+        groups: list[int],
+        chosen: list[list[Ints]],
+        spines: list[_Spine],
+    ) -> None:
+        """Copy the chosen rows of the inputs of copies[i] into one run of spines[i].
+
+        Rows that are needed no more are left out.
+        """
+        side = copies[0].inputs[0].run.side
+        page, numbers = gathered([copy.inputs for copy in copies], chosen)
+        kept = self._unexpired(side, page.columns)
+        if kept is not None:
+            self._changes.expired_rows += int((~kept).sum())
+            numbers = numbers[kept]
+            page = Page(page.words[kept], page.columns.filter(pa.array(kept)))
+        if not len(numbers):
+            return
+        order = merged_order(page.words, numbers, len(copies))
+        page = Page(page.words[order], page.columns.take(pa.array(order)))
+        sizes = np.bincount(numbers, minlength=len(copies))
+        some = np.flatnonzero(sizes).tolist()
+        instances = [copies[i].inputs[0].run.instance for i in some]
+        ends = np.concatenate([[0], np.cumsum(sizes[some])])
+        pieces = self._sealer.seal(instances, ends, side, page, None, own_file=False)
+        for i, piece in zip(some, pieces, strict=True):
+            inputs = copies[i].inputs
+            settled = [one.run.settled_time for one in inputs if one.run.settled_time is not None]
+            run = replace(
+                piece.run,
+                version=inputs[0].run.version,
+                group=groups[i],
+                settled_time=min(settled, default=None),
+            )
+            self._changes.change(run)
+            spines[i][run.ident] = replace(piece, run=run)
+
+    def _unexpired(self, side: Side, columns: pa.RecordBatch) -> NDArray[np.bool_] | None:
+        """(n,) which rows are still needed; None: all."""
+        times = self._upkeep.shelf.times(side, columns)
+        if times is None:
+            return None
+        kept = self._upkeep.shelf.last_needed(side, times) >= self._upkeep.watermark
+        return None if kept.all() else np.asarray(kept)

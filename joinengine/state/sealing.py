@@ -1,0 +1,139 @@
+"""Sealing: runs of one task in one batch become files.
+
+Why: few files are fast files. So a task writes the runs of all its instances into one file per
+side, and those that are sealed together onto one page of it (joinengine.state.run).
+
+Law: a run that was sealed can be probed at once; nobody else sees it before a manifest names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from joinengine.kernels.probing import Ints
+from joinengine.model.keys import Side
+from joinengine.state.run import OpenRun, Page, Run, RunStore, RunWriter
+from joinengine.state.upkeep import Changes, Upkeep
+from joinengine.world.storage import Storage, tagged
+
+
+class Sealer:
+    """Seals the runs of a keeper, and notes them in `changes`."""
+
+    def __init__(self, upkeep: Upkeep, storage: Storage, store: RunStore, changes: Changes) -> None:
+        self._upkeep = upkeep
+        self._storage = storage
+        self._store = store
+        self._changes = changes
+        self._writers: dict[tuple[Side, int | None], tuple[str, RunWriter]] = {}
+        self._groups = upkeep.batch << 20
+
+    def seal(
+        self,
+        instances: Sequence[int],
+        bounds: Ints,
+        side: Side,
+        page: Page,
+        oldest_input: int | None,
+        *,
+        own_file: bool,
+    ) -> list[OpenRun]:
+        """See `Keeper.seal_all`."""
+        if self._upkeep.apart and len(instances) > 1:
+            return [
+                one
+                for i, instance in enumerate(instances)
+                for one in self._together(
+                    [instance],
+                    np.array([0, bounds[i + 1] - bounds[i]]),
+                    side,
+                    _part_of(page, *bounds[i : i + 2].tolist()),
+                    oldest_input,
+                    own_file=own_file,
+                )
+            ]
+        return self._together(instances, bounds, side, page, oldest_input, own_file=own_file)
+
+    def _together(
+        self,
+        instances: Sequence[int],
+        bounds: Ints,
+        side: Side,
+        page: Page,
+        oldest_input: int | None,
+        *,
+        own_file: bool,
+    ) -> list[OpenRun]:
+        if own_file:
+            name, writer = self._new_file(side)
+            runs = self._write(name, writer, instances, bounds, side, page, oldest_input)
+            stored = writer.close()
+            self._changes.files.append(stored)
+            self._store.trust(name)
+            return [self._store.open(run, stored) for run in runs]
+        group = side, instances[0] if self._upkeep.apart else None
+        if group not in self._writers:
+            self._writers[group] = self._new_file(side)
+        runs = self._write(*self._writers[group], instances, bounds, side, page, oldest_input)
+        starts = bounds[:-1].tolist()
+        return [OpenRun.on(page, start, run, None) for start, run in zip(starts, runs, strict=True)]
+
+    def close(self) -> None:
+        """Seal the files."""
+        for name, writer in self._writers.values():
+            self._changes.files.append(writer.close())
+            self._store.trust(name)
+
+    def next_group(self) -> int:
+        """The number of a merge group that no run of the task has had before."""
+        self._groups += 1
+        return self._groups
+
+    def _write(
+        self,
+        name: str,
+        writer: RunWriter,
+        instances: Sequence[int],
+        bounds: Ints,
+        side: Side,
+        page: Page,
+        oldest_input: int | None,
+    ) -> list[Run]:
+        times = self._upkeep.shelf.times(side, page.columns)
+        n = len(instances)
+        oldest: Sequence[int | None] = [None] * n
+        newest = oldest
+        if times is not None:
+            oldest = np.minimum.reduceat(times, bounds[:-1]).tolist()
+            newest = np.maximum.reduceat(times, bounds[:-1]).tolist()
+        sizes = np.diff(bounds).tolist()
+        runs = list[Run]()
+        for i, (part, size) in enumerate(writer.add(page, bounds)):
+            run = Run(
+                file=name,
+                part=part,
+                side=side,
+                instance=instances[i],
+                version=self._upkeep.version,
+                rows=sizes[i],
+                size_bytes=size,
+                group=self.next_group(),
+                min_time=oldest[i],
+                max_time=newest[i],
+                settled_time=newest[i] if oldest_input is None else oldest_input,
+            )
+            self._changes.change(run)
+            runs.append(run)
+        return runs
+
+    def _new_file(self, side: Side) -> tuple[str, RunWriter]:
+        keep = self._upkeep
+        name = f"{keep.shelf.label}-{keep.batch:08d}-{int(side)}-{keep.task}"
+        name = tagged(keep.generation, f"{name}-{keep.nonce()}.arrow")
+        return name, RunWriter(self._storage, name, keep.shelf.schema(side))
+
+
+def _part_of(page: Page, start: int, stop: int) -> Page:
+    return Page(page.words[start:stop], page.columns.slice(start, stop - start))

@@ -1,0 +1,89 @@
+"""What a keeper is told, and what it reports."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from joinengine.kernels.probing import Ints
+from joinengine.model.keys import Side
+from joinengine.state.run import Run
+from joinengine.world.storage import StoredFile
+
+
+@dataclass(slots=True)
+class Changes:
+    """The changes of one task: runs that are new, have fewer live rows, or are gone."""
+
+    runs: dict[tuple[str, int], Run] = field(default_factory=dict)
+    gone: set[tuple[str, int]] = field(default_factory=set)
+    files: list[StoredFile] = field(default_factory=list)
+    expired_rows: int = 0
+    moved_rows: int = 0
+    moved_bytes: int = 0
+    #: copies that were lost and made anew
+    recovered_rows: int = 0
+
+    def change(self, run: Run) -> None:
+        """Note a run that is new or has fewer live rows."""
+        if run.live:
+            self.runs[run.ident] = run
+        else:
+            self.remove(run)
+
+    def remove(self, run: Run) -> None:
+        """Note that a run is gone."""
+        self.runs.pop(run.ident, None)
+        self.gone.add(run.ident)
+
+
+class Shelf(Protocol):
+    """One kind of tuples that a keeper keeps: their columns, and how long each is needed."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The beginning of the names of its files."""
+
+    @property
+    @abstractmethod
+    def span_us(self) -> int | None:
+        """How long, in event time, a tuple is needed; None: for ever."""
+
+    @abstractmethod
+    def schema(self, side: Side) -> pa.Schema:
+        """The columns of a side."""
+
+    @abstractmethod
+    def times(self, side: Side, columns: pa.RecordBatch) -> Ints | None:
+        """(n,) the time of each tuple; None: they have none."""
+
+    @abstractmethod
+    def last_needed(self, side: Side, times: Ints) -> Ints:
+        """(n,) the last watermark at which each tuple is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """The facts of its task that a keeper needs.
+
+    `generation`: of the driver. `merge_rows`: how many rows the keeper may merge. `nonce`: makes
+    strings that no file name has had before. `apart`: the runs of each instance lie in files of
+    their own, so that the instances of a task do not lose their state together.
+    """
+
+    shelf: Shelf
+    batch: int
+    task: int
+    generation: int
+    version: int
+    watermark: float
+    merge_rows: int
+    nonce: Callable[[], str]
+    apart: bool = False

@@ -1,0 +1,139 @@
+"""Runs on one page: searched together as each would be alone, and read from files of any format."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joinengine.kernels.expanding import expand_pairs, rows_of_hits
+from joinengine.kernels.probing import live_rows
+from joinengine.kernels.seating import find_seated, group_seated, keys_of, seated_order, seats_of
+from joinengine.model.errors import DamagedState
+from joinengine.model.keys import U_BITS, U_ONE, Side
+from joinengine.state.gathering import sheets_of
+from joinengine.state.run import (
+    ONE_RUN_A_PAGE,
+    RUN_FORMAT,
+    WORD,
+    OpenRun,
+    Page,
+    Run,
+    RunStore,
+    RunWriter,
+    excluded_rows,
+)
+from joinengine.world.world import MACHINE
+
+SEATS = 4
+# Few hashes, the first and the last of all among them, so that keys repeat and neighbours meet.
+hashes = st.sampled_from([0, 1, 2, (1 << 40) - 1])
+words = st.tuples(hashes, st.sampled_from([0, 1, U_ONE - 1])).map(lambda p: p[0] << U_BITS | p[1])
+ranges = st.sampled_from(
+    [(), (), ((0, 1),), ((0, 1 << 25),), ((1 << 24, 1 << 64),), ((5, 1 << 64),)]
+)
+#: Per run its seat, words and exclusions; runs of one page.
+pages = st.lists(
+    st.lists(
+        st.tuples(st.integers(0, SEATS - 1), st.lists(words, min_size=1, max_size=6), ranges),
+        min_size=1,
+        max_size=6,
+    ),
+    min_size=1,
+    max_size=3,
+)
+probing = st.lists(st.tuples(st.integers(0, SEATS - 1), words), max_size=20)
+
+
+def opened(pages):
+    """Per seat the runs of all pages."""
+    spines = [[] for _ in range(SEATS)]
+    for number, drawn in enumerate(pages):
+        runs = sorted(drawn, key=lambda one: one[0])
+        parts = [np.sort(np.array(some, np.uint64)) for _, some, _ in runs]
+        whole = np.concatenate(parts)
+        page = Page(whole, pa.record_batch({"row": np.arange(len(whole)) + 1000 * number}))
+        start = 0
+        for place, ((seat, _, cut), mine) in enumerate(zip(runs, parts, strict=True)):
+            run = Run(f"{number}", place, Side.LEFT, seat, 0, len(mine), 0, place)
+            run = run.without(cut, mine)
+            if run.live:
+                gone = excluded_rows(mine, run.exclusions)
+                spines[seat].append(OpenRun.on(page, start, run, gone))
+            start += len(mine)
+    return spines
+
+
+@settings(deadline=None)
+@given(pages, probing, st.sampled_from([0, 1024]))
+def test_runs_of_a_team_are_searched_as_each_alone(pages, asked, small):
+    spines = opened(pages)
+    seats = np.array([seat for seat, _ in asked], np.uint16)
+    mine = np.array([word for _, word in asked], np.uint64)
+    order = seated_order(mine, seats)
+    seats, mine = seats[order], mine[order]
+    needles = group_seated(mine, seats)
+    assert list(zip(seats_of(needles.hashes), keys_of(needles.hashes), strict=True)) == sorted(
+        {(seat, word >> U_BITS) for seat, word in asked}
+    )
+    found = []
+    with patch("joinengine.kernels.seating._SMALL_PART", small):
+        for sheet in sheets_of(spines):
+            assert sheet.parts.seats.tolist() == sorted(set(sheet.parts.seats.tolist()))
+            hits = find_seated(*sheet.stretch[:2], needles, sheet.gone)
+            for rows, ranks in expand_pairs(*rows_of_hits(hits, needles), limit=3):
+                theirs = ranks if sheet.gone is None else live_rows(sheet.gone, ranks)
+                names = sheet.page.columns.column(0).to_numpy()[theirs]
+                found += zip(rows.tolist(), names.tolist(), strict=True)
+    assert sorted(found) == sorted(
+        (row, int(one.columns.column(0)[place].as_py()))
+        for row, (seat, word) in enumerate(zip(seats.tolist(), mine.tolist(), strict=True))
+        for one in spines[seat]
+        for place in one.live_rows().tolist()
+        if int(one.words[place]) >> U_BITS == word >> U_BITS
+    )
+
+
+def page_of(*values):
+    return Page(
+        np.array(values, np.uint64), pa.record_batch({"v": [7 * value for value in values]})
+    )
+
+
+def values_of(store, stored, run):
+    one = store.open(run, stored)
+    return one.words.tolist(), one.columns.column("v").to_pylist()
+
+
+def test_runs_of_a_page_are_read_one_by_one(tmp_path):
+    storage = MACHINE.storage(str(tmp_path))
+    writer = RunWriter(storage, "f", pa.schema([("v", pa.int64())]))
+    parts = [part for part, _ in writer.add(page_of(3, 5, 1, 2, 9), np.array([0, 2, 5]))]
+    parts += [part for part, _ in writer.add(page_of(4), np.array([0, 1]))]
+    stored, store = writer.close(), RunStore(storage)
+    assert len(set(parts)) == 3
+    for part, expected in zip(parts, ([3, 5], [1, 2, 9], [4]), strict=True):
+        run = Run("f", part, Side.LEFT, 0, 0, len(expected), 0, 0)
+        assert values_of(store, stored, run) == (expected, [7 * one for one in expected])
+
+
+@pytest.mark.parametrize("kind", [ONE_RUN_A_PAGE, b"joinengine run 3"])
+def test_files_of_format_1_are_read_and_unknown_ones_refused(tmp_path, kind):
+    storage = MACHINE.storage(str(tmp_path))
+    fields = [pa.field(WORD, pa.uint64(), nullable=False), pa.field("v", pa.int64())]
+    schema = pa.schema(fields, {b"joinengine.format": kind})
+    with storage.output("f") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for page in (page_of(3, 5), page_of(1, 2, 9)):
+            arrays = [pa.array(page.words), *page.columns.columns]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    stored, store = storage.seal("f"), RunStore(storage)
+    run = Run("f", 1, Side.LEFT, 0, 0, 3, 0, 0)
+    if kind == ONE_RUN_A_PAGE:
+        assert values_of(store, stored, run) == ([1, 2, 9], [7, 14, 63])
+    else:
+        with pytest.raises(DamagedState, match=rf"has format {kind!r}, not {RUN_FORMAT!r}"):
+            store.open(run, stored)
