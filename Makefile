@@ -40,6 +40,7 @@ test: $(READY)  ## the tests (minutes)
 
 test-all: $(READY)  ## the tests and the slow matrices; finds or installs Chromium
 	@tools/ensure-chromium
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slow]'
 	@echo "test-all: everything, on all cores"
 	JOINENGINE_WANTS_CHROMIUM=1 JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
 
