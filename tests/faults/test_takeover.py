@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from joinengine.driver import batch as driver
+from joinengine.driver import cleaning
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, TakenOver
 from joinengine.model.keys import Side
@@ -74,8 +75,8 @@ PLACES = {
     "after the commit": (manifests, "commit", "after"),
     "before the boundary": (fence, "raise_boundary", "before"),
     "after the boundary": (fence, "raise_boundary", "after"),
-    "before a removal": (driver, "remove_unnamed", "before"),
-    "after a removal": (driver, "remove_unnamed", "after"),
+    "before a removal": (cleaning, "remove_unnamed", "before"),
+    "after a removal": (cleaning, "remove_unnamed", "after"),
     "before a tick": (driver.clock, "tick_due", "before"),
 }
 STEPS = ("routed", "joined", "committed", "delivered", *PLACES)
