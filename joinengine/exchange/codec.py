@@ -20,7 +20,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Set
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -30,9 +30,15 @@ import pyarrow as pa
 from cattrs import Converter
 from numpy.typing import NDArray
 
+from joinengine.model.keys import Side
+from joinengine.state.run import Run
+
 T = TypeVar("T")
 
 _MAGIC = b"joinengine values 1 "
+#: The fields of a run, in the order in which they are written.
+_RUN = tuple(field.name for field in fields(Run))
+_SIDE, _EXCLUSIONS = _RUN.index("side"), _RUN.index("exclusions")
 #: The header ends at a multiple of this, since Arrow's buffers are to be aligned.
 _ALIGN = 64
 
@@ -128,6 +134,8 @@ def _make_converter() -> Converter:
     converter.register_structure_hook(float, lambda found, _: _float_from_json(found))
     converter.register_unstructure_hook(pa.Schema, _schema_to_json)
     converter.register_structure_hook(pa.Schema, lambda text, _: _schema_from_json(text))
+    converter.register_unstructure_hook(Run, lambda run: [getattr(run, name) for name in _RUN])
+    converter.register_structure_hook(Run, lambda found, _: _run_from_json(found))
     converter.register_unstructure_hook_func(_is_array, lambda array: array)
     converter.register_structure_hook_func(_is_array, lambda array, _: array)
     converter.register_unstructure_hook_factory(_is_choice, lambda kind: _tag(kind, converter))
@@ -148,6 +156,13 @@ def _float_to_json(value: float) -> float | str:
 def _float_from_json(found: float | str) -> float:
     """A time may be a whole number of microseconds that no float holds."""
     return float(found) if isinstance(found, str) else found
+
+
+def _run_from_json(found: list[Any]) -> Run:
+    """Of runs there are thousands in the instructions of a task: field by field takes too long."""
+    found[_SIDE] = Side(found[_SIDE])
+    found[_EXCLUSIONS] = tuple((lower, upper) for lower, upper in found[_EXCLUSIONS])
+    return Run(*found)
 
 
 def _schema_to_json(schema: pa.Schema) -> str:
