@@ -83,6 +83,7 @@ FEW_MERGED = [
     ("joinengine.operators.join.task.MERGE_ROWS", 7),
     ("joinengine.operators.join.task.MERGE_PER_ROW", 0),
 ]
+SEEM_SMALL = [("joinengine.operators.join.arriving._row_bytes", lambda reader: 0.0)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -97,15 +98,26 @@ def test_a_team_does_what_its_instances_would_do_alone(layout, batches, window, 
     spec = two_way(window, enough(layout, 7), how="inner" if window is None else how)
     together = run_of(batches, layout, spec, patches=LARGE_PARTS if large else ())
     assert together == run_of(batches, layout, spec, patches=ALONE)
+    told, _, output = together
+    assert sum(one[-1] for counts, *_ in told for one in counts.values()) == output.total()
 
 
 @relaxed
-@given(batches=streams(max_rows=60), window=windows, memory=st.sampled_from([400, 3000, 20_000]))
-def test_little_memory_and_few_merges_change_no_result(batches, window, memory):
-    """Pieces of a team, and merges that stop in the middle of an instance."""
+@given(
+    batches=streams(max_rows=60),
+    window=windows,
+    memory=st.sampled_from([400, 3000, 20_000]),
+    larger=st.booleans(),
+)
+def test_little_memory_and_few_merges_change_no_result(batches, window, memory, larger):
+    """Pieces of a team, and merges that stop in the middle of an instance.
+
+    `larger`: tuples are larger than it seems when teams are made, so that a team is cut too.
+    """
     tight = Settings(memory_per_task=memory)
     spec = two_way(window, 7)
-    told, _, results = run_of(batches, "mnrt", spec, settings=tight, patches=FEW_MERGED)
+    patches = [*FEW_MERGED, *(SEEM_SMALL if larger else ())]
+    told, _, results = run_of(batches, "mnrt", spec, settings=tight, patches=patches)
     expected = run_of(batches, "mnrt", spec, patches=ALONE)
     assert ([counts for counts, *_ in told], results) == (
         [counts for counts, *_ in expected[0]],

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joinengine.balancing.counting import Asked, count_keys
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.probing import live_rows
 from joinengine.kernels.seating import find_seated, group_seated, keys_of, seated_order, seats_of
@@ -96,6 +97,39 @@ def test_runs_of_a_team_are_searched_as_each_alone(pages, asked, small):
         for place in one.live_rows().tolist()
         if int(one.words[place]) >> U_BITS == word >> U_BITS
     )
+
+
+@settings(deadline=None)
+@given(pages, pages, probing, st.lists(st.booleans(), min_size=SEATS, max_size=SEATS), st.data())
+def test_keys_of_a_team_are_counted_as_at_each_instance(left, right, stored, whole, data):
+    """Some reports light, some whole; keys are heavy from a third of what an instance stored on."""
+    keys = st.lists(hashes, unique=True).map(lambda some: np.array(sorted(some), np.uint64))
+    asked = [Asked(data.draw(keys), data.draw(keys), one) for one in whole]
+    arrived = [sorted(stored), sorted(stored[::2])]
+    team, state = [10, 11, 12, 17], [opened(left), opened(right)]
+
+    def counted(seats):
+        named = [team[seat] for seat in seats]
+        needles = [
+            needles_of([(seats.index(seat), word) for seat, word in some if seat in seats])
+            for some in arrived
+        ]
+        sheets = [sheets_of([some[seat] for seat in seats]) for some in state]
+        stretches = [[one.stretch for one in some] for some in sheets]
+        counts = count_keys(named, needles, stretches, [asked[seat] for seat in seats])
+        return sorted(zip(*(column.tolist() for column in counts[:5]), strict=True))
+
+    with (
+        patch("joinengine.balancing.counting.HEAVY_PART", 3),
+        patch("joinengine.balancing.counting.MOST_LIGHT", 1),
+    ):
+        alone = [row for seat in range(SEATS) for row in counted([seat])]
+        assert counted(list(range(SEATS))) == alone
+
+
+def needles_of(stored):
+    seats = np.array([seat for seat, _ in stored], np.uint16)
+    return group_seated(np.array([word for _, word in stored], np.uint64), seats)
 
 
 def page_of(*values):
