@@ -52,8 +52,8 @@ bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers)
 	@echo "bench-peers: orders join lineitem within an interval"
 	$(BIN)/python -m benchmarks.peers --out out/peers
 
-bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding
-	@echo "bench-kernels: rows per second of the array kernels"
+bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding; a join task of many instances
+	@echo "bench-kernels: rows per second of the array kernels, ms per instance of a join task"
 	$(BIN)/pytest benchmarks/kernels --benchmark-only --benchmark-columns=min,median,rounds
 
 bench-planners: $(READY)  ## seconds for one plan as keys and instances grow (out/planners)

@@ -1,12 +1,18 @@
-"""A table of rows per second beside pytest-benchmark's table of times."""
+"""Tables of rows per second and of milliseconds per instance, beside pytest-benchmark's own."""
+
+#: What a benchmark may tell in `extra_info`: the title of its table, and how a figure is shown.
+TABLES = {
+    "rows_per_s": ("M rows/s, one core (median)", lambda found: f"{found / 1e6:10.1f}"),
+    "ms_per_instance": ("ms per instance, one core (median)", lambda found: f"{found:10.3f}"),
+}
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """List the benchmarks that name the number of rows of a round."""
+    """List the benchmarks that tell such a figure."""
     session = getattr(config, "_benchmarksession", None)
-    ran = [found for found in getattr(session, "benchmarks", []) if "rows" in found.extra_info]
-    if ran:
-        terminalreporter.section("M rows/s, one core (median)")
-    for found in sorted(ran, key=lambda found: found.name):
-        info = found.extra_info
-        terminalreporter.line(f"{found.name:28}{info['rows_per_s'] / 1e6:10.1f}")
+    for figure, (title, shown) in TABLES.items():
+        ran = [one for one in getattr(session, "benchmarks", []) if figure in one.extra_info]
+        if ran:
+            terminalreporter.section(title)
+        for one in sorted(ran, key=lambda one: one.name):
+            terminalreporter.line(f"{one.name:28}{shown(one.extra_info[figure])}")

@@ -1,0 +1,108 @@
+"""The tasks of a join as instances grow, with the same rows, on one core: `make bench-kernels`.
+
+Each benchmark carries out the two join tasks of one batch, after some batches of state, and gives
+in `extra_info` the milliseconds for each instance.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from joinengine.api import columns
+from joinengine.driver.batch import BatchRunner
+from joinengine.driver.settings import Settings
+from joinengine.driver.sinks import DiscardSink
+from joinengine.exchange.codec import decode, encode
+from joinengine.exchange.route import RouteTask
+from joinengine.layouts import choose
+from joinengine.model.conditions import equi
+from joinengine.model.query import FromSource, JoinType
+from joinengine.operators import Join
+from joinengine.operators.base import OperatorTask, QuerySpec, carry_out
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.run import RunStores
+from joinengine.world.world import MACHINE
+
+#: Rows of a batch: a small side and a large one, as in the last join of EQ5.
+SMALL, LARGE = 100, 60_000
+KEYS = 1_000
+BATCHES = 6
+
+
+class TimedJobs:
+    """Runs tasks here; those of the last batch are repeated, which no task may notice."""
+
+    parallelism = 2
+
+    def __init__(self, benchmark):
+        self._benchmark = benchmark
+        self._stores = RunStores(MACHINE)
+
+    def route(self, frame, plan):
+        """One map task, which brings both sides."""
+        task = RouteTask(plan, 0, MACHINE)
+        for source, batch in enumerate(frame):
+            task.add(source, [batch])
+        return [task.close()]
+
+    def run(self, operator, tasks):
+        """The reports of the tasks."""
+        coded = [encode(task) for task in tasks]
+        if tasks[0].header.batch == BATCHES - 1:
+            self._benchmark.pedantic(lambda: self._carried_out(operator, coded), rounds=7)
+        return self._carried_out(operator, coded)
+
+    def _carried_out(self, operator, coded):
+        tasks = [decode(one, OperatorTask) for one in coded]
+        headers = [task.header for task in tasks]
+        stores = [self._stores.store_of(h.runs_folder, h.operator, h.driver) for h in headers]
+        reports = [
+            carry_out(operator, task, store, MACHINE)
+            for task, store in zip(tasks, stores, strict=True)
+        ]
+        assert all(encode(one) for one in reports)
+        return reports
+
+
+def sides():
+    """The schemas of a side of 5 columns and of one of 16."""
+    left = [("lk", pa.int64()), *((f"l{n}", pa.int64()) for n in range(4))]
+    right = [("rk", pa.int64()), *((f"r{n}", pa.int64()) for n in range(12))]
+    return pa.schema(left), pa.schema([*right, *((f"t{n}", pa.string()) for n in range(3))])
+
+
+def rows(schema, keys):
+    """Tuples with these keys."""
+    texts = pa.array([f"text {key}" for key in keys])
+    kinds = [texts if pa.types.is_string(field.type) else pa.array(keys) for field in schema]
+    return pa.RecordBatch.from_arrays(kinds, schema=schema)
+
+
+@pytest.mark.parametrize("instances", [8, 64, 512])
+def test_join_tasks(benchmark, tmp_path, instances):
+    schemas, on = sides(), equi("lk", "rk")
+    join = Join(
+        index=0,
+        condition=on,
+        window=None,
+        how=JoinType.INNER,
+        inputs=(FromSource(0), FromSource(1)),
+        schemas=schemas,
+        output=columns.output_columns(schemas, on, None, JoinType.INNER, None),
+        instances=instances,
+    )
+    checkpoint = Checkpoint.below(tmp_path)
+    checkpoint.create()
+    query = QuerySpec((join,), ("left", "right"))
+    runner = BatchRunner(
+        TimedJobs(benchmark), query, [choose("hash")], checkpoint, "q", DiscardSink(), Settings()
+    )
+    runner.recover()
+    draws = np.random.default_rng(0)
+    for batch in range(BATCHES):
+        keys = np.arange(SMALL) + SMALL * batch, draws.integers(0, KEYS, LARGE)
+        frame = [rows(schema, some) for schema, some in zip(schemas, keys, strict=True)]
+        runner(frame, batch)
+    benchmark.extra_info["ms_per_instance"] = 1e3 * benchmark.stats.stats.median / instances
