@@ -133,25 +133,38 @@ class Spines:
 
     def at(self, instance: int, side: Side) -> list[OpenRun]:
         """The spine of one side, without the tuples that moved away and with those that came."""
+        (spine,) = self.of_team([instance], side)
+        return spine
+
+    def of_team(self, team: Sequence[int], side: Side) -> list[list[OpenRun]]:
+        """The same for several instances, ascending."""
         if self._rehomed is not None:
-            return self._rehomed.get((instance, side), [])
-        runs = self._stored.runs
+            return [self._rehomed.get((instance, side), []) for instance in team]
+        spines = {instance: self._own(instance, side) for instance in team}
+        runs, newest = self._stored.runs, self._stored.versions[0]
+        asked = [
+            (instance, [run for run in runs.get((source, side), ()) if run.version == newest], some)
+            for instance in team
+            for source, some in sorted(self._pulls.get((instance, side), {}).items())
+        ]
+        refill = self._stored.refill
+        with self._timed("move"):
+            for one in self._keeper.pull_all(asked):
+                spines[one.run.instance].append(one)
+            if refill is not None and refill.instance in spines:
+                spines[refill.instance] += self._refilled(refill, side)
+        return list(spines.values())
+
+    def _own(self, instance: int, side: Side) -> list[OpenRun]:
+        """What an instance had, without the tuples that moved away."""
         drops = list(self._drops.get((instance, side), ()))
         refill = self._stored.refill
         if refill is not None and refill.instance == instance:
             drops.append((refill.lower, refill.upper))  # what has come since the loss comes again
         newest = self._stored.versions[0]
-        here = runs.get((instance, side), ())
+        here = self._stored.runs.get((instance, side), ())
         spine = self._keeper.open((run for run in here if run.version == newest), drops)
-        spine += self._keeper.open(run for run in here if run.version != newest)
-        sources = self._pulls.get((instance, side), {})
-        with self._timed("move"):
-            for source, ranges in sorted(sources.items()):
-                theirs = (run for run in runs.get((source, side), ()) if run.version == newest)
-                spine += self._keeper.pull(instance, theirs, ranges)
-            if refill is not None and refill.instance == instance:
-                spine += self._refilled(refill, side)
-        return spine
+        return spine + self._keeper.open(run for run in here if run.version != newest)
 
     def _refilled(self, refill: Refill, side: Side) -> Iterator[OpenRun]:
         """The copies that the instance of a refill has lost, made anew from the homes' tuples."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints, rows_between
 from joinengine.model.keys import Side
+from joinengine.state.gathering import gathered, merged_order
 from joinengine.state.merging import Merger
 from joinengine.state.run import OpenRun, Page, Run, RunStore, excluded_rows
 from joinengine.state.sealing import Sealer
@@ -27,6 +29,14 @@ from joinengine.world.storage import Storage, StoredFile
 
 #: Rows of one run that are copied at a time when state moves.
 MOVE_ROWS = 1 << 18
+
+
+class _Pulled(NamedTuple):
+    """Rows of a run that are to be a run of `instance`."""
+
+    instance: int
+    source: OpenRun
+    rows: Ints
 
 
 class Keeper:
@@ -103,8 +113,31 @@ class Keeper:
 
     def pull(
         self, instance: int, runs: Iterable[Run], ranges: Iterable[tuple[int, int]]
-    ) -> Iterator[OpenRun]:
+    ) -> list[OpenRun]:
         """Seal the word ranges of another instance's `runs` as runs of `instance`."""
+        return self.pull_all([(instance, runs, ranges)])
+
+    def pull_all(
+        self, asked: Iterable[tuple[int, Iterable[Run], Iterable[tuple[int, int]]]]
+    ) -> list[OpenRun]:
+        """The same for several (instance, runs, ranges), of one side, in ascending order.
+
+        The new runs are sealed together, as far as they fit into memory.
+        """
+        found, waiting, rows = list[OpenRun](), list[_Pulled](), 0
+        for instance, runs, ranges in asked:
+            for one in self._chosen(instance, runs, ranges):
+                if waiting and rows + len(one.rows) > MOVE_ROWS:
+                    found += self._seal_pulled(waiting)
+                    waiting, rows = [], 0
+                waiting.append(one)
+                # Pieces are numbered in 16 bits for the sort, so a small one counts as 8 rows.
+                rows += max(len(one.rows), 8)
+        return found + self._seal_pulled(waiting)
+
+    def _chosen(
+        self, instance: int, runs: Iterable[Run], ranges: Iterable[tuple[int, int]]
+    ) -> Iterator[_Pulled]:
         ordered = sorted(ranges)
         lower = np.array([low for low, _ in ordered], np.uint64)
         upper = np.array([high % (1 << 64) for _, high in ordered], np.uint64)
@@ -112,11 +145,21 @@ class Keeper:
             opened = self._opened(run)
             rows = rows_between(opened.words, lower, upper, opened.gone)
             for start in range(0, len(rows), MOVE_ROWS):
-                some = rows[start : start + MOVE_ROWS]
-                columns = opened.columns.take(pa.array(some))
-                moved = self.seal(instance, run.side, opened.words[some], columns)
-                self.moved(moved.run.rows, moved.run.size_bytes)
-                yield moved
+                yield _Pulled(instance, opened, rows[start : start + MOVE_ROWS])
+
+    def _seal_pulled(self, pulled: Sequence[_Pulled]) -> list[OpenRun]:
+        """Seal what was pulled, a run for each piece."""
+        if not pulled:
+            return []
+        page, numbers = gathered([[one.source] for one in pulled], [[one.rows] for one in pulled])
+        order = merged_order(page.words, numbers, len(pulled))
+        page = Page(page.words[order], page.columns.take(pa.array(order)))
+        bounds = np.append(0, np.cumsum([len(one.rows) for one in pulled]))
+        instances = [one.instance for one in pulled]
+        found = self.seal_all(instances, bounds, pulled[0].source.run.side, page)
+        for one in found:
+            self.moved(one.run.rows, one.run.size_bytes)
+        return found
 
     def recover(
         self,

@@ -129,9 +129,7 @@ class _Worker:
         with self._desk.at_all(team) as here:
             with self._timed("open"):
                 kept = {
-                    side: _Kept(
-                        [self._spines.at(instance, side) for instance in team], [[] for _ in team]
-                    )
+                    side: _Kept(self._spines.of_team(team, side), [[] for _ in team])
                     for side in Side
                 }
             self._matcher.begin(len(team))
