@@ -192,7 +192,9 @@ def test_the_writer_refuses(sides, tmp_path):
     with pytest.raises(InvalidRequest, match="workPerTuple: -1 s is negative"):
         there.format("noop").option("workPerTuple", "-1 s").start()
     with pytest.raises(InvalidRequest, match="is not a path of a POSIX file system"):
-        writer.option("checkpointLocation", "s3://bucket/x").format("noop").start()
+        writer.option("checkpointLocation", "hdfs://host/x").format("noop").start()
+    with pytest.raises(InvalidRequest, match="stateLocation: s3:// names no bucket"):
+        there.option("stateLocation", "s3://").format("noop").start()
     assert not (tmp_path / "c").exists()
 
 
