@@ -8,7 +8,7 @@ import re
 from tests.objects import wait_until
 
 #: Batches after which the harm comes.
-_BEFORE = 3
+BEFORE = 3
 
 
 class Background:
@@ -27,7 +27,7 @@ class Background:
     def wait_for_the_middle(self):
         """Until some batches are done; fails if all of them are."""
         in_time = 300
-        wait_until(lambda: self.ended or self.done >= _BEFORE, "some batches are done", in_time)
+        wait_until(lambda: self.ended or self.done >= BEFORE, "some batches are done", in_time)
         assert not self.ended, f"what follows comes too late\n{self._said()}"
 
     @property
@@ -41,16 +41,17 @@ class Background:
         return self._program.poll() is not None
 
     def check_end(self):
-        """Wait for its end; its results must be those of DuckDB."""
+        """Wait for its end; its results must be those of DuckDB. Returns its report."""
         assert self._program.wait(400) == 0, self._said()
-        check_report(self.driver.folder / "report.json")
+        return check_report(self.driver.folder / "report.json")
 
     def _said(self):
         return f"{self.driver.said('log')}\n{self.cluster.executor_logs()}"
 
 
 def check_report(path):
-    """The results of the run were compared with DuckDB's, and there were some."""
+    """The results of the run were compared with DuckDB's, and there were some; returns it."""
     found = json.loads(path.read_text())
     assert found["valid"] is True
     assert found["output_rows"] > 0
+    return found

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.cluster.cases import Background, check_report
+from tests.cluster.cases import BEFORE, Background, check_report
 from tests.cluster.spark import HAVE_IT
 from tests.objects import Proxy, SeaweedServer, make_bucket
 
@@ -36,6 +36,17 @@ def test_a_killed_machine_loses_nothing(cluster, objects, bucket):
     query.wait_for_the_middle()
     cluster.kill_worker(next(iter(cluster.workers)))
     query.check_end()
+
+
+def test_a_driver_goes_on_from_another_machine(cluster, objects, bucket):
+    """With an empty disk: the store alone has what the killed one knew."""
+    places = {"state": f"{bucket}/x", "out": "/tmp/driver/out"}
+    first = Background(cluster, "eq5", places, **reaching(objects))
+    first.wait_for_the_middle()
+    first.driver.kill()
+    second = Background(cluster, "eq5", places, **reaching(objects))
+    report = second.check_end()
+    assert report["batches"][0]["batch"] >= BEFORE
 
 
 def test_a_store_that_stalls_loses_nothing(cluster, objects, bucket):
