@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import distinct, expand_ranges, numbered, rows_among
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
 from joinengine.routing.base import Backed, Base
 from joinengine.routing.table import RoutingTable
@@ -184,10 +185,11 @@ def summarise(
     any. The result does not depend on the homes of a key, so intervals under different tables add
     up.
     """
-    hashes = np.unique(counts.hashes)
-    reported = np.zeros(stored.shape)
-    np.add.at(reported, (counts.sides, counts.instances), counts.stored)
-    arrived = _per_key(counts, counts.stored, hashes, table, copies=False)
+    hashes, where = known = numbered(counts.hashes)
+    n = stored.shape[1]
+    places = counts.sides * n + counts.instances
+    reported = np.bincount(places, counts.stored, minlength=2 * n).reshape(2, n)
+    arrived = _per_key(counts, counts.stored.astype(float), known, table, copies=False)
     at_homes, rest = stored, np.zeros(0)
     if backed is not None:
         at_homes = stored - backed[0]
@@ -197,14 +199,14 @@ def summarise(
     return Interval(
         hashes,
         arrived,
-        _per_key(counts, counts.held, hashes, table, copies=backed is not None),
+        _per_key(counts, counts.held.astype(float), known, table, copies=backed is not None),
         np.maximum(at_homes - reported, 0).sum(axis=0),
         stored.astype(float),
         state.astype(float),
         tasks,
-        _holders(counts, hashes, stored.shape[1]),
+        _holders(counts, where, n),
         rest,
-        _named(counts, hashes),
+        _named(counts, where, len(hashes)),
     )
 
 
@@ -216,16 +218,15 @@ def gather_loads(
     A planner may move the keys of `table` and those with arrivals. State is that after the newest
     interval; a key that it does not report has no state. `backup_work` as in Loads.
     """
-    listed = np.array(sorted(table.placements), np.uint64)
-    hashes = np.unique(np.concatenate([listed, *(interval.loaded for interval in history)]))
+    listed = table.columns.hashes
+    hashes = distinct(np.concatenate([listed, *(interval.loaded for interval in history)]))
     arrived = np.zeros((2, len(hashes)))
     held = np.zeros((2, len(hashes)))
     for interval in history:
-        known = np.isin(interval.hashes, hashes)
-        arrived[:, np.searchsorted(hashes, interval.hashes[known])] += interval.arrived[:, known]
-    newest = history[-1]
-    known = np.isin(newest.hashes, hashes)
-    held[:, np.searchsorted(hashes, newest.hashes[known])] = newest.held[:, known]
+        some = interval.arrived.any(axis=0)  # `hashes` has all keys with arrivals
+        arrived[:, np.searchsorted(hashes, interval.hashes[some])] += interval.arrived[:, some]
+    known, places = rows_among(history[-1].hashes, hashes)
+    held[:, places] = history[-1].held[:, known]
     split_sides, copied = _how_to_split(hashes, arrived + held, table)
     columns = np.arange(len(hashes))
     larger, smaller = arrived[split_sides, columns], arrived[1 - split_sides, columns]
@@ -251,74 +252,77 @@ def gather_loads(
     )
 
 
-def _named(counts: KeyCounts, hashes: Words) -> Ints:
-    """(K,) the backups that predicates give to each key."""
-    most, known = np.zeros(len(hashes), np.int64), len(counts.backups)
-    np.maximum.at(most, np.searchsorted(hashes, counts.hashes[:known]), counts.backups)
+def _named(counts: KeyCounts, where: Ints, n: int) -> Ints:
+    """(K,) the backups that predicates give to each of `n` keys."""
+    most, known = np.zeros(n, np.int64), len(counts.backups)
+    np.maximum.at(most, where[:known], counts.backups)
     return most
 
 
-def _holders(counts: KeyCounts, hashes: Words, instances: int) -> Ints:
+def _holders(counts: KeyCounts, where: Ints, instances: int) -> Ints:
     """(2, P) keys and the instances that hold them, on any side, each pair once."""
     some = counts.held > 0
-    keys = np.searchsorted(hashes, counts.hashes[some])
-    pairs = np.unique(keys * instances + counts.instances[some])
+    pairs = distinct(where[some] * instances + counts.instances[some])
     return np.asarray(np.divmod(pairs, instances))
 
 
 def _per_key(
-    counts: KeyCounts, values: Ints, hashes: Words, table: RoutingTable, *, copies: bool
+    counts: KeyCounts,
+    values: Floats,
+    keys: tuple[Words, Ints],
+    table: RoutingTable,
+    *,
+    copies: bool,
 ) -> Floats:
     """(2, K) tuples per side and key, each counted once however many instances store it.
 
-    `copies`: each instance that has tuples of a key has all of them.
+    `keys`: (K,) keys, and the key of each count. `copies`: each instance that has tuples of a key
+    has all of them.
     """
-    total = np.zeros((2, len(hashes)))
-    most = np.zeros((2, len(hashes)))
-    where = np.searchsorted(hashes, counts.hashes)
-    np.add.at(total, (counts.sides, where), values)
-    np.maximum.at(most, (counts.sides, where), values)
+    hashes, where = keys
+    n, where = len(hashes), counts.sides * len(hashes) + where
+    most = np.zeros((2, n))
+    np.maximum.at(most.reshape(-1), where, values)
+    total: Floats = np.bincount(where, values, 2 * n).reshape(2, n).astype(float)
     if copies:
         return most
-    for hash_, placement in table.placements.items():
-        column = int(np.searchsorted(hashes, np.uint64(hash_)))
-        known = column < len(hashes) and hashes[column] == hash_
-        if known and placement.mode is Mode.COPIED:
-            copied = placement.split_side.other
-            total[copied, column] = most[copied, column]
+    rows, places = table.columns.rows_in(hashes)
+    some = table.columns.copied[rows]
+    others, places = 1 - table.columns.split_sides[rows[some]], places[some]
+    total[others, places] = most[others, places]
     return total
 
 
 def _how_to_split(hashes: Words, sizes: Floats, table: RoutingTable) -> tuple[Ints, Bools]:
     """Per key the side to be divided, and whether to copy the other one."""
     split_sides = (sizes[Side.RIGHT] > sizes[Side.LEFT]).astype(np.int64)
-    for hash_, placement in table.placements.items():
-        if placement.mode is Mode.COPIED:  # keeps its side until the other is clearly larger
-            column = int(np.searchsorted(hashes, np.uint64(hash_)))
-            ours, other = placement.split_side, placement.split_side.other
-            if sizes[other, column] < COPY_MARGIN * sizes[ours, column]:
-                split_sides[column] = ours
+    rows, places = table.columns.rows_in(hashes)
+    some = table.columns.copied[rows]  # they keep their side until the other is clearly larger
+    ours, places = table.columns.split_sides[rows[some]], places[some]
+    stays = sizes[1 - ours, places] < COPY_MARGIN * sizes[ours, places]
+    split_sides[places[stays]] = ours[stays]
     columns = np.arange(len(hashes))
     larger, smaller = sizes[split_sides, columns], sizes[1 - split_sides, columns]
     return split_sides, larger >= COPY_MARGIN * smaller
 
 
+def _listed(hashes: Words, table: RoutingTable) -> tuple[Ints, Ints, Ints]:
+    """The rows of a table's columns that are among (K,) keys, their places, and other places."""
+    rows, places = table.columns.rows_in(hashes)
+    others = np.ones(len(hashes), bool)
+    others[places] = False
+    return rows, places, np.flatnonzero(others)
+
+
 def _fragments(hashes: Words, table: RoutingTable, base: Base) -> tuple[Ints, Ints, Floats]:
-    keys, homes, shares = list[int](), list[int](), list[float]()
-    listed = np.isin(hashes, np.array(sorted(table.placements), np.uint64))
-    for column in np.flatnonzero(listed):
-        held = dict[int, float]()
-        for fragment in table.placements[int(hashes[column])].fragments:
-            share = (fragment.u_upper - fragment.u_lower) / U_ONE
-            held[fragment.instance] = held.get(fragment.instance, 0.0) + share
-        keys += [int(column)] * len(held)
-        homes += held.keys()
-        shares += held.values()
-    plain = np.flatnonzero(~listed)
-    all_keys = np.concatenate([np.array(keys, np.int64), plain])
-    all_homes = np.concatenate([np.array(homes, np.int64), base.homes(hashes[plain])])
-    all_shares = np.concatenate([np.array(shares), np.ones(len(plain))])
-    return all_keys, all_homes, all_shares
+    columns, (rows, places, others) = table.columns, _listed(hashes, table)
+    counts = np.diff(columns.bounds)[rows]
+    entries = expand_ranges(columns.bounds[rows], counts)
+    return (
+        np.concatenate([np.repeat(places, counts), others]),
+        np.concatenate([columns.homes[entries], base.homes(hashes[others])]),
+        np.concatenate([columns.shares[entries], np.ones(len(others))]),
+    )
 
 
 def _backups(hashes: Words, table: RoutingTable, base: Base) -> tuple[Ints, Ints]:
@@ -326,15 +330,11 @@ def _backups(hashes: Words, table: RoutingTable, base: Base) -> tuple[Ints, Ints
     if not isinstance(base, Backed):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     plain = base.holders(hashes)[:, 1:].astype(np.int64)
-    listed = np.isin(hashes, np.array(sorted(table.placements), np.uint64))
-    unlisted = np.flatnonzero(~listed)
-    keys = [np.repeat(unlisted, plain.shape[1])]
-    instances = [plain[unlisted].ravel()]
-    for column in np.flatnonzero(listed):
-        backups = table.placements[int(hashes[column])].backups
-        keys.append(np.full(len(backups), column))
-        instances.append(np.array(backups, np.int64))
-    return np.concatenate(keys), np.concatenate(instances)
+    columns, (rows, places, others) = table.columns, _listed(hashes, table)
+    counts = np.diff(columns.backup_bounds)[rows]
+    listed = columns.backups[expand_ranges(columns.backup_bounds[rows], counts)]
+    keys = np.concatenate([np.repeat(others, plain.shape[1]), np.repeat(places, counts)])
+    return keys, np.concatenate([plain[others].ravel(), listed])
 
 
 def build_table(table: RoutingTable, loads: Loads, changed: NewShares) -> RoutingTable:

@@ -12,7 +12,7 @@ Cost: some array operations over the keys that the tasks reported.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,14 +79,17 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
             copies[hash_] = [a + b for a, b in zip(copies[hash_], rows, strict=True)]
             if text is not None:
                 texts[hash_] = text
-    placed = {hash_: layout.place(hash_) for hash_ in copies}
-    brought = {hash_: _tuples(layout, placed[hash_], rows) for hash_, rows in copies.items()}
+    placed = _placed(layout, copies)
+    brought = {
+        hash_: _tuples(layout, placed[hash_], rows) if hash_ in placed else [*map(float, rows)]
+        for hash_, rows in copies.items()
+    }
     total = _total(layout, stored, placed, copies, brought)
     loads = received.sum(axis=0)
     base = layout.base if isinstance(layout, KeyBased) and interval is not None else None
 
     def told(hash_: int) -> HotKey:
-        rows, placement, saved = brought[hash_], placed[hash_], None
+        rows, placement, saved = brought[hash_], layout.place(hash_), None
         if base is not None and placement is not None:
             home = int(base.homes(np.array([hash_], np.uint64))[0])
             saved = _saved(loads, placement, rows, home)
@@ -101,6 +104,14 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
         whole = np.bincount(homes, interval.arrived.sum(axis=0), layout.instances)
         model = float((interval.rest + whole).max(initial=0))
     return Heat(tuple(map(told, hottest)), total, int(loads.max(initial=0)), model)
+
+
+def _placed(layout: Layout, hashes: Iterable[int]) -> dict[int, Placement | None]:
+    """The placements of keys, without those of a base function, whose tuples have one home each."""
+    if not isinstance(layout, KeyBased):
+        return {hash_: layout.place(hash_) for hash_ in hashes}
+    listed = layout.table.placements
+    return {hash_: listed[hash_] for hash_ in hashes if hash_ in listed}
 
 
 def _tuples(layout: Layout, placement: Placement | None, copies: Sequence[int]) -> list[float]:

@@ -244,15 +244,16 @@ class BatchRecord:
             entry.expired_rows += changes.expired_rows
             entry.output_rows += report.result_rows
         for run in state.shelves.state.values():
+            live = run.live
             if run.instance < entry.instances:
-                entry.held[run.instance] += run.live
-            entry.side_rows[run.side] += run.live
+                entry.held[run.instance] += live
+            entry.side_rows[run.side] += live
             entry.side_bytes[run.side] += run.live_bytes
         left, right = state.clock.sides
         entry.newest = left.newest, right.newest
         entry.watermark = state.clock.watermark
-        entry.state_rows = state.shelves.rows
-        entry.state_bytes = state.shelves.size_bytes
+        entry.state_rows = sum(entry.side_rows)
+        entry.state_bytes = sum(entry.side_bytes)
         entry.pending_rows = state.shelves.live_rows(PENDING)
         entry.late_rows = sum(report.late_rows for report in inputs)
         entry.null_rows = sum(report.null_rows for report in inputs)

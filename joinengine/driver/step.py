@@ -9,7 +9,7 @@ Law: equal arguments give equal instructions and equal manifests.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,9 +26,9 @@ from joinengine.exchange.blocks import Origin, Role
 from joinengine.exchange.reports import Block, InputReport, OperatorReport, RouteReport
 from joinengine.exchange.results import Target, ToOperator
 from joinengine.exchange.route import RoutePlan
-from joinengine.kernels.hashing import Words, first_word
+from joinengine.kernels.probing import distinct, rows_among
 from joinengine.layouts import Chosen
-from joinengine.layouts.base import LayoutChoice, Router
+from joinengine.layouts.base import LayoutChoice, by_instance
 from joinengine.layouts.key_based import has_backups
 from joinengine.layouts.replicas import Ftlb
 from joinengine.model.keys import Side
@@ -212,7 +212,7 @@ def order(
     stored = settings.kept_store is not None
     retried = state.layouts.lost or state.fetched
 
-    def header(task: int, hosted: tuple[int, ...]) -> TaskHeader:
+    def header(task: int, hosted: tuple[int, ...], files: Collection[str]) -> TaskHeader:
         if next_role is None:
             target = sink_target()
         else:
@@ -223,7 +223,7 @@ def order(
             task=task,
             generation=batch.generation,
             hosted=hosted,
-            files=state.shelves.files,
+            files={name: state.shelves.files[name] for name in sorted(files)},
             watermark=state.clock.watermark,
             counted=_asked_of(asked, hosted),
             target=target,
@@ -256,23 +256,16 @@ def _asked(chosen: Chosen, history: Sequence[Interval]) -> list[Asked] | None:
     choice, router = chosen.choice, chosen.router
     if not choice.counts_keys:
         return None
-    listed = _by_instance(router, router.listed)
+    listed = chosen.listed_at
     if not choice.asks(chosen.layout, history):
         return [Asked(keys, NO_KEYS.recent, whole=False) for keys in listed]
     kept = history[max(len(history) + 1 - choice.history_intervals, 0) :]
     loaded = np.concatenate([np.empty(0, np.uint64), *(interval.loaded for interval in kept)])
-    recent = _by_instance(router, np.setdiff1d(loaded, router.listed))
+    loaded = distinct(loaded)
+    others = np.ones(len(loaded), bool)
+    others[rows_among(loaded, router.listed)[0]] = False
+    recent = by_instance(router, loaded[others])
     return [Asked(*keys) for keys in zip(listed, recent, strict=True)]
-
-
-def _by_instance(router: Router, hashes: Words) -> list[Words]:
-    """Per instance the keys that are stored or probed there, each once."""
-    reached = [router.route(side, first_word(hashes)) for side in Side]
-    rows = np.concatenate([one.rows for one in reached])
-    places = np.concatenate([one.instances for one in reached]).astype(np.int64)
-    instances, keys = np.divmod(np.unique(places * len(hashes) + rows), max(len(hashes), 1))
-    bounds = np.searchsorted(instances, np.arange(1, router.instances))
-    return np.split(hashes[keys], bounds)
 
 
 def _asked_of(asked: Sequence[Asked] | None, hosted: Sequence[int]) -> dict[int, Asked] | None:

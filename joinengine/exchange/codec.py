@@ -19,9 +19,10 @@ import base64
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Set
-from dataclasses import fields, is_dataclass
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import is_dataclass
+from functools import lru_cache, partial
+from operator import eq
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -30,15 +31,12 @@ import pyarrow as pa
 from cattrs import Converter
 from numpy.typing import NDArray
 
-from joinengine.model.keys import Side
-from joinengine.state.run import Run
+from joinengine.state.plain import RUN_COLUMNS, Names, runs_of
+from joinengine.state.run import Place, Run, RunsByIdent, Spread
 
 T = TypeVar("T")
 
 _MAGIC = b"joinengine values 1 "
-#: The fields of a run, in the order in which they are written.
-_RUN = tuple(field.name for field in fields(Run))
-_SIDE, _EXCLUSIONS = _RUN.index("side"), _RUN.index("exclusions")
 #: The header ends at a multiple of this, since Arrow's buffers are to be aligned.
 _ALIGN = 64
 
@@ -134,8 +132,6 @@ def _make_converter() -> Converter:
     converter.register_structure_hook(float, lambda found, _: _float_from_json(found))
     converter.register_unstructure_hook(pa.Schema, _schema_to_json)
     converter.register_structure_hook(pa.Schema, lambda text, _: _schema_from_json(text))
-    converter.register_unstructure_hook(Run, lambda run: [getattr(run, name) for name in _RUN])
-    converter.register_structure_hook(Run, lambda found, _: _run_from_json(found))
     converter.register_unstructure_hook_func(_is_array, lambda array: array)
     converter.register_structure_hook_func(_is_array, lambda array, _: array)
     converter.register_unstructure_hook_factory(_is_choice, lambda kind: _tag(kind, converter))
@@ -146,7 +142,42 @@ def _make_converter() -> Converter:
     converter.register_structure_hook_factory(_is_named, lambda kind: _named(kind, converter))
     converter.register_unstructure_hook_factory(_is_table, lambda kind: _pairs(kind, converter))
     converter.register_structure_hook_factory(_is_table, lambda kind: _unpair(kind, converter))
+    for kind, to_json, from_json in (
+        (Spread, _spread_to_json, _spread_from_json),
+        (RunsByIdent, _runs_to_json, _runs_from_json),
+    ):
+        converter.register_unstructure_hook_func(partial(eq, kind), to_json)
+        converter.register_structure_hook_func(partial(eq, kind), from_json)
     return converter
+
+
+# Runs are rows of a table: there are thousands, and a run has a dozen fields.
+
+
+def _runs_to_json(runs: RunsByIdent) -> dict[str, Any]:
+    return _run_rows(runs.values())
+
+
+def _runs_from_json(found: dict[str, Any], _: Any) -> RunsByIdent:
+    return dict(runs_of(RUN_COLUMNS, found["rows"], found["files"]))
+
+
+def _spread_to_json(spread: Spread) -> dict[str, Any]:
+    return _run_rows(run for spine in spread.values() for run in spine)
+
+
+def _spread_from_json(found: dict[str, Any], _: Any) -> Spread:
+    """Each run tells its place."""
+    spines = dict[Place, list[Run]]()
+    for run in runs_of(RUN_COLUMNS, found["rows"], found["files"]).values():
+        spines.setdefault((run.instance, run.side), []).append(run)
+    return {place: tuple(runs) for place, runs in spines.items()}
+
+
+def _run_rows(runs: Iterable[Run]) -> dict[str, Any]:
+    names = Names(())
+    rows = names.rows(runs)
+    return {"files": names.others, "rows": rows}
 
 
 def _float_to_json(value: float) -> float | str:
@@ -156,13 +187,6 @@ def _float_to_json(value: float) -> float | str:
 def _float_from_json(found: float | str) -> float:
     """A time may be a whole number of microseconds that no float holds."""
     return float(found) if isinstance(found, str) else found
-
-
-def _run_from_json(found: list[Any]) -> Run:
-    """Of runs there are thousands in the instructions of a task: field by field takes too long."""
-    found[_SIDE] = Side(found[_SIDE])
-    found[_EXCLUSIONS] = tuple((lower, upper) for lower, upper in found[_EXCLUSIONS])
-    return Run(*found)
 
 
 def _schema_to_json(schema: pa.Schema) -> str:

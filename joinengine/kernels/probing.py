@@ -11,7 +11,7 @@ Cost: about 20 ns a distinct key and run, 5 ns more if the key is present.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import Words, first_word, key_hash
 
 Ints = NDArray[np.int64]
+_Number = TypeVar("_Number", bound=np.number[Any])
 
 _RADIX_FROM = 4096
 
@@ -157,6 +158,51 @@ def live_rows(exclusions: Exclusions, ranks: Ints) -> Ints:
     """Live ranks -> row numbers."""
     stretch = np.searchsorted(exclusions.ranks, ranks, side="right") - 1
     return ranks + exclusions.shifts[stretch]
+
+
+def distinct(values: NDArray[_Number]) -> NDArray[_Number]:
+    """(n,) numbers -> (m,) each of them once, ascending.
+
+    NumPy's `unique` hashes numbers before it sorts them, which takes several times as long.
+
+    >>> distinct(np.array([3, 1, 3])).tolist()
+    [1, 3]
+    """
+    found = np.sort(values)
+    first = np.ones(len(found), bool)
+    np.not_equal(found[1:], found[:-1], out=first[1:])
+    return found[first]
+
+
+def numbered(values: Words) -> tuple[Words, Ints]:
+    """(n,) numbers -> (m,) each of them once, ascending, and (n,) which of these each is.
+
+    The sort takes less time the longer the stretches that are ascending already.
+
+    >>> numbered(np.array([3, 1, 3], np.uint64))
+    (array([1, 3], dtype=uint64), array([1, 0, 1]))
+    """
+    order = np.argsort(values, kind="stable")
+    found = values[order]
+    first = np.ones(len(found), bool)
+    np.not_equal(found[1:], found[:-1], out=first[1:])
+    numbers = np.empty(len(values), np.int64)
+    numbers[order] = np.cumsum(first) - 1
+    return found[first], numbers
+
+
+def rows_among(values: Words, known: Words) -> tuple[Ints, Ints]:
+    """(n,) values -> the rows of those that are among (m,) ascending `known`, and where there.
+
+    >>> rows_among(np.array([7, 9, 8], np.uint64), np.array([8, 9], np.uint64))
+    (array([1, 2]), array([1, 0]))
+    """
+    if not len(known):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    places = np.searchsorted(known, values)
+    places[places == len(known)] = 0
+    rows = np.flatnonzero(known[places] == values)
+    return rows, places[rows]
 
 
 def expand_ranges(lower: Ints, counts: Ints) -> Ints:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
+from joinengine.kernels.hashing import Words
+from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router, by_instance
 from joinengine.layouts.biclique import Bi, BiK
 from joinengine.layouts.choices import DChoices, Pkg, WChoices
 from joinengine.layouts.key_based import Hash, Mnrt, Qmmp, has_backups
@@ -127,6 +128,11 @@ class Chosen:
     def router(self) -> AnyRouter:
         """The router of the layout; made once, since it costs a loop over the routing table."""
         return cast(AnyRouter, self.layout.router())
+
+    @cached_property
+    def listed_at(self) -> list[Words]:
+        """Per instance the keys that the layout wants counted there, as key hashes."""
+        return by_instance(cast(Router, self.router), self.router.listed)
 
     @property
     def absent(self) -> tuple[int, ...]:

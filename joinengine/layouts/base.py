@@ -15,9 +15,12 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import Interval
-from joinengine.kernels.hashing import Words
+from joinengine.kernels.hashing import Words, first_word
+from joinengine.kernels.probing import distinct
 from joinengine.model.arguments import check_count, check_number, check_text, check_truth
 from joinengine.model.conditions import Band, Condition, Theta
 from joinengine.model.errors import InvalidRequest
@@ -53,6 +56,17 @@ class Router(Protocol):
         A tuple that probes for a stored tuple reaches one of these homes. If a layout stores each
         tuple once, at any of several instances, the tuple stays where it is if it can.
         """
+
+
+def by_instance(router: Router, hashes: Words) -> list[Words]:
+    """(n,) key hashes -> per instance those that are stored or probed there, each once."""
+    reached = [router.route(side, first_word(hashes)) for side in Side]
+    rows = np.concatenate([one.rows for one in reached])
+    places = np.concatenate([one.instances for one in reached]).astype(np.int64)
+    found = distinct(places * len(hashes) + rows)
+    instances, keys = np.divmod(found, max(len(hashes), 1))
+    bounds = np.searchsorted(instances, np.arange(1, router.instances))
+    return np.split(hashes[keys], bounds)
 
 
 class Layout(Protocol):

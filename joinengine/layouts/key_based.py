@@ -83,7 +83,7 @@ class KeyBased(Layout):
         state = {
             "base": next(name for name, base in BASES.items() if isinstance(single, base)),
             "instances": single.instances,
-            "table": routing_table.to_json(self.table),
+            "table": routing_table.to_columns(self.table),
         }
         if isinstance(self.base, Backed):
             state["roles"] = self.base.roles.tolist()

@@ -13,12 +13,13 @@ results stay the same multiset.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from joinengine.exchange.arriving import Arriving
 from joinengine.exchange.blocks import Admission
 from joinengine.exchange.reports import Block, OperatorReport
 from joinengine.layouts.base import LayoutChoice
@@ -26,10 +27,10 @@ from joinengine.model.conditions import Condition
 from joinengine.model.keys import Side
 from joinengine.model.query import Input, Timed
 from joinengine.operators.desk import Desk, TaskHeader
-from joinengine.operators.spines import Stored, by_place
+from joinengine.operators.spines import Hosted, Stored
 from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
-from joinengine.state.run import Place, Run, RunStore
+from joinengine.state.run import RunStore, Spread
 from joinengine.world.world import World
 
 
@@ -54,17 +55,22 @@ class LayoutPolicy:
 class OperatorTask:
     """The instructions of one task of an operator in one batch.
 
-    `blocks`: per side the tuples on their way. `stored`: the state, and how it must move before.
+    `arriving`: per side the tuples on their way. `stored`: the state, and how it must move before.
     `shelves`: the runs of the hosted instances on further shelves. `facts`: numbers whose names the
     operator knows. `memory_bytes`: how many bytes of tuples the task may hold.
     """
 
     header: TaskHeader
-    blocks: tuple[tuple[Block, ...], ...]
+    arriving: tuple[Arriving, ...]
     stored: Stored
-    shelves: Mapping[str, Mapping[Place, tuple[Run, ...]]]
+    shelves: Mapping[str, Spread]
     facts: Mapping[str, float]
     memory_bytes: int
+
+    @property
+    def blocks(self) -> tuple[tuple[Block, ...], ...]:
+        """Per side the blocks with the tuples; only bounds of hosted instances are right."""
+        return tuple(one.blocks for one in self.arriving)
 
 
 def carry_out(
@@ -83,7 +89,8 @@ def carry_out(
 class Order:
     """One operator in one batch: its state before it, and what is on its way, per side.
 
-    `header`: (task, hosted instances) -> the part of the instructions that all operators have.
+    `header`: (task, hosted instances, names of their files) -> the part of the instructions that
+    all operators have.
     """
 
     state: OperatorState
@@ -91,7 +98,7 @@ class Order:
     blocks: Mapping[Side, tuple[Block, ...]]
     parallelism: int
     memory_bytes: int
-    header: Callable[[int, tuple[int, ...]], TaskHeader]
+    header: Callable[[int, tuple[int, ...], Collection[str]], TaskHeader]
 
     @property
     def brings(self) -> bool:
@@ -107,21 +114,26 @@ class Order:
         """
         hosted_by_task = hosts(instances, self.parallelism)
         stored = Stored.by_task(self.state, hosted_by_task)
-        others = {shelf: by_place(self.state.shelves.on(shelf).values()) for shelf in shelves}
-        return [
-            OperatorTask(
-                header=self.header(number, hosted),
-                blocks=tuple(self.blocks.values()),
-                stored=stored[number],
-                shelves={
-                    shelf: {place: some for place, some in runs.items() if place[0] in hosted}
-                    for shelf, runs in others.items()
-                },
-                facts=facts or {},
-                memory_bytes=self.memory_bytes,
-            )
-            for number, hosted in enumerate(hosted_by_task)
+        arriving = [
+            Arriving.by_task(blocks, side, hosted_by_task) for side, blocks in self.blocks.items()
         ]
+        others = {shelf: Hosted.of(self.state.shelves.on(shelf).values()) for shelf in shelves}
+        found = list[OperatorTask]()
+        for number, hosted in enumerate(hosted_by_task):
+            theirs = {shelf: runs.at(hosted) for shelf, runs in others.items()}
+            spreads = (stored[number].runs, *theirs.values())
+            files = {run.file for one in spreads for spine in one.values() for run in spine}
+            found.append(
+                OperatorTask(
+                    header=self.header(number, hosted, files),
+                    arriving=tuple(one[number] for one in arriving),
+                    stored=stored[number],
+                    shelves=theirs,
+                    facts=facts or {},
+                    memory_bytes=self.memory_bytes,
+                )
+            )
+        return found
 
 
 class Operator(Protocol):

@@ -38,9 +38,10 @@ from joinengine.world.world import World
 class TaskHeader:
     """The instructions that tasks of all operators have: task `task` of a batch hosts `hosted`.
 
-    `generation` is the driver's; the name of every file that the task writes holds it. `watermark`
-    is event time in microseconds. `counted` are the keys that each hosted instance counts in any
-    case; None: the task counts no keys. `driver` names the start of the driver that sends the task.
+    `generation` is the driver's; the name of every file that the task writes holds it. `files` are
+    those of the runs that the task is told of. `watermark` is event time in microseconds. `counted`
+    are the keys that each hosted instance counts in any case; None: the task counts no keys.
+    `driver` names the start of the driver that sends the task.
     `copied`: keys have copies at other instances, so the runs of an instance lie in files of their
     own. `survives`: the task may report instances as lost, and is then run again. `work_s`: seconds
     of emulated work for each tuple that an instance receives and does not only keep as a backup.
@@ -78,7 +79,7 @@ class Desk:
     def __init__(
         self, header: TaskHeader, result_schema: pa.Schema, store: RunStore, world: World
     ) -> None:
-        store.retain(header.files)
+        store.see(header.files, header.batch)
         self.header = header
         self.report = OperatorReport(header.task)
         self.results = Results(header.target, result_schema, world, checksum=header.checksum)

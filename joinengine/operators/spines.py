@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,11 @@ from joinengine.layouts.key_based import has_backups
 from joinengine.layouts.versions import AnyRouter
 from joinengine.model.keys import ALL_WORDS, Side
 from joinengine.operators.rehoming import Rehoming, rehome
-from joinengine.routing.moves import Moves
+from joinengine.routing.moves import Drop, Moves, Pull
 from joinengine.routing.routes import BACKUP, STORE
 from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import Layouts, OperatorState, Refill
-from joinengine.state.run import OpenRun, Place, Run
+from joinengine.state.run import OpenRun, Place, Run, Spread
 
 #: Charges the time inside to a part of a task's work.
 Timer = Callable[[str], AbstractContextManager[None]]
@@ -34,15 +35,16 @@ class Stored:
     """Where the state lies, and how it must move before the batch.
 
     `runs` holds the spines of the hosted instances and of those that they pull from; if there is a
-    `rehoming`, or a `refill` of a hosted instance, all spines. `versions` are the live layout
-    versions, newest first. `lost`: the instances whose state could not be read when the batch was
-    tried before; their tuples have been routed by a layout under which they had homes there.
+    `rehoming`, or a `refill` of a hosted instance, all spines. `moves`: those of the hosted
+    instances. `versions` are the live layout versions, newest first. `lost`: the instances whose
+    state could not be read when the batch was tried before; their tuples have been routed by a
+    layout under which they had homes there.
     `router`: the newest; None if it is not needed. `routers`: if instances are lost, those of all
     live versions; None for those without backups, which had nothing there. `missing`: instances
     that have lost copies and will not have them again after the batch, and the first such word.
     """
 
-    runs: Mapping[Place, tuple[Run, ...]]
+    runs: Spread
     moves: Moves
     rehoming: Rehoming | None
     versions: tuple[int, ...]
@@ -61,22 +63,71 @@ class Stored:
         """Per task: the runs of its instances, and those that they pull from."""
         layouts = state.layouts
         lost = layouts.lost
-        spines, moves = by_place(state.shelves.state.values()), layouts.moves
+        spines, moves = Hosted.of(state.shelves.state.values()), _by_instance(layouts.moves)
         rehoming = Rehoming.of(layouts)
         refill = layouts.pending if isinstance(layouts.pending, Refill) else None
         missing = _missing(layouts, refill)
         router = layouts.newest.router if lost or missing or refill is not None else None
         routers = _with_backups(layouts) if lost else ()
+        versions = layouts.live_versions
+        every = spines.everywhere() if rehoming is not None or refill is not None else {}
         found = list[Stored]()
         for hosted in hosted_by_task:
-            needed = {*hosted, *(p.source for p in moves.pulls if p.target in hosted)}
-            every = rehoming is not None or (refill is not None and refill.instance in hosted)
-            runs = {p: some for p, some in spines.items() if every or p[0] in needed}
-            versions = layouts.live_versions
+            ours = Moves(
+                tuple(pull for one in hosted for pull in moves.get(one, Moves()).pulls),
+                tuple(drop for one in hosted for drop in moves.get(one, Moves()).drops),
+            )
+            if rehoming is not None or (refill is not None and refill.instance in hosted):
+                runs = every
+            else:
+                runs = spines.at([*hosted, *(pull.source for pull in ours.pulls)])
             found.append(
-                cls(runs, moves, rehoming, versions, refill, lost, router, missing, routers)
+                cls(runs, ours, rehoming, versions, refill, lost, router, missing, routers)
             )
         return found
+
+
+def _by_instance(moves: Moves) -> dict[int, Moves]:
+    """The moves that each instance makes: it pulls, or it drops."""
+    pulls, drops = defaultdict[int, list[Pull]](list), defaultdict[int, list[Drop]](list)
+    for pull in moves.pulls:
+        pulls[pull.target].append(pull)
+    for drop in moves.drops:
+        drops[drop.instance].append(drop)
+    return {
+        one: Moves(tuple(pulls.get(one, ())), tuple(drops.get(one, ())))
+        for one in pulls.keys() | drops.keys()
+    }
+
+
+class Hosted(NamedTuple):
+    """Runs by instance and side, found by instance."""
+
+    spines: Mapping[int, Spread]
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> Hosted:
+        """Runs in any order; those of a spine keep theirs."""
+        spines = defaultdict[int, dict[Place, list[Run]]](dict)
+        for run in runs:
+            spines[run.instance].setdefault((run.instance, run.side), []).append(run)
+        return cls(
+            {
+                instance: {place: tuple(some) for place, some in sides.items()}
+                for instance, sides in spines.items()
+            }
+        )
+
+    def at(self, instances: Iterable[int]) -> dict[Place, tuple[Run, ...]]:
+        """The spines of some instances."""
+        found = dict[Place, tuple[Run, ...]]()
+        for instance in instances:
+            found.update(self.spines.get(instance, {}))
+        return found
+
+    def everywhere(self) -> dict[Place, tuple[Run, ...]]:
+        """All spines."""
+        return self.at(self.spines)
 
 
 def _with_backups(layouts: Layouts) -> tuple[AnyRouter | None, ...]:
@@ -92,14 +143,6 @@ def _missing(layouts: Layouts, refill: Refill | None) -> tuple[tuple[int, int], 
     if refill is not None:
         left[refill.instance] = refill.upper
     return tuple((one, word) for one, word in left.items() if word < ALL_WORDS)
-
-
-def by_place(runs: Iterable[Run]) -> dict[Place, tuple[Run, ...]]:
-    """Runs by instance and side."""
-    spines = defaultdict[Place, list[Run]](list)
-    for run in runs:
-        spines[run.instance, run.side].append(run)
-    return {place: tuple(runs) for place, runs in spines.items()}
 
 
 class Spines:

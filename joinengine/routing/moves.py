@@ -65,7 +65,8 @@ class Replaced(NamedTuple):
 def replaced(old: RoutingTable, new: RoutingTable, base: Base) -> list[Replaced]:
     """The keys whose placements differ between two tables over one base function, by hash."""
     was, will = old.placements, new.placements
-    hashes = sorted(h for h in was.keys() | will.keys() if was.get(h) is not will.get(h))
+    placed = [hash_ for hash_, placement in will.items() if was.get(hash_) is not placement]
+    hashes = sorted([*placed, *(hash_ for hash_ in was if hash_ not in will)])
     plain = placements(base, np.array(hashes, np.uint64))
     found = list[Replaced]()
     for hash_, unlisted in zip(hashes, plain, strict=True):

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joinengine.kernels.hashing import Words, key_hash
+from joinengine.kernels.hashing import Words, first_word, key_hash
 from joinengine.kernels.probing import Ints, expand_ranges
 from joinengine.model.keys import HASH_BITS, U_BITS, U_ONE, Fragment, Mode, Placement, Side
 from joinengine.routing.base import Base, holders_of, placements
+from joinengine.routing.columns import Columns
 from joinengine.routing.routes import BACKUP, BOTH, PROBE, Deliveries, Instances, storing
 
 _FILTER_BITS = 16
@@ -142,24 +144,50 @@ class RoutingTable:
         found = self.placements.get(hash_)
         return found or placements(base, np.array([hash_], np.uint64))[0]
 
+    @cached_property
+    def columns(self) -> Columns:
+        """The table as columns; made once, since it costs a loop over the keys."""
+        return Columns.of(self.placements)
+
     @property
     def split_keys(self) -> int:
         """How many keys have more than one home."""
-        return sum(len(p.homes) > 1 for p in self.placements.values())
+        return int((np.diff(self.columns.bounds) > 1).sum())
 
     def router(self, base: Base) -> TableRouter:
         """The router that tasks use."""
+        listed = self.columns.hashes
         maybe = np.zeros(1 << _FILTER_BITS, bool)
-        maybe[[hash_ >> (HASH_BITS - _FILTER_BITS) for hash_ in self.placements]] = True
-        listed = np.array(sorted(self.placements), np.uint64)
-        left, right = (_compile(self.placements, side) for side in Side)
+        maybe[listed >> np.uint64(HASH_BITS - _FILTER_BITS)] = True
+        left, right = (self._compiled(side) for side in Side)
         return TableRouter(base, listed, maybe, (left, right))
+
+    def _compiled(self, side: Side) -> Strips:
+        """The strips of all keys, in the order of their words.
+
+        Most keys are whole and have no backup, and each of them has one strip.
+        """
+        columns = self.columns
+        plain = columns.plain
+        others = {h: self.placements[h] for h in columns.hashes[~plain].tolist()}
+        ours = _compile(others, side)
+        words = np.concatenate([first_word(columns.hashes[plain]), ours.words])
+        homes = columns.homes[columns.bounds[:-1][plain]].astype(np.uint16)
+        order = np.argsort(words)
+        counts = np.concatenate([np.ones(len(homes), np.int64), np.diff(ours.bounds)])
+        starts = np.cumsum(counts) - counts
+        entries = expand_ranges(starts[order], counts[order])
+        targets = np.concatenate([homes, ours.instances])
+        flags = np.concatenate([np.full(len(homes), BOTH), ours.flags])
+        bounds = np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64)
+        return Strips(words[order], bounds, targets[entries], flags[entries])
 
 
 def _compile(placements: Mapping[int, Placement], side: Side) -> Strips:
+    """The strips of keys, in the order in which the keys come."""
     words, bounds, targets, flags = list[int](), [0], list[int](), list[int]()
-    for hash_ in sorted(placements):
-        for strip in strips(placements[hash_], side):
+    for hash_, placement in placements.items():
+        for strip in strips(placement, side):
             words.append(hash_ << U_BITS | strip.u_lower)
             backups = [i for i in strip.stores if i not in strip.probes]
             targets += [*strip.probes, *backups]
@@ -193,9 +221,28 @@ def to_json(table: RoutingTable) -> list[list[object]]:
     ]
 
 
-def from_json(rows: Iterable[list[object]]) -> RoutingTable:
-    """The inverse of `to_json`."""
-    return RoutingTable(dict(_placement(*row) for row in rows))  # type: ignore[arg-type]
+def to_columns(table: RoutingTable) -> dict[str, list[Any]]:
+    """The table as plain values that are short, and made quickly.
+
+    `whole`: the hashes of whole keys without backups, and their homes; `others`: as `to_json`.
+    """
+    columns, plain = table.columns, table.columns.plain
+    others = {h: table.placements[h] for h in columns.hashes[~plain].tolist()}
+    homes = columns.homes[columns.bounds[:-1][plain]]
+    return {
+        "whole": [columns.hashes[plain].tolist(), homes.tolist()],
+        "others": to_json(RoutingTable(others)),
+    }
+
+
+def from_json(found: Iterable[list[object]] | Mapping[str, list[Any]]) -> RoutingTable:
+    """The inverse of `to_columns`, and of `to_json`, which manifests of format 6 have."""
+    if not isinstance(found, Mapping):
+        return RoutingTable(dict(_placement(*row) for row in found))  # type: ignore[arg-type]
+    hashes, homes = found["whole"]
+    at = {home: Placement.whole(home) for home in set(homes)}
+    listed = {hash_: at[home] for hash_, home in zip(hashes, homes, strict=True)}
+    return RoutingTable(listed | dict(_placement(*row) for row in found["others"]))
 
 
 def _placement(

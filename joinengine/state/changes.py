@@ -113,16 +113,17 @@ class _Entries(NamedTuple, Generic[K, V]):
 def _entries(before: Mapping[K, V], after: Mapping[K, V]) -> _Entries[K, V]:
     """What `_updated` needs; entries with another value are new."""
     gone = [place for place, key in enumerate(before) if key not in after]
-    new = {key: value for key, value in after.items() if _differs(before.get(key), value)}
+    new = _new(before, after)
     stay = [key for key in before if key in after] if gone else list(before)
     if [*stay, *(key for key in new if key not in before)] != list(after):  # all leave, and come
         return _Entries(list(range(len(before))), dict(after))
     return _Entries(gone, new)
 
 
-def _differs(was: V | None, value: V) -> bool:
-    """Most entries are the same objects as before."""
-    return was is not value and was != value
+def _new(before: Mapping[K, V], after: Mapping[K, V]) -> dict[K, V]:
+    """The entries of `after` with another value than before; most are the same objects."""
+    get = before.get
+    return {key: one for key, one in after.items() if (was := get(key)) is not one and was != one}
 
 
 def _updated(before: Mapping[K, V], gone: Sequence[int], new: Mapping[K, V]) -> dict[K, V]:
@@ -186,12 +187,12 @@ def _chosen_change(known: Mapping[str, Chosen], one: Chosen) -> dict[str, Any]:
     if not (isinstance(ours, KeyBased) and isinstance(theirs, KeyBased)):
         return one.to_json()
     placed = ours.table.placements
-    new = {h: p for h, p in placed.items() if _differs(theirs.table.placements.get(h), p)}
+    new = _new(theirs.table.placements, placed)
     return {
         **replace(one, layout=replace(ours, table=RoutingTable())).to_json(),
         "of": "newest",
         "gone": [hash_ for hash_ in theirs.table.placements if hash_ not in placed],
-        "table": routing_table.to_json(RoutingTable(new)),
+        "table": routing_table.to_columns(RoutingTable(new)),
     }
 
 

@@ -15,7 +15,7 @@ another instance, or that a merge in progress has already copied.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -38,6 +38,8 @@ _METADATA_KEY = b"joinengine.format"
 _BOUNDS_KEY = b"joinengine.bounds"
 #: The number of a part is that of its page, times this, plus its place in the page.
 _PARTS = 1 << 20
+#: A file is closed if no task of a process was told of it in so many batches.
+IDLE = 8
 #: An instance, and the side of its tuples.
 Place = tuple[int, Side]
 
@@ -96,6 +98,12 @@ class Page(NamedTuple):
 
     words: Words
     columns: pa.RecordBatch
+
+
+#: Runs by `Run.ident`.
+RunsByIdent = dict[tuple[str, int], Run]
+#: The runs of some instances and sides; those of a place are its spine.
+Spread = Mapping[Place, tuple[Run, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +221,29 @@ class RunStore:
         self._storage = storage
         self._open: dict[str, _MappedFile] = {}
         self._verified: set[str] = set()
+        #: the batch in which a task was told of a file last
+        self._told: dict[str, int] = {}
+        self._batch = 0
 
     def trust(self, name: str) -> None:
         """Skip the check of a file that this process has written itself."""
         self._verified.add(name)
+        self._told[name] = self._batch
 
     def retain(self, live: Container[str]) -> None:
         """Close the files that are not in `live`."""
         self._open = {name: mapped for name, mapped in self._open.items() if name in live}
         self._verified = {name for name in self._verified if name in live}
+
+    def see(self, named: Iterable[str], batch: int) -> None:
+        """A task of `batch` is told of the files `named`; close those that none was told of lately.
+
+        A task is told of its own files alone, and this process may run other tasks in turn.
+        """
+        self._batch = batch
+        self._told.update(dict.fromkeys(named, batch))
+        self._told = {name: last for name, last in self._told.items() if last > batch - IDLE}
+        self.retain(self._told)
 
     def check(self, stored: StoredFile) -> None:
         """Raise DamagedState if a file is not what was sealed, or is gone while it is mapped."""

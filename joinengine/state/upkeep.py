@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from joinengine.kernels.probing import Ints
 from joinengine.model.keys import Side
-from joinengine.state.run import Run
+from joinengine.state.run import Run, RunsByIdent
 from joinengine.world.storage import StoredFile
 
 
@@ -19,7 +19,7 @@ from joinengine.world.storage import StoredFile
 class Changes:
     """The changes of one task: runs that are new, have fewer live rows, or are gone."""
 
-    runs: dict[tuple[str, int], Run] = field(default_factory=dict)
+    runs: RunsByIdent = field(default_factory=dict)
     gone: set[tuple[str, int]] = field(default_factory=set)
     files: list[StoredFile] = field(default_factory=list)
     expired_rows: int = 0

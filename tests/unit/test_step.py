@@ -18,8 +18,10 @@ from joinengine.exchange.results import Discard, ToOperator
 from joinengine.layouts import Bi, Hash, Mnrt, choose
 from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import QuerySpec
+from joinengine.routing.moves import Drop, Moves, Pull
 from joinengine.state.operator_state import STATE, Move, Rehome
 from joinengine.state.upkeep import Changes
+from joinengine.world.storage import StoredFile
 from tests.harness import two_way
 from tests.unit.states import (
     LEFT,
@@ -202,7 +204,35 @@ def test_an_operator_gets_its_own_blocks_alone():
         {},
         Discard,
     )
-    assert task.blocks == ((), (ours,))
+    assert [[block.file for block in side] for side in task.blocks] == [[], [ours.file]]
+
+
+def test_a_task_is_told_of_its_own_runs_moves_and_files_alone():
+    query = two_way(window(), instances=4)
+    manifest = manifest_of(query)
+    runs = [run_of(instance, name=f"run-{instance}") for instance in range(4)]
+    state = holding(manifest.operators[0], *runs)
+    files = {run.file: StoredFile(run.file, 1, 1) for run in runs}
+    state = replace(state, shelves=replace(state.shelves, files=files))
+    moves = Moves((Pull(LEFT, 3, 0, 5, 9),), (Drop(LEFT, 3, 5, 9),))
+    layouts = replace(state.layouts, pending=Move(state.layouts.newest, moves))
+    state = replace(state, layouts=layouts)
+    batch, arrived = Batch(0, "exchange", 1), Arrived((block(0, LEFT, 4),))
+    tasks = step.order(
+        program(query), manifest, batch, query.operators[0], state, arrived, {}, Discard
+    )
+    assert [task.header.hosted for task in tasks] == [(0, 2), (1, 3)]
+    assert [sorted(task.header.files) for task in tasks] == [
+        ["run-0", "run-2", "run-3"],  # it pulls from instance 3
+        ["run-1", "run-3"],
+    ]
+    for task in tasks:
+        named = {run.file for spine in task.stored.runs.values() for run in spine}
+        assert named == set(task.header.files)
+    assert [(len(t.stored.moves.pulls), len(t.stored.moves.drops)) for t in tasks] == [
+        (1, 0),
+        (0, 1),
+    ]
 
 
 def hot(instances=4, tuples=1000):
