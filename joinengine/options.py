@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from joinengine.driver.settings import ShowKeys
+from joinengine.exchange.exchange import ExchangeKind, chosen_exchange
 from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.replicas import Ftlb
 from joinengine.layouts.versions import Moving
@@ -127,6 +128,12 @@ def engine_options(command: Command) -> Command:
             type=DURATION,
             default="0s",
             help="Emulated work for each tuple that an instance receives.",
+        ),
+        click.option(
+            "--exchange",
+            type=click.Choice([one.value for one in ExchangeKind]),
+            help="What carries routed tuples: files that all executors see, or Spark's shuffle. "
+            f"[default: {chosen_exchange(None).value}; shuffle if the state is in an object store]",
         ),
         click.option(
             "--show-keys",
@@ -352,6 +359,7 @@ def options_of(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
                 "merge_every",
                 "text",
                 "show_keys",
+                "exchange",
             )
             if name in settings
         },

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,9 +20,11 @@ from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import ParquetSink, SideOutput
 from joinengine.exchange.codec import decode, encode
+from joinengine.exchange.exchange import ExchangeKind, ThroughShuffle
 from joinengine.exchange.merging import MergeReport, MergeTask, merge
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan, RouteTask
+from joinengine.exchange.shuffle import ShuffleExchange, forwarded, sender
 from joinengine.exchange.staging import Cutting
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
@@ -48,11 +51,16 @@ class Killed(Exception):
 class InlineJobs:
     """Runs tasks here; `twice` runs each a second time, and the first attempt's report is lost.
 
+    Under a shuffle each receiver then has the packets of either attempt of a sender. `disorder`:
+    the second attempt of a route task sees its tuples in another order, so these tasks sort them.
+    `exchange`: of the queries that run on it.
     `step(name)` is called around them and may raise Killed. `tables`: what the tables' tasks read.
     """
 
     parallelism: int = 2
     twice: bool = False
+    disorder: bool = False
+    exchange: ExchangeKind = ExchangeKind.FILES
     step: object = lambda name: None
     tables: list = field(default_factory=list)
     world: World = MACHINE
@@ -60,40 +68,97 @@ class InlineJobs:
 
     def __post_init__(self):
         self.stores = self.stores or RunStores(self.world)
+        self.mail = defaultdict(list)
+        self.rng = random.Random(0)
 
     def logged(self, batch):
         return {}
 
     def route(self, frame, plan):
         """`frame`: per map task, a list of (source, record batch or progress of event time)."""
+        self.mail.clear()
+        return self._routed(frame, plan)
+
+    def read_tables(self, plan):
+        return self._routed(self.tables, plan)
+
+    def _routed(self, frame, plan):
         reports = []
         for partition, tuples in enumerate(frame):
-            for _ in range(2 if self.twice else 1):
-                task = RouteTask(decode(encode(plan), RoutePlan), partition, self.world)
+            attempts = []
+            for attempt in range(2 if self.twice else 1):
+                exchange = sender(plan.exchange, self.world)
+                found = decode(encode(plan), RoutePlan)
+                task = RouteTask(found, partition, exchange, self.world, sorts=self.disorder)
                 for source, batch in tuples:
                     if isinstance(batch, float):
                         task.see_progress(source, batch)
                     else:
-                        task.add(source, [batch])
+                        mixed = self._mixed(batch) if self.disorder and attempt else batch
+                        for _ in task.add(source, [mixed]):
+                            pass
                 report = task.close()
+                attempts.append(exchange)
+            self._carry(attempts)
             reports.append(decode(encode(report), RouteReport))
         self.step("routed")
         return reports
 
-    def read_tables(self, plan):
-        return self.route(self.tables, plan)
+    def _mixed(self, batch):
+        """The rows of a batch in another order."""
+        rows = self.rng.sample(range(batch.num_rows), batch.num_rows)
+        return batch.take(pa.array(rows, pa.int64()))
+
+    def _carry(self, exchanges):
+        """Each receiver gets the packets of one attempt, one receiver not of the same as others."""
+        if not isinstance(exchanges[0], ShuffleExchange):
+            return
+        sent = [list(exchange.sent()) for exchange in exchanges]
+        assert all(one == sent[0] for one in sent), "another attempt has sent something else"
+        for to in sorted({(packet.operator, packet.task) for packet in sent[0]}):
+            chosen = self.rng.choice(sent)
+            self.mail[to] += [one.content for one in chosen if (one.operator, one.task) == to]
+
+    def _arrived(self, operator, tasks):
+        """Per task its packets, in no particular order."""
+        own = [self.mail[operator.index, task.header.task] for task in tasks]
+        lost = {instance for task in tasks for instance in task.stored.lost}
+        if lost:
+            own, arrived = [[] for _ in own], own
+            for content in chain.from_iterable(arrived):
+                for packet in forwarded(content, lost, len(tasks)):
+                    own[packet.task].append(packet.content)
+        return [self.rng.sample(packets, len(packets)) for packets in own]
 
     def run(self, operator, tasks):
         reports = []
-        for task in tasks:
+        through = tasks[0].header.exchange
+        shuffles = isinstance(through, ThroughShuffle)
+        arrived = self._arrived(operator, tasks) if shuffles else [[] for _ in tasks]
+        results = []
+        for told, packets in zip(tasks, arrived, strict=True):
+            attempts = []
             for _ in range(2 if self.twice else 1):
+                task = decode(encode(told), OperatorTask)
+                exchange = sender(through, self.world)
+                if shuffles:
+                    exchange = ShuffleExchange(through.tasks, packets)
+                    if not any(one.stored.lost for one in tasks):
+                        exchange.check([side.rows for side in task.arriving])
+                    task = replace(task, received=exchange.blocks(len(operator.schemas)))
+                    self.rng.shuffle(packets)
                 header = task.header
                 store = self.stores.store_of(
                     header.runs_folder, header.operator, header.driver, header.cache_bytes
                 )
-                report = carry_out(operator, decode(encode(task), OperatorTask), store, self.world)
+                report = carry_out(operator, task, store, exchange, self.world)
+                attempts.append(exchange)
+            results.append(attempts)
             reports.append(decode(encode(report), OperatorReport))
             self.step("joined")
+        if not any(report.lost for report in reports):
+            for attempts in results:
+                self._carry(attempts)
         random.Random(tasks[0].header.batch).shuffle(reports)
         return reports
 
@@ -201,7 +266,7 @@ class LocalQuery:
         self.world = self.jobs.world
         self.aside = SideOutput(self.storage("aside"), "q") if aside else None
         self.compact = compact
-        self.settings = settings or Settings()
+        self.settings = replace(settings or Settings(), exchange=self.jobs.exchange)
         self.checkpoint = Checkpoint.below(self.folder, world=self.world)
         self.checkpoint.create()
         self.records = []

@@ -19,7 +19,7 @@ from joinengine.state.store import StoreSpeed
 _QUERY = (
     *("checkpointLocation", "stateLocation", "cacheSize", "memoryPerTask", "fsync", "capacity"),
     *("moves", "workPerTuple"),
-    *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate"),
+    *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate", "exchange"),
     *("livePort", "liveHost", "liveToken"),
 )
 _PARQUET = (

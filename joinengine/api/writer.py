@@ -18,6 +18,7 @@ from joinengine.driver.outputs import Wanted
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import CACHE_BYTES, MEMORY_PER_TASK, Settings, ShowKeys
 from joinengine.driver.sinks import DiscardSink, Sink, SinkFactory
+from joinengine.exchange.exchange import chosen_exchange
 from joinengine.exchange.merging import TARGET_BYTES
 from joinengine.exchange.partitions import check_partitions
 from joinengine.exchange.staging import Cutting
@@ -91,10 +92,11 @@ class JoinWriter:
         `workPerTuple` (a duration: work of that length is emulated for each tuple that an instance
         receives); `recovery` (what takes the place of state that an instance has lost: `replicas`,
         `taskb` or `store`) and `storeRate` (the emulated speed of a store, as "100 MB/s, 50 ms";
-        docs/fault-tolerance.md); `sideOutput` (a folder: late and NULL-key tuples are written there
-        as Parquet, with a column `reason`); `livePort`, `liveHost`, `liveToken` (given a port, the
-        query has its page from the start, see `JoinQuery.live`). docs/results.md lists the options
-        of the sinks.
+        docs/fault-tolerance.md); `exchange` (what carries routed tuples: `files` that all executors
+        see, or Spark's `shuffle`; docs/operating.md); `sideOutput` (a folder: late and NULL-key
+        tuples are written there as Parquet, with a column `reason`); `livePort`, `liveHost`,
+        `liveToken` (given a port, the query has its page from the start, see `JoinQuery.live`).
+        docs/results.md lists the options of the sinks.
 
         Raises InvalidRequest for a value that is no text, number or bool; `start` refuses unknown
         options.
@@ -273,6 +275,10 @@ class JoinWriter:
             losses=self.losses,
             naming=Naming(session.zone(), session.case_sensitive()),
             recovery=one_of(Recovery, options.get("recovery", "replicas"), "recovery"),
+            exchange=chosen_exchange(
+                options.get("exchange"),
+                options.get("stateLocation", options.get("checkpointLocation")),
+            ),
             store=given.store_speed(options),
             cache_bytes=given.size_bytes(options, "cacheSize", _LEAST_CACHE) or CACHE_BYTES,
         )

@@ -38,6 +38,7 @@ from joinengine.driver.showings import Held
 from joinengine.driver.sinks import SideOutput, Sink
 from joinengine.driver.step import Arrived, Batch, Counts, Done, Moment, Program
 from joinengine.driver.wishes import Wishes
+from joinengine.exchange.exchange import through
 from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.results import Target
@@ -230,10 +231,10 @@ class BatchRunner:
 
     def _open(self, batch: int) -> Batch:
         name = tagged(self.generation, f"{batch:08d}-{self._world.nonce()}")
-        exchange = self._checkpoint.exchange.at(name)
-        exchange.make()
+        folder = self._checkpoint.exchange.at(name)
+        exchange = through(self.settings.exchange, self._jobs.parallelism, folder)
         aside = None if self._aside is None else self._aside.staging.folder
-        return Batch(batch, exchange.folder, self.generation, aside)
+        return Batch(batch, exchange, self.generation, aside)
 
     def _route(self, frame: Any, batch: Batch) -> list[RouteReport]:
         plan = step.route(self.query, self.manifest, batch)

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from joinengine.driver.fitting import Naming
 from joinengine.driver.relayout import Relayout
+from joinengine.exchange.exchange import ExchangeKind
 from joinengine.model.recovery import Recovery
 from joinengine.state.store import StoreSpeed
 
@@ -51,6 +52,8 @@ class Settings:
     recovery: Recovery = Recovery.REPLICAS
     #: bytes of an object store's files that an executor keeps on its disk
     cache_bytes: int = CACHE_BYTES
+    #: what carries routed tuples
+    exchange: ExchangeKind = ExchangeKind.FILES
     #: how fast the store is; None: the query keeps one only if it recovers from there
     store: StoreSpeed | None = None
 

@@ -23,6 +23,7 @@ from joinengine.driver.folding import interval_of
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.exchange.blocks import Origin, Role
+from joinengine.exchange.exchange import Through
 from joinengine.exchange.reports import Block, InputReport, OperatorReport, RouteReport
 from joinengine.exchange.results import Target, ToOperator
 from joinengine.exchange.route import RoutePlan
@@ -59,13 +60,13 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch: its number, its exchange folder, and the generation of the driver that runs it.
+    """A batch: its number, its exchange, and the generation of the driver that runs it.
 
     `aside`: the folder where refused tuples are staged; None: they are only counted.
     """
 
     number: int
-    exchange_folder: str
+    exchange: Through
     generation: int
     aside: str | None = None
 
@@ -174,7 +175,7 @@ def route(query: QuerySpec, manifest: Manifest, batch: Batch) -> RoutePlan:
         )
         for source in range(len(query.sources))
     }
-    return RoutePlan(batch.number, roles, batch.exchange_folder)
+    return RoutePlan(batch.number, roles, batch.exchange)
 
 
 def expire(query: QuerySpec, manifest: Manifest) -> list[tuple[OperatorState, int]]:
@@ -216,7 +217,7 @@ def order(
         if next_role is None:
             target = sink_target()
         else:
-            target = ToOperator(next_role, batch.exchange_folder, Origin(batch.number, task))
+            target = ToOperator(next_role, Origin(batch.number, task))
         return TaskHeader(
             operator=operator.index,
             batch=batch.number,
@@ -229,7 +230,7 @@ def order(
             target=target,
             checksum=settings.checksum and operator is last,
             runs_folder=program.runs_folder,
-            exchange_folder=batch.exchange_folder,
+            exchange=batch.exchange,
             driver=program.driver,
             work_s=settings.work_s,
             fsync=settings.fsync,

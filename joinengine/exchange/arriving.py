@@ -44,7 +44,12 @@ class Arriving:
     def by_task(
         cls, blocks: Sequence[Block], side: Side, hosted_by_task: Sequence[Sequence[int]]
     ) -> list[Arriving]:
-        """What each task is told of the blocks of a side."""
+        """What each task is told of the blocks of a side.
+
+        Blocks that are no files have bounds of tasks in place of those of instances.
+        """
+        if not any(block.file for block in blocks):
+            hosted_by_task = [(task,) for task in range(len(hosted_by_task))]
         operator = blocks[0].operator if blocks else 0
         files = "\n".join(block.file for block in blocks)
         chunks = np.array([len(block.bounds) for block in blocks], np.int64)
@@ -58,6 +63,11 @@ class Arriving:
             spans = np.stack([bounds[:, hosted], bounds[:, hosted + 1]])
             found.append(cls(operator, side, files, chunks, width, hosted, spans))
         return found
+
+    @property
+    def rows(self) -> int:
+        """How many tuples are on their way."""
+        return int((self.spans[1] - self.spans[0]).sum())
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:

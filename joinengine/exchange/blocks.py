@@ -1,8 +1,7 @@
 """Blocks: routed tuples on their way to the instances.
 
-Why files and not a Spark shuffle: a block is named by the report of the task attempt that won, so
-every reader sees the same attempt even if a source is not repeatable; a chain of operators needs no
-second pass over the sources; and no tuple crosses into the JVM and back (docs/decisions/0002).
+Writing a block admits, routes and groups tuples; how they then reach the instances is the
+exchange's part (`joinengine.exchange.exchange`).
 
 Law: each admitted tuple is delivered once to every instance that its router names; refused tuples
 are counted by reason.
@@ -14,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from joinengine.exchange.exchange import Address, Exchange
 from joinengine.exchange.keying import Keying
 from joinengine.exchange.reports import Block, InputReport
 from joinengine.exchange.staging import ParquetFile
@@ -27,7 +27,6 @@ from joinengine.kernels.bands import Bools
 from joinengine.kernels.comparing import latest_time, no_time
 from joinengine.kernels.hashing import Words, draw_u, make_words
 from joinengine.kernels.probing import Ints
-from joinengine.kernels.scattering import group_rows
 from joinengine.kernels.watching import number_tuples, watcher_of
 from joinengine.layouts.versions import VersionedRouter, united
 from joinengine.model.columns import name_beside
@@ -37,7 +36,7 @@ from joinengine.predicates.theta import passes
 from joinengine.routing.routes import BACKUP, STORE, Deliveries, Flags, only, storing, watch_flag
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import WORD
-from joinengine.world.storage import Storage, StoredFile, tagged
+from joinengine.world.storage import StoredFile, tagged
 from joinengine.world.world import World
 
 FLAGS = "__flags"
@@ -151,17 +150,16 @@ class Role:
 
 
 class BlockWriter:
-    """Admits, routes and writes the tuples that one task brings to one role."""
+    """Admits and routes the tuples that one task brings to one role, and sends them."""
 
-    def __init__(self, role: Role, storage: Storage, origin: Origin, world: World) -> None:
+    def __init__(self, role: Role, exchange: Exchange, origin: Origin, world: World) -> None:
         self._role = role
-        self._storage = storage
         self._origin = origin
         self._timer_s = world.timer_s
         self._numbered = 0
-        self._name = f"block-{role.operator}-{role.side}-{world.nonce()}.arrow"
-        self._writer: Any = None
-        self._bounds = list[NDArray[np.int64]]()
+        self._chunks = 0
+        address = Address(role.operator, role.side, origin.task, role.instances)
+        self._outbox = exchange.outbox(address)
         self.report = InputReport(role.operator, role.side)
         self._refused = RefusedWriter(role, world)
         #: seconds spent on gathering and writing, as opposed to deciding where tuples go
@@ -176,7 +174,7 @@ class BlockWriter:
         usable = None if unusable is None else np.flatnonzero(~unusable)
         keyed = admitted if usable is None else admitted.take(pa.array(usable))
         hashes = role.keying.stored(role.side, keyed)
-        u = draw_u(hashes, self._origin.seed + len(self._bounds))
+        u = draw_u(hashes, self._origin.seed + self._chunks)
         words = make_words(hashes, u)
         deliveries = self._route(keyed, words, u)
         if usable is not None:
@@ -185,13 +183,14 @@ class BlockWriter:
             words[usable] = make_words(hashes, u)
         if role.watchers:
             admitted, deliveries = self._watched(admitted, deliveries)
-        groups = group_rows(deliveries.instances, role.instances)
-        rows = deliveries.rows[groups.order]
+        order, bounds = self._outbox.group(deliveries.instances)
+        rows = deliveries.rows[order]
         start = self._timer_s()
         columns = admitted.select(role.schema.names).take(pa.array(rows)).columns
-        self._write([pa.array(words[rows]), pa.array(deliveries.flags[groups.order]), *columns])
+        found = [pa.array(words[rows]), pa.array(deliveries.flags[order]), *columns]
+        self._outbox.put(pa.RecordBatch.from_arrays(found, schema=_schema(role, found)), bounds)
         self.write_s += self._timer_s() - start
-        self._bounds.append(groups.bounds)
+        self._chunks += 1
         self.report.deliveries += len(rows)
 
     def _watched(
@@ -233,11 +232,7 @@ class BlockWriter:
     def close(self) -> Block | None:
         """The block; None if no tuple was admitted."""
         self.report.refused = self._refused.close()
-        if self._writer is None:
-            return None
-        self._writer.close()
-        self._sink.close()
-        return Block(self._role.operator, self._role.side, self._name, tuple(self._bounds))
+        return self._outbox.close()
 
     def _admit(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bools | None]:
         """The admitted tuples, and (n,) which of them match nothing; None: each may match.
@@ -303,13 +298,12 @@ class BlockWriter:
         self._refused.add(batch, late, Refusal.LATE)
         return batch.filter(pa.array(~late)), None if nulls is None else nulls[~late]
 
-    def _write(self, arrays: list[pa.Array]) -> None:
-        if self._writer is None:
-            word, flags = pa.field(WORD, arrays[0].type), pa.field(FLAGS, arrays[1].type)
-            self._schema = pa.schema([word, flags, *self._role.schema])
-            self._sink = self._storage.output(self._name)
-            self._writer = pa.ipc.new_file(self._sink, self._schema)
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+def _schema(role: Role, arrays: Sequence[pa.Array]) -> pa.Schema:
+    """The columns of a block; the first two of `arrays` are words and flags."""
+    return pa.schema(
+        [pa.field(WORD, arrays[0].type), pa.field(FLAGS, arrays[1].type), *role.schema]
+    )
 
 
 def homes_alone(router: VersionedRouter, words: Words) -> Deliveries:
@@ -370,13 +364,12 @@ class Tuples(NamedTuple):
 class BlockReader:
     """Finds the tuples of instances in the blocks of one side."""
 
-    def __init__(self, storage: Storage, blocks: Sequence[Block]) -> None:
-        self._storage = storage
+    def __init__(self, exchange: Exchange, blocks: Sequence[Block]) -> None:
+        self._exchange = exchange
         self._blocks = blocks
-        self._open: dict[str, list[pa.RecordBatch]] = {}
 
     def slices(self, instance: int) -> list[pa.RecordBatch]:
-        """The rows for `instance` of each record batch, memory-mapped, without empty slices."""
+        """The rows for `instance` of each record batch, without a copy or empty slices."""
         found = list[pa.RecordBatch]()
         for block in self._blocks:
             for chunk, bounds in enumerate(block.bounds):
@@ -384,17 +377,10 @@ class BlockReader:
                     continue
                 start, stop = int(bounds[instance]), int(bounds[instance + 1])
                 if stop > start:
-                    found.append(self._batches(block)[chunk].slice(start, stop - start))
+                    found.append(self._exchange.batches(block)[chunk].slice(start, stop - start))
         return found
 
     def chunks(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
-        """The record batches, memory-mapped, each with its bounds: see Block."""
+        """The record batches, without a copy, each with its bounds: see Block."""
         for block in self._blocks:
-            yield from zip(block.bounds, self._batches(block), strict=True)
-
-    def _batches(self, block: Block) -> list[pa.RecordBatch]:
-        if block.file not in self._open:
-            reader = pa.ipc.open_file(self._storage.map(block.file))
-            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-            self._open[block.file] = batches
-        return self._open[block.file]
+            yield from zip(block.bounds, self._exchange.batches(block), strict=True)

@@ -20,10 +20,11 @@ NUMBER_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A file of routed tuples for one side of one operator.
+    """Routed tuples of one task for one side of one operator; a file, if the exchange has files.
 
     Its record batches are sorted by instance; batch c holds instance i in the rows
-    bounds[c][i]:bounds[c][i + 1].
+    bounds[c][i]:bounds[c][i + 1]. Under a shuffle these come with the tuples; a report has no name
+    of a file, and the bounds of tasks in place of those of instances.
     """
 
     operator: int

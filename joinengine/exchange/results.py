@@ -14,6 +14,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from joinengine.exchange.blocks import BlockWriter, Origin, Role
+from joinengine.exchange.exchange import Exchange
 from joinengine.exchange.reports import OperatorReport
 from joinengine.exchange.staging import PLAIN, Cutting, staged_files
 from joinengine.kernels.hashing import multiset_checksum
@@ -44,7 +45,6 @@ class ToOperator:
     """Results are the tuples of `role` in a later operator."""
 
     role: Role
-    folder: str
     origin: Origin
 
 
@@ -64,11 +64,19 @@ class _Writer(Protocol):
 class Results:
     """Gathers the results of one task and hands them to its target."""
 
-    def __init__(self, target: Target, schema: pa.Schema, world: World, *, checksum: bool) -> None:
+    def __init__(
+        self,
+        target: Target,
+        schema: pa.Schema,
+        exchange: Exchange,
+        world: World,
+        *,
+        checksum: bool,
+    ) -> None:
         self._schema = schema
         self._now_s = world.now_s
         self._checksum = checksum
-        self._writer = _writer(target, world)
+        self._writer = _writer(target, exchange, world)
         self._waiting = list[pa.RecordBatch]()
         self._waiting_rows = 0
         self._sum = 0
@@ -103,14 +111,14 @@ class Results:
         self._waiting, self._waiting_rows = [], 0
 
 
-def _writer(target: Target, world: World) -> _Writer:
+def _writer(target: Target, exchange: Exchange, world: World) -> _Writer:
     match target:
         case Discard():
             return _Nowhere()
         case ToParquet():
             return _Parquet(target, world)
         case ToOperator():
-            return _NextOperator(target, world)
+            return _NextOperator(target, exchange, world)
 
 
 class _Nowhere(_Writer):
@@ -139,9 +147,8 @@ class _Parquet(_Writer):
 
 
 class _NextOperator(_Writer):
-    def __init__(self, target: ToOperator, world: World) -> None:
-        folder = world.storage(target.folder)
-        self._blocks = BlockWriter(target.role, folder, target.origin, world)
+    def __init__(self, target: ToOperator, exchange: Exchange, world: World) -> None:
+        self._blocks = BlockWriter(target.role, exchange, target.origin, world)
 
     @override
     def write(self, batch: pa.RecordBatch) -> None:

@@ -1,7 +1,7 @@
 """The route task: one pass over the tuples of a batch, from the sources to the blocks.
 
 A task gets descriptors (which row groups of which files to read; from joinengine's own source) or
-rows (from any other streaming DataFrame), routes the tuples, and yields one row: its report.
+rows (from any other streaming DataFrame), routes the tuples, and reports.
 
 Law: each source tuple is read once in a batch, however many operators read the source.
 """
@@ -14,39 +14,56 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from joinengine.exchange.blocks import BlockWriter, Origin, Role
-from joinengine.exchange.codec import encode
+from joinengine.exchange.exchange import Exchange, Through
 from joinengine.exchange.reports import RouteReport
+from joinengine.kernels.hashing import content_order
 from joinengine.world.world import World
 
 #: Rows that are routed together. With more rows, instances get fewer and longer slices; with fewer
 #: rows a task needs less memory.
 ROUTE_ROWS = 1 << 18
 
-REPORT_SCHEMA = pa.schema([pa.field("report", pa.binary())])
-
 
 @dataclass(frozen=True, slots=True)
 class RoutePlan:
-    """The instructions of all route tasks of a batch: per source, the roles of its tuples."""
+    """The instructions of all route tasks of a batch: per source, the roles of its tuples.
+
+    `unordered`: the sources whose rows may come in another order if a route task runs again.
+    """
 
     batch: int
     roles: Mapping[int, tuple[Role, ...]]
-    exchange_folder: str
+    exchange: Through
+    unordered: tuple[int, ...] = ()
 
 
 class RouteTask:
-    """Routes the tuples that one task reads."""
+    """Routes the tuples that one task reads.
 
-    def __init__(self, plan: RoutePlan, partition: int, world: World) -> None:
+    `sorts`: the tuples are routed in the order of their content, for which the task must hold all
+    of them; then a second attempt routes alike, in whatever order they come to it.
+    """
+
+    def __init__(
+        self,
+        plan: RoutePlan,
+        partition: int,
+        exchange: Exchange,
+        world: World,
+        *,
+        sorts: bool = False,
+    ) -> None:
         self._plan = plan
         self._world = world
+        self._exchange = exchange
+        self._sorts = sorts
         self._writers: dict[int, list[BlockWriter]] = {}
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._seconds = {"read": 0.0, "route": 0.0}
         self.report = RouteReport(partition)
 
-    def add(self, source: int, batches: Iterable[pa.RecordBatch]) -> None:
-        """Route all of `batches`, which are tuples of `source`."""
+    def add(self, source: int, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
+        """Route all of `batches`, which are tuples of `source`; pauses when some are routed."""
         iterator = iter(batches)
         while True:
             start = self._world.timer_s()
@@ -57,8 +74,9 @@ class RouteTask:
             self.report.source_rows += batch.num_rows
             waiting = self._waiting.setdefault(source, [])
             waiting.append(batch)
-            if sum(b.num_rows for b in waiting) >= ROUTE_ROWS:
+            if not self._sorts and sum(b.num_rows for b in waiting) >= ROUTE_ROWS:
                 self._route(source)
+                yield
 
     def see_progress(self, source: int, time_us: float) -> None:
         """Note that no tuple of `source` with an earlier event time will follow."""
@@ -85,20 +103,17 @@ class RouteTask:
         batches, self._waiting[source] = self._waiting[source], []
         if batches:
             batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+            if self._sorts:
+                batch = batch.take(pa.array(content_order(batch.columns)))
             for writer in self._writers_of(source):
                 writer.add(batch)
         self._seconds["route"] += self._world.timer_s() - start
 
     def _writers_of(self, source: int) -> list[BlockWriter]:
         if source not in self._writers:
-            folder = self._world.storage(self._plan.exchange_folder)
             origin = Origin(self._plan.batch, self.report.partition)
             self._writers[source] = [
-                BlockWriter(role, folder, origin, self._world) for role in self._plan.roles[source]
+                BlockWriter(role, self._exchange, origin, self._world)
+                for role in self._plan.roles[source]
             ]
         return self._writers[source]
-
-
-def report_batch(report: RouteReport) -> Iterator[pa.RecordBatch]:
-    """A report as the one row that a route task yields."""
-    yield pa.RecordBatch.from_arrays([pa.array([encode(report)])], schema=REPORT_SCHEMA)

@@ -65,6 +65,48 @@ def hash_columns(columns: Sequence[pa.Array]) -> Words:
     return combined
 
 
+def content_order(columns: Sequence[pa.Array]) -> NDArray[np.intp]:
+    """(n,) columns -> (n,) an order of the rows that follows from what they hold.
+
+    However the rows came, they lie alike in this order, but for unequal rows of one hash (two of a
+    million have one with a chance of 3e-8). Cost: their hashes, and a sort of 64-bit numbers.
+
+    >>> a, b = pa.array([5, 7, 6]), pa.array([7, 6, 5])
+    >>> a.take(pa.array(content_order([a]))) == b.take(pa.array(content_order([b])))
+    True
+    """
+    combined = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        combined = mix(combined * _M1 ^ _content(column))
+    return np.argsort(combined, kind="stable")
+
+
+def _content(column: pa.Array) -> Words:
+    """(n,) values of any type -> (n,) hashes; those of nested types are stored nowhere."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        hashes = np.zeros(len(column), np.uint64)
+        for part in column.flatten():
+            hashes = mix(hashes * _M1 ^ _content(part))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+        lengths = np.diff(offsets)
+        parts = [column.keys, column.items] if pa.types.is_map(kind) else [column.values]
+        places = np.arange(offsets[0], offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        elements = places.astype(np.uint64) * _GAMMA
+        for part in parts:
+            inside = part.slice(offsets[0], offsets[-1] - offsets[0])
+            elements = mix(elements * _M1 ^ _content(inside))
+        ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(elements, dtype=np.uint64)])
+        at = offsets - offsets[0]
+        hashes = mix(ends[at[1:]] - ends[at[:-1]] ^ lengths.astype(np.uint64))
+    else:
+        return _hash_column(column)
+    if column.null_count:
+        hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return hashes
+
+
 def scaled(column: pa.Array, scale: int | None) -> pa.Array:
     """(n,) decimals or integers -> (n,) decimals with `scale` digits behind the point.
 

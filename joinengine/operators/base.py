@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from joinengine.exchange.arriving import Arriving
 from joinengine.exchange.blocks import Admission
+from joinengine.exchange.exchange import Exchange
 from joinengine.exchange.reports import Block, OperatorReport
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.conditions import Condition
@@ -55,9 +56,10 @@ class LayoutPolicy:
 class OperatorTask:
     """The instructions of one task of an operator in one batch.
 
-    `arriving`: per side the tuples on their way. `stored`: the state, and how it must move before.
-    `shelves`: the runs of the hosted instances on further shelves. `facts`: numbers whose names the
-    operator knows. `memory_bytes`: how many bytes of tuples the task may hold.
+    `arriving`: per side the tuples on their way. `received`: per side the blocks that have come to
+    the task by other ways than files; None: it reads files. `stored`: the state, and how it must
+    move before. `shelves`: the runs of the hosted instances on further shelves. `facts`: numbers
+    whose names the operator knows. `memory_bytes`: how many bytes of tuples the task may hold.
     """
 
     header: TaskHeader
@@ -66,18 +68,21 @@ class OperatorTask:
     shelves: Mapping[str, Spread]
     facts: Mapping[str, float]
     memory_bytes: int
+    received: tuple[tuple[Block, ...], ...] | None = None
 
     @property
     def blocks(self) -> tuple[tuple[Block, ...], ...]:
         """Per side the blocks with the tuples; only bounds of hosted instances are right."""
+        if self.received is not None:
+            return self.received
         return tuple(one.blocks for one in self.arriving)
 
 
 def carry_out(
-    operator: Operator, task: OperatorTask, store: RunStore, world: World
+    operator: Operator, task: OperatorTask, store: RunStore, exchange: Exchange, world: World
 ) -> OperatorReport:
-    """Run one task; `store` opens the runs of its operator."""
-    desk = Desk(task.header, operator.output_schema, store, world)
+    """Run one task; `store` opens the runs of its operator, `exchange` has what arrives."""
+    desk = Desk(task.header, operator.output_schema, store, exchange, world)
     shelves = (task.stored.runs, *task.shelves.values())
     if task.header.survives and (lost := desk.lost(shelves)):
         return OperatorReport(task.header.task, lost=lost)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from joinengine.balancing.counting import Asked, count_keys
 from joinengine.exchange.blocks import BlockReader
+from joinengine.exchange.exchange import Exchange, Through
 from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
 from joinengine.exchange.results import Results, Target
 from joinengine.kernels.hashing import Words
@@ -61,7 +62,7 @@ class TaskHeader:
     target: Target
     checksum: bool
     runs_folder: str
-    exchange_folder: str
+    exchange: Through
     driver: str
     work_s: float = 0.0
     fsync: bool = False
@@ -77,12 +78,19 @@ class Desk:
     """The desk of one task; `close` gives the report of the task."""
 
     def __init__(
-        self, header: TaskHeader, result_schema: pa.Schema, store: RunStore, world: World
+        self,
+        header: TaskHeader,
+        result_schema: pa.Schema,
+        store: RunStore,
+        exchange: Exchange,
+        world: World,
     ) -> None:
         store.see(header.files, header.batch)
         self.header = header
         self.report = OperatorReport(header.task)
-        self.results = Results(header.target, result_schema, world, checksum=header.checksum)
+        checksum = header.checksum
+        self.results = Results(header.target, result_schema, exchange, world, checksum=checksum)
+        self._exchange = exchange
         self._world = world
         self._store = store
         self._keepers = dict[str, Keeper]()
@@ -107,7 +115,7 @@ class Desk:
 
     def reader(self, blocks: Sequence[Block]) -> BlockReader:
         """The reader of `blocks`: it gives the tuples that arrived at an instance."""
-        return BlockReader(self._world.storage(self.header.exchange_folder), blocks)
+        return BlockReader(self._exchange, blocks)
 
     def keeper(
         self,

@@ -14,6 +14,7 @@ from joinengine import equi
 from joinengine.api.queries import StreamQuery
 from joinengine.driver.failing import as_recovered
 from joinengine.driver.settings import ShowKeys
+from joinengine.exchange.exchange import ExchangeKind, chosen_exchange
 from joinengine.layouts import Ftlb, LayoutChoice, Mnrt, choose
 from joinengine.layouts.base import check_aggregates
 from joinengine.layouts.levels import read_file
@@ -41,6 +42,7 @@ class Options:
     `aggregators` (None: as many as instances) merge partial results after every `merge_every`
     batches. `text`: a file whose words take the place of generated ones. `span_us`, `shift_us`:
     None: the query's own. `show_keys`: whether reports and logs tell keys by value or by hash.
+    `exchange`: what carries routed tuples; None: what suits where the state is.
     """
 
     scale: float = 0.1
@@ -66,11 +68,14 @@ class Options:
     merge_every: int = 1
     text: Path | None = None
     show_keys: ShowKeys = ShowKeys.VALUE
+    exchange: ExchangeKind | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", one_of(TableOrder, self.order, "order"))
         object.__setattr__(self, "moves", one_of(Moving, self.moves, "moves"))
         object.__setattr__(self, "show_keys", one_of(ShowKeys, self.show_keys, "show-keys"))
+        if self.exchange is not None:
+            object.__setattr__(self, "exchange", chosen_exchange(self.exchange))
         object.__setattr__(self, "recovery", one_of(Recovery, self.recovery, "recovery"))
         if self.store is not None:
             StoreSpeed.of(self.store, "store")

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from joinengine import JoinQuery, JoinWriter
 from joinengine.api.queries import StreamQuery
 from joinengine.driver.records import BatchRecord
+from joinengine.exchange.exchange import chosen_exchange
 from joinengine.exchange.feeds import conform
 from joinengine.kernels.hashing import hash_columns, multiset_checksum
 from joinengine.model.errors import InvalidRequest
@@ -110,7 +111,7 @@ def run(
         )
         if places.out is not None:
             fetch(results, places.out)
-    report = _head(query, options) | run_report(records)
+    report = _head(query, options, places.state) | run_report(records)
     report |= {"slowest_instance_s": slowest_instance_s(report), "hot_key": hot, "story": story}
     report |= {"valid": None, "made_by": made_by()}
     if stopped:
@@ -169,6 +170,8 @@ def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWrit
     writer = writer.option("recovery", options.recovery)
     if options.store is not None:
         writer = writer.option("storeRate", options.store)
+    if options.exchange is not None:
+        writer = writer.option("exchange", options.exchange)
     for batch, instance in options.losses:
         writer = writer.fail(batch, instance)
     if options.capacity is not None:
@@ -268,7 +271,7 @@ def _wait(
     watch(*running.done)
 
 
-def _head(query: Query, options: Options) -> dict[str, Any]:
+def _head(query: Query, options: Options, state: str | None) -> dict[str, Any]:
     made = query.generated
     return {
         "query": query.name,
@@ -282,6 +285,7 @@ def _head(query: Query, options: Options) -> dict[str, Any]:
         "work_per_tuple_us": options.work_per_tuple,
         "recovery": options.recovery,
         "store": _store_words(options),
+        "exchange": chosen_exchange(options.exchange, state).value,
         "order": options.order if made else None,
     }
 

@@ -1,8 +1,13 @@
-"""The tasks of a batch as Spark jobs: one for the route tasks, and one for each operator."""
+"""The tasks of a batch as Spark jobs: one for the route tasks, and one for each operator.
+
+What is the same under every exchange, and how it is done with files; `joinengine.spark.shuffling`
+does it through Spark's shuffle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from textwrap import shorten
@@ -14,6 +19,7 @@ from typing_extensions import override
 
 from joinengine.driver.jobs import Jobs
 from joinengine.exchange.codec import decode, encode
+from joinengine.exchange.exchange import Through, ThroughFiles
 from joinengine.exchange.merging import MergeReport, MergeTask
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
@@ -31,10 +37,11 @@ _MOST = 100
 
 
 class SparkJobs(Jobs):
-    """Spark jobs; instructions travel as files of the exchange folder, operators with the job.
+    """Spark jobs; operators travel with the job.
 
-    `tables`: per table, a frame whose rows are the reports of routing it. `arrow_batches` says what
-    the streaming query's own clone of the session must have set for the rows of its sources.
+    `tables`: the sources that are tables, each with a frame of what routing it yields.
+    `arrow_batches` says what the streaming query's own clone of the session must have set for the
+    rows of its sources.
     `name`: that of the query; Spark's web page shows it with each job. `logs`: Spark's part of the
     checkpoint; None: nobody asks for it.
     """
@@ -43,7 +50,7 @@ class SparkJobs(Jobs):
         self,
         spark: SparkSession,
         world: World,
-        tables: Sequence[DataFrame] = (),
+        tables: Mapping[int, DataFrame] | None = None,
         arrow_batches: ArrowBatches | None = None,
         name: str | None = None,
         logs: SparkLogs | None = None,
@@ -52,11 +59,10 @@ class SparkJobs(Jobs):
         self._logs = logs
         self._world = world
         self._context = spark.sparkContext
-        self._tables = tables
+        self._tables = tables or {}
         self._arrow_batches = arrow_batches or ArrowBatches({})
         self._set: dict[str, str] = {}
         self._parallelism = parallelism(spark)
-        self._rdds: dict[tuple[int, int], RDD[Any]] = {}
 
     @property
     @override
@@ -68,7 +74,8 @@ class SparkJobs(Jobs):
     def route(self, frame: DataFrame, plan: RoutePlan) -> list[RouteReport]:
         """One job over the sources; collects one row per task."""
         self._apply(self._arrow_batches.settings(), frame.sparkSession)
-        reports = self._routed([frame], plan, "route")
+        streams = tuple(source for source in plan.roles if source not in self._tables)
+        reports = self._routed({streams: frame}, plan, "route")
         for report in reports:
             for source, width in report.widths.items():
                 self._arrow_batches.see(source, width, report.source_rows)
@@ -83,55 +90,84 @@ class SparkJobs(Jobs):
         self._set = settings
 
     @override
-    def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
-        """One job for each."""
-        return self._routed(self._tables, plan, "tables")
-
-    def _routed(self, frames: Sequence[DataFrame], plan: RoutePlan, what: str) -> list[RouteReport]:
-        self._world.storage(plan.exchange_folder).put(what, encode(plan))
-        with self._announced(plan.exchange_folder, what, plan.batch, what):
-            rows = [row for frame in frames for row in frame.collect()]
-        return [decode(bytes(row.report), RouteReport) for row in rows]
-
-    @override
     def logged(self, batch: int) -> dict[str, str]:
         """Spark's logs of offsets and commits, if they lie apart from the state."""
         return {} if self._logs is None else self._logs.of_batch(batch)
 
     @override
+    def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
+        """One job for each."""
+        return self._routed({(one,): frame for one, frame in self._tables.items()}, plan, "tables")
+
+    @abstractmethod
+    def _routed(
+        self, frames: Mapping[tuple[int, ...], DataFrame], plan: RoutePlan, what: str
+    ) -> list[RouteReport]:
+        """The reports of the route tasks of frames, each of some sources; `what` these are."""
+
+    @contextmanager
+    def _described(self, batch: int, step: str) -> Iterator[None]:
+        """Jobs inside are called after the step."""
+        with described(self._context, f"{_called(self._name)}, batch {batch}: {step}"):
+            yield
+
+
+class FileJobs(SparkJobs):
+    """Blocks and instructions are files of the exchange folder, which all executors see."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._rdds: dict[tuple[int, int], RDD[Any]] = {}
+
+    @override
+    def _routed(
+        self, frames: Mapping[tuple[int, ...], DataFrame], plan: RoutePlan, what: str
+    ) -> list[RouteReport]:
+        folder = _folder(plan.exchange)
+        self._world.storage(folder).put(what, encode(plan))
+        with self._announced(folder, what), self._described(plan.batch, what):
+            rows = [row for frame in frames.values() for row in frame.collect()]
+        return [decode(bytes(row.row), RouteReport) for row in rows]
+
+    @override
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
         """One job; collects one row per task."""
         first, name = tasks[0].header, f"operator-{operator.index}"
-        exchange = self._world.storage(first.exchange_folder)
+        folder = _folder(first.exchange)
+        exchange = self._world.storage(folder)
         for task in tasks:
             exchange.put(f"{name}-{task.header.task}", encode(task))
         key = operator.index, len(tasks)
         if key not in self._rdds:
             numbers = self._context.parallelize(range(len(tasks)), len(tasks))
             self._rdds[key] = numbers.mapPartitionsWithIndex(OperatorTasks(operator))
-        with self._announced(first.exchange_folder, name, first.batch, _step_of(operator)):
+        with self._announced(folder, name), self._described(first.batch, step_of(operator)):
             reports = self._rdds[key].collect()
         return [decode(report, OperatorReport) for report in reports]
 
     @contextmanager
-    def _announced(self, folder: str, name: str, batch: int, step: str) -> Iterator[None]:
-        """Jobs inside find their instructions at `folder/name`, and are called after the step."""
+    def _announced(self, folder: str, name: str) -> Iterator[None]:
+        """Jobs inside find their instructions at `folder/name`."""
         self._context.setLocalProperty(PLAN_PROPERTY, f"{folder}/{name}")
-        with _described(self._context, f"{_called(self._name)}, batch {batch}: {step}"):
-            yield
+        yield
+
+
+def _folder(exchange: Through) -> str:
+    assert isinstance(exchange, ThroughFiles)
+    return exchange.folder
 
 
 def _called(name: str | None) -> str:
     return "joinengine" if name is None else f"joinengine {name}"
 
 
-def _step_of(operator: Operator) -> str:
+def step_of(operator: Operator) -> str:
     """The step that runs an operator: its kind, its number, and on what it joins or groups.
 
     >>> class Join:
     ...     index = 1
     ...     account = staticmethod(lambda: {"on": "a = b"})
-    >>> _step_of(Join())
+    >>> step_of(Join())
     'join 1 on a = b'
     """
     on = shorten(str(operator.account().get("on", "")), _MOST, placeholder=" ..")
@@ -139,7 +175,7 @@ def _step_of(operator: Operator) -> str:
 
 
 @contextmanager
-def _described(context: SparkContext, description: str) -> Iterator[None]:
+def described(context: SparkContext, description: str) -> Iterator[None]:
     """Jobs inside have this description; then those of the user's sink have Spark's own again."""
     before = context.getLocalProperty(_DESCRIPTION)
     context.setLocalProperty(_DESCRIPTION, description)
@@ -163,5 +199,5 @@ class SparkMerge:
         """The reports, in the order of the tasks."""
         context = self.spark.sparkContext
         contents = context.parallelize([encode(task) for task in tasks], len(tasks))
-        with _described(context, f"{_called(self.name)}: merge result files"):
+        with described(context, f"{_called(self.name)}: merge result files"):
             return [decode(report, MergeReport) for report in contents.map(merge_files).collect()]

@@ -1,14 +1,14 @@
 """How a query is started: what is checked, claimed and recovered, and the streaming plan.
 
 The streaming plan is fixed: each input is routed by one `mapInArrow`, whose only rows are
-reports; the inputs are united, and `foreachBatch` runs everything else. What changes from batch
-to batch lies in files (joinengine.spark.tasks).
+reports, or under a shuffle packets and reports; the inputs are united, and `foreachBatch` runs
+everything else. What changes from batch to batch tasks learn apart (joinengine.spark.tasks).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -23,19 +23,21 @@ from joinengine.driver.batch import BatchRunner
 from joinengine.driver.failing import standing_by
 from joinengine.driver.outputs import Wanted
 from joinengine.driver.sinks import SideOutput, Sink, SinkFactory
+from joinengine.exchange.exchange import ExchangeKind
 from joinengine.reporting.explain import name_of
 from joinengine.reporting.server import PageServer
 from joinengine.spark import session
 from joinengine.spark.executors import check_executors
 from joinengine.spark.failures import short_if
 from joinengine.spark.inputs import Stream, Table, schema_of
-from joinengine.spark.jobs import SparkJobs
+from joinengine.spark.jobs import FileJobs, SparkJobs
 from joinengine.spark.live import Showing, announce
 from joinengine.spark.logs import SparkLogs
 from joinengine.spark.paths import place
 from joinengine.spark.places import check_apart, check_folder, checkpoint_at
 from joinengine.spark.query import JoinQuery
 from joinengine.spark.request import Request
+from joinengine.spark.shuffling import ShuffleJobs
 from joinengine.spark.source import NAME
 from joinengine.spark.tasks import RouteDescriptors, RouteRows
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
@@ -46,7 +48,12 @@ from joinengine.world.probing import check_exclusive
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
 
-_REPORT = "report binary"
+_ROW = "row binary"
+#: What runs the tasks of a batch under each exchange.
+_JOBS: Mapping[ExchangeKind, type[SparkJobs]] = {
+    ExchangeKind.FILES: FileJobs,
+    ExchangeKind.SHUFFLE: ShuffleJobs,
+}
 
 
 def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
@@ -171,15 +178,11 @@ def _runner(
         refused = place(request.side_output, "sideOutput")
         aside = SideOutput(MACHINE.storage(refused), query)
     choices, settings = standing_by(request.query.operators, request.choices, request.settings)
+    jobs = _JOBS[settings.exchange](
+        request.spark, MACHINE, _tables(request), _arrow_batches(request), request.name, logs
+    )
     return BatchRunner(
-        SparkJobs(
-            request.spark,
-            MACHINE,
-            _tables(request),
-            _arrow_batches(request),
-            request.name,
-            logs,
-        ),
+        jobs,
         request.query,
         choices,
         checkpoint,
@@ -197,7 +200,7 @@ def _columns_of(request: Request) -> dict[int, str]:
 
 
 def _united(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
-    """One frame of reports over all inputs; all `Stream`s are one source, which also ticks."""
+    """One frame of what routing yields; all `Stream`s are one source, which also ticks."""
     rows = [
         _routed_rows(request.spark, number, frame) for number, frame in _frames(request).items()
     ]
@@ -218,21 +221,21 @@ def _arrow_batches(request: Request) -> ArrowBatches:
     return ArrowBatches({n: schema_of(frame) for n, frame in _frames(request).items()}, chosen)
 
 
-def _tables(request: Request) -> list[DataFrame]:
-    """For each table a frame of reports, to be collected in the first batch."""
-    frames = list[DataFrame]()
+def _tables(request: Request) -> dict[int, DataFrame]:
+    """For each table a frame of what routing it yields, to be run in the first batch."""
+    frames = dict[int, DataFrame]()
     for number in sorted(request.query.tables):
         table = request.sources[number]
         assert not isinstance(table, Stream)
         frame = table.to_df() if isinstance(table, Table) else table
-        frames.append(_routed_rows(request.spark, number, frame))
+        frames[number] = _routed_rows(request.spark, number, frame)
     return frames
 
 
 def _routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFrame:
-    """A frame with the reports of routing a source that Spark reads."""
+    """A frame of what routing a source that Spark reads yields."""
     route = RouteRows(number, schema_of(frame))
-    return frame.coalesce(session.parallelism(spark)).mapInArrow(route, _REPORT)
+    return frame.coalesce(session.parallelism(spark)).mapInArrow(route, _ROW)
 
 
 def _own_feeds(request: Request, checkpoint: Checkpoint) -> list[tuple[Stream, dict[str, Any]]]:
@@ -258,5 +261,5 @@ def _own_streams(request: Request, checkpoint: Checkpoint, generation: int) -> D
         .option("generation", generation)
         .option("partitions", session.parallelism(request.spark))
         .load()
-        .mapInArrow(RouteDescriptors(readings), _REPORT)
+        .mapInArrow(RouteDescriptors(readings), _ROW)
     )

@@ -1,15 +1,20 @@
 """The functions that Spark calls in its workers: they carry out instructions and yield a report.
 
-The instructions of a batch lie in files of the exchange folder, and a local property of the job
-names them. So the functions that Spark ships never change, and their plans can be reused batch
-after batch. Code travels only as Spark always sends it: an operator with the function of its job.
+Under files the instructions of a batch lie in files of the exchange folder, and a local property of
+the job names them. So the functions that Spark ships never change, and their plans can be reused
+batch after batch. Under a shuffle no folder is shared: a property holds the instructions of the
+route tasks, and the function of an operator's job those of its tasks (docs/decisions/0016). There
+tasks yield *lines*: the number of a partition, what goes there, the next number, and so on.
+Code travels only as Spark always sends it: an operator with the function of its job.
 """
 
 from __future__ import annotations
 
+import base64
 import gc
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,9 +22,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from joinengine.exchange.codec import decode, encode
+from joinengine.exchange.exchange import ThroughShuffle
 from joinengine.exchange.feeds import Reading, Skipped, conform
 from joinengine.exchange.merging import MergeTask, merge
-from joinengine.exchange.route import RoutePlan, RouteTask, report_batch
+from joinengine.exchange.reports import RouteReport
+from joinengine.exchange.results import ToOperator
+from joinengine.exchange.route import RoutePlan, RouteTask
+from joinengine.exchange.shuffle import Packet, ShuffleExchange, forwarded, sender
 from joinengine.operators.base import Operator, OperatorTask, carry_out
 from joinengine.spark.daemon import end_quietly
 from joinengine.spark.source import described
@@ -28,29 +37,46 @@ from joinengine.world.world import MACHINE
 
 #: The local property that names the instructions of the running job.
 PLAN_PROPERTY = "joinengine.plan"
+#: The local property that holds the instructions of route tasks, as text.
+ROUTE_PROPERTY = "joinengine.route"
+#: What route tasks yield to Spark: reports, or lines.
+ROW_SCHEMA = pa.schema([pa.field("row", pa.binary())])
+#: The partition of a shuffle to which the reports of its tasks go.
+REPORTS = 0
+_NUMBER = struct.Struct("!q")
 #: A worker process serves batch after batch, of several queries and drivers.
 _RUN_STORES = RunStores(MACHINE)
 
 
+def partition_of(operator: int, task: int, tasks: int) -> int:
+    """The partition of a shuffle for a task of an operator; each operator has `tasks` at most."""
+    return 1 + operator * tasks + task
+
+
 @dataclass(frozen=True)
 class RouteDescriptors:
-    """Opens the row groups of descriptors and routes their tuples; for `mapInArrow`."""
+    """Opens the row groups of descriptors and routes their tuples; for `mapInArrow`.
+
+    Each attempt reads the files in the same order.
+    """
 
     readings: Mapping[int, Reading]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Descriptors in, one report out."""
-        task = _route_task()
+        """Descriptors in, the task's packets and report out."""
+        routing = _Routing(_route_plan(), sorts=False)
+        return routing.rows(self._routed(routing.task, batches))
+
+    def _routed(self, task: RouteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
         for batch in batches:
             for source, groups, progress in described(batch):
                 skipped = task.report.skipped
                 if groups and groups[0].skipped is not None:
                     skipped.append(Skipped(groups[0].file, groups[0].skipped))
                 elif groups:
-                    task.add(source, self.readings[source].batches(groups, skipped))
+                    yield from task.add(source, self.readings[source].batches(groups, skipped))
                 if progress is not None:
                     task.see_progress(source, progress)
-        yield from report_batch(task.close())
 
 
 @dataclass(frozen=True)
@@ -61,10 +87,11 @@ class RouteRows:
     schema: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Tuples in, one report out."""
-        task = _route_task()
-        task.add(self.source, self._seen(batches, task.report.widths))
-        yield from report_batch(task.close())
+        """Tuples in, the task's packets and report out."""
+        plan = _route_plan()
+        routing = _Routing(plan, sorts=self.source in plan.unordered)
+        seen = self._seen(batches, routing.task.report.widths)
+        return routing.rows(routing.task.add(self.source, seen))
 
     def _seen(
         self, batches: Iterable[pa.RecordBatch], widths: dict[int, float]
@@ -74,6 +101,31 @@ class RouteRows:
                 width = batch.nbytes / batch.num_rows
                 widths[self.source] = max(width, widths.get(self.source, 0.0))
                 yield conform(batch, self.schema)
+
+
+class _Routing:
+    """A route task, and what it yields to Spark."""
+
+    def __init__(self, plan: RoutePlan, *, sorts: bool) -> None:
+        self._through = plan.exchange
+        self._exchange = sender(plan.exchange, MACHINE)
+        number = _context().partitionId()
+        self.task = RouteTask(plan, number, self._exchange, MACHINE, sorts=sorts)
+
+    def rows(self, routed: Iterator[None]) -> Iterator[pa.RecordBatch]:
+        """Packets whenever some tuples are routed, and the report at the end."""
+        for _ in routed:
+            yield from self._row_batches(None)
+        yield from self._row_batches(self.task.close())
+
+    def _row_batches(self, report: RouteReport | None) -> Iterator[pa.RecordBatch]:
+        if isinstance(self._through, ThroughShuffle):
+            assert isinstance(self._exchange, ShuffleExchange)
+            content = None if report is None else encode(report)
+            for pair in _lines(self._exchange.sent(), content, self._through.tasks):
+                yield pa.RecordBatch.from_arrays([pa.array(pair, pa.binary())], schema=ROW_SCHEMA)
+        elif report is not None:
+            yield pa.RecordBatch.from_arrays([pa.array([encode(report)])], schema=ROW_SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -86,11 +138,70 @@ class OperatorTasks:
         """The report of task `index`."""
         _settle_in()
         task = decode(_instructions(f"-{index}"), OperatorTask)
+        exchange = sender(task.header.exchange, MACHINE)
         header = task.header
         store = _RUN_STORES.store_of(
             header.runs_folder, header.operator, header.driver, header.cache_bytes
         )
-        yield encode(carry_out(self.operator, task, store, MACHINE))
+        yield encode(carry_out(self.operator, task, store, exchange, MACHINE))
+
+
+@dataclass(frozen=True)
+class ShuffledTasks:
+    """Carries out the tasks of an operator on packets; for `mapPartitionsWithIndex`.
+
+    For each task `instructions`, encoded, and how many tuples come from each side; None: unknown.
+    """
+
+    operator: Operator
+    instructions: Sequence[bytes]
+    coming: Sequence[Sequence[int] | None]
+
+    def __call__(self, index: int, packets: Iterable[bytes]) -> Iterator[bytes]:
+        """Of task `index`, the report; before it the lines with its results, if they go on."""
+        _settle_in()
+        task = decode(self.instructions[index], OperatorTask)
+        header = task.header
+        assert isinstance(header.exchange, ThroughShuffle)
+        exchange = ShuffleExchange(header.exchange.tasks, packets)
+        coming = self.coming[index]
+        if coming is not None:
+            exchange.check(coming)
+        task = replace(task, received=exchange.blocks(len(self.operator.schemas)))
+        store = _RUN_STORES.store_of(
+            header.runs_folder, header.operator, header.driver, header.cache_bytes
+        )
+        report = encode(carry_out(self.operator, task, store, exchange, MACHINE))
+        if isinstance(header.target, ToOperator):
+            for pair in _lines(exchange.sent(), report, header.exchange.tasks):
+                yield from pair
+        else:
+            yield report
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Packets, and copies for all of `tasks` tasks of what `instances` get; for `mapPartitions`."""
+
+    instances: Collection[int]
+    tasks: int
+    width: int
+
+    def __call__(self, packets: Iterable[bytes]) -> Iterator[bytes]:
+        """Packets in, lines out; `width`: how many tasks an operator has at most."""
+        for content in packets:
+            for pair in _lines(forwarded(content, self.instances, self.tasks), None, self.width):
+                yield from pair
+
+
+def _lines(
+    packets: Iterable[Packet], report: bytes | None, tasks: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """Each packet, and a report, after the number of the partition to which it goes."""
+    for operator, task, content in packets:
+        yield _NUMBER.pack(partition_of(operator, task, tasks)), content
+    if report is not None:
+        yield _NUMBER.pack(REPORTS), report
 
 
 def merge_files(content: bytes) -> bytes:
@@ -99,9 +210,10 @@ def merge_files(content: bytes) -> bytes:
     return encode(merge(decode(content, MergeTask), MACHINE))
 
 
-def _route_task() -> RouteTask:
+def _route_plan() -> RoutePlan:
     _settle_in()
-    return RouteTask(decode(_instructions(), RoutePlan), _context().partitionId(), MACHINE)
+    said = _context().getLocalProperty(ROUTE_PROPERTY)
+    return decode(base64.b64decode(said) if said else _instructions(), RoutePlan)
 
 
 def _instructions(suffix: str = "") -> bytes:

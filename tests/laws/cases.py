@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from joinengine.driver.relayout import Relayout
+from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
@@ -137,6 +138,10 @@ FILTERS = {
         row[0] == 0 if side is Side.LEFT else row[1] % 2 == 0 or row[0] is None
     ),
 }
+#: How tuples travel: in files, in packets, or in packets with rows whose order differs by attempt.
+SHUFFLED = {"exchange": ExchangeKind.SHUFFLE}
+DISORDERED = {**SHUFFLED, "disorder": True}
+ways = st.sampled_from([{}, SHUFFLED, DISORDERED])
 filters = st.sampled_from(list(FILTERS))
 kills = st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=3)
 wishes = st.builds(

@@ -20,7 +20,17 @@ from joinengine.model.query import JoinType
 from joinengine.predicates.grouping import compile_aggregate
 from joinengine.spark.inputs import Stream
 from tests.harness import LEFT, InlineJobs, LocalQuery, rows
-from tests.laws.cases import CHOICES, HOT, feed, kills, relaxed, streams, windows_of
+from tests.laws.cases import (
+    CHOICES,
+    DISORDERED,
+    HOT,
+    feed,
+    kills,
+    relaxed,
+    streams,
+    ways,
+    windows_of,
+)
 
 ADDING = [name for name, choice in LAYOUTS.items() if choice.serves_aggregates]
 SOURCE = Stream(None, {"kind": "recorded", "path": "left"}, Reading(LEFT))
@@ -98,6 +108,7 @@ def expected(tuples, window, best):
     lazy=False,
     kills={(1, "joined")},
     twice=True,
+    way=DISORDERED,
 )
 @given(
     batches=streams(),
@@ -109,9 +120,10 @@ def expected(tuples, window, best):
     lazy=st.booleans(),
     kills=kills,
     twice=st.booleans(),
+    way=ways,
 )
 def test_every_layout_adds_up(
-    layout, batches, window, merge_every, aggregators, best, schedule, lazy, kills, twice
+    layout, batches, window, merge_every, aggregators, best, schedule, lazy, kills, twice, way
 ):
     plan = StreamAggregate(
         SOURCE,
@@ -130,7 +142,7 @@ def test_every_layout_adds_up(
             plan.query(),
             layout,
             choices=[node._choice for node in plan._flat()[0]],
-            jobs=InlineJobs(twice=twice),
+            jobs=InlineJobs(twice=twice, **way),
             settings=Settings(schedule=schedule, lazy=lazy),
         )
         feed(query, batches, kills)

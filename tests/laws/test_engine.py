@@ -21,6 +21,7 @@ from joinengine.state.operator_state import STATE
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
+    DISORDERED,
     HOT,
     PLANNED,
     SHAPED,
@@ -37,6 +38,7 @@ from tests.laws.cases import (
     streams,
     usable,
     values,
+    ways,
     windows,
 )
 
@@ -62,7 +64,13 @@ def check_refused(query, batches, window, late, output):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @relaxed
 @example(
-    batches=HOT, window=None, instances=3, asked=(None, None), kills={(1, "joined")}, twice=True
+    batches=HOT,
+    window=None,
+    instances=3,
+    asked=(None, None),
+    kills={(1, "joined")},
+    twice=True,
+    way=DISORDERED,
 )
 @given(
     batches=streams(),
@@ -71,9 +79,10 @@ def check_refused(query, batches, window, late, output):
     asked=filters,
     kills=kills,
     twice=st.booleans(),
+    way=ways,
 )
 def test_engine_delivers_what_the_model_delivers(
-    layout, batches, window, instances, asked, kills, twice
+    layout, batches, window, instances, asked, kills, twice, way
 ):
     with tempfile.TemporaryDirectory() as folder:
         query = LocalQuery(
@@ -81,7 +90,7 @@ def test_engine_delivers_what_the_model_delivers(
             two_way(window, enough(layout, instances), filters=asked),
             layout,
             choice=CHOICES[layout],
-            jobs=InlineJobs(twice=twice),
+            jobs=InlineJobs(twice=twice, **way),
             aside=True,
         )
         feed(query, batches, kills)

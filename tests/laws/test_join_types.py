@@ -18,6 +18,7 @@ from joinengine.model.windows import INT_MAX, Sliding, Within, sliding, tumbling
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
+    DISORDERED,
     HOT,
     HOT_AMONG_OTHERS,
     bounds,
@@ -31,6 +32,7 @@ from tests.laws.cases import (
     relaxed,
     schedules,
     streams,
+    ways,
     windows_of,
 )
 
@@ -113,6 +115,7 @@ def watermark_of(batches, window):
     schedule={},
     kills={(1, "joined")},
     twice=True,
+    way=DISORDERED,
 )
 @example(
     batches=HOT,
@@ -123,6 +126,7 @@ def watermark_of(batches, window):
     schedule={},
     kills={(1, "joined")},
     twice=True,
+    way=DISORDERED,
 )
 @given(
     batches=streams(),
@@ -133,8 +137,9 @@ def watermark_of(batches, window):
     schedule=st.just({}) | schedules,
     kills=kills,
     twice=st.booleans(),
+    way=ways,
 )
-def test_every_join_type(layout, batches, window, how, asked, lazy, schedule, kills, twice):
+def test_every_join_type(layout, batches, window, how, asked, lazy, schedule, kills, twice, way):
     """Whatever the layout does between a tuple's arrival and its eviction."""
     with tempfile.TemporaryDirectory() as folder:
         query = LocalQuery(
@@ -142,7 +147,7 @@ def test_every_join_type(layout, batches, window, how, asked, lazy, schedule, ki
             two_way(window, enough(layout, 4), how=how, filters=asked),
             layout,
             choice=CHOICES[layout],
-            jobs=InlineJobs(twice=twice),
+            jobs=InlineJobs(twice=twice, **way),
             settings=Settings(schedule=schedule, lazy=lazy),
         )
         feed(query, batches, kills)

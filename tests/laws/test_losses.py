@@ -14,6 +14,7 @@ from joinengine.balancing.reasons import Cause
 from joinengine.driver.losses import next_refill
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
+from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import Ftlb
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.conditions import band
@@ -36,6 +37,7 @@ from tests.laws.cases import (
     skewed_batches,
     streams,
     values,
+    ways,
     windows,
 )
 from tests.laws.losing import NERVOUS, feed, joins, lose
@@ -73,8 +75,11 @@ wishes = st.dictionaries(
     st.booleans(),
     st.booleans(),
     st.integers(0, 99),
+    ways,
 )
-def test_no_result_is_lost_with_an_instance(budget, losses, wishes, restarts, twice, lazy, seed):
+def test_no_result_is_lost_with_an_instance(
+    budget, losses, wishes, restarts, twice, lazy, seed, way
+):
     """Whatever is planned, wished or under way at that moment, with two backups and two losses."""
     choice = Ftlb(backups=2, refill_rows=budget, **NERVOUS)
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +89,7 @@ def test_no_result_is_lost_with_an_instance(budget, losses, wishes, restarts, tw
             "ftlb",
             choice=choice,
             settings=Settings(schedule=wishes, lazy=lazy),
-            jobs=InlineJobs(twice=twice),
+            jobs=InlineJobs(twice=twice, **way),
         )
         batches = skewed_batches(8, seed=seed)
         lost = feed(query, batches, losses, restarts)
@@ -93,11 +98,12 @@ def test_no_result_is_lost_with_an_instance(budget, losses, wishes, restarts, tw
 
 
 @relaxed
-@given(losses, kills, st.integers(0, 99))
-def test_a_driver_that_is_killed_meanwhile_finds_the_loss_again(losses, kills, seed):
+@given(losses, kills, st.integers(0, 99), ways)
+def test_a_driver_that_is_killed_meanwhile_finds_the_loss_again(losses, kills, seed, way):
     choice = Ftlb(backups=2, refill_rows=30, **NERVOUS)
     with tempfile.TemporaryDirectory() as folder:
-        query = LocalQuery(folder, two_way(None, 6), "ftlb", choice=choice)
+        jobs = InlineJobs(**way)
+        query = LocalQuery(folder, two_way(None, 6), "ftlb", choice=choice, jobs=jobs)
         batches = skewed_batches(7, seed=seed)
         lost = set()
 
@@ -226,10 +232,11 @@ def test_after_a_switch_instances_share_no_file(jobs, tmp_path):
     assert noticed(query) == {3: {2}, 4: {0}}
 
 
-def test_a_table_survives_too(tmp_path):
+@pytest.mark.parametrize("exchange", ExchangeKind)
+def test_a_table_survives_too(exchange, tmp_path):
     """The stream beside it is not stored, so it goes to no backup."""
     left, (_, right) = [one for one, _ in skewed_batches(6)], skewed_batches(1, seed=9)[0]
-    jobs = InlineJobs(tables=[[(1, rows(Side.RIGHT, right))]])
+    jobs = InlineJobs(tables=[[(1, rows(Side.RIGHT, right))]], exchange=exchange)
     query = LocalQuery(
         tmp_path,
         two_way(None, 4, table=Side.RIGHT),

@@ -19,7 +19,7 @@ from joinengine.layouts import LAYOUTS
 from joinengine.queries.first_story.novelty import StreamNovelty
 from joinengine.spark.inputs import Stream
 from tests.harness import TIME, InlineJobs, LocalQuery
-from tests.laws.cases import CHOICES, feed, kills, relaxed, sizes
+from tests.laws.cases import CHOICES, feed, kills, relaxed, sizes, ways
 
 WHOLE = [
     name for name, choice in LAYOUTS.items() if choice.keeps_keys_whole and choice.serves_aggregates
@@ -128,9 +128,10 @@ def novelty(layout, history, delay_us=300_000):
     lazy=st.booleans(),
     kills=kills,
     twice=st.booleans(),
+    way=ways,
 )
 def test_every_tuple_is_judged_as_in_one_process(
-    layout, batches, history, schedule, lazy, kills, twice
+    layout, batches, history, schedule, lazy, kills, twice, way
 ):
     plan = novelty(layout, history)
     with tempfile.TemporaryDirectory() as folder:
@@ -139,7 +140,7 @@ def test_every_tuple_is_judged_as_in_one_process(
             plan.query(),
             layout,
             choice=CHOICES[layout],
-            jobs=InlineJobs(twice=twice),
+            jobs=InlineJobs(twice=twice, **way),
             settings=Settings(schedule=schedule, lazy=lazy),
         )
         feed(query, batches, kills)

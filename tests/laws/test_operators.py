@@ -27,7 +27,7 @@ from joinengine.operators import OPERATORS
 from joinengine.queries.first_story.novelty import StreamNovelty
 from joinengine.spark.inputs import Stream
 from tests.harness import LEFT, RIGHT, TIME, InlineJobs, LocalQuery
-from tests.laws.cases import CHOICES, feed, kills, relaxed
+from tests.laws.cases import CHOICES, feed, kills, relaxed, ways
 
 TEXTS = pa.schema(
     [("v", pa.int64()), ("k", pa.int32()), ("terms", pa.list_(pa.int64())), ("ts", TIME)]
@@ -110,7 +110,33 @@ def distinct(layout):
     return Case(plan, (lambda rows: key_value_time(rows, LEFT),))
 
 
-CASES = {"join": joined, "aggregation": aggregated, "novelty": novel, "distinct": distinct}
+def chained(layout):
+    """A full join of a left join: the numbers of watched tuples follow from earlier results."""
+    left, right = stream("left", LEFT), stream("right", RIGHT)
+    near = {"lower": "-60 us", "upper": "90 us", "delay": "1 s"}
+    on = {"layout": layout, "instances": 3}
+    first = StreamJoin(
+        left, right, on=equi("lk", "rk"), within=within("lt", "rt", **near), how="left", **on
+    )
+    plan = StreamJoin(
+        first,
+        right,
+        on=equi("lv", "rv"),
+        within=within("lt", "rt", **near),
+        how="full",
+        suffixes=("_l", "_r"),
+        **on,
+    )
+    return Case(plan, tuple(lambda r, s=s: key_value_time(r, s) for s in (LEFT, RIGHT)))
+
+
+CASES = {
+    "join": joined,
+    "chain": chained,
+    "aggregation": aggregated,
+    "novelty": novel,
+    "distinct": distinct,
+}
 
 
 def test_every_operator_has_a_case():
@@ -163,8 +189,11 @@ schedules = st.dictionaries(
     lazy=st.booleans(),
     kills=kills,
     twice=st.booleans(),
+    way=ways,
 )
-def test_the_same_results_whatever_happens(name, layout, batches, schedule, lazy, kills, twice):
+def test_the_same_results_whatever_happens(
+    name, layout, batches, schedule, lazy, kills, twice, way
+):
     # Texts of one time and key have no order but their draw of u, which other batches change.
     serial = iter(range(10**6))
     batches = [
@@ -174,7 +203,12 @@ def test_the_same_results_whatever_happens(name, layout, batches, schedule, lazy
     outputs = []
     whole = [tuple(list(chain.from_iterable(side)) for side in zip(*batches, strict=True))]
     quiet = Settings(), set(), InlineJobs(), whole
-    eventful = Settings(schedule=schedule, lazy=lazy), kills, InlineJobs(twice=twice), batches
+    eventful = (
+        Settings(schedule=schedule, lazy=lazy),
+        kills,
+        InlineJobs(twice=twice, **way),
+        batches,
+    )
     for settings, killed, jobs, fed in (quiet, eventful):
         with tempfile.TemporaryDirectory() as folder:
             case = CASES[name](CHOICES[layout])

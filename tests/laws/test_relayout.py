@@ -31,6 +31,7 @@ from tests.laws.cases import (
     skewed_batches,
     streams,
     values,
+    ways,
     windows,
 )
 
@@ -44,9 +45,10 @@ from tests.laws.cases import (
     lazy=st.booleans(),
     kills=kills,
     twice=st.booleans(),
+    way=ways,
 )
 def test_switches_and_resizes_change_no_result(
-    batches, window, layout, schedule, lazy, kills, twice
+    batches, window, layout, schedule, lazy, kills, twice, way
 ):
     with tempfile.TemporaryDirectory() as folder:
         query = LocalQuery(
@@ -54,7 +56,7 @@ def test_switches_and_resizes_change_no_result(
             two_way(window, 5),
             layout,
             choice=CHOICES[layout],
-            jobs=InlineJobs(twice=twice),
+            jobs=InlineJobs(twice=twice, **way),
             settings=Settings(schedule=schedule, lazy=lazy),
         )
         feed(query, batches, kills)

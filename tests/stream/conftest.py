@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import session
+from joinengine.api import writer
+from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS
 from joinengine.reporting.page import page
 from joinengine.spark.inputs import recorded_stream
@@ -53,6 +55,13 @@ ITEMS = pa.schema(
 @pytest.fixture(scope="session")
 def spark():
     return session(master="local[2]", spark__sql__shuffle__partitions="2")
+
+
+@pytest.fixture(params=list(ExchangeKind), ids=str)
+def exchange(request, monkeypatch):
+    """What carries the tuples of queries that do not say it."""
+    monkeypatch.setattr(writer, "chosen_exchange", lambda asked: asked or request.param)
+    return request.param
 
 
 class Folders:

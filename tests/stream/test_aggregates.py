@@ -74,6 +74,7 @@ def test_every_aggregate_under_every_layout(spark, folders, tmp_path, layout):
     assert [join.instances for join in query.batches()[0].joins] == [4, 3]
 
 
+@pytest.mark.usefixtures("exchange")
 @pytest.mark.parametrize("merge_every", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_partial_results_that_wait(spark, folders, tmp_path, merge_every):
     for _ in range(3):
@@ -118,6 +119,7 @@ def test_results_leave_while_the_stream_goes_on(spark, folders, tmp_path):
     assert everything.total() - found.total() == 1
 
 
+@pytest.mark.usefixtures("exchange")
 @pytest.mark.parametrize("layout", ["pkg", "mnrt"])
 def test_the_top_groups_of_each_window(spark, folders, tmp_path, layout):
     (_, items) = ended(spark, folders)
@@ -188,6 +190,7 @@ def check_hitters(hitters, counts, error, best):
 TOTALS = {"n": "count(*)", "paid": "sum(price + amount)"}
 
 
+@pytest.mark.usefixtures("exchange")
 def test_aggregates_by_the_windows_of_a_join_behind_a_table(spark, folders, tmp_path):
     joined = StreamJoin(
         *ended(spark, folders),

@@ -80,6 +80,7 @@ def test_floats_and_what_is_no_number(spark, folders, tmp_path):
     assert counted == missing.total()
 
 
+@pytest.mark.usefixtures("exchange")
 @pytest.mark.parametrize("layout", ["mnrt", "bi-k", "pkg"])
 def test_where_beside_equal_keys(spark, folders, tmp_path, layout):
     left, right = streams(spark, folders)
@@ -118,6 +119,7 @@ def test_instants_have_the_hours_of_the_session(spark, folders, tmp_path):
     same(tmp_path / "out", pairs(folders, f"id = order_id and {there}"))
 
 
+@pytest.mark.usefixtures("exchange")
 def test_a_band_beside_an_equality(spark, folders, tmp_path):
     left, right = streams(spark, folders)
     on = [equi("id", "order_id"), band("o_ts", "i_ts", lower="0 s", upper="1 second")]
@@ -126,6 +128,7 @@ def test_a_band_beside_an_equality(spark, folders, tmp_path):
     same(tmp_path / "out", pairs(folders, f"id = order_id and {lead} between 0 and 1000000"))
 
 
+@pytest.mark.usefixtures("exchange")
 def test_a_chain_with_a_band(spark, folders, tmp_path):
     """The results of a band are the tuples of the next join."""
     left, right = streams(spark, folders)

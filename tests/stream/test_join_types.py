@@ -35,6 +35,7 @@ def joined_sql(folders, how, on):
     return f"select * from {orders} {kind} {items} on {on}"
 
 
+@pytest.mark.usefixtures("exchange")
 @pytest.mark.parametrize("how", ["left", "rightouter", "full", "left_semi", "anti"])
 def test_join_types(spark, folders, tmp_path, how):
     joined = StreamJoin(
@@ -122,6 +123,7 @@ def test_a_semi_join_shows_a_tuple_once_its_first_partner_is_there(spark, folder
     assert [batch.output_rows > 0 for batch in query.batches()] == [False] + [True] * 4
 
 
+@pytest.mark.usefixtures("exchange")
 def test_unmatched_rows_leave_though_nothing_comes(spark, folders, tmp_path):
     """A side falls silent; once it is idle the watermark goes on, and so do unmatched rows."""
     left = parquet_stream(spark, folders.orders, rows_per_interval=40)
@@ -155,6 +157,7 @@ def test_unmatched_rows_leave_though_nothing_comes(spark, folders, tmp_path):
     assert 0 < found.total() - old.total() < 40
 
 
+@pytest.mark.usefixtures("exchange")
 def test_outer_joins_in_a_chain(spark, folders, tmp_path):
     """Unmatched rows of the first join arrive in the second a batch later, and are not late."""
     left, right = ended(spark, folders)
@@ -209,6 +212,7 @@ def test_tumbling_windows(spark, folders, tmp_path, layout):
     same(tmp_path / "out", windowed_sql(folders, "inner", 3_000_000, 3_000_000))
 
 
+@pytest.mark.usefixtures("exchange")
 def test_a_window_join_as_the_input_of_another(spark, folders, tmp_path):
     """Event time goes on by the end of the window."""
     left, right = ended(spark, folders)
@@ -239,6 +243,7 @@ def test_a_window_join_as_the_input_of_another(spark, folders, tmp_path):
     assert sum(query.metrics().column("late_rows").to_pylist()) == 0
 
 
+@pytest.mark.usefixtures("exchange")
 @pytest.mark.parametrize("layout", EACH_LAYOUT)
 def test_a_table_on_one_side(spark, folders, tmp_path, layout):
     (left, _) = streams(spark, folders)
@@ -261,6 +266,7 @@ def test_a_table_on_one_side(spark, folders, tmp_path, layout):
     same(tmp_path / "out", f"select * from {orders} join {items} on id = order_id")
 
 
+@pytest.mark.usefixtures("exchange")
 @pytest.mark.parametrize("how", ["left", "left_semi", "left_anti", "right"])
 def test_join_types_beside_a_table(spark, folders, tmp_path, how):
     (left, right) = streams(spark, folders)
@@ -280,6 +286,7 @@ def test_join_types_beside_a_table(spark, folders, tmp_path, how):
     assert query.batches()[-1].input_rows == 0
 
 
+@pytest.mark.usefixtures("exchange")
 def test_a_window_after_a_table(spark, folders, tmp_path):
     """Joined rows keep the stream's event time, its watermark and its end."""
     left, right = ended(spark, folders)

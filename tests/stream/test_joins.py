@@ -65,6 +65,7 @@ def test_key_types(spark, folders, tmp_path, kind):
     assert bool(expected) == (kind != "timestamp")
 
 
+@pytest.mark.usefixtures("exchange")
 def test_other_streaming_sources(spark, folders, tmp_path):
     """A plain file source on one side, our own on the other; watermarks from Spark."""
     left = file_stream(spark, folders.orders).withWatermark("o_ts", "10 seconds")
@@ -144,6 +145,7 @@ def test_each_source_row_is_read_once_a_batch(spark, folders, tmp_path):
     same(tmp_path / "out", chain)
 
 
+@pytest.mark.usefixtures("exchange")
 def test_windowed_chain(spark, folders, tmp_path):
     """The time of a joined row is its latest tuple's; state of both joins expires."""
     left, right = streams(spark, folders)
@@ -178,6 +180,7 @@ def test_windowed_chain(spark, folders, tmp_path):
     assert sum(join.late_rows for b in batches for join in b.joins) == 0
 
 
+@pytest.mark.usefixtures("exchange")
 def test_restart_continues_and_reads_new_files(spark, folders, tmp_path):
     joined = StreamJoin(*streams(spark, folders), on=equi("id", "order_id"), instances=4)
     run(joined, tmp_path)
@@ -212,6 +215,7 @@ def test_a_bit_that_flips_between_two_starts_in_a_session_is_seen(spark, folders
     same(tmp_path / "out", pairs(folders, "id = order_id"))
 
 
+@pytest.mark.usefixtures("exchange")
 def test_layout_and_instances_change_while_it_runs(spark, folders, tmp_path):
     joined = StreamJoin(*streams(spark, folders), on=equi("id", "order_id"), instances=6)
     writer = joined.writeStream.format("parquet").trigger(availableNow=True)
@@ -288,6 +292,7 @@ def test_a_folder_that_spark_has_written(spark, folders, tmp_path):
     same(tmp_path / "out", pairs(folders, f"id = order_id and {lead}"))
 
 
+@pytest.mark.usefixtures("exchange")
 def test_late_rows_are_counted_and_left_out(spark, folders, tmp_path):
     """A file that arrives last and is far behind: its rows are below the watermark."""
     left, right = streams(spark, folders)

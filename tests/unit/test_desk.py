@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from joinengine.exchange.exchange import FileExchange, ThroughFiles
 from joinengine.exchange.results import Discard
 from joinengine.model.keys import Side
 from joinengine.operators.desk import Desk, TaskHeader
@@ -30,12 +31,13 @@ def worked(received, work_s):
         target=Discard(),
         checksum=False,
         runs_folder="runs",
-        exchange_folder="exchange",
+        exchange=ThroughFiles("exchange"),
         driver="driver",
         work_s=work_s,
     )
+    exchange = FileExchange(world.storage("exchange"), world)
     begin = world.timer_s()
-    desk = Desk(header, pa.schema([]), RunStore(world.storage("runs")), world)
+    desk = Desk(header, pa.schema([]), RunStore(world.storage("runs")), exchange, world)
     for instance, (left, right) in enumerate(received):
         with desk.at(instance) as here:
             here.received[Side.LEFT], here.received[Side.RIGHT] = left, right
