@@ -60,7 +60,7 @@ def spark():
 @pytest.fixture(params=list(ExchangeKind), ids=str)
 def exchange(request, monkeypatch):
     """What carries the tuples of queries that do not say it."""
-    monkeypatch.setattr(writer, "chosen_exchange", lambda asked: asked or request.param)
+    monkeypatch.setattr(writer, "chosen_exchange", lambda asked, state: asked or request.param)
     return request.param
 
 
