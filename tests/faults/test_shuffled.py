@@ -1,0 +1,48 @@
+"""Spark's shuffle on executors of their own: one is killed with what it has shuffled."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+DRIVER = Path(__file__).with_name("shuffled.py")
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shuffled")
+    root, report = folder / "root", folder / "seen.json"
+    root.mkdir()
+    environment = os.environ | {"JOINENGINE_HOME": str(folder / "home")}
+    command = [sys.executable, str(DRIVER), str(root), str(report)]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert report.exists(), done.stderr[-3000:]
+    seen = json.loads(report.read_text())
+    assert "error" not in seen, seen["error"]
+    return seen
+
+
+@pytest.mark.parametrize("name", ["one", "semi", "chain"])
+def test_a_killed_executor_changes_no_result(seen, name):
+    """Behind `repartition(7)`, between the route and the join, or between the joins of a chain."""
+    found = seen[name]
+    assert found["killed"]
+    assert found["rows"] > 0
+    assert found["differ"] == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["one", "semi", "chain"])
+def test_what_was_shuffled_is_made_again_only_where_it_was_lost(seen, name):
+    again = seen[name]["again"]
+    operator = max(int(key.split("/")[0]) for key in again)
+    assert again.pop(f"{operator}/1") > 0
+    assert again.keys() >= {f"{operator}/0", f"{operator}/2"}
+    assert set(again.values()) == {0}
