@@ -43,7 +43,7 @@ class SparkJobs(Jobs):
     `arrow_batches` says what the streaming query's own clone of the session must have set for the
     rows of its sources.
     `name`: that of the query; Spark's web page shows it with each job. `logs`: Spark's part of the
-    checkpoint; None: nobody asks for it.
+    checkpoint; None: nobody asks for it. `operators`: how many the query has.
     """
 
     def __init__(
@@ -54,8 +54,10 @@ class SparkJobs(Jobs):
         arrow_batches: ArrowBatches | None = None,
         name: str | None = None,
         logs: SparkLogs | None = None,
+        operators: int = 1,
     ) -> None:
         self._name = name
+        self._operators = operators
         self._logs = logs
         self._world = world
         self._context = spark.sparkContext

@@ -131,8 +131,7 @@ class ShuffleJobs(SparkJobs):
     def _shuffled(self, lines: Any) -> Any:
         """An RDD of Java with lines -> a shuffle of them, which runs when it is first read."""
         assert self._plan is not None
-        roles = (role for roles in self._plan.roles.values() for role in roles)
-        last = partition_of(max(role.operator for role in roles), self._most - 1, self._most)
+        last = partition_of(self._operators - 1, self._most - 1, self._most)
         partitioner = self._jvm.PythonPartitioner(last + 1, _PARTITIONER)
         return self._jvm.PairwiseRDD(lines).asJavaPairRDD().partitionBy(partitioner)
 

@@ -179,7 +179,13 @@ def _runner(
         aside = SideOutput(MACHINE.storage(refused), query)
     choices, settings = standing_by(request.query.operators, request.choices, request.settings)
     jobs = _JOBS[settings.exchange](
-        request.spark, MACHINE, _tables(request), _arrow_batches(request), request.name, logs
+        request.spark,
+        MACHINE,
+        _tables(request),
+        _arrow_batches(request),
+        request.name,
+        logs,
+        operators=len(request.query.operators),
     )
     return BatchRunner(
         jobs,
