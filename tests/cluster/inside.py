@@ -63,7 +63,7 @@ def make(plan):
     for target in mounted_disks():
         make_read_only(target)
     for path in plan.hidden:
-        mount("tmpfs", path, "tmpfs", 0, "mode=1777,size=64m")
+        mount("tmpfs", path, "tmpfs", 0, "mode=1777,size=2g")
     for path in below:
         os.makedirs(path, exist_ok=True)
         mount(f"/proc/self/fd/{opened[path]}", path, None, BIND | RECURSIVE)
