@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners bench-papers golden pictures lint types fmt clean
+.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners bench-scale bench-papers golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -59,6 +59,10 @@ bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding; a 
 bench-planners: $(READY)  ## seconds for one plan as keys and instances grow (out/planners)
 	@echo "bench-planners: up to a million keys on 64 instances; readj takes minutes"
 	$(BIN)/python -m benchmarks.planners --out out/planners
+
+bench-scale: $(READY)  ## seconds of the driver for a batch as instances, tasks and keys grow (out/scale)
+	@echo "bench-scale: up to 4,096 instances and 1,024 tasks, which are simulated; some ten minutes"
+	$(BIN)/python -m benchmarks.scale --out out/scale
 
 bench-papers: $(READY)  ## what the papers state of decisions, beside what comes out (out/papers)
 	@echo "bench-papers: some minutes"
