@@ -25,8 +25,8 @@ import pyspark
 
 ROOT = Path(__file__).parents[2]
 DISKS = "/tmp"
-#: The tests' home of Spark (tests/conftest.py), or the package.
-SPARK_HOME = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
+#: As on a real worker: with `pyspark.zip`, which the tests' own home of Spark has not.
+SPARK_HOME = Path(pyspark.__file__).parent
 #: Machines are hosts of the loopback network, of which Linux has 127.0.0.0/8.
 HOSTS = {"localhost": "127.0.0.1", "driver": "127.0.0.2", "master": "127.0.0.3"} | {
     f"worker-{number}": f"127.0.0.{10 + number}" for number in range(1, 33)
