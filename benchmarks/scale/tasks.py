@@ -82,6 +82,10 @@ class SimulatedJobs(Jobs):
         return self._decoded(answers, RouteReport)
 
     @override
+    def logged(self, batch: int) -> dict[str, str]:
+        return {}
+
+    @override
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
         raise AssertionError("there is no table")
 
