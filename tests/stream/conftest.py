@@ -57,11 +57,23 @@ def spark():
     return session(master="local[2]", spark__sql__shuffle__partitions="2")
 
 
-@pytest.fixture(params=list(ExchangeKind), ids=str)
-def exchange(request, monkeypatch):
-    """What carries the tuples of queries that do not say it."""
+def _used(request, monkeypatch):
     monkeypatch.setattr(writer, "chosen_exchange", lambda asked, state: asked or request.param)
     return request.param
+
+
+@pytest.fixture(params=list(ExchangeKind), ids=str)
+def each_exchange(request, monkeypatch):
+    """What carries the tuples of queries that do not say it."""
+    return _used(request, monkeypatch)
+
+
+@pytest.fixture(
+    params=[ExchangeKind.FILES, pytest.param(ExchangeKind.SHUFFLE, marks=pytest.mark.slow)], ids=str
+)
+def exchange(request, monkeypatch):
+    """The same, in fewer tests of `make test`."""
+    return _used(request, monkeypatch)
 
 
 class Folders:

@@ -190,7 +190,7 @@ def check_hitters(hitters, counts, error, best):
 TOTALS = {"n": "count(*)", "paid": "sum(price + amount)"}
 
 
-@pytest.mark.usefixtures("exchange")
+@pytest.mark.usefixtures("each_exchange")
 def test_aggregates_by_the_windows_of_a_join_behind_a_table(spark, folders, tmp_path):
     joined = StreamJoin(
         *ended(spark, folders),

@@ -35,7 +35,7 @@ def joined_sql(folders, how, on):
     return f"select * from {orders} {kind} {items} on {on}"
 
 
-@pytest.mark.usefixtures("exchange")
+@pytest.mark.usefixtures("each_exchange")
 @pytest.mark.parametrize("how", ["left", "rightouter", "full", "left_semi", "anti"])
 def test_join_types(spark, folders, tmp_path, how):
     joined = StreamJoin(

@@ -65,7 +65,7 @@ def test_key_types(spark, folders, tmp_path, kind):
     assert bool(expected) == (kind != "timestamp")
 
 
-@pytest.mark.usefixtures("exchange")
+@pytest.mark.usefixtures("each_exchange")
 def test_other_streaming_sources(spark, folders, tmp_path):
     """A plain file source on one side, our own on the other; watermarks from Spark."""
     left = file_stream(spark, folders.orders).withWatermark("o_ts", "10 seconds")
