@@ -122,8 +122,8 @@ ROWS = {
         ("list_with_delimiter", "boundary"),
     },
     "results written, copied and deleted": {("put", "out"), ("copy", "out"), ("delete", "out")},
-    "blocks written": {("put", "exchange")},
-    "blocks read": {("get", "exchange")},
+    "blocks written, under exchange `files`": {("put", "exchange")},
+    "blocks read, under exchange `files`": {("get", "exchange")},
 }
 
 
