@@ -119,8 +119,11 @@ class Order:
         """
         hosted_by_task = hosts(instances, self.parallelism)
         stored = Stored.by_task(self.state, hosted_by_task)
+        # What came to an instance that is lost, others take over.
+        lost = self.state.layouts.lost
+        read_by_task = [tuple({*hosted, *lost}) for hosted in hosted_by_task]
         arriving = [
-            Arriving.by_task(blocks, side, hosted_by_task) for side, blocks in self.blocks.items()
+            Arriving.by_task(blocks, side, read_by_task) for side, blocks in self.blocks.items()
         ]
         others = {shelf: Hosted.of(self.state.shelves.on(shelf).values()) for shelf in shelves}
         found = list[OperatorTask]()
