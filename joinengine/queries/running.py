@@ -271,7 +271,7 @@ def _wait(
     watch(*running.done)
 
 
-def _head(query: Query, options: Options, state: str | None) -> dict[str, Any]:
+def _head(query: Query, options: Options, state: str | None = None) -> dict[str, Any]:
     made = query.generated
     return {
         "query": query.name,

@@ -110,7 +110,15 @@ def novelty(layout, history, delay_us=300_000):
 @pytest.mark.usefixtures("acting")
 @pytest.mark.parametrize("layout", WHOLE)
 @relaxed
-@example(batches=HOT_TEXTS, history=3, schedule={}, lazy=False, kills={(1, "joined")}, twice=True)
+@example(
+    batches=HOT_TEXTS,
+    history=3,
+    schedule={},
+    lazy=False,
+    kills={(1, "joined")},
+    twice=True,
+    way={},
+)
 @given(
     batches=texts(),
     history=st.sampled_from([1, 3, 500]),

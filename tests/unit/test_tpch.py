@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -126,7 +127,7 @@ def test_the_index_says_what_the_files_hold(cache):
     recorded = record(spec(interval_rows=3000))
     total = 0
     for table in EQ5:
-        index = json.loads(recorded.index(table).read_text())
+        index = json.loads(Path(recorded.index(table)).read_text())
         assert len(index["intervals"]) == len(index["progress"])
         for interval in index["intervals"]:
             for file, group, rows in interval:
@@ -137,7 +138,7 @@ def test_the_index_says_what_the_files_hold(cache):
     per_interval = np.zeros(len(index["progress"]), int)
     for table in EQ5:
         for number, interval in enumerate(
-            json.loads(recorded.index(table).read_text())["intervals"]
+            json.loads(Path(recorded.index(table)).read_text())["intervals"]
         ):
             per_interval[number] += sum(rows for _, _, rows in interval)
     assert per_interval.tolist()[:-1] == [3000] * (len(per_interval) - 1)
@@ -158,7 +159,7 @@ def test_event_time_follows_arrival_and_disorder_is_bounded(cache):
     assert behind.mean() == pytest.approx(disorder / 2, rel=0.05)
     assert (np.diff(late) < 0).any()
     # The index's promise about later tuples holds.
-    index = json.loads(mixed.index("lineitem").read_text())
+    index = json.loads(Path(mixed.index("lineitem")).read_text())
     at = 0
     for interval, progress in zip(index["intervals"], index["progress"], strict=True):
         at += sum(rows for _, _, rows in interval)
