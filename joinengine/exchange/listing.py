@@ -104,9 +104,8 @@ class Listing:
         self.unsettled_s = {}
         found = [
             one
-            for one in find(self._folder)
-            if one.path not in self._read
-            and self._still_bad.get(one.path) != (one.size, one.modified_ns)
+            for one in find(self._folder, self._read)
+            if self._still_bad.get(one.path) != (one.size, one.modified_ns)
         ]
         found.sort(key=by_time)
         footers = read_footers(found, self._footers)

@@ -7,6 +7,7 @@ Cost in a store: one request for a thousand names, and one for each range of byt
 from __future__ import annotations
 
 import os
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,12 +34,16 @@ def exists(place: str) -> bool:
     return os.path.exists(place)
 
 
-def find(place: str) -> list[SourceFile]:
-    """The Parquet files below a place (or the file that it is), hidden ones left out."""
+def find(place: str, known: Container[str] = ()) -> list[SourceFile]:
+    """The Parquet files below a place (or the file that it is), hidden ones left out.
+
+    Files whose paths are `known` are left out too; in a folder they are not looked at again.
+    """
     if is_url(place):
-        found = buckets.files_below(place)
-        return [SourceFile(*one) for one in found if _is_shown(one[0][len(place) :])]
-    files = (look_at(str(path)) for path in parquet_files(Path(place)))
+        found = (SourceFile(*one) for one in buckets.files_below(place))
+        return [one for one in found if one.path not in known and _is_shown(one.path[len(place) :])]
+    paths = (str(path) for path in parquet_files(Path(place)))
+    files = (look_at(path) for path in paths if path not in known)
     return [one for one in files if one is not None]
 
 

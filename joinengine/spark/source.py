@@ -117,10 +117,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The next interval of every feed that has one, and the next tick if it is due."""
-        asked, self._asked_s = self._asked_s, MACHINE.timer_s()
-        rested = self._asked_s - asked >= _REST_S
-        if not rested:
-            self._asked_s = asked
+        rested = self._has_rested()
         if self._generations is not None and (rested or not is_url(self._generations)):
             check_generation(MACHINE.storage(self._generations), self._generation)
         end = dict(start)
@@ -132,6 +129,13 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end[name] = max(min(feed.advance(start[name]), last), start[name])
         end["tick"] = max(self._due_tick(), start["tick"])
         return end
+
+    def _has_rested(self) -> bool:
+        """Whether an object store may be asked again; if so, it counts as asked now."""
+        now = MACHINE.timer_s()
+        rested = now - self._asked_s >= _REST_S
+        self._asked_s = now if rested else self._asked_s
+        return rested
 
     def _due_tick(self) -> int:
         if self._ticks is None:

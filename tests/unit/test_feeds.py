@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from joinengine.exchange import sourcefiles
 from joinengine.exchange.feeds import (
     FolderFeed,
     Reading,
@@ -19,6 +20,7 @@ from joinengine.exchange.feeds import (
     fold,
     open_feed,
 )
+from joinengine.exchange.listing import Expected, Listing
 from joinengine.exchange.sourcefiles import parquet_files
 from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.errors import DamagedState, InvalidRequest
@@ -226,3 +228,15 @@ def test_parquet_files_of_a_nested_folder(tmp_path):
 def test_a_feed_of_an_unknown_kind_is_refused():
     with pytest.raises(InvalidRequest, match="feed: 'tail' is unknown; choose one of folder, rec"):
         open_feed({"kind": "tail", "path": "x"})
+
+
+def test_files_that_are_logged_are_not_looked_at_again(tmp_path, monkeypatch):
+    """A folder may hold a hundred thousand of them, and Spark asks a hundred times a second."""
+    pq.write_table(pa.table({"a": [1]}), str(tmp_path / "a.parquet"))
+    listing = Listing(str(tmp_path), Expected())
+    for entry in listing.look(0.0):
+        listing.take(entry)
+    looked = []
+    monkeypatch.setattr(sourcefiles, "look_at", looked.append)
+    assert listing.look(0.0) == []
+    assert looked == []
