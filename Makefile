@@ -29,8 +29,9 @@ demo: $(READY)  ## a skewed stream under two layouts, checked and drawn (out/dem
 		--instances 8 --work-per-tuple 100us --json out/demo/demo.json --figure out/demo/demo.png \
 		--report out/demo/demo.html
 
-# One process has the Spark session, the others run what needs none (tests/conftest.py).
-PARALLEL := --numprocesses auto --maxprocesses 4
+# One process has the Spark session, the others run what needs none (tests/conftest.py). Tests wait
+# half their time for programs that they have started, so there is one process more than cores.
+PARALLEL := --numprocesses $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))) --maxprocesses 4
 
 test: $(READY)  ## the tests (minutes)
 	@echo "test: everything but the slow matrices, on all cores"
