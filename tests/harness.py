@@ -92,7 +92,7 @@ class InlineJobs:
                 task = RouteTask(found, partition, exchange, self.world, sorts=self.disorder)
                 for source, batch in tuples:
                     if isinstance(batch, float):
-                        task.see_progress(source, batch)
+                        task.report.progress[source] = batch
                     else:
                         mixed = self._mixed(batch) if self.disorder and attempt else batch
                         for _ in task.add(source, [mixed]):

@@ -30,7 +30,7 @@ SPARK_PARTITIONS = "8"
 
 
 def joinengine_own(folder: Path, part: float) -> dict[str, Any]:
-    """Joinengine, from its own source of descriptors."""
+    """Joinengine, from its own source."""
     spark, sides = _own_sides(folder)
     return _joinengine(spark, sides, part)
 

@@ -25,13 +25,10 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from functools import reduce
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
-import pyarrow as pa
 from typing_extensions import override
 
 from joinengine.exchange.listing import (
@@ -39,31 +36,21 @@ from joinengine.exchange.listing import (
     Listing,
     OnBadFile,
     SchemaChanges,
-    check_unchanged,
-    in_a_line,
     tell_awaited,
-    unreadable,
 )
 from joinengine.exchange.schemas import (
     Footer,
-    cast,
-    completed,
     from_text,
-    partition_value,
-    partition_values,
 )
-from joinengine.exchange.sourcefiles import parquet, text_of
+from joinengine.exchange.sourcefiles import text_of
 from joinengine.exchange.sourcelog import Entry, SourceLog
-from joinengine.exchange.steps import Step, named, needed, stepped
-from joinengine.model.conditions import Predicate
-from joinengine.model.errors import DamagedState, UnreadableFile
+from joinengine.model.errors import DamagedState
 from joinengine.model.named import one_of
 from joinengine.world.world import MACHINE
 
 _log = logging.getLogger("joinengine")
 #: The progress of a stream that has ended.
 ENDED = math.inf
-_READ_ROWS = 1 << 17
 #: How long a look that waits for half-written files sleeps before it looks again, in seconds.
 _AGAIN_S = 0.5
 
@@ -181,7 +168,12 @@ class FolderFeed(Feed):
 
     @override
     def row_groups(self, start: int, end: int) -> list[RowGroup]:
-        """The row groups between two positions; DamagedState if the log is shorter."""
+        """The row groups between two positions, which another process may have logged.
+
+        Raises DamagedState if the log is shorter.
+        """
+        if end > len(self._groups):
+            self._read_on()
         if end > len(self._groups):
             log = self._log and self._log.storage.folder
             raise DamagedState(
@@ -299,87 +291,6 @@ def fold(groups: Sequence[tuple[int, RowGroup]], parts: int) -> list[list[tuple[
         # Files that are skipped have no rows.
         folded[min(int(middle * parts / max(ends[-1], 1)), parts - 1)].append((source, group))
     return [part for part in folded if part]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How the tuples of a feed are read: the columns to deliver, and the steps to them.
-
-    `whole`: the columns of the files, which `steps` may name; None: those of `schema`. `root`:
-    names of folders below it hold values of columns; None: they do not. `zone`: of instants there.
-    `on_bad_file`: what happens at a file that has changed since it was logged, or is damaged.
-    """
-
-    schema: pa.Schema
-    steps: tuple[Step, ...] = ()
-    whole: pa.Schema | None = None
-    root: str | None = None
-    zone: str = "UTC"
-    on_bad_file: OnBadFile = OnBadFile.FAIL
-
-    @property
-    def columns(self) -> pa.Schema:
-        """The columns of the files."""
-        return self.schema if self.whole is None else self.whole
-
-    @property
-    def where(self) -> str | None:
-        """The filters as one text; None: there are none."""
-        texts = [step.text for step in self.steps if isinstance(step, Predicate)]
-        return reduce(lambda one, other: f"({one}) and ({other})", texts) if texts else None
-
-    @property
-    def named(self) -> pa.Schema:
-        """The columns that a further step may name."""
-        return named(self.columns, self.steps)
-
-    def batches(
-        self, groups: Sequence[RowGroup], skipped: list[Skipped] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The tuples of row groups that lie in one file.
-
-        Raises DamagedState, with the file, if it has changed or cannot be read. If such files are
-        to be skipped, it is noted in `skipped` instead, and what was read until then counts.
-        """
-        try:
-            yield from self._read(groups)
-        except UnreadableFile as error:
-            if skipped is None or self.on_bad_file is OnBadFile.FAIL:
-                raise
-            skipped.append(Skipped(groups[0].file, error.reason))
-
-    def _read(self, groups: Sequence[RowGroup]) -> Iterator[pa.RecordBatch]:
-        path = groups[0].file
-        if groups[0].size >= 0:
-            check_unchanged(path, groups[0].size, groups[0].modified_ns)
-        asked = needed(self.columns, self.steps, self.schema)
-        given = self._given(path, asked)
-        try:
-            with parquet(path) as file:
-                inside = set(file.schema_arrow.names) - given.keys()
-                numbers, names = [g.group for g in groups], [f.name for f in asked]
-                names = [name for name in names if name in inside]
-                for batch in file.iter_batches(_READ_ROWS, numbers, names, use_threads=False):
-                    kept = stepped(completed(batch, asked, given), self.steps, self.columns)
-                    if kept.num_rows:
-                        yield conform(kept, self.schema)
-        except (pa.ArrowException, OSError) as error:
-            raise unreadable(path, f"cannot be read ({in_a_line(error)})") from None
-
-    def _given(self, path: str, needed: Sequence[pa.Field]) -> dict[str, pa.Scalar]:
-        """Column -> its value in the names of the folders of a file."""
-        values = {} if self.root is None else partition_values(path, self.root)
-        return {
-            field.name: partition_value(values[field.name], field.type, self.zone)
-            for field in needed
-            if field.name in values
-        }
-
-
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of `schema` in its order and types; a column of that type is not copied."""
-    columns = [cast(batch.column(field.name), field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def by_file(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:

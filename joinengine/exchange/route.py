@@ -1,7 +1,7 @@
 """The route task: one pass over the tuples of a batch, from the sources to the blocks.
 
-A task gets descriptors (which row groups of which files to read; from joinengine's own source) or
-rows (from any other streaming DataFrame), routes the tuples, and reports.
+A task gets its portion of the row groups of a batch (of joinengine's own streams) or rows (of any
+other streaming DataFrame), routes the tuples, and reports.
 
 Law: each source tuple is read once in a batch, however many operators read the source.
 """
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from joinengine.exchange.blocks import BlockWriter, Origin, Role
 from joinengine.exchange.exchange import Exchange, Through
+from joinengine.exchange.feeds import RowGroup
 from joinengine.exchange.reports import RouteReport
 from joinengine.kernels.hashing import content_order
 from joinengine.world.world import World
@@ -35,6 +36,13 @@ class RoutePlan:
     roles: Mapping[int, tuple[Role, ...]]
     exchange: Through
     unordered: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What one route task reads: (source, row groups of one of its files), in this order."""
+
+    files: tuple[tuple[int, tuple[RowGroup, ...]], ...]
 
 
 class RouteTask:
@@ -77,11 +85,6 @@ class RouteTask:
             if not self._sorts and sum(b.num_rows for b in waiting) >= ROUTE_ROWS:
                 self._route(source)
                 yield
-
-    def see_progress(self, source: int, time_us: float) -> None:
-        """Note that no tuple of `source` with an earlier event time will follow."""
-        known = self.report.progress.get(source, time_us)
-        self.report.progress[source] = max(known, time_us)
 
     def close(self) -> RouteReport:
         """Route the last tuples, close the blocks, and report."""

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from typing_extensions import override
 
 from joinengine import StreamJoin, parquet_stream
-from joinengine.exchange.feeds import FolderFeed, Reading, by_file
+from joinengine.exchange.feeds import FolderFeed, by_file
 from joinengine.exchange.listing import OnBadFile, survey
+from joinengine.exchange.reading import Reading
 from joinengine.exchange.sourcefiles import parquet_files
 from joinengine.model.conditions import Band, Columns, Condition, Theta
 from joinengine.model.errors import InvalidRequest

@@ -20,7 +20,7 @@ from joinengine import JoinQuery, JoinWriter
 from joinengine.api.queries import StreamQuery
 from joinengine.driver.records import BatchRecord
 from joinengine.exchange.exchange import chosen_exchange
-from joinengine.exchange.feeds import conform
+from joinengine.exchange.reading import conform
 from joinengine.kernels.hashing import hash_columns, multiset_checksum
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.recovery import Recovery

@@ -1,6 +1,6 @@
 """The progress of a query: one line per batch for people, and Spark's own form for programs.
 
-Why: Spark counts descriptors where joinengine's own source reads tuples, and knows nothing of a
+Why: Spark sees no tuple that joinengine's own source brings, and knows nothing of a
 state that is not in its stores. So the fields of its progress reports are filled from the records
 of batches; what Spark alone knows (its durations, offsets) stays. docs/metrics.md has all fields.
 """
@@ -72,7 +72,7 @@ def filled(
         "processedRowsPerSecond": record.input_rows / whole_s(record) if whole_s(record) else 0.0,
     }
     sources = progress["sources"]
-    if len(sources) == 1:  # joinengine's own source alone, whose rows are descriptors for Spark
+    if len(sources) == 1:  # joinengine's own source alone, of whose rows Spark sees none
         sources = [sources[0] | rates]
     metrics = {METRICS: _flat(batch_rows(record))}
     return {

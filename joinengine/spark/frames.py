@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from joinengine.exchange.feeds import conform
+from joinengine.exchange.reading import conform
 from joinengine.exchange.sourcefiles import find, parquet
 from joinengine.exchange.staging import Cutting, staged_files
 from joinengine.world.buckets import is_url

@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from joinengine.exchange.feeds import FeedKind, Reading, expected_of, open_feed
+from joinengine.exchange.feeds import FeedKind, expected_of, open_feed
 from joinengine.exchange.listing import Listing, OnBadFile, SchemaChanges
+from joinengine.exchange.reading import Reading, reading_to_json
 from joinengine.exchange.schemas import Footer, as_text, from_text, united
 from joinengine.exchange.sourcelog import SourceLog
 from joinengine.exchange.steps import named
@@ -30,7 +31,7 @@ from joinengine.predicates.dialect import compile_predicate
 from joinengine.spark import session, types
 from joinengine.spark.frames import frame_in_store
 from joinengine.spark.paths import place
-from joinengine.spark.source import NAME, reading_to_json
+from joinengine.spark.source import NAME
 from joinengine.world.buckets import is_url
 from joinengine.world.world import MACHINE
 
@@ -201,7 +202,6 @@ class Stream:
             .schema(self.schema)
             .option("feeds", json.dumps([self.feed]))
             .option("partitions", session.parallelism(self.spark))
-            .option("rows", "true")
         )
         frame: DataFrame = reader.option("reading", reading_to_json(self.reading)).load()
         return frame

@@ -7,7 +7,7 @@ does it through Spark's shuffle.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from textwrap import shorten
@@ -22,11 +22,12 @@ from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.exchange import Through, ThroughFiles
 from joinengine.exchange.merging import MergeReport, MergeTask
 from joinengine.exchange.reports import OperatorReport, RouteReport
-from joinengine.exchange.route import RoutePlan
+from joinengine.exchange.route import Portion, RoutePlan
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.spark.logs import SparkLogs
 from joinengine.spark.session import parallelism
-from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks, merge_files
+from joinengine.spark.streams import Streams
+from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks, RouteGroups, merge_files
 from joinengine.spark.tuning import ArrowBatches
 from joinengine.world.world import World
 
@@ -39,6 +40,7 @@ _MOST = 100
 class SparkJobs(Jobs):
     """Spark jobs; operators travel with the job.
 
+    `streams`: those of joinengine's own.
     `tables`: the sources that are tables, each with a frame of what routing it yields.
     `arrow_batches` says what the streaming query's own clone of the session must have set for the
     rows of its sources.
@@ -50,6 +52,7 @@ class SparkJobs(Jobs):
         self,
         spark: SparkSession,
         world: World,
+        streams: Streams,
         tables: Mapping[int, DataFrame] | None = None,
         arrow_batches: ArrowBatches | None = None,
         name: str | None = None,
@@ -60,6 +63,8 @@ class SparkJobs(Jobs):
         self._operators = operators
         self._logs = logs
         self._world = world
+        self._streams = streams
+        self._route_groups = RouteGroups(streams.readings)
         self._context = spark.sparkContext
         self._tables = tables or {}
         self._arrow_batches = arrow_batches or ArrowBatches({})
@@ -74,10 +79,15 @@ class SparkJobs(Jobs):
 
     @override
     def route(self, frame: DataFrame, plan: RoutePlan) -> list[RouteReport]:
-        """One job over the sources; collects one row per task."""
-        self._apply(self._arrow_batches.settings(), frame.sparkSession)
-        streams = tuple(source for source in plan.roles if source not in self._tables)
-        reports = self._routed({streams: frame}, plan, "route")
+        """One job over the `Stream`s, if they bring tuples, and one over what Spark reads."""
+        brought = self._streams.in_batch(plan.batch)
+        reports = [brought.report]
+        if brought.portions:
+            reports += self._routed_portions(brought.portions, plan)
+        ours = self._streams.readings.keys() | self._tables.keys()
+        if others := tuple(source for source in plan.roles if source not in ours):
+            self._apply(self._arrow_batches.settings(), frame.sparkSession)
+            reports += self._routed({others: frame}, plan, "route")
         for report in reports:
             for source, width in report.widths.items():
                 self._arrow_batches.see(source, width, report.source_rows)
@@ -102,6 +112,10 @@ class SparkJobs(Jobs):
         return self._routed({(one,): frame for one, frame in self._tables.items()}, plan, "tables")
 
     @abstractmethod
+    def _routed_portions(self, portions: Sequence[Portion], plan: RoutePlan) -> list[RouteReport]:
+        """The reports of the route tasks of `Stream`s, one for each portion."""
+
+    @abstractmethod
     def _routed(
         self, frames: Mapping[tuple[int, ...], DataFrame], plan: RoutePlan, what: str
     ) -> list[RouteReport]:
@@ -119,7 +133,18 @@ class FileJobs(SparkJobs):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._rdds: dict[tuple[int, int], RDD[Any]] = {}
+        self._rdds: dict[tuple[object, int], RDD[Any]] = {}
+
+    @override
+    def _routed_portions(self, portions: Sequence[Portion], plan: RoutePlan) -> list[RouteReport]:
+        folder, what = _folder(plan.exchange), "route"
+        exchange = self._world.storage(folder)
+        exchange.put(what, encode(plan))
+        for number, portion in enumerate(portions):
+            exchange.put(f"{what}-{number}", encode(portion))
+        tasks = self._tasks(what, len(portions), self._route_groups)
+        with self._announced(folder, what), self._described(plan.batch, what):
+            return [decode(report, RouteReport) for report in tasks.collect()]
 
     @override
     def _routed(
@@ -139,13 +164,16 @@ class FileJobs(SparkJobs):
         exchange = self._world.storage(folder)
         for task in tasks:
             exchange.put(f"{name}-{task.header.task}", encode(task))
-        key = operator.index, len(tasks)
-        if key not in self._rdds:
-            numbers = self._context.parallelize(range(len(tasks)), len(tasks))
-            self._rdds[key] = numbers.mapPartitionsWithIndex(OperatorTasks(operator))
+        job = self._tasks(operator.index, len(tasks), OperatorTasks(operator))
         with self._announced(folder, name), self._described(first.batch, step_of(operator)):
-            reports = self._rdds[key].collect()
-        return [decode(report, OperatorReport) for report in reports]
+            return [decode(report, OperatorReport) for report in job.collect()]
+
+    def _tasks(self, step: object, tasks: int, function: Callable[..., Any]) -> RDD[Any]:
+        """Tasks of a step that find what they have to do by their number; made once."""
+        if (step, tasks) not in self._rdds:
+            numbers = self._context.parallelize(range(tasks), tasks)
+            self._rdds[step, tasks] = numbers.mapPartitionsWithIndex(function)
+        return self._rdds[step, tasks]
 
     @contextmanager
     def _announced(self, folder: str, name: str) -> Iterator[None]:

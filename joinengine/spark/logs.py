@@ -1,4 +1,4 @@
-"""Spark's part of a checkpoint: carried in our manifests, and made anew where it is gone.
+"""Spark's part of a checkpoint: read, carried in our manifests, and made anew where it is gone.
 
 Why: Spark keeps the offsets of its sources in logs of its own, at the checkpoint location. Where
 the state lies in an object store, that location may be a disk that dies with the driver's machine.
@@ -15,13 +15,16 @@ the manifest are brought up to it.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from joinengine.model.errors import CheckpointMismatch
+from joinengine.model.errors import CheckpointMismatch, DamagedState
+from joinengine.spark.session import paths_are_local
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
 
@@ -45,6 +48,8 @@ class SparkLogs:
     ) -> None:
         self._spark: Any = spark
         self._checkpoint = checkpoint
+        # There a file costs tens of microseconds, and through the JVM milliseconds.
+        self._on_disk = "://" not in checkpoint.spark and paths_are_local(spark)
         self.apart = checkpoint.spark != checkpoint.location
         self.obstacle = next(filter(None, map(_obstacle, frames)), None) if self.apart else None
 
@@ -57,6 +62,15 @@ class SparkLogs:
             wanted += [f"offsets/{batch - 1}", f"commits/{batch - 1}"]
         found = {name: self._read(name) for name in wanted}
         return {name: content for name, content in found.items() if content is not None}
+
+    def offset(self, batch: int) -> dict[str, int]:
+        """Where `batch` ends in joinengine's own source, the first one of the streaming plan.
+
+        Spark logs it before it runs the batch. Raises DamagedState if it has not.
+        """
+        name = f"offsets/{batch}"
+        place = f"{self._checkpoint.spark}/{name}"
+        return offset_in(_text_of(place) if self._on_disk else self._read(name), place)
 
     def warn(self) -> None:
         """Say once that the query cannot go on without its checkpoint folder."""
@@ -155,6 +169,30 @@ class SparkLogs:
             stream.write(bytearray(content.encode()))
         finally:
             stream.close()
+
+
+def offset_in(content: str | None, place: str) -> dict[str, int]:
+    """Where a batch ends in the first source, in Spark's log of its offsets; None: there is none.
+
+    Raises DamagedState, with the `place` of the log, if it does not say so.
+    """
+    try:
+        # A version, what the batch was planned with, and a line for each source.
+        offset: dict[str, int] = json.loads((content or "").splitlines()[2])
+    except (IndexError, ValueError):
+        raise DamagedState(
+            f"{place} is not there, or damaged: it is Spark's log of how far the batch goes; "
+            f"restore it from a copy"
+        ) from None
+    return offset
+
+
+def _text_of(path: str) -> str | None:
+    """The content of a file; None: there is none."""
+    try:
+        return Path(path).read_text("utf-8")
+    except OSError:
+        return None
 
 
 def _obstacle(frame: DataFrame) -> str | None:

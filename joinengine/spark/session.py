@@ -85,7 +85,7 @@ def session(
     for this machine alone. It costs some 5 MB of the driver's heap, since it keeps the last 200
     jobs only, and no time of a batch that showed beside the noise (docs/metrics.md). Jobs there are
     called after query, batch, and step or operator; of state, watermarks and instances it knows
-    nothing, and it counts descriptors for the tuples of a `parquet_stream`.
+    nothing, nor of the tuples of a `parquet_stream`.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     master = "local[*]" if master is None and not submitted else master
@@ -157,7 +157,7 @@ def _warn_of_missing(spark: Any) -> None:
     missing = tuning.missing(
         unix_sockets=sockets.lower() == "true",
         jvm_arguments=list(management.getRuntimeMXBean().getInputArguments()),
-        manager=not _paths_are_local(spark) or _chosen(spark, tuning.CHECKPOINT_MANAGER),
+        manager=not paths_are_local(spark) or _chosen(spark, tuning.CHECKPOINT_MANAGER),
     )
     if missing:
         warnings.warn(
@@ -168,7 +168,7 @@ def _warn_of_missing(spark: Any) -> None:
         )
 
 
-def _paths_are_local(spark: Any) -> bool:
+def paths_are_local(spark: Any) -> bool:
     """Whether Spark takes a path without a scheme for one of the local file system."""
     default = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")
     return bool(default.startswith("file:"))
@@ -190,7 +190,7 @@ def for_query(spark: Any) -> Iterator[None]:
     listener that was called by another start) goes on without it.
     """
     name = tuning.CHECKPOINT_MANAGER
-    alone = _paths_are_local(spark) and _starting.acquire(timeout=_START_S)
+    alone = paths_are_local(spark) and _starting.acquire(timeout=_START_S)
     ours = False
     try:
         if alone and not _chosen(spark, name):

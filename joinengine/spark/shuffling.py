@@ -28,7 +28,7 @@ from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.exchange import ThroughShuffle
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.results import ToOperator
-from joinengine.exchange.route import RoutePlan
+from joinengine.exchange.route import Portion, RoutePlan
 from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.spark.jobs import SparkJobs, step_of
@@ -61,15 +61,28 @@ class ShuffleJobs(SparkJobs):
     def _routed(
         self, frames: Mapping[tuple[int, ...], DataFrame], plan: RoutePlan, what: str
     ) -> list[RouteReport]:
-        found = list[bytes]()
+        found = list[RouteReport]()
         for sources, frame in frames.items():
             dataset = getattr(frame._jdf, "as")(self._jvm.org.apache.spark.sql.Encoders.BINARY())
             lines = dataset.rdd()
             self._note_order(sources, lines)
-            shuffle = self._shuffled(lines)
-            with self._described(plan.batch, what), self._told():
-                found += self._reports(shuffle)
-            self._shuffles.append(shuffle)
+            found += self._sent(lines, plan, what)
+        return found
+
+    @override
+    def _routed_portions(self, portions: Sequence[Portion], plan: RoutePlan) -> list[RouteReport]:
+        contents = self._context.parallelize(
+            [encode(portion) for portion in portions], len(portions)
+        )
+        lines = contents.mapPartitionsWithIndex(self._route_groups)
+        return self._sent(_lines_of(lines), plan, "route")
+
+    def _sent(self, lines: Any, plan: RoutePlan, what: str) -> list[RouteReport]:
+        """The reports of route tasks, whose packets stay in a shuffle."""
+        shuffle = self._shuffled(lines)
+        with self._described(plan.batch, what), self._told():
+            found = self._reports(shuffle)
+        self._shuffles.append(shuffle)
         return [decode(report, RouteReport) for report in found]
 
     def _note_order(self, sources: Collection[int], lines: Any) -> None:
@@ -110,6 +123,8 @@ class ShuffleJobs(SparkJobs):
 
     def _packets(self, operator: Operator, tasks: int, lost: Collection[int]) -> RDD[bytes]:
         """What has come to the tasks of an operator; all get what came to `lost` instances."""
+        if not self._shuffles:  # nothing has come; what is due is due all the same
+            return self._context.parallelize([], tasks)
         own = [partition_of(operator.index, task, self._most) for task in range(tasks)]
         found = self._read(self._shuffles, own)
         if not lost:

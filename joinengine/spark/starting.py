@@ -1,8 +1,9 @@
 """How a query is started: what is checked, claimed and recovered, and the streaming plan.
 
-The streaming plan is fixed: each input is routed by one `mapInArrow`, whose only rows are
-reports, or under a shuffle packets and reports; the inputs are united, and `foreachBatch` runs
-everything else. What changes from batch to batch tasks learn apart (joinengine.spark.tasks).
+The streaming plan is fixed. The source of all `Stream`s is there for its offsets alone; each input
+that Spark reads is routed by one `mapInArrow`, whose only rows are reports, or under a shuffle
+packets and reports; these are united, and `foreachBatch` runs everything else. What changes from
+batch to batch tasks learn apart (joinengine.spark.tasks).
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ from joinengine.spark.places import check_apart, check_folder, checkpoint_at
 from joinengine.spark.query import JoinQuery
 from joinengine.spark.request import Request
 from joinengine.spark.shuffling import ShuffleJobs
-from joinengine.spark.source import NAME
-from joinengine.spark.tasks import RouteDescriptors, RouteRows
+from joinengine.spark.source import NAME, ROW
+from joinengine.spark.streams import Streams
+from joinengine.spark.tasks import RouteRows
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
 from joinengine.spark.watch import Watch
 from joinengine.state.checkpoint import Checkpoint, tick_name
@@ -48,7 +50,6 @@ from joinengine.world.probing import check_exclusive
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
 
-_ROW = "row binary"
 #: What runs the tasks of a batch under each exchange.
 _JOBS: Mapping[ExchangeKind, type[SparkJobs]] = {
     ExchangeKind.FILES: FileJobs,
@@ -178,9 +179,16 @@ def _runner(
         refused = place(request.side_output, "sideOutput")
         aside = SideOutput(MACHINE.storage(refused), query)
     choices, settings = standing_by(request.query.operators, request.choices, request.settings)
+    own = _own_feeds(request, checkpoint)
     jobs = _JOBS[settings.exchange](
         request.spark,
         MACHINE,
+        Streams(
+            [feed for _, feed in own],
+            {feed["source"]: stream.reading for stream, feed in own},
+            logs.offset,
+            session.parallelism(request.spark),
+        ),
         _tables(request),
         _arrow_batches(request),
         request.name,
@@ -241,7 +249,7 @@ def _tables(request: Request) -> dict[int, DataFrame]:
 def _routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFrame:
     """A frame of what routing a source that Spark reads yields."""
     route = RouteRows(number, schema_of(frame))
-    return frame.coalesce(session.parallelism(spark)).mapInArrow(route, _ROW)
+    return frame.coalesce(session.parallelism(spark)).mapInArrow(route, ROW)
 
 
 def _own_feeds(request: Request, checkpoint: Checkpoint) -> list[tuple[Stream, dict[str, Any]]]:
@@ -254,9 +262,9 @@ def _own_feeds(request: Request, checkpoint: Checkpoint) -> list[tuple[Stream, d
 
 
 def _own_streams(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
+    """The source that says how far batches go; the files that are there now are logged."""
     own = _own_feeds(request, checkpoint)
     feeds = [feed | {"generation": generation} for _, feed in own]
-    readings = {feed["source"]: stream.reading for stream, feed in own}
     for (stream, _), feed in zip(own, feeds, strict=True):
         stream.list_files(feed)
     return (
@@ -265,7 +273,5 @@ def _own_streams(request: Request, checkpoint: Checkpoint, generation: int) -> D
         .option("ticks", f"{checkpoint.ticks.folder}/{tick_name(generation)}")
         .option("generations", checkpoint.generations.folder)
         .option("generation", generation)
-        .option("partitions", session.parallelism(request.spark))
         .load()
-        .mapInArrow(RouteDescriptors(readings), _ROW)
     )

@@ -1,9 +1,9 @@
 """The functions that Spark calls in its workers: they carry out instructions and yield a report.
 
 Under files the instructions of a batch lie in files of the exchange folder, and a local property of
-the job names them. So the functions that Spark ships never change, and their plans can be reused
-batch after batch. Under a shuffle no folder is shared: a property holds the instructions of the
-route tasks, and the function of an operator's job those of its tasks (docs/decisions/0016). There
+the job names them. So the functions that Spark ships never change, and their jobs can be reused
+batch after batch. Under a shuffle no folder is shared: a property holds what all route tasks are
+told, and the job what each of them reads, and the tasks of an operator (docs/decisions/0016). There
 tasks yield *lines*: the number of a partition, what goes there, the next number, and so on.
 Code travels only as Spark always sends it: an operator with the function of its job.
 """
@@ -22,16 +22,15 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from joinengine.exchange.codec import decode, encode
-from joinengine.exchange.exchange import ThroughShuffle
-from joinengine.exchange.feeds import Reading, Skipped, conform
+from joinengine.exchange.exchange import ThroughFiles, ThroughShuffle
 from joinengine.exchange.merging import MergeTask, merge
+from joinengine.exchange.reading import Reading, conform
 from joinengine.exchange.reports import RouteReport
 from joinengine.exchange.results import ToOperator
-from joinengine.exchange.route import RoutePlan, RouteTask
+from joinengine.exchange.route import Portion, RoutePlan, RouteTask
 from joinengine.exchange.shuffle import Packet, ShuffleExchange, forwarded, sender
 from joinengine.operators.base import Operator, OperatorTask, carry_out
 from joinengine.spark.daemon import end_quietly
-from joinengine.spark.source import described
 from joinengine.state.run import RunStores
 from joinengine.world.world import MACHINE
 
@@ -54,29 +53,27 @@ def partition_of(operator: int, task: int, tasks: int) -> int:
 
 
 @dataclass(frozen=True)
-class RouteDescriptors:
-    """Opens the row groups of descriptors and routes their tuples; for `mapInArrow`.
+class RouteGroups:
+    """Opens the row groups of a portion and routes their tuples; for `mapPartitionsWithIndex`.
 
     Each attempt reads the files in the same order.
     """
 
     readings: Mapping[int, Reading]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Descriptors in, the task's packets and report out."""
-        routing = _Routing(_route_plan(), sorts=False)
-        return routing.rows(self._routed(routing.task, batches))
+    def __call__(self, index: int, portions: Iterable[Any]) -> Iterator[bytes]:
+        """The task's packets and report; of `portions` one is given under a shuffle."""
+        plan = _route_plan()
+        files = isinstance(plan.exchange, ThroughFiles)
+        content = _instructions(f"-{index}") if files else bytes(next(iter(portions)))
+        routing = _Routing(plan, sorts=False)
+        for yielded in routing.contents(self._routed(routing.task, decode(content, Portion))):
+            yield from yielded
 
-    def _routed(self, task: RouteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
-        for batch in batches:
-            for source, groups, progress in described(batch):
-                skipped = task.report.skipped
-                if groups and groups[0].skipped is not None:
-                    skipped.append(Skipped(groups[0].file, groups[0].skipped))
-                elif groups:
-                    yield from task.add(source, self.readings[source].batches(groups, skipped))
-                if progress is not None:
-                    task.see_progress(source, progress)
+    def _routed(self, task: RouteTask, portion: Portion) -> Iterator[None]:
+        for source, groups in portion.files:
+            read = self.readings[source].batches(groups, task.report.skipped)
+            yield from task.add(source, read)
 
 
 @dataclass(frozen=True)
@@ -113,19 +110,23 @@ class _Routing:
         self.task = RouteTask(plan, number, self._exchange, MACHINE, sorts=sorts)
 
     def rows(self, routed: Iterator[None]) -> Iterator[pa.RecordBatch]:
-        """Packets whenever some tuples are routed, and the report at the end."""
-        for _ in routed:
-            yield from self._row_batches(None)
-        yield from self._row_batches(self.task.close())
+        """`contents` as rows of Spark."""
+        for contents in self.contents(routed):
+            yield pa.RecordBatch.from_arrays([pa.array(contents, pa.binary())], schema=ROW_SCHEMA)
 
-    def _row_batches(self, report: RouteReport | None) -> Iterator[pa.RecordBatch]:
+    def contents(self, routed: Iterator[None]) -> Iterator[Sequence[bytes]]:
+        """Lines whenever some tuples are routed, and the report at the end."""
+        for _ in routed:
+            yield from self._sent(None)
+        yield from self._sent(self.task.close())
+
+    def _sent(self, report: RouteReport | None) -> Iterator[Sequence[bytes]]:
+        content = None if report is None else encode(report)
         if isinstance(self._through, ThroughShuffle):
             assert isinstance(self._exchange, ShuffleExchange)
-            content = None if report is None else encode(report)
-            for pair in _lines(self._exchange.sent(), content, self._through.tasks):
-                yield pa.RecordBatch.from_arrays([pa.array(pair, pa.binary())], schema=ROW_SCHEMA)
-        elif report is not None:
-            yield pa.RecordBatch.from_arrays([pa.array([encode(report)])], schema=ROW_SCHEMA)
+            yield from _lines(self._exchange.sent(), content, self._through.tasks)
+        elif content is not None:
+            yield (content,)
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class OperatorTasks:
 
     def __call__(self, index: int, rows: Iterable[Any]) -> Iterator[bytes]:
         """The report of task `index`."""
-        _settle_in()
+        settle_in()
         task = decode(_instructions(f"-{index}"), OperatorTask)
         exchange = sender(task.header.exchange, MACHINE)
         header = task.header
@@ -159,7 +160,7 @@ class ShuffledTasks:
 
     def __call__(self, index: int, packets: Iterable[bytes]) -> Iterator[bytes]:
         """Of task `index`, the report; before it the lines with its results, if they go on."""
-        _settle_in()
+        settle_in()
         task = decode(self.instructions[index], OperatorTask)
         header = task.header
         assert isinstance(header.exchange, ThroughShuffle)
@@ -206,12 +207,12 @@ def _lines(
 
 def merge_files(content: bytes) -> bytes:
     """Carries out one task of a merge of result files."""
-    _settle_in()
+    settle_in()
     return encode(merge(decode(content, MergeTask), MACHINE))
 
 
 def _route_plan() -> RoutePlan:
-    _settle_in()
+    settle_in()
     said = _context().getLocalProperty(ROUTE_PROPERTY)
     return decode(base64.b64decode(said) if said else _instructions(), RoutePlan)
 
@@ -230,7 +231,7 @@ def _context() -> TaskContext:
 
 
 @cache
-def _settle_in() -> None:
+def settle_in() -> None:
     """Settle a worker process in, once.
 
     Imported modules are excluded from the garbage collection that runs after each task: saves 13

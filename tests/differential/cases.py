@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from joinengine import StreamJoin, band, equi, sliding, theta, tumbling, within
 from joinengine.api.columns import JOIN_TYPES
-from joinengine.exchange.feeds import Reading
+from joinengine.exchange.reading import Reading
 from joinengine.layouts import LAYOUTS
 from joinengine.spark.inputs import Stream
 

@@ -18,7 +18,7 @@ import pytest
 from joinengine import Stream, StreamJoin, theta
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
-from joinengine.exchange.feeds import Reading
+from joinengine.exchange.reading import Reading
 from joinengine.layouts import choose
 from joinengine.reference.nested_loop import nested_loop
 from tests.differential.cases import PREDICATES, make

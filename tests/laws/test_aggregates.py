@@ -13,7 +13,7 @@ from joinengine import InvalidRequest, StreamAggregate, sliding, top, windows
 from joinengine.api.columns import check_type
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
-from joinengine.exchange.feeds import Reading
+from joinengine.exchange.reading import Reading
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
 from joinengine.model.query import JoinType

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine import InvalidRequest, StreamJoin, band, equi, tumbling
-from joinengine.exchange.feeds import Reading
+from joinengine.exchange.reading import Reading
 from joinengine.kernels.comparing import equal_at
 from joinengine.kernels.hashing import hash_columns, scaled
 from joinengine.model.columns import wider

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from joinengine import StreamAggregate, StreamJoin, equi, windows, within
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
-from joinengine.exchange.feeds import Reading
+from joinengine.exchange.reading import Reading
 from joinengine.layouts import LAYOUTS
 from joinengine.operators import OPERATORS
 from joinengine.queries.first_story.novelty import StreamNovelty

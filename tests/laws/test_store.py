@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from joinengine import StreamAggregate, top, windows
 from joinengine.driver.cleaning import clean
 from joinengine.driver.settings import Settings
-from joinengine.exchange.feeds import Reading
+from joinengine.exchange.reading import Reading
 from joinengine.layouts import LAYOUTS, Ftlb
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side

@@ -7,8 +7,9 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from joinengine.exchange.feeds import FolderFeed, Reading, Skipped, by_file
+from joinengine.exchange.feeds import FolderFeed, Skipped, by_file
 from joinengine.exchange.listing import Expected, OnBadFile
+from joinengine.exchange.reading import Reading
 from joinengine.exchange.sourcelog import SourceLog
 from joinengine.world.world import MACHINE
 

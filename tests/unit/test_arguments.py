@@ -24,7 +24,7 @@ from joinengine import (
     windows,
     within,
 )
-from joinengine.exchange.feeds import Reading
+from joinengine.exchange.reading import Reading
 from joinengine.layouts import LAYOUTS, Mnrt
 from joinengine.model.columns import require_column
 from joinengine.model.conditions import Equi, Floats

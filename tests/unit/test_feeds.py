@@ -11,22 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine.exchange import sourcefiles
-from joinengine.exchange.feeds import (
-    FolderFeed,
-    Reading,
-    RowGroup,
-    by_file,
-    conform,
-    fold,
-    open_feed,
-)
+from joinengine.exchange.feeds import FolderFeed, RowGroup, by_file, fold, open_feed
 from joinengine.exchange.listing import Expected, Listing
+from joinengine.exchange.reading import Reading, conform, reading_from_json, reading_to_json
 from joinengine.exchange.sourcefiles import parquet_files
 from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.spark.inputs import Stream
-from joinengine.spark.source import reading_from_json, reading_to_json
 from joinengine.world.world import MACHINE
 
 

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import equi, tumbling
-from joinengine.exchange.feeds import FolderFeed, Reading, by_file, conform
+from joinengine.exchange.feeds import FolderFeed, by_file
+from joinengine.exchange.reading import Reading, conform
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.queries.base import Options
 from joinengine.queries.folders import Folders

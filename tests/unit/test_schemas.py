@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange.feeds import FolderFeed, Reading
+from joinengine.exchange.feeds import FolderFeed
 from joinengine.exchange.listing import Expected, OnBadFile, survey
+from joinengine.exchange.reading import Reading
 from joinengine.exchange.schemas import (
     misfit,
     partition_columns,

@@ -7,7 +7,7 @@ import pytest
 
 from joinengine import StreamAggregate, StreamJoin, equi, windows, within
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.exchange.feeds import Reading
+from joinengine.exchange.reading import Reading
 from joinengine.reporting.explain import explain, waiting_for
 from joinengine.spark.inputs import Stream, Table
 

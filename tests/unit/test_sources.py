@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange.feeds import FolderFeed, Reading, Skipped, by_file, fold
+from joinengine.exchange.feeds import FolderFeed, Skipped, by_file, fold
 from joinengine.exchange.listing import Expected, OnBadFile, SchemaChanges
+from joinengine.exchange.reading import Reading
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.spark.inputs import parquet_stream
 from joinengine.spark.paths import local_path

@@ -1,0 +1,143 @@
+"""What `Stream`s bring in a batch, as the driver finds it in the logs."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from joinengine.exchange.feeds import ENDED, RowGroup, Skipped, open_feed
+from joinengine.exchange.reading import Reading
+from joinengine.model.errors import DamagedState
+from joinengine.spark.logs import offset_in
+from joinengine.spark.streams import Streams
+
+READING = Reading(pa.schema([("a", pa.int64())]))
+
+
+def streams(feeds, offsets, tasks=2):
+    """Streams over feeds, where Spark's log says `offsets`: batch -> positions of the feeds."""
+
+    def offset_of(batch):
+        asked.append(batch)
+        return {"tick": batch} | {f"feed{n}": at for n, at in enumerate(offsets[batch])}
+
+    asked = []
+    found = Streams(feeds, {feed["source"]: READING for feed in feeds}, offset_of, tasks)
+    return found, asked
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The options of a feed of three files of 10, 20 and 30 rows, two row groups each."""
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        rows = (number + 1) * 10
+        table = pa.table({"a": range(rows)})
+        pq.write_table(table, tmp_path / f"in/{number}.parquet", row_group_size=rows // 2)
+    options = {"kind": "folder", "path": f"{tmp_path}/in", "log": f"{tmp_path}/log", "source": 0}
+    return options | {"rows_per_interval": 10, "on_bad_file": "skip"}
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    index = {
+        "intervals": [[["x.parquet", 0, 4]], [], [["x.parquet", 1, 4], ["y.parquet", 0, 2]]],
+        "progress": [100, 200, 300],
+    }
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    return {"kind": "recorded", "path": f"{tmp_path}/index.json", "source": 1}
+
+
+def read(portions):
+    """Per portion (source, file, row group)."""
+    return [
+        [(source, g.file.rpartition("/")[2], g.group) for source, groups in s.files for g in groups]
+        for s in portions
+    ]
+
+
+def test_tasks_share_the_rows_between_two_offsets(folder, recorded):
+    found, asked = streams([folder, recorded], {0: (2, 1), 1: (6, 1), 2: (6, 3)})
+    open_feed(folder).discover()  # as the source does, in a process of its own
+    first = found.in_batch(0)
+    assert read(first.portions) == [
+        [(0, "0.parquet", 0)],
+        [(0, "0.parquet", 1), (1, "x.parquet", 0)],
+    ]
+    assert first.report.progress == {1: 100}
+    second = found.in_batch(1)
+    assert read(second.portions) == [
+        [(0, "1.parquet", 0), (0, "1.parquet", 1)],
+        [(0, "2.parquet", 0), (0, "2.parquet", 1)],
+    ]
+    assert second.report.progress == {}  # no promise of a feed that brings nothing
+    third = found.in_batch(2)
+    assert third.report.progress == {1: ENDED}
+    assert asked == [0, 1, 2]  # each offset is read once
+    again, asked = streams([folder, recorded], {1: (6, 1), 2: (6, 3)})
+    assert again.in_batch(2) == third
+    assert asked == [1, 2]
+
+
+def test_a_batch_without_data_has_no_tasks(folder, recorded):
+    open_feed(folder).discover()
+    found, _ = streams([folder, recorded], {0: (0, 0), 1: (0, 2)})
+    assert not found.in_batch(0).portions
+    assert found.in_batch(0).report.progress == {}
+    assert found.in_batch(1).report.progress == {1: 200}
+    assert not math.isinf(found.in_batch(1).report.progress[1])
+    assert not streams([], {})[0].in_batch(7).portions
+
+
+def test_files_that_the_source_finds_later_are_read(folder, tmp_path):
+    source = open_feed(folder)
+    source.discover()
+    found, _ = streams([folder], {0: (6,), 1: (7,)}, tasks=1)
+    assert len(read(found.in_batch(0).portions)[0]) == 6
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "in/later.parquet")
+    source.discover()
+    assert read(found.in_batch(1).portions) == [[(0, "later.parquet", 0)]]
+
+
+def test_skipped_files_are_told_and_not_read(folder, tmp_path):
+    (tmp_path / "in/bad.parquet").write_bytes(b"PAR1 nothing PAR1")
+    source = open_feed(folder)
+    source.discover()
+    found, _ = streams([folder], {0: (source.end(),)}, tasks=1)
+    brought = found.in_batch(0)
+    (skipped,) = brought.report.skipped
+    assert isinstance(skipped, Skipped)
+    assert skipped.file.endswith("bad.parquet")
+    assert all(name != "bad.parquet" for _, name, _ in read(brought.portions)[0])
+
+
+def test_an_offset_beyond_the_log_is_refused(folder):
+    open_feed(folder).discover()
+    found, _ = streams([folder], {0: (7,)})
+    with pytest.raises(DamagedState, match="knows 6 row groups"):
+        found.in_batch(0)
+
+
+def test_row_groups_of_one_file_travel_together(recorded):
+    found, _ = streams([recorded], {0: (3,)}, tasks=1)
+    (portion,) = found.in_batch(0).portions
+    folder = recorded["path"].rpartition("/")[0]
+    assert portion.files == (
+        (1, (RowGroup(f"{folder}/x.parquet", 0, 4), RowGroup(f"{folder}/x.parquet", 1, 4))),
+        (1, (RowGroup(f"{folder}/y.parquet", 0, 2),)),
+    )
+
+
+@pytest.mark.parametrize("content", [None, "", "v1\n{}", 'v1\n{}\n{"tick": 0'])
+def test_a_log_of_offsets_that_is_damaged_is_refused_by_name(content):
+    with pytest.raises(DamagedState, match=r"^/c/offsets/3 is not there, or damaged"):
+        offset_in(content, "/c/offsets/3")
+
+
+def test_the_first_source_of_a_log_of_offsets_is_ours():
+    content = 'v1\n{"conf": {}}\n{"tick": 0, "feed0": 5}\n{"tick": 0, "feed0": 9}'
+    assert offset_in(content, "/c/offsets/3") == {"tick": 0, "feed0": 5}
