@@ -34,9 +34,7 @@ def lent_spark_home(master: str) -> Iterator[None]:
     It serves if the user has not set a home, the master runs its workers on this machine, and they
     run this Python, which has the package. (YARN ships the zip to its workers.)
     """
-    workers = os.environ.get("PYSPARK_PYTHON", sys.executable)
-    serves = master.startswith("local") and workers == sys.executable
-    home = spark_home() if serves and VARIABLE not in os.environ else None
+    home = spark_home() if serves_workers(master) and VARIABLE not in os.environ else None
     if home is None:
         yield
         return
@@ -45,6 +43,12 @@ def lent_spark_home(master: str) -> Iterator[None]:
         yield
     finally:
         del os.environ[VARIABLE]
+
+
+def serves_workers(master: str | None) -> bool:
+    """Whether the workers of a master run on this machine, and by this Python."""
+    workers = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    return (master or "").startswith("local") and workers == sys.executable
 
 
 def spark_home() -> Path | None:

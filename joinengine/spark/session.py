@@ -27,11 +27,12 @@ from pyspark.sql import SparkSession
 
 from joinengine.model.arguments import kind_of
 from joinengine.model.errors import InvalidRequest
-from joinengine.spark import tuning
-from joinengine.spark.home import lent_spark_home
+from joinengine.spark import daemon, tuning
+from joinengine.spark.home import lent_spark_home, serves_workers
 from joinengine.spark.interpreter import check_interpreter
 from joinengine.spark.source import NAME, JoinEngineSource
 from joinengine.spark.waiting import interrupted_later
+from joinengine.spark.warming import warm
 
 #: Where all of Spark runs on this machine, nobody else need reach the driver.
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -102,6 +103,8 @@ def session(
     if master is not None:
         builder = builder.master(master)
     helps = _HELPS | (_LOOPBACK if local else {}) | (_UI if ui else {})
+    if serves_workers(master):
+        helps[daemon.SETTING] = daemon.MODULE
     for key, value in (helps | {k.replace("__", "."): v for k, v in settings.items()}).items():
         builder = builder.config(key, value)
     # A JVM that PySpark does not wait for would never end.
@@ -144,6 +147,7 @@ def prepare(spark: Any) -> None:
     # Spark warns of a name that is registered a second time.
     if not spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(NAME):
         spark.dataSource.register(JoinEngineSource)
+        warm(spark)
     if not getattr(prepare, "warned", False):
         prepare.warned = True  # type: ignore[attr-defined]
         _warn_of_missing(spark)

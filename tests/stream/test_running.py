@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 import time
 
@@ -148,3 +149,11 @@ def test_a_stop_in_the_middle_of_a_batch_is_no_failure(joined, tmp_path, capfd):
     again = start(joined, tmp_path)
     again.awaitTermination()
     assert again.done == (640, 4)
+
+
+def test_workers_have_what_tasks_import_before_they_start(spark):
+    def looked(_):
+        yield sys.modules["__main__"].__spec__.name, "joinengine.spark.tasks" in sys.modules
+
+    found = spark.sparkContext.parallelize(range(2), 2).mapPartitions(looked).collect()
+    assert found == [("joinengine.spark.daemon", True)] * 2

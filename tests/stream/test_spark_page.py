@@ -130,7 +130,8 @@ def test_the_page_names_query_batch_operator_and_step(folder):
     assert own
     assert all(said["id"] in name and "batch = " in name for name in own)
     # One group of jobs for each run of a query, so that queries without a name are told apart.
-    assert len({group for _, group in said["jobs"]}) == 3
+    ours = [group for name, group in said["jobs"] if name != "joinengine: start workers"]
+    assert len(set(ours)) == 3
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from joinengine.spark.daemon import end_quietly
+from joinengine.spark.daemon import MODULE, end_quietly
 
 
 def told(error):
@@ -19,7 +19,9 @@ def told(error):
         traceback.print_exc()
 
 
-@pytest.mark.parametrize(("module", "quiet"), [("pyspark.daemon", True), ("pytest", False)])
+@pytest.mark.parametrize(
+    ("module", "quiet"), [("pyspark.daemon", True), (MODULE, True), ("pytest", False)]
+)
 def test_a_worker_that_lost_its_connection_ends_quietly(module, quiet, monkeypatch, capsys):
     main = SimpleNamespace(__spec__=SimpleNamespace(name=module))
     monkeypatch.setitem(sys.modules, "__main__", main)

@@ -1,0 +1,41 @@
+"""Workers that start before the first batch needs them.
+
+Why: the first task of a worker waits for a process and for its imports. Meanwhile the program makes
+its query, and the driver reads and plans; that needs the workers only at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from threading import Thread
+
+from pyspark.sql import SparkSession
+
+from joinengine.spark.home import serves_workers
+from joinengine.spark.source import NAME
+from joinengine.spark.tasks import settle_in
+
+
+def warm(spark: SparkSession) -> None:
+    """Start a worker for each core of this machine, without waiting for it.
+
+    Where executors are other machines they may lack joinengine, or not be there yet: nothing is
+    done. A batch that comes before the workers are ready waits for them as it would anyway.
+    """
+    if serves_workers(spark.sparkContext.master):
+        Thread(target=_start, args=(spark,), name="joinengine-warm", daemon=True).start()
+
+
+def _start(spark: SparkSession) -> None:
+    # What keeps workers from starting is told when a batch needs them.
+    with suppress(Exception):
+        context = spark.sparkContext
+        context.setJobDescription("joinengine: start workers")
+        tasks = max(1, context.defaultParallelism)
+        context.parallelize(range(tasks), tasks).foreachPartition(_settled)
+        spark.read.format(NAME).load().collect()
+
+
+def _settled(_: Iterable[int]) -> None:
+    settle_in()
