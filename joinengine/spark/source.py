@@ -19,12 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -76,25 +71,10 @@ class JoinEngineSource(DataSource):
         """That of what routing yields; a stream that has rows is given its own."""
         return ROW
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of nothing, by which Spark is warmed up (joinengine.spark.warming)."""
-        end_quietly()
-        return _Nothing()
-
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of rows, if the source has any."""
         end_quietly()  # here too: some workers are handed a source that others have made
         return _Reader(dict(self.options), schema)
-
-
-class _Nothing(DataSourceReader):
-    def partitions(self) -> Sequence[InputPartition]:
-        """There are none."""
-        return []
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """No rows."""
-        return iter(())
 
 
 @dataclass

@@ -13,7 +13,6 @@ from threading import Thread
 from pyspark.sql import SparkSession
 
 from joinengine.spark.home import serves_workers
-from joinengine.spark.source import NAME
 from joinengine.spark.tasks import settle_in
 
 
@@ -34,7 +33,6 @@ def _start(spark: SparkSession) -> None:
         context.setJobDescription("joinengine: start workers")
         tasks = max(1, context.defaultParallelism)
         context.parallelize(range(tasks), tasks).foreachPartition(_settled)
-        spark.read.format(NAME).load().collect()
 
 
 def _settled(_: Iterable[int]) -> None:
