@@ -28,6 +28,7 @@ class MemoryStorage:
 
     folder: str
     files: dict
+    fetched: None = None
 
     def _path(self, name):
         return f"{self.folder}/{name}"

@@ -22,6 +22,7 @@ from joinengine.operators.base import OperatorTask, QuerySpec
 from joinengine.operators.timing import Flow
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import PENDING, STATE, OperatorState
+from joinengine.state.run import Reads
 from joinengine.state.upkeep import Changes
 
 
@@ -70,6 +71,11 @@ class OperatorRecord:
     #: what tasks told the driver for its planner, and what it told them of what it asks for
     report_bytes_up: int = 0
     report_bytes_down: int = 0
+    #: run files that tasks opened in an object store and their bytes, and what was not in a cache
+    run_files: int = 0
+    run_file_bytes: int = 0
+    fetched_files: int = 0
+    fetched_bytes: int = 0
     #: whether tasks were asked for all keys that a plan may need
     asked_whole: bool = False
     #: keys of which there is no other copy at present, because it was lost
@@ -104,6 +110,13 @@ class OperatorRecord:
         asked = [one for task in tasks for one in (task.header.counted or {}).values()]
         self.report_bytes_down = sum(one.nbytes for one in asked)
         self.asked_whole = any(one.whole for one in asked)
+
+    def note_reads(self, reads: Reads) -> None:
+        """Take note of the run files that a task has opened."""
+        self.run_files += reads.files
+        self.run_file_bytes += reads.size_bytes
+        self.fetched_files += reads.fetched_files
+        self.fetched_bytes += reads.fetched_bytes
 
     @classmethod
     def of(
@@ -243,6 +256,8 @@ class BatchRecord:
             entry.recovered_rows += changes.recovered_rows
             entry.expired_rows += changes.expired_rows
             entry.output_rows += report.result_rows
+            if report.reads is not None:
+                entry.note_reads(report.reads)
         for run in state.shelves.state.values():
             live = run.live
             if run.instance < entry.instances:

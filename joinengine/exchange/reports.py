@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from joinengine.balancing.statistics import KeyCounts
 from joinengine.exchange.feeds import Skipped
 from joinengine.model.keys import Side
+from joinengine.state.run import Reads
 from joinengine.state.upkeep import Changes
 from joinengine.world.storage import StoredFile
 
@@ -99,8 +100,9 @@ class HotKey(NamedTuple):
 class OperatorReport:
     """One task of an operator: its work at each instance, and the files that it has written.
 
-    `changes`: per shelf the changes of its runs. `lost`: instances whose state could not be read,
-    and why; if there are any, the task has done nothing.
+    `changes`: per shelf the changes of its runs. `reads`: the run files that it has opened in an
+    object store; None: they lie in a folder. `lost`: instances whose state could not be read, and
+    why; if there are any, the task has done nothing.
     """
 
     task: int
@@ -117,6 +119,7 @@ class OperatorReport:
     next_input: InputReport | None = None
     next_block: Block | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    reads: Reads | None = None
     lost: dict[int, str] = field(default_factory=dict)
 
     @property

@@ -248,4 +248,5 @@ class Desk:
             self.report.changes = {shelf: one.close() for shelf, one in self._keepers.items()}
         self.report.hot = self._hot.heaviest()
         self.report.seconds = dict(self._seconds)
+        self.report.reads = self._store.reads(self.header.files)
         return self.report

@@ -23,6 +23,7 @@ CUSTOM = (
     *("moved_rows", "moved_bytes", "switched_roles", "lost_instances", "recovered_rows"),
     *("unbacked_keys", "routing_entries", "split_keys", "probe_copies", "null_rows"),
     *("report_bytes_up", "report_bytes_down", "whole_reports", "pending_rows", "layout_versions"),
+    *("run_files", "run_file_bytes", "fetched_files", "fetched_bytes"),
 )
 
 

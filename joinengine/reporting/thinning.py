@@ -12,6 +12,7 @@ _SUMS = ("input_rows", "output_rows", "elapsed_s", "late_rows", "null_rows", "sk
 _GREATEST = ("latency_p50", "latency_p99")
 _JOIN_SUMS = (
     *("moved_rows", "moved_bytes", "expired_rows", "late_rows", "null_rows", "probe_copies"),
+    *("run_files", "run_file_bytes", "fetched_files", "fetched_bytes"),
     *("tuples", "greatest"),
 )
 

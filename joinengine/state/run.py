@@ -26,7 +26,7 @@ from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Exclusions, Ints, exclude, rows_between
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
-from joinengine.world.storage import Storage, StoredFile, verify
+from joinengine.world.storage import Fetched, Storage, StoredFile, verify
 from joinengine.world.world import World
 
 WORD = "__word"
@@ -209,6 +209,18 @@ class _MappedFile:
         return known[1]
 
 
+class Reads(NamedTuple):
+    """The run files of earlier batches that a task has opened, where files lie in an object store.
+
+    `fetched`: of these, what its machine had no copy of; and the bytes of both.
+    """
+
+    files: int
+    size_bytes: int
+    fetched_files: int
+    fetched_bytes: int
+
+
 class RunStore:
     """Opens the runs of one operator and keeps their maps.
 
@@ -224,6 +236,9 @@ class RunStore:
         #: the batch in which a task was told of a file last
         self._told: dict[str, int] = {}
         self._batch = 0
+        #: name -> bytes of the files that the present task has opened
+        self._read: dict[str, int] = {}
+        self._fetched_before = Fetched()
 
     def trust(self, name: str) -> None:
         """Skip the check of a file that this process has written itself."""
@@ -241,9 +256,24 @@ class RunStore:
         A task is told of its own files alone, and this process may run other tasks in turn.
         """
         self._batch = batch
+        self._read = {}
+        self._fetched_before = replace(self._storage.fetched or Fetched())
         self._told.update(dict.fromkeys(named, batch))
         self._told = {name: last for name, last in self._told.items() if last > batch - IDLE}
         self.retain(self._told)
+
+    def reads(self, named: Container[str]) -> Reads | None:
+        """What the present task has read of the files `named`; None: all files are near."""
+        fetched, before = self._storage.fetched, self._fetched_before
+        if fetched is None:
+            return None
+        sizes = [size for name, size in self._read.items() if name in named]
+        return Reads(
+            len(sizes),
+            sum(sizes),
+            fetched.files - before.files,
+            fetched.size_bytes - before.size_bytes,
+        )
 
     def check(self, stored: StoredFile) -> None:
         """Raise DamagedState if a file is not what was sealed, or is gone while it is mapped."""
@@ -264,6 +294,7 @@ class RunStore:
         return OpenRun.on(page, start, run, mapped.excluded(run, words))
 
     def _mapped(self, stored: StoredFile) -> _MappedFile:
+        self._read[stored.name] = stored.size_bytes
         if stored.name not in self._open:
             content = self._trusted(stored)
             if content is None:

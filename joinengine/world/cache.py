@@ -19,7 +19,7 @@ import tempfile
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 #: Free disk that copies never take, in bytes.
 RESERVE_BYTES = 1 << 30
@@ -30,20 +30,10 @@ _log = logging.getLogger("joinengine")
 
 
 @dataclass
-class Tally:
-    """Of this process: files found in the cache, files that were not, and bytes read for these."""
-
-    hits: int = 0
-    misses: int = 0
-    fetched_bytes: int = 0
-
-
-@dataclass
 class FileCache:
     """A folder of this machine's own disk."""
 
     folder: str
-    tally: Tally = field(default_factory=Tally)
     _added: int = 0
 
     def find(self, url: str) -> str | None:

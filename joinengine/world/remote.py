@@ -30,7 +30,7 @@ from joinengine.world.buckets import (
     store_of,
 )
 from joinengine.world.cache import FileCache, file_cache
-from joinengine.world.storage import Entry, Storage, StoredFile
+from joinengine.world.storage import Entry, Fetched, Storage, StoredFile
 
 #: Between two attempts of ours at a create whose outcome is unknown.
 _PAUSE_S = 0.2
@@ -68,6 +68,7 @@ class RemoteStorage(Storage):
 
     folder: str = field()
     cache_bytes: int = 0
+    fetched: Fetched = field(default_factory=Fetched, compare=False, repr=False)
     #: size and CRC of the files that this storage has written and not yet sealed
     _written: dict[str, StoredFile] = field(default_factory=dict, compare=False, repr=False)
 
@@ -193,11 +194,10 @@ class RemoteStorage(Storage):
         here, url = self._cache, self._url(name)
         path = here.find(url) if self.cache_bytes else None
         if path is not None:
-            here.tally.hits += 1
             return pa.memory_map(path).read_buffer()
         content = self._fetched(name)
-        here.tally.misses += 1
-        here.tally.fetched_bytes += content.size
+        self.fetched.files += 1
+        self.fetched.size_bytes += content.size
         draft = here.draft() if self.cache_bytes and content.size else None
         if draft is None:
             return content

@@ -48,6 +48,14 @@ class Entry(NamedTuple):
     is_folder: bool
 
 
+@dataclass(slots=True)
+class Fetched:
+    """Files that a storage has read from afar since it was made, and their bytes."""
+
+    files: int = 0
+    size_bytes: int = 0
+
+
 class Storage(Protocol):
     """The files below one folder; a name may lead into folders below it, with `/` between."""
 
@@ -57,6 +65,11 @@ class Storage(Protocol):
     @abstractmethod
     def folder(self) -> str:
         """The folder, as messages and other programs name it."""
+
+    @property
+    @abstractmethod
+    def fetched(self) -> Fetched | None:
+        """What `map` has read from afar; None: the files are near, or nobody can tell."""
 
     @abstractmethod
     def at(self, name: str) -> Storage:
@@ -145,6 +158,12 @@ class LocalStorage(Storage):
     def path(self, name: str) -> str:
         """Where a file lies."""
         return f"{self.folder}/{name}"
+
+    @property
+    @override
+    def fetched(self) -> None:
+        """A file system of its own may be far away, but does not say so."""
+        return None
 
     @override
     def at(self, name: str) -> LocalStorage:

@@ -113,6 +113,30 @@ def test_an_instance_that_fails_is_taken_over_by_its_backups(world):
     check_results(query, batches, WINDOW)
 
 
+def test_each_batch_tells_what_tasks_have_found_in_their_caches(world):
+    query = query_of(world, "mnrt")
+    for number, (left, right) in enumerate(skewed_batches(7)):
+        query.run_tuples(number, left, right)
+        if number == 3:  # as on another machine
+            query.jobs.stores = RunStores(world)
+            cache.file_cache().forget_all()
+    read = [record.joins[0] for record in query.records]
+    assert [one.fetched_files for one in read[:4]] == [0] * 4
+    cold, warm = read[4:6]
+    assert 0 < cold.fetched_files <= cold.run_files  # a file that two tasks read is found by one
+    assert 0 < cold.fetched_bytes <= cold.run_file_bytes
+    assert warm.run_files and not warm.fetched_files and not warm.fetched_bytes
+    stored = query.runner.manifest.operators[0].shelves.files
+    assert max(one.size_bytes for one in stored.values()) < warm.run_file_bytes
+
+
+def test_over_a_folder_nothing_is_told_of_caches(tmp_path):
+    query = LocalQuery(tmp_path, two_way(None, 4), "hash")
+    for number, (left, right) in enumerate(skewed_batches(3)):
+        query.run_tuples(number, left, right)
+    assert [record.joins[0].run_files for record in query.records] == [0] * 3
+
+
 #: Rows of the table in docs/cluster.md: what a request asks for, and at which of our folders.
 ROWS = {
     "runs written": {("put", "runs")},

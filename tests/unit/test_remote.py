@@ -8,7 +8,14 @@ import pytest
 
 from joinengine.model.errors import DamagedState, InvalidRequest, StoreUnreachable
 from joinengine.world import buckets, cache, probing, remote
-from joinengine.world.storage import Entry, LocalStorage, StoredFile, remove_unnamed, verify
+from joinengine.world.storage import (
+    Entry,
+    Fetched,
+    LocalStorage,
+    StoredFile,
+    remove_unnamed,
+    verify,
+)
 from joinengine.world.world import MACHINE
 from tests.objects import ACCESS, environment, free_port, make_bucket, s3_server
 
@@ -144,13 +151,12 @@ def test_large_files_are_read_in_parts(bucket, monkeypatch):
 def test_what_was_written_or_read_is_not_asked_for_again(bucket, own_cache):
     storage = MACHINE.storage(f"{bucket}/runs", cache_bytes=1 << 20)
     sealed = written(storage, "own", b"abc")
-    tally = cache.file_cache().tally
     assert verify(storage, sealed, "file").to_pybytes() == b"abc"
-    assert (tally.hits, tally.misses, tally.fetched_bytes) == (1, 0, 0)
+    assert storage.fetched == Fetched(0, 0)
     other = MACHINE.storage(f"{bucket}/runs")
     other.put("theirs", b"12345")
     assert [storage.map("theirs").to_pybytes() for _ in range(2)] == [b"12345"] * 2
-    assert (tally.hits, tally.misses, tally.fetched_bytes) == (2, 1, 5)
+    assert storage.fetched == Fetched(1, 5)
     other.delete("theirs")
     assert storage.map("theirs").to_pybytes() == b"12345"
     storage.delete("theirs")
