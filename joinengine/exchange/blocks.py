@@ -35,7 +35,7 @@ from joinengine.model.keys import Side
 from joinengine.predicates.theta import passes
 from joinengine.routing.routes import BACKUP, STORE, Deliveries, Flags, only, storing, watch_flag
 from joinengine.state.operator_state import OperatorState
-from joinengine.state.run import WORD
+from joinengine.state.run_file import WORD
 from joinengine.world.storage import StoredFile, tagged
 from joinengine.world.world import World
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Exclusions, Ints
 from joinengine.kernels.seating import Parts, Stretch, seated_order
-from joinengine.state.run import OpenRun, Page
+from joinengine.state.run import OpenRun
+from joinengine.state.run_file import Page
 
 
 class Sheet(NamedTuple):

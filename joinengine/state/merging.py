@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from joinengine.kernels.probing import Ints
 from joinengine.model.keys import Side
 from joinengine.state.gathering import gathered, merged_order
-from joinengine.state.run import OpenRun, Page, Run, excluded_rows
+from joinengine.state.run import OpenRun, Run, excluded_rows
+from joinengine.state.run_file import Page
 from joinengine.state.sealing import Sealer
 from joinengine.state.spine import MergeStep, cut_word, plan_merges
 from joinengine.state.upkeep import Changes, Upkeep

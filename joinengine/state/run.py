@@ -3,12 +3,6 @@
 Why: a stored tuple is written once, found by binary search in a memory map, and forgotten with its
 run. Nothing is updated in place, so a kill can only leave a file that no manifest names.
 
-What is on disk: an Arrow IPC file of one task, side and batch. Each record batch is a *page*: one
-run, or the runs of several instances that were sealed together, one after another; its metadata
-says where each begins. The first column, `__word`, is the sort order of a run: key hash above u
-(joinengine.model.keys); the others are the columns of the side. In files of format 1, which are
-still read, each record batch is one run.
-
 Law: a run never changes. The manifest keeps beside it its exclusions: word ranges that moved to
 another instance, or that a merge in progress has already copied.
 """
@@ -17,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,18 +20,10 @@ from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Exclusions, Ints, exclude, rows_between
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
+from joinengine.state.run_file import RUN_FORMAT, Page, RunFile
 from joinengine.world.storage import Fetched, Storage, StoredFile, verify
 from joinengine.world.world import World
 
-WORD = "__word"
-RUN_FORMAT = b"joinengine run 2"
-#: In this format a record batch is one run, and the number of a part is that of its record batch.
-ONE_RUN_A_PAGE = b"joinengine run 1"
-_METADATA_KEY = b"joinengine.format"
-#: In the metadata of a page: (runs + 1,) 64-bit integers, where each run begins, and the end.
-_BOUNDS_KEY = b"joinengine.bounds"
-#: The number of a part is that of its page, times this, plus its place in the page.
-_PARTS = 1 << 20
 #: A file is closed if no task of a process was told of it in so many batches.
 IDLE = 8
 #: An instance, and the side of its tuples.
@@ -93,13 +79,6 @@ class Run:
         return replace(self, exclusions=united, excluded=gone.rows if gone else 0)
 
 
-class Page(NamedTuple):
-    """(m,) words and columns of runs that lie side by side, each sorted by word."""
-
-    words: Words
-    columns: pa.RecordBatch
-
-
 #: Runs by `Run.ident`.
 RunsByIdent = dict[tuple[str, int], Run]
 #: The runs of some instances and sides; those of a place are its spine.
@@ -137,67 +116,14 @@ class OpenRun:
         return rows_between(self.words, everything, everything, self.gone)
 
 
-class RunWriter:
-    """Writes the runs of one task, side and batch into one file."""
-
-    def __init__(self, storage: Storage, name: str, schema: pa.Schema) -> None:
-        fields = [pa.field(WORD, pa.uint64(), nullable=False), *schema]
-        self._schema = pa.schema(fields, metadata={_METADATA_KEY: RUN_FORMAT})
-        self._storage = storage
-        self._name = name
-        self._sink = storage.output(name)
-        self._writer = pa.ipc.new_file(self._sink, self._schema)
-        self._pages = 0
-
-    def add(self, page: Page, bounds: Ints) -> list[tuple[int, int]]:
-        """Append runs, each sorted by word; run i in the rows bounds[i]:bounds[i + 1] of `page`.
-
-        Returns the part number of each, and its size in bytes, by its share of the rows.
-        """
-        arrays = [pa.array(page.words), *page.columns.columns]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        told = {_BOUNDS_KEY: bounds.astype(np.int64).tobytes()} if len(bounds) > 2 else None
-        self._writer.write_batch(batch, custom_metadata=told)
-        size = page.words.nbytes + page.columns.get_total_buffer_size()
-        sizes = (np.diff(bounds) * size // len(page.words)).tolist()
-        first = self._pages * _PARTS
-        self._pages += 1
-        return list(zip(range(first, first + len(sizes)), sizes, strict=True))
-
-    def close(self) -> StoredFile:
-        """Seal the file."""
-        self._writer.close()
-        self._sink.close()
-        return self._storage.seal(self._name)
-
-
 @dataclass(frozen=True, slots=True)
 class _MappedFile:
-    """A memory-mapped run file, and what was opened of it.
+    """A memory-mapped run file; `gone`: per part the exclusions that were asked last."""
 
-    `pages`: with where their runs begin. `gone`: per part the exclusions that were asked last.
-    """
-
-    reader: Any
-    parts: int
-    pages: dict[int, tuple[Page, list[int]]] = field(default_factory=dict)
+    file: RunFile
     gone: dict[int, tuple[tuple[tuple[int, int], ...], Exclusions | None]] = field(
         default_factory=dict
     )
-
-    def page(self, part: int, wanted: pa.Schema | None) -> tuple[Page, int]:
-        """The page of a part, and its first row there; `wanted`: as in `RunStore.open`."""
-        number, place = divmod(part, self.parts)
-        if number not in self.pages:
-            batch, told = self.reader.get_batch_with_custom_metadata(number)
-            schema = pa.schema(list(batch.schema)[1:])
-            columns = pa.RecordBatch.from_arrays(batch.columns[1:], schema=schema)
-            columns = columns if wanted is None else _as_wanted(columns, wanted)
-            page = Page(batch.column(0).to_numpy(zero_copy_only=True), columns)
-            found = None if told is None else told.get(_BOUNDS_KEY)
-            self.pages[number] = page, np.frombuffer(found or bytes(8), np.int64).tolist()
-        page, starts = self.pages[number]
-        return page, starts[place]
 
     def excluded(self, run: Run, words: Words) -> Exclusions | None:
         """The excluded rows of a run; most runs keep their exclusions from batch to batch."""
@@ -289,7 +215,7 @@ class RunStore:
         values in that type. Raises DamagedState, with the path, if the file is not what was sealed.
         """
         mapped = self._mapped(stored)
-        page, start = mapped.page(run.part, wanted)
+        page, start = mapped.file.page(run.part, wanted)
         words = page.words[start : start + run.rows]
         return OpenRun.on(page, start, run, mapped.excluded(run, words))
 
@@ -300,14 +226,13 @@ class RunStore:
             if content is None:
                 content = verify(self._storage, stored, "run file")
                 self._verified.add(stored.name)
-            reader = pa.ipc.open_file(content)
-            found = (reader.schema.metadata or {}).get(_METADATA_KEY)
-            if found not in (RUN_FORMAT, ONE_RUN_A_PAGE):
+            file = RunFile(content)
+            if not file.is_known:
                 raise DamagedState(
-                    f"run file {self._storage.folder}/{stored.name} has format {found!r}, not "
-                    f"{RUN_FORMAT!r}; restore it from a copy"
+                    f"run file {self._storage.folder}/{stored.name} has format {file.format!r}, "
+                    f"not {RUN_FORMAT!r}; restore it from a copy"
                 )
-            self._open[stored.name] = _MappedFile(reader, _PARTS if found == RUN_FORMAT else 1)
+            self._open[stored.name] = _MappedFile(file)
         return self._open[stored.name]
 
     def _trusted(self, stored: StoredFile) -> pa.Buffer | None:
@@ -316,19 +241,6 @@ class RunStore:
             return None
         content = self._storage.map(stored.name)
         return content if content.size == stored.size_bytes else None
-
-
-def _as_wanted(columns: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The columns of an older run as the query has them now; right ones are not copied."""
-    if columns.schema.equals(wanted):
-        return columns
-    found = [
-        columns.column(field.name).cast(field.type)
-        if field.name in columns.schema.names
-        else pa.nulls(columns.num_rows, field.type)
-        for field in wanted
-    ]
-    return pa.RecordBatch.from_arrays(found, schema=wanted)
 
 
 class RunStores:

@@ -1,7 +1,7 @@
 """Sealing: runs of one task in one batch become files.
 
-Why: few files are fast files. So a task writes the runs of all its instances into one file per
-side, and those that are sealed together onto one page of it (joinengine.state.run).
+Why: few files are fast files. So a task writes the runs of all its instances and of both sides
+into one file, and those that are sealed together onto one page of it (joinengine.state.run_file).
 
 Law: a run that was sealed can be probed at once; nobody else sees it before a manifest names it.
 """
@@ -14,7 +14,8 @@ import numpy as np
 
 from joinengine.kernels.probing import Ints
 from joinengine.model.keys import Side
-from joinengine.state.run import OpenRun, Page, Run, RunStore, RunWriter
+from joinengine.state.run import OpenRun, Run, RunStore
+from joinengine.state.run_file import Page, RunWriter
 from joinengine.state.upkeep import Changes, Upkeep
 from joinengine.world.storage import Storage, tagged
 
@@ -27,7 +28,8 @@ class Sealer:
         self._storage = storage
         self._store = store
         self._changes = changes
-        self._writers: dict[tuple[Side, int | None], tuple[str, RunWriter]] = {}
+        #: by instance, if they are kept apart
+        self._writers: dict[int | None, tuple[str, RunWriter]] = {}
         self._groups = upkeep.batch << 20
 
     def seal(
@@ -67,16 +69,16 @@ class Sealer:
         own_file: bool,
     ) -> list[OpenRun]:
         if own_file:
-            name, writer = self._new_file(side)
+            name, writer = self._new_file()
             runs = self._write(name, writer, instances, bounds, side, page, oldest_input)
             stored = writer.close()
             self._changes.files.append(stored)
             self._store.trust(name)
             return [self._store.open(run, stored) for run in runs]
-        group = side, instances[0] if self._upkeep.apart else None
-        if group not in self._writers:
-            self._writers[group] = self._new_file(side)
-        runs = self._write(*self._writers[group], instances, bounds, side, page, oldest_input)
+        whose = instances[0] if self._upkeep.apart else None
+        if whose not in self._writers:
+            self._writers[whose] = self._new_file()
+        runs = self._write(*self._writers[whose], instances, bounds, side, page, oldest_input)
         starts = bounds[:-1].tolist()
         return [OpenRun.on(page, start, run, None) for start, run in zip(starts, runs, strict=True)]
 
@@ -101,6 +103,7 @@ class Sealer:
         page: Page,
         oldest_input: int | None,
     ) -> list[Run]:
+        schema = self._upkeep.shelf.schema(side)
         times = self._upkeep.shelf.times(side, page.columns)
         n = len(instances)
         oldest: Sequence[int | None] = [None] * n
@@ -110,7 +113,7 @@ class Sealer:
             newest = np.maximum.reduceat(times, bounds[:-1]).tolist()
         sizes = np.diff(bounds).tolist()
         runs = list[Run]()
-        for i, (part, size) in enumerate(writer.add(page, bounds)):
+        for i, (part, size) in enumerate(writer.add(page, bounds, schema)):
             run = Run(
                 file=name,
                 part=part,
@@ -128,11 +131,11 @@ class Sealer:
             runs.append(run)
         return runs
 
-    def _new_file(self, side: Side) -> tuple[str, RunWriter]:
+    def _new_file(self) -> tuple[str, RunWriter]:
         keep = self._upkeep
-        name = f"{keep.shelf.label}-{keep.batch:08d}-{int(side)}-{keep.task}"
+        name = f"{keep.shelf.label}-{keep.batch:08d}-{keep.task}"
         name = tagged(keep.generation, f"{name}-{keep.nonce()}.arrow")
-        return name, RunWriter(self._storage, name, keep.shelf.schema(side))
+        return name, RunWriter(self._storage, name)
 
 
 def _part_of(page: Page, start: int, stop: int) -> Page:

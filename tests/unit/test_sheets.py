@@ -17,16 +17,14 @@ from joinengine.kernels.seating import find_seated, group_seated, keys_of, seate
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import U_BITS, U_ONE, Side
 from joinengine.state.gathering import sheets_of
-from joinengine.state.run import (
+from joinengine.state.run import OpenRun, Run, RunStore, excluded_rows
+from joinengine.state.run_file import (
     ONE_RUN_A_PAGE,
+    ONE_SIDE_A_FILE,
     RUN_FORMAT,
     WORD,
-    OpenRun,
     Page,
-    Run,
-    RunStore,
     RunWriter,
-    excluded_rows,
 )
 from joinengine.world.world import MACHINE
 
@@ -145,9 +143,9 @@ def values_of(store, stored, run):
 
 def test_runs_of_a_page_are_read_one_by_one(tmp_path):
     storage = MACHINE.storage(str(tmp_path))
-    writer = RunWriter(storage, "f", pa.schema([("v", pa.int64())]))
-    parts = [part for part, _ in writer.add(page_of(3, 5, 1, 2, 9), np.array([0, 2, 5]))]
-    parts += [part for part, _ in writer.add(page_of(4), np.array([0, 1]))]
+    writer, schema = RunWriter(storage, "f"), pa.schema([("v", pa.int64())])
+    parts = [part for part, _ in writer.add(page_of(3, 5, 1, 2, 9), np.array([0, 2, 5]), schema)]
+    parts += [part for part, _ in writer.add(page_of(4), np.array([0, 1]), schema)]
     stored, store = writer.close(), RunStore(storage)
     assert len(set(parts)) == 3
     for part, expected in zip(parts, ([3, 5], [1, 2, 9], [4]), strict=True):
@@ -155,19 +153,61 @@ def test_runs_of_a_page_are_read_one_by_one(tmp_path):
         assert values_of(store, stored, run) == (expected, [7 * one for one in expected])
 
 
-@pytest.mark.parametrize("kind", [ONE_RUN_A_PAGE, b"joinengine run 3"])
-def test_files_of_format_1_are_read_and_unknown_ones_refused(tmp_path, kind):
-    storage = MACHINE.storage(str(tmp_path))
+def arrow_file(storage, kind, *pages):
+    """A run file as versions before this one have written it; pages with where runs begin."""
     fields = [pa.field(WORD, pa.uint64(), nullable=False), pa.field("v", pa.int64())]
     schema = pa.schema(fields, {b"joinengine.format": kind})
     with storage.output("f") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for page in (page_of(3, 5), page_of(1, 2, 9)):
+        for page, bounds in pages:
             arrays = [pa.array(page.words), *page.columns.columns]
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    stored, store = storage.seal("f"), RunStore(storage)
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            told = bounds and {b"joinengine.bounds": np.array(bounds, np.int64).tobytes()}
+            writer.write_batch(batch, custom_metadata=told)
+    return storage.seal("f")
+
+
+def test_files_of_format_1_are_read(tmp_path):
+    storage = MACHINE.storage(str(tmp_path))
+    stored = arrow_file(storage, ONE_RUN_A_PAGE, (page_of(3, 5), None), (page_of(1, 2, 9), None))
     run = Run("f", 1, Side.LEFT, 0, 0, 3, 0, 0)
-    if kind == ONE_RUN_A_PAGE:
-        assert values_of(store, stored, run) == ([1, 2, 9], [7, 14, 63])
-    else:
-        with pytest.raises(DamagedState, match=rf"has format {kind!r}, not {RUN_FORMAT!r}"):
-            store.open(run, stored)
+    assert values_of(RunStore(storage), stored, run) == ([1, 2, 9], [7, 14, 63])
+
+
+def test_files_of_format_2_are_read(tmp_path):
+    storage = MACHINE.storage(str(tmp_path))
+    stored = arrow_file(
+        storage, ONE_SIDE_A_FILE, (page_of(3, 5), None), (page_of(4, 1, 2, 9), [0, 1, 4])
+    )
+    run = Run("f", (1 << 20) + 1, Side.LEFT, 0, 0, 3, 0, 0)
+    assert values_of(RunStore(storage), stored, run) == ([1, 2, 9], [7, 14, 63])
+    alone = Run("f", 0, Side.LEFT, 0, 0, 2, 0, 0)
+    assert values_of(RunStore(storage), stored, alone) == ([3, 5], [21, 35])
+
+
+def test_both_sides_lie_in_one_file_each_with_its_columns(tmp_path):
+    storage = MACHINE.storage(str(tmp_path))
+    writer, texts = RunWriter(storage, "f"), pa.record_batch({"t": ["one", None, "three"]})
+    ((first, _),) = writer.add(page_of(3, 5), np.array([0, 2]), pa.schema([("v", pa.int64())]))
+    words = np.array([1, 2, 9], np.uint64)
+    ((second, _),) = writer.add(Page(words, texts), np.array([0, 3]), texts.schema)
+    stored, store = writer.close(), RunStore(storage)
+    assert values_of(store, stored, Run("f", first, Side.LEFT, 0, 0, 2, 0, 0)) == ([3, 5], [21, 35])
+    found = store.open(Run("f", second, Side.RIGHT, 0, 0, 3, 0, 0), stored)
+    assert (found.words.tolist(), found.columns) == ([1, 2, 9], texts)
+    assert found.words.__array_interface__["data"][0] % 8 == 0
+
+
+@pytest.mark.parametrize("kind", [b"joinengine run 4", RUN_FORMAT])
+def test_arrow_files_of_other_formats_are_refused(tmp_path, kind):
+    storage = MACHINE.storage(str(tmp_path))
+    stored = arrow_file(storage, kind, (page_of(3, 5), None))
+    with pytest.raises(DamagedState, match=rf"has format {kind!r}, not {RUN_FORMAT!r}"):
+        RunStore(storage).open(Run("f", 0, Side.LEFT, 0, 0, 2, 0, 0), stored)
+
+
+def test_files_of_newer_formats_are_refused(tmp_path):
+    storage = MACHINE.storage(str(tmp_path))
+    with storage.output("f") as sink:
+        sink.write(b"joinengine run 4 and what comes then")
+    with pytest.raises(DamagedState, match="has format b'joinengine run 4', not"):
+        RunStore(storage).open(Run("f", 0, Side.LEFT, 0, 0, 2, 0, 0), storage.seal("f"))

@@ -42,7 +42,8 @@ from joinengine.operators.unbacked import unbacked_keys
 from joinengine.routing.routes import KEPT, STORE, probe_flag
 from joinengine.routing.table import TableRouter
 from joinengine.state.gathering import Sheet, sheets_of
-from joinengine.state.run import OpenRun, Page, Run
+from joinengine.state.run import OpenRun, Run
+from joinengine.state.run_file import Page
 
 #: Rows that a task may merge in any batch; if more, this many for each row that arrives.
 MERGE_ROWS = 1 << 18
