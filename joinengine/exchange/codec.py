@@ -130,6 +130,8 @@ def _make_converter() -> Converter:
     converter = Converter(unstruct_collection_overrides={Set: sorted}, detailed_validation=False)
     converter.register_unstructure_hook(float, _float_to_json)
     converter.register_structure_hook(float, lambda found, _: _float_from_json(found))
+    converter.register_unstructure_hook(bytes, lambda content: base64.b64encode(content).decode())
+    converter.register_structure_hook(bytes, lambda text, _: base64.b64decode(text))
     converter.register_unstructure_hook(pa.Schema, _schema_to_json)
     converter.register_structure_hook(pa.Schema, lambda text, _: _schema_from_json(text))
     converter.register_unstructure_hook_func(_is_array, lambda array: array)

@@ -30,6 +30,7 @@ from joinengine.state.gathering import Sheet, sheets_of
 from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import STATE
 from joinengine.state.run import OpenRun, Place, Run, RunStore
+from joinengine.state.run_file import Allowance
 from joinengine.state.upkeep import Shelf, Upkeep
 from joinengine.world.storage import StoredFile
 from joinengine.world.world import World
@@ -46,7 +47,8 @@ class TaskHeader:
     `copied`: keys have copies at other instances, so the runs of an instance lie in files of their
     own. `survives`: the task may report instances as lost, and is then run again. `work_s`: seconds
     of emulated work for each tuple that an instance receives and does not only keep as a backup.
-    `cache_bytes`: of an object store's files that the task's machine may keep. `named`: the report
+    `cache_bytes`: of an object store's files that the task's machine may keep. `inline_bytes`: of
+    run files that the task hands over with its report, and does not write. `named`: the report
     tells hot keys by value. `failed`: instances that are made to have lost
     their state. `levels`: the service levels whose predicates are asked for the reported keys.
     """
@@ -67,6 +69,7 @@ class TaskHeader:
     work_s: float = 0.0
     fsync: bool = False
     cache_bytes: int = 0
+    inline_bytes: int = 0
     named: bool = True
     copied: bool = False
     survives: bool = False
@@ -94,6 +97,7 @@ class Desk:
         self._world = world
         self._store = store
         self._keepers = dict[str, Keeper]()
+        self._allowance = Allowance(header.inline_bytes)
         self._hot = HotKeys(named=header.named)
         self._seconds: dict[str, float] = defaultdict(float)
         #: when the emulated work of the last instance ends; None: there was none
@@ -142,6 +146,7 @@ class Desk:
             merge_rows=merge_rows,
             nonce=self._world.nonce,
             apart=header.copied,
+            allowance=self._allowance,
         )
         runs = self._world.storage(
             header.runs_folder, fsync=header.fsync, cache_bytes=header.cache_bytes

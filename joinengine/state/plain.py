@@ -9,6 +9,7 @@ Law: what is read equals what was written; runs and files come back in the same 
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -205,13 +206,20 @@ def clock_from_json(plain: dict[str, Any]) -> Clock:
 
 
 def files_to_json(files: Iterable[StoredFile]) -> list[list[object]]:
-    """Stored files as rows: name, bytes, CRC."""
-    return [[stored.name, stored.size_bytes, stored.crc32] for stored in files]
+    """Stored files as rows: name, bytes, CRC; of an inlined one also the content, in base 64."""
+    return [_file_to_json(stored) for stored in files]
+
+
+def _file_to_json(stored: StoredFile) -> list[object]:
+    told: list[object] = [stored.name, stored.size_bytes, stored.crc32]
+    if stored.content is not None:
+        told.append(base64.b64encode(stored.content).decode())
+    return told
 
 
 def files_from_json(rows: Iterable[list[Any]]) -> tuple[StoredFile, ...]:
     """The inverse of `files_to_json`."""
-    return tuple(StoredFile(*row) for row in rows)
+    return tuple(StoredFile(*row[:3], *map(base64.b64decode, row[3:])) for row in rows)
 
 
 def held_to_json(held: Held | None) -> list[list[object]] | None:

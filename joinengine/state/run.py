@@ -203,7 +203,7 @@ class RunStore:
 
     def check(self, stored: StoredFile) -> None:
         """Raise DamagedState if a file is not what was sealed, or is gone while it is mapped."""
-        if not self._storage.exists(stored.name):
+        if stored.content is None and not self._storage.exists(stored.name):
             self._open.pop(stored.name, None)
             self._verified.discard(stored.name)
         self._mapped(stored)
@@ -220,7 +220,8 @@ class RunStore:
         return OpenRun.on(page, start, run, mapped.excluded(run, words))
 
     def _mapped(self, stored: StoredFile) -> _MappedFile:
-        self._read[stored.name] = stored.size_bytes
+        if stored.content is None:
+            self._read[stored.name] = stored.size_bytes
         if stored.name not in self._open:
             content = self._trusted(stored)
             if content is None:
@@ -237,7 +238,8 @@ class RunStore:
 
     def _trusted(self, stored: StoredFile) -> pa.Buffer | None:
         """The content of a file that needs no check; None: it needs one, or is gone or torn."""
-        if stored.name not in self._verified or not self._storage.exists(stored.name):
+        is_trusted = stored.content is None and stored.name in self._verified
+        if not is_trusted or not self._storage.exists(stored.name):
             return None
         content = self._storage.map(stored.name)
         return content if content.size == stored.size_bytes else None

@@ -17,6 +17,8 @@ Law: what is read equals what was added; nothing is copied when it is read.
 
 from __future__ import annotations
 
+import zlib
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,17 +51,41 @@ class Page(NamedTuple):
     columns: pa.RecordBatch
 
 
-class RunWriter:
-    """Writes the runs of one task and batch into one file."""
+@dataclass(slots=True)
+class Allowance:
+    """How many bytes of run files a task may hand over with its report, and so need not write."""
 
-    def __init__(self, storage: Storage, name: str) -> None:
+    left: int = 0
+
+
+class RunWriter:
+    """Writes the runs of one task and batch into one file; if it is small, inlines it.
+
+    As long as the file is within the `allowance`, it is held in memory.
+    """
+
+    def __init__(self, storage: Storage, name: str, allowance: Allowance | None = None) -> None:
         self._storage = storage
         self._name = name
-        self._file = storage.output(name)
-        is_native = isinstance(self._file, pa.NativeFile)
-        self._sink = self._file if is_native else pa.PythonFile(self._file, "w")
+        self._allowance = allowance or Allowance()
+        self._file: Any = None
+        self._sink: Any = pa.BufferOutputStream() if self._allowance.left else self._output()
         self._sink.write(RUN_FORMAT)
         self._pages = list[tuple[int, int]]()
+
+    def _output(self) -> Any:
+        """What writes to the storage."""
+        self._file = self._storage.output(self._name)
+        is_native = isinstance(self._file, pa.NativeFile)
+        return self._file if is_native else pa.PythonFile(self._file, "w")
+
+    def _hold(self, more: int) -> bool:
+        """Whether the file is still held, with so many bytes more; it is not if they do not fit."""
+        if self._file is None and self._sink.tell() + more > self._allowance.left:
+            held = self._sink.getvalue()
+            self._sink = self._output()
+            self._sink.write(held)
+        return self._file is None
 
     def add(self, page: Page, bounds: Ints, schema: pa.Schema) -> list[tuple[int, int]]:
         """Append runs, each sorted by word; run i in the rows bounds[i]:bounds[i + 1] of `page`.
@@ -71,6 +97,7 @@ class RunWriter:
         arrays = [pa.array(page.words), *page.columns.columns]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         told = {_BOUNDS_KEY: bounds.astype(np.int64).tobytes()} if len(bounds) > 2 else None
+        self._hold(batch.nbytes)
         start = self._aligned()
         with pa.ipc.new_stream(self._sink, schema) as writer:
             writer.write_batch(batch, custom_metadata=told)
@@ -83,8 +110,14 @@ class RunWriter:
     def close(self) -> StoredFile:
         """Seal the file."""
         self._aligned()
-        directory = [*(place for page in self._pages for place in page), len(self._pages)]
-        self._sink.write(np.array(directory, np.int64).tobytes())
+        numbers = [*(place for page in self._pages for place in page), len(self._pages)]
+        directory = np.array(numbers, np.int64).tobytes()
+        is_held = self._hold(len(directory))
+        self._sink.write(directory)
+        if is_held:
+            content = self._sink.getvalue().to_pybytes()
+            self._allowance.left -= len(content)
+            return StoredFile(self._name, len(content), zlib.crc32(content), content)
         self._sink.flush()
         self._file.close()
         return self._storage.seal(self._name)

@@ -15,7 +15,7 @@ import numpy as np
 from joinengine.kernels.probing import Ints
 from joinengine.model.keys import Side
 from joinengine.state.run import OpenRun, Run, RunStore
-from joinengine.state.run_file import Page, RunWriter
+from joinengine.state.run_file import Allowance, Page, RunWriter
 from joinengine.state.upkeep import Changes, Upkeep
 from joinengine.world.storage import Storage, tagged
 
@@ -69,7 +69,7 @@ class Sealer:
         own_file: bool,
     ) -> list[OpenRun]:
         if own_file:
-            name, writer = self._new_file()
+            name, writer = self._new_file(None)
             runs = self._write(name, writer, instances, bounds, side, page, oldest_input)
             stored = writer.close()
             self._changes.files.append(stored)
@@ -77,7 +77,7 @@ class Sealer:
             return [self._store.open(run, stored) for run in runs]
         whose = instances[0] if self._upkeep.apart else None
         if whose not in self._writers:
-            self._writers[whose] = self._new_file()
+            self._writers[whose] = self._new_file(self._upkeep.allowance)
         runs = self._write(*self._writers[whose], instances, bounds, side, page, oldest_input)
         starts = bounds[:-1].tolist()
         return [OpenRun.on(page, start, run, None) for start, run in zip(starts, runs, strict=True)]
@@ -131,11 +131,11 @@ class Sealer:
             runs.append(run)
         return runs
 
-    def _new_file(self) -> tuple[str, RunWriter]:
+    def _new_file(self, allowance: Allowance | None) -> tuple[str, RunWriter]:
         keep = self._upkeep
         name = f"{keep.shelf.label}-{keep.batch:08d}-{keep.task}"
         name = tagged(keep.generation, f"{name}-{keep.nonce()}.arrow")
-        return name, RunWriter(self._storage, name)
+        return name, RunWriter(self._storage, name, allowance)
 
 
 def _part_of(page: Page, start: int, stop: int) -> Page:

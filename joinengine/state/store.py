@@ -139,6 +139,8 @@ class Store:
         for name, stored in files.items():
             if name in self._kept or (checked and self._damage_of(stored) is not None):
                 continue
+            if stored.content is not None:  # each manifest has it
+                continue
             self._checkpoint.storage.copy(f"runs/{name}", f"store/{name}")
             copied.add(name)
         self._kept |= copied

@@ -12,6 +12,7 @@ import pyarrow as pa
 from joinengine.kernels.probing import Ints
 from joinengine.model.keys import Side
 from joinengine.state.run import Run, RunsByIdent
+from joinengine.state.run_file import Allowance
 from joinengine.world.storage import StoredFile
 
 
@@ -75,7 +76,8 @@ class Upkeep:
 
     `generation`: of the driver. `merge_rows`: how many rows the keeper may merge. `nonce`: makes
     strings that no file name has had before. `apart`: the runs of each instance lie in files of
-    their own, so that the instances of a task do not lose their state together.
+    their own, so that the instances of a task do not lose their state together. `allowance`: that
+    of the task, for small files; None: there is none.
     """
 
     shelf: Shelf
@@ -87,3 +89,4 @@ class Upkeep:
     merge_rows: int
     nonce: Callable[[], str]
     apart: bool = False
+    allowance: Allowance | None = None

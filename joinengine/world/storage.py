@@ -34,11 +34,15 @@ _TAG = re.compile(r"g(\d+)-")
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A sealed file: its name below the folder that it belongs to, its size and its CRC-32."""
+    """A sealed file: its name below the folder that it belongs to, its size and its CRC-32.
+
+    `content`: of an *inlined* file, which lies in no folder, but goes wherever its name goes.
+    """
 
     name: str
     size_bytes: int
     crc32: int
+    content: bytes | None = field(default=None, repr=False)
 
 
 class Entry(NamedTuple):
@@ -327,6 +331,7 @@ def verify(storage: Storage, stored: StoredFile, what: str) -> pa.Buffer:
     """The content of a file. Raises DamagedState unless it is byte for byte what was sealed.
 
     A copy nearby that is damaged is dropped, and the file is read again from where it is durable.
+    An inlined file is its content.
     """
     path = f"{storage.folder}/{stored.name}"
     damage: str | None = None
@@ -334,7 +339,8 @@ def verify(storage: Storage, stored: StoredFile, what: str) -> pa.Buffer:
         if again and not storage.forget(stored.name):
             break
         try:
-            content = storage.map(stored.name)
+            inlined = stored.content
+            content = storage.map(stored.name) if inlined is None else pa.py_buffer(inlined)
         except FileNotFoundError:
             raise DamagedState(f"{what} {path} is missing; restore it from a copy") from None
         damage = _damage(content, stored)

@@ -10,11 +10,14 @@ from pathlib import Path
 import obstore
 import pytest
 
+from joinengine.driver import step
 from joinengine.driver.settings import Settings
 from joinengine.layouts import Ftlb
 from joinengine.model.keys import Side
+from joinengine.model.recovery import Recovery
 from joinengine.model.windows import within
 from joinengine.state.run import RunStores
+from joinengine.state.store import StoreSpeed
 from joinengine.world import buckets, cache
 from joinengine.world.world import Machine
 from tests.harness import InlineJobs, Killed, LocalQuery, rows, two_way
@@ -58,8 +61,26 @@ def query_of(world, layout, window=None, jobs=None, **rest):
     return LocalQuery("/query", two_way(window, 4), layout, jobs=jobs, **rest)
 
 
-@pytest.mark.parametrize("layout", ["hash", "mnrt", "dynamic", "ftlb"])
-def test_results_are_those_of_the_nested_loop(world, layout):
+@pytest.fixture
+def inlined(request, monkeypatch):
+    """Whether small run files are; else each is written."""
+    if not request.param:
+        monkeypatch.setattr(step, "INLINED_FILE_BYTES", 0)
+    return request.param
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Each run file is written, however small."""
+    monkeypatch.setattr(step, "INLINED_FILE_BYTES", 0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "inlined"),
+    [("hash", True), ("mnrt", False), ("dynamic", True), ("ftlb", False)],
+    indirect=["inlined"],
+)
+def test_results_are_those_of_the_nested_loop(world, layout, inlined):
     """Also after restarts, and with workers that know nothing."""
     query = query_of(world, layout, WINDOW)
     batches = skewed_batches(6)
@@ -74,15 +95,17 @@ def test_results_are_those_of_the_nested_loop(world, layout):
     check_results(query, batches, WINDOW)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_driver_that_is_killed_anywhere_repeats_its_batch(world, seed):
+@pytest.mark.parametrize(
+    ("seed", "inlined"), [(0, True), (1, False), (2, True)], indirect=["inlined"]
+)
+def test_a_driver_that_is_killed_anywhere_repeats_its_batch(world, seed, inlined):
     rolled = random.Random(seed)
 
-    def step(name):
+    def perhaps(name):
         if rolled.random() < 0.15:
             raise Killed(name)
 
-    query = query_of(world, "mnrt", WINDOW, InlineJobs(world=world, twice=True, step=step))
+    query = query_of(world, "mnrt", WINDOW, InlineJobs(world=world, twice=True, step=perhaps))
     batches = skewed_batches(5)
     for number, (left, right) in enumerate(batches):
         alive = False
@@ -113,7 +136,55 @@ def test_an_instance_that_fails_is_taken_over_by_its_backups(world):
     check_results(query, batches, WINDOW)
 
 
-def test_each_batch_tells_what_tasks_have_found_in_their_caches(world):
+def files_of(query):
+    return query.runner.manifest.operators[0].shelves.files.values()
+
+
+def test_small_batches_write_no_run_files_until_their_runs_are_merged(world):
+    """Also through a restart, and with workers that know nothing."""
+    query = query_of(world, "hash", WINDOW)
+    batches = skewed_batches(6)
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+        is_inlined = {one.content is not None for one in files_of(query)}
+        assert bool(query.checkpoint.runs.names()) == (False in is_inlined) == (number > 3)
+        if number == 2:
+            query.restart()
+            query.jobs.stores = RunStores(world)
+    query.finish(len(batches))
+    check_results(query, batches, WINDOW)
+
+
+def test_what_is_inlined_stays_within_bounds(world, monkeypatch):
+    monkeypatch.setattr(step, "INLINED_BYTES", 60_000)
+    query, sizes, kinds = query_of(world, "mnrt"), [], set()
+    batches = [
+        [[(n * 31 % 5000, n, 0) for n in range(k, k + 300)]] * 2 for k in range(0, 3600, 300)
+    ]
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+        files = files_of(query)
+        sizes.append(sum(one.size_bytes for one in files if one.content is not None))
+        kinds |= {one.content is None for one in files}
+    assert kinds == {False, True}
+    assert 30_000 < max(sizes) <= 60_000
+    query.finish(len(batches))
+    check_results(query, batches, None)
+
+
+def test_copies_in_a_store_are_of_what_is_written(world):
+    """The manifest has the rest, so a lost instance finds it there."""
+    losses = Settings(losses={3: (1,)}, recovery=Recovery.STORE, store=StoreSpeed(1e12, 0.0))
+    query = query_of(world, "hash", WINDOW, settings=losses)
+    batches = skewed_batches(6)
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+    assert any(join.lost for record in query.records for join in record.joins)
+    query.finish(len(batches))
+    check_results(query, batches, WINDOW)
+
+
+def test_each_batch_tells_what_tasks_have_found_in_their_caches(world, written):
     query = query_of(world, "mnrt")
     for number, (left, right) in enumerate(skewed_batches(7)):
         query.run_tuples(number, left, right)
@@ -179,7 +250,7 @@ def test_requests_of_a_batch_are_those_of_the_documentation(world, tasks, monkey
     jobs = InlineJobs(parallelism=tasks, world=world)
     query = LocalQuery("/query", two_way(None, 8), "hash", jobs=jobs)
     # Enough keys for each map task to have some for each instance.
-    batches = [[[(n, n, 0) for n in range(2000)]] * 2] * 6
+    batches = [[[(n, n, 0) for n in range(9000)]] * 2] * 6  # more than is inlined
     for number in range(5):
         query.run_tuples(number, *batches[number], map_tasks=tasks)
     found = counted(monkeypatch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -23,6 +24,7 @@ from joinengine.state.run_file import (
     ONE_SIDE_A_FILE,
     RUN_FORMAT,
     WORD,
+    Allowance,
     Page,
     RunWriter,
 )
@@ -195,6 +197,38 @@ def test_both_sides_lie_in_one_file_each_with_its_columns(tmp_path):
     found = store.open(Run("f", second, Side.RIGHT, 0, 0, 3, 0, 0), stored)
     assert (found.words.tolist(), found.columns) == ([1, 2, 9], texts)
     assert found.words.__array_interface__["data"][0] % 8 == 0
+
+
+def test_a_small_file_is_inlined_as_long_as_the_task_may(tmp_path):
+    storage, schema = MACHINE.storage(str(tmp_path / "runs")), pa.schema([("v", pa.int64())])
+    allowance, found = Allowance(3000), []
+    for name, n_rows in (("small", 2), ("large", 500), ("next", 2)):
+        writer = RunWriter(storage, name, allowance)
+        ((part, _),) = writer.add(page_of(1), np.array([0, 1]), schema)
+        ((part, _),) = writer.add(page_of(*range(n_rows)), np.array([0, n_rows]), schema)
+        found.append((n_rows, part, writer.close()))
+    assert storage.names() == ["large"]
+    assert [stored.content is None for _, _, stored in found] == [False, True, False]
+    sizes = [stored.size_bytes for _, _, stored in found]
+    assert allowance.left == 3000 - sizes[0] - sizes[2] and sizes[1] > 3000
+    writer = RunWriter(storage, "last", Allowance(allowance.left - 1500))
+    writer.add(page_of(1), np.array([0, 1]), schema)
+    assert writer.close().content is None  # the directory is what does not fit any more
+    for n_rows, part, stored in found:
+        run = Run(stored.name, part, Side.LEFT, 0, 0, n_rows, 0, 0)
+        rows = list(range(n_rows))
+        assert values_of(RunStore(storage), stored, run) == (rows, [7 * row for row in rows])
+        RunStore(storage).check(stored)
+
+
+def test_an_inlined_file_that_was_altered_is_refused(tmp_path):
+    storage = MACHINE.storage(str(tmp_path))
+    writer = RunWriter(storage, "f", Allowance(10_000))
+    writer.add(page_of(3, 5), np.array([0, 2]), pa.schema([("v", pa.int64())]))
+    stored = writer.close()
+    altered = replace(stored, content=stored.content[:-1] + b"x")
+    with pytest.raises(DamagedState, match=r"run file .*/f does not match its CRC"):
+        RunStore(storage).open(Run("f", 0, Side.LEFT, 0, 0, 2, 0, 0), altered)
 
 
 @pytest.mark.parametrize("kind", [b"joinengine run 4", RUN_FORMAT])
