@@ -101,8 +101,9 @@ class OperatorReport:
     """One task of an operator: its work at each instance, and the files that it has written.
 
     `changes`: per shelf the changes of its runs. `reads`: the run files that it has opened in an
-    object store; None: they lie in a folder. `lost`: instances whose state could not be read, and
-    why; if there are any, the task has done nothing.
+    object store; None: they lie in a folder. `executor`: where it ran, as Spark names it; None: all
+    executors are alike to it. `lost`: instances whose state could not be read, and why; if there
+    are any, the task has done nothing.
     """
 
     task: int
@@ -120,6 +121,7 @@ class OperatorReport:
     next_block: Block | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     reads: Reads | None = None
+    executor: str | None = None
     lost: dict[int, str] = field(default_factory=dict)
 
     @property

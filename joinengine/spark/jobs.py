@@ -24,6 +24,7 @@ from joinengine.exchange.merging import MergeReport, MergeTask
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import Portion, RoutePlan
 from joinengine.operators.base import Operator, OperatorTask
+from joinengine.spark.locality import Locality, Location, short_wait
 from joinengine.spark.logs import SparkLogs
 from joinengine.spark.session import parallelism
 from joinengine.spark.streams import Streams
@@ -70,6 +71,7 @@ class SparkJobs(Jobs):
         self._arrow_batches = arrow_batches or ArrowBatches({})
         self._set: dict[str, str] = {}
         self._parallelism = parallelism(spark)
+        self._locality = Locality(self._context)
 
     @property
     @override
@@ -133,7 +135,8 @@ class FileJobs(SparkJobs):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._rdds: dict[tuple[object, int], RDD[Any]] = {}
+        #: step and how many tasks it has -> where they run, and the RDD of their reports
+        self._rdds: dict[tuple[str | int, int], tuple[tuple[Location, ...] | None, RDD[Any]]] = {}
 
     @override
     def _routed_portions(self, portions: Sequence[Portion], plan: RoutePlan) -> list[RouteReport]:
@@ -164,16 +167,38 @@ class FileJobs(SparkJobs):
         exchange = self._world.storage(folder)
         for task in tasks:
             exchange.put(f"{name}-{task.header.task}", encode(task))
-        job = self._tasks(operator.index, len(tasks), OperatorTasks(operator))
-        with self._announced(folder, name), self._described(first.batch, step_of(operator)):
-            return [decode(report, OperatorReport) for report in job.collect()]
+        locations = self._locality.locations(operator, tasks)
+        job = self._tasks(operator.index, len(tasks), OperatorTasks(operator), locations)
+        with (
+            self._announced(folder, name),
+            self._described(first.batch, step_of(operator)),
+            short_wait(self._context, locations),
+        ):
+            reports = [decode(report, OperatorReport) for report in job.collect()]
+        self._locality.note(operator, reports)
+        return reports
 
-    def _tasks(self, step: object, tasks: int, function: Callable[..., Any]) -> RDD[Any]:
-        """Tasks of a step that find what they have to do by their number; made once."""
-        if (step, tasks) not in self._rdds:
-            numbers = self._context.parallelize(range(tasks), tasks)
-            self._rdds[step, tasks] = numbers.mapPartitionsWithIndex(function)
-        return self._rdds[step, tasks]
+    def _tasks(
+        self,
+        step: str | int,
+        tasks: int,
+        function: Callable[..., Any],
+        locations: tuple[Location, ...] | None = None,
+    ) -> RDD[Any]:
+        """Tasks of a step that find what they have to do by their number; made again if they move.
+
+        `step`: what it is called, or the number of an operator.
+        """
+        known = self._rdds.get((step, tasks))
+        if known is None or known[0] != locations:
+            numbers: RDD[Any] = (
+                self._context.parallelize(range(tasks), tasks)
+                if locations is None
+                else self._locality.located(step, locations)
+            )
+            known = locations, numbers.mapPartitionsWithIndex(function)
+            self._rdds[step, tasks] = known
+        return known[1]
 
     @contextmanager
     def _announced(self, folder: str, name: str) -> Iterator[None]:

@@ -32,6 +32,7 @@ from joinengine.exchange.route import Portion, RoutePlan
 from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.spark.jobs import SparkJobs, step_of
+from joinengine.spark.locality import short_wait
 from joinengine.spark.tasks import REPORTS, ROUTE_PROPERTY, Forward, ShuffledTasks, partition_of
 
 #: The number of a partitioner. With equal ones partitions of several shuffles can be read as one.
@@ -109,16 +110,26 @@ class ShuffleJobs(SparkJobs):
         lost = {instance for task in tasks for instance in task.stored.lost}
         instructions = [encode(replace(task, arriving=())) for task in tasks]
         coming = [None if lost else [side.rows for side in task.arriving] for task in tasks]
-        with self._described(header.batch, step_of(operator)), self._told():
+        locations = self._locality.locations(operator, tasks)
+        with (
+            self._described(header.batch, step_of(operator)),
+            self._told(),
+            short_wait(self._context, locations),
+        ):
             packets = self._packets(operator, len(tasks), lost)
+            if locations is not None:
+                packets = self._locality.at(operator.index, locations, packets)
             done = packets.mapPartitionsWithIndex(ShuffledTasks(operator, instructions, coming))
             if not isinstance(header.target, ToOperator):
                 done._bypass_serializer = True  # type: ignore[attr-defined]
-                return _decoded(done.collect())
+                reports = _decoded(done.collect())
+                self._locality.note(operator, reports)
+                return reports
             shuffle = self._shuffled(_lines_of(done))
             reports = _decoded(self._reports(shuffle))
         kept = self._useless if any(one.lost for one in reports) else self._shuffles
         kept.append(shuffle)
+        self._locality.note(operator, reports)
         return reports
 
     def _packets(self, operator: Operator, tasks: int, lost: Collection[int]) -> RDD[bytes]:

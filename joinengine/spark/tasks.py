@@ -25,12 +25,13 @@ from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.exchange import ThroughFiles, ThroughShuffle
 from joinengine.exchange.merging import MergeTask, merge
 from joinengine.exchange.reading import Reading, conform
-from joinengine.exchange.reports import RouteReport
+from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.results import ToOperator
 from joinengine.exchange.route import Portion, RoutePlan, RouteTask
 from joinengine.exchange.shuffle import Packet, ShuffleExchange, forwarded, sender
 from joinengine.operators.base import Operator, OperatorTask, carry_out
 from joinengine.spark.daemon import end_quietly
+from joinengine.spark.locality import own_location
 from joinengine.state.run import RunStores
 from joinengine.world.world import MACHINE
 
@@ -144,7 +145,7 @@ class OperatorTasks:
         store = _RUN_STORES.store_of(
             header.runs_folder, header.operator, header.driver, header.cache_bytes
         )
-        yield encode(carry_out(self.operator, task, store, exchange, MACHINE))
+        yield _encoded(carry_out(self.operator, task, store, exchange, MACHINE))
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class ShuffledTasks:
         store = _RUN_STORES.store_of(
             header.runs_folder, header.operator, header.driver, header.cache_bytes
         )
-        report = encode(carry_out(self.operator, task, store, exchange, MACHINE))
+        report = _encoded(carry_out(self.operator, task, store, exchange, MACHINE))
         if isinstance(header.target, ToOperator):
             for pair in _lines(exchange.sent(), report, header.exchange.tasks):
                 yield from pair
@@ -193,6 +194,13 @@ class Forward:
         for content in packets:
             for pair in _lines(forwarded(content, self.instances, self.tasks), None, self.width):
                 yield from pair
+
+
+def _encoded(report: OperatorReport) -> bytes:
+    """A report; if files have come from an object store, it tells who has copies of them."""
+    if report.reads is not None:
+        report.executor = own_location()
+    return encode(report)
 
 
 def _lines(

@@ -1,0 +1,1 @@
+"""How often tasks find their run files where they run."""
