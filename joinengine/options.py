@@ -130,6 +130,12 @@ def engine_options(command: Command) -> Command:
             help="Emulated work for each tuple that an instance receives.",
         ),
         click.option(
+            "--work-per-result",
+            type=DURATION,
+            default="0s",
+            help="Emulated work for each row that an instance emits.",
+        ),
+        click.option(
             "--exchange",
             type=click.Choice([one.value for one in ExchangeKind]),
             help="What carries routed tuples: files that all executors see, or Spark's shuffle. "
@@ -355,6 +361,7 @@ def options_of(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
                 "capacity",
                 "moves",
                 "work_per_tuple",
+                "work_per_result",
                 "aggregators",
                 "merge_every",
                 "text",

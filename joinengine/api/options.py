@@ -18,7 +18,7 @@ from joinengine.state.store import StoreSpeed
 #: Options of every query.
 _QUERY = (
     *("checkpointLocation", "stateLocation", "cacheSize", "memoryPerTask", "fsync", "capacity"),
-    *("moves", "workPerTuple"),
+    *("moves", "workPerTuple", "workPerResult"),
     *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate", "exchange"),
     *("livePort", "liveHost", "liveToken"),
 )
@@ -204,11 +204,11 @@ def codec(options: Mapping[str, str]) -> str:
     return _CODECS[text]
 
 
-def work_us(options: Mapping[str, str]) -> int:
-    """Emulated work for each tuple, in microseconds."""
-    work = microseconds(options.get("workPerTuple", "0 s"), "workPerTuple")
+def work_us(options: Mapping[str, str], option: str) -> int:
+    """Emulated work for each tuple (`workPerTuple`) or result (`workPerResult`), microseconds."""
+    work = microseconds(options.get(option, "0 s"), option)
     if work < 0:
-        raise InvalidRequest(f"workPerTuple: {describe(work)} is negative; use 0 or more")
+        raise InvalidRequest(f"{option}: {describe(work)} is negative; use 0 or more")
     return work
 
 

@@ -90,12 +90,13 @@ class JoinWriter:
         (tuples that an instance may hold before its layout grows); `moves` (`eager`: state follows
         a new layout at once; `lazy`: state stays until it expires, and tuples probe it there);
         `workPerTuple` (a duration: work of that length is emulated for each tuple that an instance
-        receives); `recovery` (what takes the place of state that an instance has lost: `replicas`,
-        `taskb` or `store`) and `storeRate` (the emulated speed of a store, as "100 MB/s, 50 ms";
-        docs/fault-tolerance.md); `exchange` (what carries routed tuples: `files` that all executors
-        see, or Spark's `shuffle`; docs/operating.md); `sideOutput` (a folder: late and NULL-key
-        tuples are written there as Parquet, with a column `reason`); `livePort`, `liveHost`,
-        `liveToken` (given a port, the query has its page from the start, see `JoinQuery.live`).
+        receives) and `workPerResult` (the same for each row that it emits); `recovery` (what takes
+        the place of state that an instance has lost: `replicas`, `taskb` or `store`) and
+        `storeRate` (the emulated speed of a store, as "100 MB/s, 50 ms"; docs/fault-tolerance.md);
+        `exchange` (what carries routed tuples: `files` that all executors see, or Spark's
+        `shuffle`; docs/operating.md); `sideOutput` (a folder: late and NULL-key tuples are written
+        there as Parquet, with a column `reason`); `livePort`, `liveHost`, `liveToken` (given a
+        port, the query has its page from the start, see `JoinQuery.live`).
         docs/results.md lists the options of the sinks.
 
         Raises InvalidRequest for a value that is no text, number or bool; `start` refuses unknown
@@ -267,7 +268,8 @@ class JoinWriter:
             checksum=self.checksum,
             capacity=given.whole(options, "capacity", "tuples"),
             lazy=one_of(Moving, options.get("moves", "eager"), "moves") is Moving.LAZY,
-            work_s=given.work_us(options) / 1e6,
+            work_s=given.work_us(options, "workPerTuple") / 1e6,
+            result_work_s=given.work_us(options, "workPerResult") / 1e6,
             show_keys=one_of(ShowKeys, options.get("showKeys", "value"), "showKeys")
             is ShowKeys.VALUE,
             finite="availableNow" in self.when,

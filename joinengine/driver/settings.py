@@ -38,6 +38,8 @@ class Settings:
     lazy: bool = False
     #: seconds of emulated work for each tuple that an instance receives
     work_s: float = 0.0
+    #: seconds of emulated work for each row that an instance emits
+    result_work_s: float = 0.0
     #: tasks tell the hottest keys by value, not by hash alone
     show_keys: bool = True
     #: the run ends by itself when there is no more data

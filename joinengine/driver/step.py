@@ -243,6 +243,7 @@ def order(
             exchange=batch.exchange,
             driver=program.driver,
             work_s=settings.work_s,
+            result_work_s=settings.result_work_s,
             fsync=settings.fsync,
             cache_bytes=settings.cache_bytes,
             inline_bytes=inline_bytes,

@@ -46,7 +46,8 @@ class TaskHeader:
     `driver` names the start of the driver that sends the task.
     `copied`: keys have copies at other instances, so the runs of an instance lie in files of their
     own. `survives`: the task may report instances as lost, and is then run again. `work_s`: seconds
-    of emulated work for each tuple that an instance receives and does not only keep as a backup.
+    of emulated work for each tuple that an instance receives and does not only keep as a backup;
+    `result_work_s`: for each row that it emits.
     `cache_bytes`: of an object store's files that the task's machine may keep. `inline_bytes`: of
     run files that the task hands over with its report, and does not write. `named`: the report
     tells hot keys by value. `failed`: instances that are made to have lost
@@ -67,6 +68,7 @@ class TaskHeader:
     exchange: Through
     driver: str
     work_s: float = 0.0
+    result_work_s: float = 0.0
     fsync: bool = False
     cache_bytes: int = 0
     inline_bytes: int = 0
@@ -179,6 +181,7 @@ class Desk:
         each_s = (now - start) / sum(weights)
         for one, weight in zip(here, weights, strict=True):
             work_s = self.header.work_s * (sum(one.received) - sum(one.backed))
+            work_s += self.header.result_work_s * one.results
             one.busy_s = weight * each_s + work_s
             if work_s:
                 self._busy_until = max(now + work_s, self._busy_until or 0.0)

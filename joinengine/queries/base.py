@@ -38,7 +38,8 @@ class Options:
     `losses`: (batch, instance) that is made to lose its state before it. `recovery`: what takes the
     place of that; `store`: the emulated speed of a store, None: the usual one, if any is kept.
     `capacity`: tuples that an instance may hold before its layout grows. `moves`: when state
-    follows a new layout. `work_per_tuple`: emulated work for each tuple that an instance receives.
+    follows a new layout. `work_per_tuple`: emulated work for each tuple that an instance receives;
+    `work_per_result`: for each row that it emits.
     `aggregators` (None: as many as instances) merge partial results after every `merge_every`
     batches. `text`: a file whose words take the place of generated ones. `span_us`, `shift_us`:
     None: the query's own. `show_keys`: whether reports and logs tell keys by value or by hash.
@@ -64,6 +65,7 @@ class Options:
     capacity: int | None = None
     moves: Moving = Moving.EAGER
     work_per_tuple: int = 0
+    work_per_result: int = 0
     aggregators: int | None = None
     merge_every: int = 1
     text: Path | None = None
@@ -86,10 +88,10 @@ class Options:
         for name, number in (("aggregators", self.aggregators), ("merge-every", self.merge_every)):
             if number is not None and number < 1:
                 raise InvalidRequest(f"{name}: {number} must be at least 1")
-        if self.work_per_tuple < 0:
-            raise InvalidRequest(
-                f"work-per-tuple: {describe(self.work_per_tuple)} is negative; use 0 or more"
-            )
+        works = (("tuple", self.work_per_tuple), ("result", self.work_per_result))
+        for one, work in works:
+            if work < 0:
+                raise InvalidRequest(f"work-per-{one}: {describe(work)} is negative; use 0 or more")
         if self.window_us is not None and self.window_us < 0:
             raise InvalidRequest(f"window: {describe(self.window_us)} is negative; use 0 or more")
 

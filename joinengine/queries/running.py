@@ -167,6 +167,7 @@ def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWrit
     writer = writer.option("workPerTuple", f"{options.work_per_tuple} us")
     for batch, layout, instances in options.relayouts:
         writer = writer.relayout(batch, layout, instances)
+    writer = writer.option("workPerResult", f"{options.work_per_result} us")
     writer = writer.option("recovery", options.recovery)
     if options.store is not None:
         writer = writer.option("storeRate", options.store)
@@ -285,6 +286,7 @@ def _head(query: Query, options: Options, state: str | None = None) -> dict[str,
         "work_per_tuple_us": options.work_per_tuple,
         "recovery": options.recovery,
         "store": _store_words(options),
+        "work_per_result_us": options.work_per_result,
         "exchange": chosen_exchange(options.exchange, state).value,
         "order": options.order if made else None,
     }

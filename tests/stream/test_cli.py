@@ -49,7 +49,7 @@ def windowed(joinengine, tmp_path_factory):
         *("run", "eq5", "--layout", "mnrt", "--scale", 0.01, "--zipf", 1.2, "--instances", 8),
         *("--window", "180s", "--disorder", "2s", "--seed", 3, "--validate"),
         *("--json", folder / "report.json", "--out", folder / "out"),
-        *("--checkpoint", folder / "checkpoint"),
+        *("--checkpoint", folder / "checkpoint", "--work-per-result", "1us"),
     )
     return folder, json.loads((folder / "report.json").read_text()), done
 
@@ -98,6 +98,14 @@ def test_the_figures_agree_with_each_other(windowed):
     assert batches[-1]["state_rows"] == 0
     assert report["elapsed_s"] >= sum(b["elapsed_s"] for b in batches) * 0.9
     assert list((folder / "out").glob("*.parquet"))
+
+
+def test_work_for_results_reaches_the_tasks(windowed):
+    _, report, _ = windowed
+    assert (report["work_per_tuple_us"], report["work_per_result_us"]) == (0, 1)
+    assert report["slowest_instance_s"] is None
+    waited = [entry["work"].get("emulated") for entry in report["story"]["batches"]]
+    assert any(waited)
 
 
 def test_state_shows_the_checkpoint_and_a_key(joinengine, windowed):

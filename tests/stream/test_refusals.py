@@ -191,6 +191,8 @@ def test_the_writer_refuses(sides, tmp_path):
         there.format("noop").option("moves", "later").start()
     with pytest.raises(InvalidRequest, match="workPerTuple: -1 s is negative"):
         there.format("noop").option("workPerTuple", "-1 s").start()
+    with pytest.raises(InvalidRequest, match="workPerResult: -1 s is negative"):
+        there.format("noop").option("workPerResult", "-1 s").start()
     with pytest.raises(InvalidRequest, match="is not a path of a POSIX file system"):
         writer.option("checkpointLocation", "hdfs://host/x").format("noop").start()
     with pytest.raises(InvalidRequest, match="stateLocation: s3:// names no bucket"):

@@ -16,8 +16,11 @@ from tests.worlds import MemoryWorld
 READINGS_S = 0.1
 
 
-def worked(received, work_s):
-    """The report of a task whose instances receive so many tuples, and the seconds it took."""
+def worked(received, work_s, results=(), result_work_s=0.0):
+    """The report of a task whose instances receive so many tuples, and the seconds it took.
+
+    `results`: how many rows each instance emits.
+    """
     world = MemoryWorld()
     header = TaskHeader(
         operator=0,
@@ -34,13 +37,16 @@ def worked(received, work_s):
         exchange=ThroughFiles("exchange"),
         driver="driver",
         work_s=work_s,
+        result_work_s=result_work_s,
     )
     exchange = FileExchange(world.storage("exchange"), world)
     begin = world.timer_s()
     desk = Desk(header, pa.schema([]), RunStore(world.storage("runs")), exchange, world)
-    for instance, (left, right) in enumerate(received):
+    made = [*results, *(0 for _ in received[len(results) :])]
+    for instance, ((left, right), rows) in enumerate(zip(received, made, strict=True)):
         with desk.at(instance) as here:
             here.received[Side.LEFT], here.received[Side.RIGHT] = left, right
+            desk.results.rows += rows
     report = desk.close()
     return report, world.timer_s() - begin
 
@@ -57,3 +63,17 @@ def test_nothing_is_waited_for_if_no_work_is_emulated():
     report, took = worked([(1, 2), (5, 0)], work_s=0.0)
     assert took < READINGS_S
     assert "emulated" not in report.seconds
+
+
+def test_work_for_results_is_beside_that_for_tuples():
+    received = [(1, 2), (5, 0), (0, 0), (2, 2)]
+    report, took = worked(received, work_s=1.0, results=[4, 0, 7, 1], result_work_s=2.0)
+    busy = [one.busy_s for one in report.instances.values()]
+    assert busy == pytest.approx([11, 5, 14, 6], abs=READINGS_S)
+    assert took == pytest.approx(14, abs=READINGS_S)
+
+
+def test_work_for_results_alone_is_waited_for():
+    report, took = worked([(1, 2), (5, 0)], work_s=0.0, results=[0, 3], result_work_s=2.0)
+    assert took == pytest.approx(6, abs=READINGS_S)
+    assert report.seconds["emulated"] == pytest.approx(6, abs=READINGS_S)
