@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners bench-scale bench-papers golden pictures lint types fmt clean
+.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners bench-scale bench-workers bench-papers golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -64,6 +64,10 @@ bench-planners: $(READY)  ## seconds for one plan as keys and instances grow (ou
 bench-scale: $(READY)  ## seconds of the driver for a batch as instances, tasks and keys grow (out/scale)
 	@echo "bench-scale: up to 4,096 instances and 1,024 tasks, which are simulated; some ten minutes"
 	$(BIN)/python -m benchmarks.scale --out out/scale
+
+bench-workers: $(READY)  ## a hot key and emulated work on 1, 2, 4 and 8 executors, beside Spark's join (out/workers)
+	@echo "bench-workers: EQ5, Zipf 1.2, on executors of one core each; some forty minutes, nearly all of them waiting"
+	$(BIN)/python -m benchmarks.workers --out out/workers
 
 bench-papers: $(READY)  ## what the papers state of decisions, beside what comes out (out/papers)
 	@echo "bench-papers: some minutes"

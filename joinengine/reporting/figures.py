@@ -113,6 +113,40 @@ def draw_ranking(reports: Sequence[dict[str, Any]], path: Path) -> None:
     _save(figure, path)
 
 
+def draw_workers(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Work done in a second against executors; a panel per kind of work, a line per system.
+
+    `rows`: `work` (what it is for), `system`, whether that is a `layout`, `executors`, and
+    `of_linear`, the part of the summed work over the executors. The dashed line is linear.
+    """
+    kinds = list(dict.fromkeys(row["work"] for row in rows))
+    systems = list(dict.fromkeys(row["system"] for row in rows))
+    colours = dict(zip(systems, _cycle(len(systems)), strict=True))
+    size = (5.2 * len(kinds), 3.8)
+    figure, axes = plt.subplots(1, len(kinds), figsize=size, sharey=True, squeeze=False)
+    for axis, kind in zip(axes[0], kinds, strict=True):
+        numbers = sorted({row["executors"] for row in rows})
+        axis.plot(numbers, numbers, color=_GREY, linestyle="--", label="linear")
+        for system in systems:
+            ours = [row for row in rows if row["work"] == kind and row["system"] == system]
+            if not ours:
+                continue
+            # Layouts are all the same on one executor, so only one of them need have run there.
+            if min(row["executors"] for row in ours) > 1:
+                alone = (row for row in rows if row["executors"] == 1 and row["layout"])
+                ours = [*list(alone)[:1], *ours]
+            points = [(row["executors"], row["executors"] * row["of_linear"]) for row in ours]
+            axis.plot(*zip(*points, strict=True), color=colours[system], marker="o", label=system)
+        axis.set_title(f"work per {kind}")
+        axis.set_xlabel("executors of one core")
+        axis.set_xticks(numbers)
+        axis.set_ylim(bottom=0)
+        axis.legend(frameon=False)
+        _plain(axis)
+    axes[0][0].set_ylabel("seconds of work done in a second")
+    _save(figure, path)
+
+
 def draw_simulation(reports: Sequence[dict[str, Any]], path: Path) -> None:
     """Imbalance over time: planners by interval (left), candidate layouts by message (right)."""
     figure, (planned, chosen) = plt.subplots(1, 2, figsize=(11.4, 4.2))
