@@ -7,7 +7,9 @@ import json
 from click.testing import CliRunner
 
 from benchmarks.scale import __main__ as scale
-from benchmarks.scale.tasks import BATCH_US, ROWS
+from joinengine.layouts import Mnrt
+from joinengine.simulation.driving import WINDOW, driver_of
+from joinengine.simulation.tasks import BATCH_US, ROWS, SimulatedJobs
 
 
 def test_a_case_is_measured_and_written(tmp_path):
@@ -26,13 +28,14 @@ def test_a_case_is_measured_and_written(tmp_path):
 
 def test_simulated_tasks_seal_merge_and_forget():
     """Runs leave with the window, and are merged before."""
-    with scale._runner(6, 3, 40) as (runner, _jobs, _checkpoint):
-        for number in range(scale.WINDOW + 12):
-            runner(None, number)
-        (state,) = runner.manifest.operators
+    with driver_of(SimulatedJobs(3, 6), Mnrt(imbalance=0.2)) as driver:
+        driver.with_table(40)
+        for number in range(WINDOW + 12):
+            driver.runner(None, number)
+        (state,) = driver.runner.manifest.operators
     sizes = {run.rows for run in state.shelves.state.values()}
     assert {ROWS, 4 * ROWS} <= sizes
     oldest = min(run.max_time for run in state.shelves.state.values())
-    assert oldest >= (number - 2 * scale.WINDOW) * BATCH_US
+    assert oldest >= (number - 2 * WINDOW) * BATCH_US
     assert len(state.layouts.newest.layout.table.placements) > 0
-    assert state.shelves.rows < 2 * 6 * 2 * scale.WINDOW * ROWS
+    assert state.shelves.rows < 2 * 6 * 2 * WINDOW * ROWS

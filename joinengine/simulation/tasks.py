@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -21,6 +21,7 @@ from joinengine.balancing.counting import Asked
 from joinengine.balancing.statistics import KeyCounts
 from joinengine.driver.jobs import Jobs
 from joinengine.exchange.codec import decode, encode
+from joinengine.exchange.exchange import ThroughShuffle
 from joinengine.exchange.reports import (
     Block,
     HotKey,
@@ -33,10 +34,10 @@ from joinengine.exchange.route import RoutePlan
 from joinengine.model.keys import Side
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.operators.hot import MOST_NAMED
-from joinengine.state.keeper import Changes
 from joinengine.state.operator_state import STATE
 from joinengine.state.run import Run
 from joinengine.state.spine import FAN_IN
+from joinengine.state.upkeep import Changes
 from joinengine.world.storage import StoredFile, tagged
 
 #: Tuples that an instance gets from each side in a batch, and their bytes.
@@ -45,6 +46,18 @@ ROWS, ROW_BYTES = 1000, 40
 BATCH_US = 1_000_000
 #: Heavy keys that an instance reports beside those that it is asked for.
 HEAVY = 32
+
+
+class Worked(NamedTuple):
+    """What an instance has done in a batch, per side: tuples received, stored, and sealed in runs.
+
+    `counts`: of keys; None: the planner needs none.
+    """
+
+    received: tuple[int, int]
+    stored: tuple[int, int]
+    sealed: tuple[int, int]
+    counts: KeyCounts | None
 
 
 @dataclass
@@ -104,42 +117,62 @@ class SimulatedJobs(Jobs):
             return [decode(answer, kind) for answer in answers]
 
     def _routed(self, plan: RoutePlan, task: int) -> RouteReport:
-        bounds = np.arange(self.instances + 1) * (ROWS // self.tasks + 1)
-        rows = int(bounds[-1])
+        """A route task's: a block for each side, as large as what each instance gets from it."""
+        shuffled = isinstance(plan.exchange, ThroughShuffle)
+        receivers = self.tasks if shuffled else self.instances
         newest = BATCH_US * (plan.batch + 1) - 1
-        report = RouteReport(task, 2 * rows, seconds={"read": 0.1, "route": 0.1, "exchange": 0.1})
-        for side in Side:
+        sides = [-(-rows // self.tasks) for rows in self.routed_rows()]
+        report = RouteReport(task, sum(sides), seconds={"read": 0.1, "route": 0.1, "exchange": 0.1})
+        for side, rows in zip(Side, sides, strict=True):
+            bounds = np.linspace(0, rows, receivers + 1).astype(np.int64)
             name = f"block-0-{side.value}-{plan.batch:08d}{task:04d}.arrow"
-            report.blocks.append(Block(0, side, name, (bounds,)))
+            report.blocks.append(Block(0, side, "" if shuffled else name, (bounds,)))
             report.inputs.append(InputReport(0, side, rows, 0, 0, newest, rows))
         return report
+
+    def routed_rows(self) -> tuple[int, int]:
+        """How many tuples all route tasks read of each side in a batch."""
+        rows = self.instances * ROWS
+        return rows, rows
 
     def _joined(self, task: OperatorTask) -> OperatorReport:
         header = task.header
         report = OperatorReport(header.task, seconds={"probe": 0.1, "store": 0.1, "sort": 0.1})
         changes = Changes()
+        asked = {
+            one: None if header.counted is None else header.counted[one] for one in header.hosted
+        }
+        worked = {one: self.worked(one, asked[one]) for one in header.hosted}
         for side in Side:
             name = f"run-{header.batch:08d}-{header.operator}-{side.value}-{header.task}.arrow"
             name = tagged(header.generation, name)
             parts = 0
             for instance in header.hosted:
                 spine = task.stored.runs.get((instance, side), ())
-                for run in _sealed(spine, name, parts, side, instance, header.batch, changes):
-                    changes.change(run)
-                    parts += 1
-            changes.files.append(StoredFile(name, parts * ROWS * ROW_BYTES, 1 << 31))
+                rows = worked[instance].sealed[side]
+                if rows:
+                    made = _sealed(spine, name, parts, side, instance, header.batch, rows, changes)
+                    for run in made:
+                        changes.change(run)
+                        parts += 1
+            if parts:
+                changes.files.append(StoredFile(name, parts * ROWS * ROW_BYTES, 1 << 31))
         report.changes[STATE] = changes
-        for instance in header.hosted:
-            here = InstanceReport([ROWS, ROWS], [ROWS, ROWS], busy_s=0.1, results=ROWS)
-            asked = None if header.counted is None else header.counted[instance]
-            if asked is not None:
-                counts, more = self._counted(instance, asked)
-                here.stored = [ROWS + more, ROWS]
-                report.keys.append(counts)
+        for instance, one in worked.items():
+            here = InstanceReport(list(one.received), list(one.stored), busy_s=0.1, results=ROWS)
             report.instances[instance] = here
+            if one.counts is not None:
+                report.keys.append(one.counts)
             report.hot += [HotKey(key, (9, 9), None) for key in _own(instance, self.instances)]
         del report.hot[MOST_NAMED:]
         return report
+
+    def worked(self, instance: int, asked: Asked | None) -> Worked:
+        """What an instance has done in a batch; `asked` None: it counts no keys."""
+        if asked is None:
+            return Worked((ROWS, ROWS), (ROWS, ROWS), (ROWS, ROWS), None)
+        counts, more = self._counted(instance, asked)
+        return Worked((ROWS, ROWS), (ROWS + more, ROWS), (ROWS, ROWS), counts)
 
     def _counted(self, instance: int, asked: Asked) -> tuple[KeyCounts, int]:
         """The counts of an instance, and how many tuples its heavy keys bring beyond ROWS."""
@@ -172,6 +205,7 @@ def _sealed(
     side: Side,
     instance: int,
     batch: int,
+    sealed: int,
     changes: Changes,
 ) -> Iterator[Run]:
     """The run of a batch, and one merged of those that are four of a size; the inputs go."""
@@ -189,7 +223,7 @@ def _sealed(
             settled_time=newest,
         )
 
-    yield made(ROWS, oldest, newest, 0)
+    yield made(sealed, oldest, newest, 0)
     # Not all instances merge in the same batch.
     full = [runs for _, runs in sorted(by_size.items()) if len(runs) >= FAN_IN + instance % FAN_IN]
     if full:
