@@ -26,7 +26,7 @@ from joinengine.state.run import Reads
 from joinengine.state.upkeep import Changes
 
 
-@dataclass
+@dataclass(slots=True)
 class OperatorRecord:
     """One operator in one batch; lists are per instance."""
 
@@ -155,7 +155,7 @@ def _ways(state: OperatorState) -> tuple[tuple[Recovery, tuple[int, ...]], ...]:
     return tuple((way, instances) for way, instances in found.items() if instances)
 
 
-@dataclass
+@dataclass(slots=True)
 class BatchRecord:
     """One batch. `seconds` holds the driver's wall time per step, `work_s` the tasks' by part.
 

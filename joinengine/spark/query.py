@@ -241,7 +241,7 @@ class JoinQuery:
             wait_for_key(f"page: {self._live.url}; press a key to end")
 
     def batches(self) -> list[BatchRecord]:
-        """The records of the batches that this run has computed."""
+        """The records of the batches that this run has computed, of the last 10,000 at least."""
         return self._watch.complete(self.query)
 
     @property
@@ -250,11 +250,11 @@ class JoinQuery:
         return self._watch.done
 
     def progress(self) -> str:
-        """A line for each batch of this run, and one for the sum."""
+        """A line for each batch of `batches`, and one for the sum of the whole run."""
         return Shown("\n".join([*map(batch_line, self.batches()), self._watch.line()]))
 
     def metrics(self) -> pa.Table:
-        """One row per batch of this run, with the columns of the JSON report's `batches`."""
+        """One row per batch of `batches`, with the columns of the JSON report's `batches`."""
         records = self.batches()
         rows = [batch_rows(record) for record in records]
         table = pa.Table.from_pylist(rows, BATCH_SCHEMA)

@@ -19,8 +19,12 @@ from joinengine.reporting.story import Story
 
 _log = logging.getLogger("joinengine")
 
-#: Of so many batches the hot keys are kept.
-_KEPT_HOT = 2_000
+#: Of so many batches the hot keys are kept, and of so many their records: 5 KB for each join of few
+#: instances. A query that runs for weeks would fill the driver's memory otherwise.
+_KEPT_HOT = 1_000
+KEPT = 10_000
+#: So many records are dropped together, since a list is slow to lose its first ones.
+_DROPPED = 100
 #: Called with the progress of each batch.
 Listener = Callable[[StreamingQueryProgress], None]
 #: Takes the record of each batch, at once: the query waits for it.
@@ -39,6 +43,8 @@ class Watch:
         self._plans = plans
         self.query: StreamingQuery | None = None
         self.records = list[BatchRecord]()
+        #: how many records are kept no more, the seconds of their batches, and their results
+        self._dropped, self._dropped_s, self._dropped_rows = 0, 0.0, 0
         self.done = (0, 0)
         self.stopping = False
         self._operators = operators
@@ -55,6 +61,7 @@ class Watch:
         self._ask_spark()
         with self._handing_on:
             self.records.append(record)
+            self._drop_oldest()
             for take in self._takers:
                 try:
                     take(record)
@@ -67,6 +74,17 @@ class Watch:
                 join.heat = Heat()
         if self._listeners and self.query is not None:
             self._tell(self.query, record)
+
+    def _drop_oldest(self) -> None:
+        """Keep the records of the last KEPT batches, or a few more."""
+        if len(self.records) < KEPT + _DROPPED:
+            return
+        for record in self.records[:_DROPPED]:
+            self._dropped_s += whole_s(record)
+            self._dropped_rows += record.output_rows
+            self._triggers.pop(record.batch, None)
+        del self.records[:_DROPPED]
+        self._dropped += _DROPPED
 
     def _ask_spark(self) -> None:
         """How long the last trigger took, of which Spark knows by now."""
@@ -91,20 +109,20 @@ class Watch:
             return self._story
 
     def follow(self, take: Taker) -> None:
-        """Hand `take` all records so far, and each that comes, once and in order.
+        """Hand `take` all records that are kept, and each that comes, once and in order.
 
-        A batch that ends meanwhile does not wait: the lock is held only to see that none is left.
+        A batch that ends meanwhile does not wait: the lock is held only to see which are left.
         """
         handed = 0
         while True:
             with self._handing_on:
-                if handed == len(self.records):
+                left = self.records[max(0, handed - self._dropped) :]
+                handed = self._dropped + len(self.records)
+                if not left:
                     self._takers.append(take)
                     return
-            left = self.records[handed:]
             for record in left:
                 take(record)
-            handed += len(left)
 
     def unfollow(self, take: Taker) -> None:
         """Hand `take` no more records."""
@@ -116,8 +134,8 @@ class Watch:
         rows, batches = self.done
         if not self.records:
             return "joinengine: no batch yet"
-        spent = sum(map(whole_s, self.records))
-        results = sum(record.output_rows for record in self.records)
+        spent = self._dropped_s + sum(map(whole_s, self.records))
+        results = self._dropped_rows + sum(record.output_rows for record in self.records)
         state = sum(join.state_rows for join in self.records[-1].joins)
         return (
             f"joinengine: {batches:,} batches, {rows:,} rows read, {rows / spent:,.0f} rows/s, "
@@ -126,8 +144,9 @@ class Watch:
 
     def complete(self, query: StreamingQuery) -> list[BatchRecord]:
         """The records, with the whole time of each trigger that Spark has reported by now."""
+        first = self.records[0].batch if self.records else 0
         for progress in query.recentProgress:
-            if "triggerExecution" in progress["durationMs"]:
+            if "triggerExecution" in progress["durationMs"] and progress["batchId"] >= first:
                 elapsed = progress["durationMs"]["triggerExecution"] / 1e3
                 self._triggers.setdefault(progress["batchId"], elapsed)
         for record in self.records:

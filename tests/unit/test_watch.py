@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from joinengine.driver.records import BatchRecord
+from joinengine.driver.hot import Heat
+from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.reporting.server import Place
+from joinengine.spark import watch as watching
 from joinengine.spark.live import place_at
 from joinengine.spark.watch import Watch
 
@@ -74,3 +76,45 @@ def test_what_live_is_told_beats_what_the_options_say():
     open_to_all = Place(4050, "0.0.0.0", "t" * 16)
     assert place_at(None, None, None, open_to_all) == open_to_all
     assert place_at(0, "127.0.0.1", None, open_to_all) == Place(0, "127.0.0.1", "t" * 16)
+
+
+def test_the_oldest_records_go_and_the_sums_stay(monkeypatch):
+    """A run without end would fill the driver's memory; who follows late gets what is kept."""
+    monkeypatch.setattr(watching, "KEPT", 5)
+    monkeypatch.setattr(watching, "_DROPPED", 3)
+    monkeypatch.setattr(watching, "_KEPT_HOT", 2)
+    watch, early, late = Watch([]), [], []
+    watch.follow(early.append)
+    for batch in range(40):
+        one = BatchRecord(batch, 0.0, {"elapsed_s": 0.5}, input_rows=2, output_rows=3)
+        one.joins = [OperatorRecord(1, heat=Heat(tuples=7.0))]
+        watch.note(one)
+        watch._triggers[batch] = 0.5
+    assert 5 <= len(watch.records) < 5 + 3
+    assert [one.batch for one in watch.records] == list(range(40 - len(watch.records), 40))
+    assert [one.joins[0].heat.tuples for one in watch.records[-3:]] == [0.0, 7.0, 7.0]
+    assert len(watch._triggers) < 5 + 2 * 3
+    assert watch.done == (80, 40)
+    assert "40 batches, 80 rows read, 4 rows/s, 120 results" in watch.line()
+    assert len(early) == 40
+    watch.follow(late.append)
+    assert late == watch.records
+
+
+def test_records_that_go_while_older_ones_are_handed_on_are_told_to_their_follower(monkeypatch):
+    monkeypatch.setattr(watching, "KEPT", 4)
+    monkeypatch.setattr(watching, "_DROPPED", 2)
+    watch, seen = Watch([]), []
+    for batch in range(4):
+        watch.note(record(batch))
+
+    def slow(one):
+        seen.append(one.batch)
+        if one.batch == 3:
+            for batch in range(4, 9):
+                watch.note(record(batch))
+
+    watch.follow(slow)
+    assert [one.batch for one in watch.records] == [4, 5, 6, 7, 8]
+    watch.note(record(9))
+    assert seen == list(range(10))
