@@ -23,8 +23,10 @@ from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.reports import made_by
 from joinengine.routing.base import BASES
+from joinengine.simulation import nodes
 from joinengine.simulation.choosing import METHODS, Estimate, Setting, play
 from joinengine.simulation.files import StreamFile
+from joinengine.simulation.nodes import nodes_options
 from joinengine.simulation.planning import Other, Served, Sizes, replay
 from joinengine.simulation.tables import tables, tell_stream
 from joinengine.simulation.workload import KeyStream, Shape, Workload, sources_of
@@ -121,6 +123,7 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 )
 @click.option("--reasons", is_flag=True, help="Say why each planner re-planned.")
 @click.option("--seed", default=0, show_default=True, help="Seed of all draws.")
+@nodes_options
 @click.option("--json", "json_path", type=PATH, help="Write the report to this file.")
 @click.option("--figure", type=PATH, help="File of the picture. [default: beside the report]")
 def simulate(
@@ -129,8 +132,14 @@ def simulate(
     """Replay planners and candidate layouts on loads of keys, without tuples and without Spark.
 
     With --stream: which keys of your stream are hot, what each layout (all, or those that you
-    name) would make of it, and which one to take.
+    name) would make of it, and which one to take. With --nodes: how the engine scales over the
+    nodes of a cluster, modelled.
     """
+    context = click.get_current_context()
+    if settings["nodes"] is not None:
+        _simulate_nodes(planners, nodes.settled(context, settings), json_path)
+        return
+    nodes.check_without(context)
     stream = _stream(settings)
     own = stream if isinstance(stream, StreamFile) else None
     named = [(name, _planner(name, settings)) for name in _names(planners, own)]
@@ -171,6 +180,34 @@ def simulate(
     _keep(content, json_path, figure)
 
 
+def _simulate_nodes(
+    planners: tuple[str, ...], settings: dict[str, Any], json_path: Path | None
+) -> None:
+    """Say how the engine scales with nodes, and write the report."""
+    numbers = nodes.numbers_of(str(settings["nodes"]))
+    choices = list[Planned | Hash]()
+    for name in planners or nodes.PLANNERS:
+        choice = _planner(name, settings)
+        if choice is None:
+            raise InvalidRequest(
+                f"planner {name!r}: a cluster is modelled under layouts with a planner, and {name} "
+                f"has none; name others, as hash or mnrt"
+            )
+        choices.append(choice)
+    machines = nodes.machines_of(settings)
+    workload = _workload(settings | {"rows": 1})
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("simulating", total=len(numbers) * len(choices))
+        reports = nodes.scaled(
+            choices, numbers, workload, machines, settings, lambda: progress.advance(task)
+        )
+    # A figure that is cut off is worse than a line that wraps.
+    wide = Console(soft_wrap=True, width=max(out.width, nodes.WIDTH))
+    wide.print(nodes.nodes_table(reports))
+    out.print(nodes.LEGEND, style="dim", markup=False, highlight=False)
+    _keep({"settings": settings, "nodes": reports, "made_by": made_by()}, json_path, None)
+
+
 def _names(planners: tuple[str, ...], own: StreamFile | None) -> tuple[str, ...]:
     """What is simulated: the planners that are named; of one's own stream all, and `hash`."""
     if own is not None:  # the advice compares with `hash`
@@ -199,7 +236,7 @@ def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
 def _keep(content: dict[str, Any], json_path: Path | None, figure: Path | None) -> None:
     """Write the report and the picture that were asked for."""
     picture = figure or (json_path.with_suffix(".png") if json_path else None)
-    if picture is not None:
+    if picture is not None and "runs" in content:
         from joinengine.reporting.figures import draw_simulation  # noqa: PLC0415
 
         draw_simulation(content["runs"], picture)
@@ -231,9 +268,7 @@ def _stream(settings: dict[str, Any]) -> KeyStream:
                     f"{name}: {settings[name]} is of a stream of your own; give --stream FOLDER too"
                 )
         settings["rows"] = 1_000_000 if settings["rows"] is None else settings["rows"]
-        given = {f.name: settings[f.name] for f in fields(Workload) if f.name in settings}
-        phases = _phases(settings["zipf"])
-        return Workload(**given | {"zipf": phases[0][0], "phases": phases})
+        return _workload(settings)
     for name in ("fluctuation", "drift"):
         if settings[name]:
             raise InvalidRequest(
@@ -257,6 +292,13 @@ def _stream(settings: dict[str, Any]) -> KeyStream:
         settings["time"],
         None if every is None else microseconds(every, "every"),
     )
+
+
+def _workload(settings: dict[str, Any]) -> Workload:
+    """The synthetic stream of the settings."""
+    given = {f.name: settings[f.name] for f in fields(Workload) if f.name in settings}
+    phases = _phases(settings["zipf"])
+    return Workload(**given | {"zipf": phases[0][0], "phases": phases})
 
 
 def _phases(text: str) -> tuple[tuple[float, int], ...]:

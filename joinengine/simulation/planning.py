@@ -151,10 +151,10 @@ def _step(
     after = before if new is table else choice.gather(base, new, [interval]).per_instance()
     moved_keys, moved_rows = _moved(table, new, base, loads)
     split = [p for p in new.placements.values() if len(p.homes) > 1]
-    probes = _probe_copies(new, interval, base.instances)
+    probes = probe_copies(new, interval, base.instances)
     # What the interval met: the layout that was planned before it came.
     met = gather_loads([interval], table, base, backup_work=1.0).per_instance()
-    met = met + (probes if new is table else _probe_copies(table, interval, base.instances))
+    met = met + (probes if new is table else probe_copies(table, interval, base.instances))
     raw = NUMBER_BYTES * KEY_NUMBERS * len(interval.hashes)
     received = after + probes if sizes.operator is Served.JOIN else after
     return new, {
@@ -224,7 +224,7 @@ def _shares(fragments: Any) -> dict[int, float]:
     return shares
 
 
-def _probe_copies(table: RoutingTable, interval: Interval, instances: int) -> Floats:
+def probe_copies(table: RoutingTable, interval: Interval, instances: int) -> Floats:
     """(N,) deliveries that only probe: a split key's tuples probe all its homes."""
     copies = np.zeros(instances)
     for hash_, placement in table.placements.items():
