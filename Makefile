@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners bench-scale bench-workers bench-papers golden pictures lint types fmt clean
+.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners bench-scale bench-workers bench-long bench-papers golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,6 +68,10 @@ bench-scale: $(READY)  ## seconds of the driver for a batch as instances, tasks 
 bench-workers: $(READY)  ## a hot key and emulated work on 1, 2, 4 and 8 executors, beside Spark's join (out/workers)
 	@echo "bench-workers: EQ5, Zipf 1.2, on executors of one core each; some forty minutes, nearly all of them waiting"
 	$(BIN)/python -m benchmarks.workers --out out/workers
+
+bench-long: $(READY)  ## 2,000 small batches over a window: does anything grow? (out/long)
+	@echo "bench-long: seconds of a batch, files, descriptors, memory maps, memory; some five minutes"
+	$(BIN)/python -m benchmarks.long --out out/long
 
 bench-papers: $(READY)  ## what the papers state of decisions, beside what comes out (out/papers)
 	@echo "bench-papers: some minutes"

@@ -40,7 +40,7 @@ console = Console(soft_wrap=True, width=160)
 @click.option("--executors", default="1,2,4,8", show_default=True, help="Of one core each.")
 @click.option("--work-ms", default=2.5, show_default=True, help="Of a tuple, and of a result.")
 @click.option("--zipf", default=1.2, show_default=True, help="Skew of foreign keys.")
-@click.option("--scale", default=0.014, show_default=True, help="TPC-H scale.")
+@click.option("--scale", default=0.0105, show_default=True, help="TPC-H scale.")
 @click.option("--interval-rows", default=20_000, show_default=True, help="Rows of a batch.")
 def main(
     out: Path, executors: str, work_ms: float, zipf: float, scale: float, interval_rows: int

@@ -1,0 +1,1 @@
+"""Whether anything grows while a query runs for long."""
