@@ -41,7 +41,8 @@ def find(place: str, known: Container[str] = ()) -> list[SourceFile]:
     """
     if is_url(place):
         found = (SourceFile(*one) for one in buckets.files_below(place))
-        return [one for one in found if one.path not in known and _is_shown(one.path[len(place) :])]
+        shown = (one for one in found if one.path == place or _is_shown(one.path[len(place) :]))
+        return [one for one in shown if one.path not in known]
     paths = (str(path) for path in parquet_files(Path(place)))
     files = (look_at(path) for path in paths if path not in known)
     return [one for one in files if one is not None]

@@ -6,6 +6,7 @@ import threading
 import obstore
 import pytest
 
+from joinengine.exchange import sourcefiles
 from joinengine.model.errors import DamagedState, InvalidRequest, StoreUnreachable
 from joinengine.world import buckets, cache, probing, remote
 from joinengine.world.storage import (
@@ -136,6 +137,18 @@ def test_files_of_newer_drivers_and_named_ones_stay(storage):
         storage.put(name, b"x")
     assert remove_unnamed(storage, ["g1-b"], 2) == 3
     assert sorted(storage.names()) == ["g1-b", "g3-d", "g3-folder", "plain"]
+
+
+def test_a_place_is_a_folder_of_parquet_files_or_one_file(storage):
+    for name in ("in/a.parquet", "in/b/c.parquet", "in/_d.parquet", "in/e.csv", "inner.parquet"):
+        written(storage, name, b"x")
+    place = f"{storage.folder}/in"
+    found = sorted(one.path for one in sourcefiles.find(place))
+    assert found == [f"{place}/a.parquet", f"{place}/b/c.parquet"]
+    assert sourcefiles.find(place, {found[0]})[0].path == found[1]
+    for alone in found:
+        assert [one.path for one in sourcefiles.find(alone)] == [alone]
+    assert sourcefiles.find(found[0], set(found)) == []
 
 
 def test_large_files_are_read_in_parts(bucket, monkeypatch):
