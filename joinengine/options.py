@@ -156,7 +156,7 @@ def engine_options(command: Command) -> Command:
 
 #: Options of a join of one's own folders, in the words of `StreamJoin`: name, metavar, help.
 OWN = (
-    ("left", "FOLDER", "Parquet files of your own: the left side, in place of QUERY."),
+    ("left", "FOLDER", "Parquet files of your own, a folder or URL: the left side, not QUERY."),
     ("right", "FOLDER", "The right side."),
     ("on", "A=B,..", "Equal columns, left=right; K alone: both sides have K, shown once."),
     ("floats", "KIND", "normalised: float keys of --on are compared as in Spark, not refused."),
@@ -221,12 +221,12 @@ def asked(query: str | None, settings: dict[str, Any], *, ends: bool = True) -> 
 
 def _folders(given: dict[str, Any], *, ends: bool) -> Any:
     from joinengine.queries.folders import Folders  # noqa: PLC0415
-    from joinengine.spark.paths import local_path  # noqa: PLC0415
+    from joinengine.spark.paths import place  # noqa: PLC0415
 
     suffixes = None if given["suffixes"] is None else _parts("suffixes", given["suffixes"], "L,R")
     return Folders(
-        left=local_path(given["left"], "left"),
-        right=local_path(given["right"], "right"),
+        left=place(given["left"], "left"),
+        right=place(given["right"], "right"),
         on=_condition(given),
         within=_window(given),
         how=given["how"] or "inner",

@@ -150,6 +150,12 @@ def run(
 @click.option("--zipf", "exponents", default="0.8", show_default=True, help="Several: 0,0.8,1.5")
 @click.option("--validate/--no-validate", default=True, show_default=True)
 @click.option("--figure", type=PATH, help="File of the picture. [default: beside the JSON]")
+@click.option(
+    "--state",
+    metavar="URL",
+    help="Where the state of each run lies until it ends: s3://bucket/folder, or a folder that all "
+    "executors see.",
+)
 @report_option
 @engine_options
 @query_options
@@ -166,8 +172,8 @@ def compare(
 ) -> None:
     """Run QUERY, or a join of your own folders, under several layouts: one table, one picture."""
     from joinengine.queries.base import check  # noqa: PLC0415
-    from joinengine.queries.running import Places  # noqa: PLC0415
     from joinengine.reporting.saved import comparison  # noqa: PLC0415
+    from joinengine.spark.paths import place  # noqa: PLC0415
 
     found = asked(query, settings)
     cells = [
@@ -182,12 +188,14 @@ def compare(
     check_file("--json", json_path)
     check_file("--figure", picture)
     check_file("--report", page_path)
+    state = None if settings["state"] is None else place(settings["state"], "--state")
     reports, stopped = list[dict[str, Any]](), False
     try:
         with sessions.started(master) as spark:
-            sessions.warm_up(spark, found, cells[0])
+            sessions.warm_up(spark, found, cells[0], state)
             for options in cells:
-                reports.append(sessions.run(spark, found, options, Places(), validate=validate))
+                with sessions.passing(state) as places:
+                    reports.append(sessions.run(spark, found, options, places, validate=validate))
     except KeyboardInterrupt:
         if not reports:
             raise

@@ -98,18 +98,42 @@ def run(
     return report
 
 
-def warm_up(spark: Any, query: Any, options: Any) -> None:
-    """Let the first layout of a comparison not pay for the start of the JVM and its workers."""
+@contextmanager
+def passing(state: str | None) -> Iterator[Any]:
+    """The places of one run of several: nothing is kept, and what lies below `state` goes with it.
+
+    Generated streams stay there; they are the same for all runs.
+    """
     from joinengine.queries.running import Places  # noqa: PLC0415
+    from joinengine.world.world import MACHINE  # noqa: PLC0415
+
+    if state is None:
+        yield Places()
+        return
+    name = f"run-{MACHINE.nonce()}"
+    try:
+        yield Places(state=f"{state}/{name}/state", reach=state)
+    finally:
+        MACHINE.storage(state).delete_folder(name)
+
+
+def warm_up(spark: Any, query: Any, options: Any, state: str | None = None) -> None:
+    """Let the first layout of a comparison not pay for the start of the JVM and its workers.
+
+    `state`: as in `passing`.
+    """
     from joinengine.queries.running import run as run_query  # noqa: PLC0415
 
-    with console.err.status("warming up"):
+    with console.err.status("warming up"), passing(state) as places:
         if query.generated:
             small = replace(options, scale=min(0.001, options.scale), interval_rows=1500)
-            run_query(spark, query, small, Places())
+            run_query(spark, query, small, places)
         else:
             with tempfile.TemporaryDirectory(prefix="joinengine-") as folder:
-                run_query(spark, query.head(Path(folder)), options, Places())
+                # Beside the state, all executors see it.
+                beside = folder if places.state is None else places.state.rpartition("/")[0]
+                head = query.head(f"{beside}/head")
+                run_query(spark, head, options, places)
 
 
 def _title(query: Any, options: Any) -> str:

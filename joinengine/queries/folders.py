@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from joinengine import StreamJoin, parquet_stream
 from joinengine.exchange.feeds import FolderFeed, by_file
 from joinengine.exchange.listing import OnBadFile, survey
 from joinengine.exchange.reading import Reading
-from joinengine.exchange.sourcefiles import parquet_files
+from joinengine.exchange.sourcefiles import exists, find, parquet_files
 from joinengine.model.conditions import Band, Columns, Condition, Theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
@@ -32,6 +32,8 @@ from joinengine.spark import session, types
 from joinengine.spark.inputs import Stream
 from joinengine.tpch.generate import Say, silent
 from joinengine.tpch.stream import RecordedStream, default_interval_rows
+from joinengine.world.buckets import is_url
+from joinengine.world.world import MACHINE
 
 #: Suffixes of files that hold tuples, but that a run does not read.
 _OTHER = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
@@ -47,8 +49,8 @@ class Folders(Query):
     every unmatched tuple becomes a result.
     """
 
-    left: Path
-    right: Path
+    left: Path | str
+    right: Path | str
     on: Condition | Columns
     within: Window | None = None
     how: str = "inner"
@@ -75,7 +77,8 @@ class Folders(Query):
     @property
     @override
     def name(self) -> str:
-        return f"{self.left.name} join {self.right.name}"
+        left, right = (PurePath(str(side)).name for side in (self.left, self.right))
+        return f"{left} join {right}"
 
     @override
     def stream(self, options: Options) -> _Listed:
@@ -130,19 +133,19 @@ class Folders(Query):
         }
         return Oracle(join_sql(join), tables)
 
-    def head(self, folder: Path) -> Folders:
-        """The same join of the first rows of each side, with all its columns, below `folder`."""
-        copies = dict[str, Path]()
+    def head(self, place: str) -> Folders:
+        """The same join of the first rows of each side, with all its columns, below `place`."""
+        copies, storage = dict[str, str](), MACHINE.storage(place)
         for side, source in (("left", self.left), ("right", self.right)):
             columns = types.folder_columns(source, None, OnBadFile.FAIL).readable
             first = next(_tuples(source, columns, columns), None)
             kept = columns.empty_table() if first is None else pa.table(first[:_HEAD_ROWS])
-            copies[side] = folder / side / "head.parquet"
-            copies[side].parent.mkdir()
-            pq.write_table(kept, str(copies[side]))
+            with storage.output(f"{side}/head.parquet") as sink:
+                pq.write_table(kept, sink)
+            copies[side] = f"{place}/{side}/head.parquet"
         return replace(self, left=copies["left"], right=copies["right"])
 
-    def _stream(self, spark: Any, folder: Path, rows: int, *, asked: bool) -> Stream:
+    def _stream(self, spark: Any, folder: Path | str, rows: int, *, asked: bool) -> Stream:
         """One side; nobody who has not `asked` for intervals of `rows` is warned of row groups."""
         if spark is None:
             found = types.folder_columns(folder, None, OnBadFile.FAIL)
@@ -169,10 +172,10 @@ class _Listed:
             for path, fault in faults.items():
                 raise InvalidRequest(f"{side}: {path} {fault}; take it out of the folder")
             rows[side] = sum(sum(footer.rows) for footer in footers.values())
-        return RecordedStream(self.query.left, rows, 0)
+        return RecordedStream(Path(self.query.left), rows, 0)
 
 
-def _tuples(folder: Path, schema: pa.Schema, named: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _tuples(folder: Path | str, schema: pa.Schema, named: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The columns `schema` of all tuples of a folder, under the names of `named`."""
     feed = FolderFeed(str(folder), 1, None)
     feed.discover()
@@ -182,27 +185,33 @@ def _tuples(folder: Path, schema: pa.Schema, named: pa.Schema) -> Iterator[pa.Re
             yield pa.RecordBatch.from_arrays(batch.columns, schema=named)
 
 
-def _check_folder(option: str, folder: Path) -> None:
-    """Refuse a folder that is not there, and one that holds no Parquet file."""
-    if not folder.exists():
-        if any(char in str(folder) for char in "*?["):
+def _check_folder(option: str, place: Path | str) -> None:
+    """Refuse a folder or URL that is not there, and one that holds no Parquet file."""
+    if not exists(str(place)):
+        if any(char in str(place) for char in "*?["):
             raise InvalidRequest(
-                f"{option}: {folder} is a glob; give the folder, all files below it are read"
+                f"{option}: {place} is a glob; give the folder, all files below it are read"
             )
         raise InvalidRequest(
-            f"{option}: {folder} does not exist; name a folder of Parquet files, or one file"
+            f"{option}: {place} does not exist; name a folder of Parquet files, or one file"
         )
-    if folder.is_file() and folder.suffix.lower() in _OTHER:
-        others = [folder.name]
-    elif parquet_files(folder):
-        return
+    others = list[str]()
+    if is_url(str(place)):
+        if find(str(place)):
+            return
     else:
-        found = sorted(path.name for path in folder.rglob("*") if path.suffix.lower() in _OTHER)
-        others = found[:1]
+        folder = Path(place)
+        if folder.is_file() and folder.suffix.lower() in _OTHER:
+            others = [folder.name]
+        elif parquet_files(folder):
+            return
+        else:
+            found = sorted(path.name for path in folder.rglob("*") if path.suffix.lower() in _OTHER)
+            others = found[:1]
     if others:
         raise InvalidRequest(
-            f"{option}: {folder} holds no Parquet but {others[0]}; run, compare and explain read "
+            f"{option}: {place} holds no Parquet but {others[0]}; run, compare and explain read "
             f"Parquet: write the rows as Parquet first, for example with DuckDB: copy (from "
             f"'{others[0]}') to 'rows.parquet'"
         )
-    raise InvalidRequest(f"{option}: {folder} holds no Parquet file; name a folder that does")
+    raise InvalidRequest(f"{option}: {place} holds no Parquet file; name a folder that does")

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from joinengine import StreamAggregate, StreamJoin, equi, sliding
 from joinengine.queries.base import Options, Query
+from joinengine.queries.reach import reachable_table
 from joinengine.spark.inputs import recorded_stream, recorded_table
 from joinengine.tpch.generate import tables
 from joinengine.tpch.stream import RecordedStream, StreamSpec
@@ -66,7 +67,9 @@ class Q5(Query):
             for name, kept in (("orders", ORDERS), ("lineitem", ITEMS))
         )
         paths = tables(options.scale, TABLES)
-        customer, supplier, nation, region = (recorded_table(spark, paths[n]) for n in TABLES)
+        customer, supplier, nation, region = (
+            recorded_table(spark, reachable_table(recorded, paths[name])) for name in TABLES
+        )
         customer = customer.select(["c_custkey", "c_nationkey"])
         supplier = supplier.select(["s_suppkey", "s_nationkey"])
         nation = nation.select(["n_nationkey", "n_name", "n_regionkey"])

@@ -1,7 +1,7 @@
 """What a run puts into an object store, so that executors on other machines can reach it.
 
-A recorded stream is uploaded once and found again by its name; results that were to go to a folder
-of this machine wait in the store and are fetched when the run ends.
+A recorded stream and the tables beside it are uploaded once and found again by their names; results
+that were to go to a folder of this machine wait in the store and are fetched when the run ends.
 """
 
 from __future__ import annotations
@@ -30,6 +30,18 @@ def reachable(recorded: RecordedStream, state: str | None, say: Say) -> Recorded
         for path in sorted(files, key=lambda path: path.name == _LAST):
             there.put(str(path.relative_to(recorded.folder)), path.read_bytes())
     return replace(recorded, reach=there.folder)
+
+
+def reachable_table(recorded: RecordedStream, path: Path) -> str:
+    """A generated table, beside a stream that tasks may find in a store: then it is there, too."""
+    if recorded.reach is None:
+        return str(path)
+    # A name of the folder that a scale and a table have.
+    name = f"{path.parent.name}-{path.name}"
+    there = MACHINE.storage(f"{recorded.reach.rpartition('/')[0]}/tables")
+    if not there.exists(name):
+        there.put(name, path.read_bytes())
+    return f"{there.folder}/{name}"
 
 
 def results_place(out: Path, state: str | None) -> str:

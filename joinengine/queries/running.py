@@ -45,12 +45,14 @@ _POLL_S = 0.2
 class Places:
     """The folders of a run's results and state; None: no results are kept, state is temporary.
 
-    `state`: where the engine's part of the state lies instead, a path or a URL.
+    `state`: where the engine's part of the state lies instead, a path or a URL. `reach`: below
+    which URL tasks find generated streams; None: below that of the state, if it is one.
     """
 
     out: Path | None = None
     checkpoint: Path | None = None
     state: str | None = None
+    reach: str | None = None
 
 
 class CutShort(KeyboardInterrupt):
@@ -81,7 +83,7 @@ def run(
     """
     recorded = query.stream(options).record(say)
     if query.generated:
-        recorded = reachable(recorded, places.state, say)
+        recorded = reachable(recorded, places.reach or places.state, say)
     with _checkpoint(places.checkpoint) as checkpoint:
         there = checkpoint_at(str(checkpoint), places.state)
         resumed = manifest.newest(there.manifests) is not None
@@ -165,9 +167,9 @@ def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWrit
         writer = writer.checksummed()
     writer = writer.option("moves", options.moves).option("showKeys", options.show_keys)
     writer = writer.option("workPerTuple", f"{options.work_per_tuple} us")
+    writer = writer.option("workPerResult", f"{options.work_per_result} us")
     for batch, layout, instances in options.relayouts:
         writer = writer.relayout(batch, layout, instances)
-    writer = writer.option("workPerResult", f"{options.work_per_result} us")
     writer = writer.option("recovery", options.recovery)
     if options.store is not None:
         writer = writer.option("storeRate", options.store)
@@ -284,9 +286,9 @@ def _head(query: Query, options: Options, state: str | None = None) -> dict[str,
         "window_us": options.window_us,
         "moves": options.moves,
         "work_per_tuple_us": options.work_per_tuple,
+        "work_per_result_us": options.work_per_result,
         "recovery": options.recovery,
         "store": _store_words(options),
-        "work_per_result_us": options.work_per_result,
         "exchange": chosen_exchange(options.exchange, state).value,
         "order": options.order if made else None,
     }

@@ -11,7 +11,10 @@ from joinengine.world.buckets import SCHEMES, is_url
 #: A scheme of a file system: of two letters at least, and followed by a slash.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 #: The options that take URLs of object stores.
-_REMOTE = ("checkpointLocation", "stateLocation", "path", "sideOutput", "parquet_stream", "--state")
+_REMOTE = (
+    *("checkpointLocation", "stateLocation", "path", "sideOutput", "parquet_stream"),
+    *("--state", "left", "right"),
+)
 
 
 def place(location: str | Path, what: str) -> str:

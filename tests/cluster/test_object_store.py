@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 
@@ -20,7 +21,9 @@ def reaching(environment):
     return {"settings": HAVE_IT | ours, **environment}
 
 
-@pytest.mark.parametrize("query", ["eq5", pytest.param("bnci", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "query", ["eq5", *(pytest.param(one, marks=pytest.mark.slow) for one in ("bnci", "q5"))]
+)
 def test_the_command_line_runs_a_query(cluster, objects, bucket, query):
     driver = cluster.driver()
     asks = ["run", query, "--layout", "mnrt", "--scale", "0.01", "--zipf", "1.2"]
@@ -29,6 +32,18 @@ def test_the_command_line_runs_a_query(cluster, objects, bucket, query):
     done = cluster.run("-m", "joinengine", *asks, on=driver, **reaching(objects))
     assert done.returncode == 0, f"{done.stderr}\n{cluster.executor_logs()}"
     check_report(driver.folder / "report.json")
+
+
+@pytest.mark.slow
+def test_the_command_line_compares_layouts(cluster, objects, bucket):
+    driver = cluster.driver()
+    asks = ["compare", "eq5", "--layouts", "hash,mnrt", "--scale", "0.01", "--zipf", "1.2"]
+    asks += ["--interval-rows", "15000", "--state", f"{bucket}/x", "--master", cluster.url]
+    asks += ["--json", f"{driver.disk}/report.json", "--figure", f"{driver.disk}/report.png"]
+    done = cluster.run("-m", "joinengine", *asks, on=driver, **reaching(objects))
+    assert done.returncode == 0, f"{done.stderr}\n{cluster.executor_logs()}"
+    runs = json.loads((driver.folder / "report.json").read_text())["runs"]
+    assert [(run["layout"], run["valid"]) for run in runs] == [("hash", True), ("mnrt", True)]
 
 
 @pytest.mark.slow

@@ -109,6 +109,6 @@ def test_a_folder_of_results_has_any_name(name, tmp_path):
 def test_the_first_rows_have_the_columns_of_folders_names(tmp_path):
     query = joined(tmp_path, hive("1.5", "2"), {**KEY, "where": "p > rv"})
     (tmp_path / "head").mkdir()
-    head = query.head(tmp_path / "head")
+    head = query.head(str(tmp_path / "head"))
     recorded = head.stream(Options()).record()
     assert recorded.rows == {"left": 2, "right": 2}
