@@ -2,7 +2,8 @@
 
 Why: Spark closes the connection of a worker that was idle for a minute, and of all when it ends. A
 worker then writes that it has lost the connection, into that connection, and the daemon prints a
-trace: a healthy query prints one every now and then.
+trace: a healthy query prints one every now and then. So does the process that looks for new data,
+when its query stops.
 
 A session of ours has Spark start this module in place of PySpark's own for the workers of tasks,
 which find joinengine imported: a second of work for each of them otherwise.
@@ -22,26 +23,37 @@ from typing import Any
 #: The setting by which Spark starts this module, and its name there.
 SETTING, MODULE = "spark.python.daemon.module", "joinengine.spark.daemon"
 _DAEMONS = ("pyspark.daemon", MODULE)
+#: Looks for new data, as long as a query runs.
+_LOOKER = "pyspark.sql.streaming.python_streaming_source_runner"
 #: What workers need of modules; none of them starts a thread of Python's.
 _AT_HAND = ("pyspark.worker", "joinengine.spark.tasks")
 
 
 def end_quietly() -> None:
-    """In a process of the daemon: workers end without a trace if Spark closes the connection.
+    """In a process that Spark has started: end without a trace if Spark closes the connection.
 
     The daemon prints what ended a worker by `traceback.print_exc`, in the process of that worker.
     Replaced there, it holds from the call on that is running; a worker may get no other.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is not None and spec.name in _DAEMONS and not hasattr(traceback.print_exc, "plain"):
+    name = None if spec is None else spec.name
+    if name in _DAEMONS and not hasattr(traceback.print_exc, "plain"):
         traceback.print_exc = quiet(traceback.print_exc)
+    if name == _LOOKER:
+        sys.excepthook = _tell_others
+
+
+def _tell_others(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """What Python does with an error that ends the process, but for a lost connection."""
+    if not isinstance(error, ConnectionError):
+        sys.__excepthook__(kind, error, trace)
 
 
 def quiet(tell: Callable[..., None]) -> Callable[..., None]:
     """`tell`, which prints the error that is handled, but for a lost connection."""
 
     def telling(*arguments: Any, **named: Any) -> None:
-        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+        if not isinstance(sys.exc_info()[1], ConnectionError):
             tell(*arguments, **named)
 
     telling.plain = tell  # type: ignore[attr-defined]

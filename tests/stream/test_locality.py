@@ -73,6 +73,7 @@ def told(tmp_path_factory):
     return json.loads((root / "told.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["files", "shuffle"])
 def test_tasks_find_their_files_where_they_run(told, exchange):
     """But for a batch in which a task goes to an executor that was busy at first, for its share.

@@ -15,7 +15,7 @@ from joinengine.world import buckets
 from joinengine.world.world import MACHINE
 from tests.objects import environment, make_bucket, s3_server
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 #: The command lines of the argument in turn, in one session; a task may not open what is generated.
 PROGRAM = """
@@ -43,7 +43,7 @@ import os, sys
 def see(event, arguments):
     path = arguments[0] if event == "open" and arguments else None
     if isinstance(path, str) and path.startswith(os.environ["JOINENGINE_HOME"]):
-        if "pyspark.daemon" in " ".join(sys.orig_argv):
+        if "spark.daemon" in " ".join(sys.orig_argv):  # PySpark's, or ours
             raise RuntimeError("a task has opened " + path)
 
 sys.addaudithook(see)

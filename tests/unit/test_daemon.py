@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from joinengine.spark import daemon
 from joinengine.spark.daemon import MODULE, end_quietly
 
 
@@ -32,3 +33,17 @@ def test_a_worker_that_lost_its_connection_ends_quietly(module, quiet, monkeypat
     assert ("BrokenPipeError" in capsys.readouterr().err) != quiet
     told(ValueError("another error"))
     assert capsys.readouterr().err.count("ValueError: another error") == 1
+
+
+@pytest.mark.parametrize(("module", "quiet"), [(daemon._LOOKER, True), ("pytest", False)])
+def test_what_looks_for_data_ends_quietly_too(module, quiet, monkeypatch, capsys):
+    monkeypatch.setitem(
+        sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name=module))
+    )
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    end_quietly()
+    for error in (BrokenPipeError(32, "Broken pipe"), ConnectionResetError(104, "reset")):
+        sys.excepthook(type(error), error, None)
+    assert ("Error" in capsys.readouterr().err) != quiet
+    sys.excepthook(ValueError, ValueError("another error"), None)
+    assert "ValueError: another error" in capsys.readouterr().err
