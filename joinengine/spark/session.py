@@ -32,7 +32,6 @@ from joinengine.spark.home import lent_spark_home, serves_workers
 from joinengine.spark.interpreter import check_interpreter
 from joinengine.spark.source import NAME, JoinEngineSource
 from joinengine.spark.waiting import interrupted_later
-from joinengine.spark.warming import warm
 
 #: Where all of Spark runs on this machine, nobody else need reach the driver.
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -147,7 +146,6 @@ def prepare(spark: Any) -> None:
     # Spark warns of a name that is registered a second time.
     if not spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(NAME):
         spark.dataSource.register(JoinEngineSource)
-        warm(spark)
     if not getattr(prepare, "warned", False):
         prepare.warned = True  # type: ignore[attr-defined]
         _warn_of_missing(spark)

@@ -43,6 +43,7 @@ from joinengine.spark.source import NAME, ROW
 from joinengine.spark.streams import Streams
 from joinengine.spark.tasks import RouteRows
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
+from joinengine.spark.warming import warm
 from joinengine.spark.watch import Watch
 from joinengine.state.checkpoint import Checkpoint, tick_name
 from joinengine.world.buckets import is_url
@@ -78,6 +79,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     if output is not None:
         outputs.check(checkpoint, output[0], owner.query, output[1])
     check_executors(spark, places, _read_by_tasks(request))
+    warm(spark)
     logs = SparkLogs(spark, checkpoint, _frames(request).values())
     runner = _runner(request, checkpoint, owner.query, sink_of(checkpoint, owner.query), logs)
     logs.check(runner.manifest)

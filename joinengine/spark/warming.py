@@ -1,7 +1,8 @@
 """Workers that start before the first batch needs them.
 
-Why: the first task of a worker waits for a process and for its imports. Meanwhile the program makes
-its query, and the driver reads and plans; that needs the workers only at its end.
+Why: the first task of a worker waits for a process and for its imports. While a query starts, the
+driver reads and plans, which needs the workers only at its end. They are not started with the
+session: a program that stops it at once would get a trace of Spark's about the job.
 """
 
 from __future__ import annotations
@@ -15,14 +16,19 @@ from pyspark.sql import SparkSession
 from joinengine.spark.home import serves_workers
 from joinengine.spark.tasks import settle_in
 
+#: The applications of Spark whose workers have been started.
+_warmed = set[str]()
+
 
 def warm(spark: SparkSession) -> None:
-    """Start a worker for each core of this machine, without waiting for it.
+    """Start a worker for each core of this machine, once for a session, without waiting for it.
 
     Where executors are other machines they may lack joinengine, or not be there yet: nothing is
     done. A batch that comes before the workers are ready waits for them as it would anyway.
     """
-    if serves_workers(spark.sparkContext.master):
+    context = spark.sparkContext
+    if serves_workers(context.master) and context.applicationId not in _warmed:
+        _warmed.add(context.applicationId)
         Thread(target=_start, args=(spark,), name="joinengine-warm", daemon=True).start()
 
 
