@@ -169,10 +169,23 @@ class Spines:
         for pull in stored.moves.pulls:
             sources = self._pulls[pull.target, pull.side]
             sources.setdefault(pull.source, []).append((pull.lower, pull.upper))
+        keeper.fetch(self._pulled(hosted))
         self._rehomed: dict[Place, list[OpenRun]] | None = None
         if stored.rehoming is not None:
             runs = (run for runs in stored.runs.values() for run in runs)
             self._rehomed = rehome(stored.rehoming, runs, keeper, hosted, memory_bytes, span_us)
+
+    def _pulled(self, hosted: tuple[int, ...]) -> list[Run]:
+        """The runs that slices are pulled from, in files that have nothing else for this task."""
+        runs, newest = self._stored.runs, self._stored.versions[0]
+        own = {run.file for place in runs if place[0] in hosted for run in runs[place]}
+        return [
+            run
+            for (_, side), sources in self._pulls.items()
+            for source in sources
+            for run in runs.get((source, side), ())
+            if run.version == newest and run.file not in own
+        ]
 
     def at(self, instance: int, side: Side) -> list[OpenRun]:
         """The spine of one side, without the tuples that moved away and with those that came."""

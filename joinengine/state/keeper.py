@@ -59,6 +59,10 @@ class Keeper:
         """Whether the runs of each instance lie in files of their own."""
         return self._upkeep.apart
 
+    def fetch(self, runs: Iterable[Run]) -> None:
+        """Get ready runs of files of which this task needs nothing else."""
+        self._store.fetch(runs, self._files)
+
     def open(self, runs: Iterable[Run], drops: Sequence[tuple[int, int]] = ()) -> list[OpenRun]:
         """The runs of one spine, less the word ranges in `drops`."""
         spine = list[OpenRun]()

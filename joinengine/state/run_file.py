@@ -5,12 +5,16 @@ seals into one file, both sides of an operator alike, and runs that were sealed 
 page. A page is an Arrow stream of its own, so pages of several schemas lie in one file, and each is
 mapped where it lies.
 
-What is on disk (format 3): a head that names the format; pages, each an Arrow stream of one record
+What is on disk (format 4): a head that names the format; pages, each an Arrow stream of one record
 batch, whose metadata says where its runs begin; the directory: for each page where it begins and
-ends, then how many there are, in 64-bit integers. The first column of a page, `__word`, is the sort
-order of a run: key hash above u (joinengine.model.keys); the others are the columns of the side.
-Files of formats 1 and 2 are still read. They are Arrow files, each of one side; in format 2 each
-record batch is a page, in format 1 it is one run.
+ends, and its CRC-32, then how many there are, and the CRC-32 of all this, in 64-bit integers. The
+first column of a page, `__word`, is the sort order of a run: key hash above u
+(joinengine.model.keys); the others are the columns of the side.
+Older files are still read. In format 3 the directory has no CRCs. Files of formats 1 and 2 are
+Arrow files, each of one side; in format 2 each record batch is a page, in format 1 it is one run.
+
+How some pages are read without the others: by ranges, first the end of the file for the directory,
+then the pages. Each is believed only if its CRC fits; the file's own needs the whole of it.
 
 Law: what is read equals what was added; nothing is copied when it is read.
 """
@@ -18,6 +22,7 @@ Law: what is read equals what was added; nothing is copied when it is read.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,7 +34,9 @@ from joinengine.kernels.probing import Ints
 from joinengine.world.storage import Storage, StoredFile
 
 WORD = "__word"
-RUN_FORMAT = b"joinengine run 3"
+RUN_FORMAT = b"joinengine run 4"
+#: The directory has no CRCs.
+_NO_CRCS = b"joinengine run 3"
 #: An Arrow file of one side.
 ONE_SIDE_A_FILE = b"joinengine run 2"
 #: In this format a record batch is one run, and the number of a part is that of its record batch.
@@ -42,6 +49,10 @@ _PARTS = 1 << 20
 #: Head and pages begin at multiples of this, since Arrow's buffers are to be aligned.
 _ALIGN = 64
 _ARROW_FILE = b"ARROW1"
+#: In place of the CRC of a page that is never read alone.
+_UNCHECKED = -1
+#: Bytes at the end of a file that are asked for to find its directory, of some 2,700 pages.
+_TAIL_BYTES = 1 << 16
 
 
 class Page(NamedTuple):
@@ -71,7 +82,9 @@ class RunWriter:
         self._file: Any = None
         self._sink: Any = pa.BufferOutputStream() if self._allowance.left else self._output()
         self._sink.write(RUN_FORMAT)
-        self._pages = list[tuple[int, int]]()
+        #: Where files are near, no page is read alone, and computing its CRC is saved.
+        self._is_far = storage.fetched is not None
+        self._pages = list[tuple[int, int, int]]()
 
     def _output(self) -> Any:
         """What writes to the storage."""
@@ -99,9 +112,15 @@ class RunWriter:
         told = {_BOUNDS_KEY: bounds.astype(np.int64).tobytes()} if len(bounds) > 2 else None
         self._hold(batch.nbytes)
         start = self._aligned()
-        with pa.ipc.new_stream(self._sink, schema) as writer:
+        sink = pa.BufferOutputStream() if self._is_far else self._sink
+        with pa.ipc.new_stream(sink, schema) as writer:
             writer.write_batch(batch, custom_metadata=told)
-        self._pages.append((start, self._sink.tell()))
+        crc32 = _UNCHECKED
+        if self._is_far:
+            content = sink.getvalue()
+            crc32 = zlib.crc32(content)
+            self._sink.write(content)
+        self._pages.append((start, self._sink.tell(), crc32))
         size = page.words.nbytes + page.columns.get_total_buffer_size()
         sizes = (np.diff(bounds) * size // len(page.words)).tolist()
         first = (len(self._pages) - 1) * _PARTS
@@ -110,8 +129,9 @@ class RunWriter:
     def close(self) -> StoredFile:
         """Seal the file."""
         self._aligned()
-        numbers = [*(place for page in self._pages for place in page), len(self._pages)]
+        numbers = [*(number for page in self._pages for number in page), len(self._pages)]
         directory = np.array(numbers, np.int64).tobytes()
+        directory += np.int64(zlib.crc32(directory)).tobytes()
         is_held = self._hold(len(directory))
         self._sink.write(directory)
         if is_held:
@@ -132,10 +152,45 @@ class RunWriter:
 class RunFile:
     """The content of a run file; pages are opened when they are asked for."""
 
-    def __init__(self, content: pa.Buffer) -> None:
-        self.format, self._reader = _reader_of(content)
-        self._parts = 1 if self.format == ONE_RUN_A_PAGE else _PARTS
+    def __init__(self, found: bytes, reader: Any) -> None:
+        """`found`: the format; `reader`: what gives the record batch of a page; None: unknown."""
+        self.format, self._reader = found, reader
+        self._parts = 1 if found == ONE_RUN_A_PAGE else _PARTS
         self._pages: dict[int, tuple[Page, list[int]]] = {}
+
+    @classmethod
+    def of(cls, content: pa.Buffer) -> RunFile:
+        """A whole file."""
+        return cls(*_reader_of(content))
+
+    @classmethod
+    def fetch(
+        cls, storage: Storage, stored: StoredFile, parts: Collection[int], least: int
+    ) -> RunFile | None:
+        """The pages of `parts` alone, read by ranges.
+
+        None: that saves less than `least` bytes, or what was read is not what was written. A file
+        that is read for that as a whole is refused by its own CRC.
+        """
+        size = stored.size_bytes
+        if size < least:
+            return None
+        (tail,) = storage.get_ranges(stored.name, [(max(0, size - _TAIL_BYTES), size)])
+        directory = _directory_of(tail)
+        numbers = sorted({part // _PARTS for part in parts})
+        if directory is None or numbers[-1] >= len(directory):
+            return None
+        wanted = [directory[number] for number in numbers]
+        if size - sum(end - start for start, end, _ in wanted) < least:
+            return None
+        pages = storage.get_ranges(stored.name, [(start, end) for start, end, _ in wanted])
+        if [zlib.crc32(page) for page in pages] != [crc32 for _, _, crc32 in wanted]:
+            return None
+        return cls(RUN_FORMAT, _Pages(dict(zip(numbers, pages, strict=True))))
+
+    def has(self, part: int) -> bool:
+        """Whether the page of a part was read; of a whole file each was."""
+        return not isinstance(self._reader, _Pages) or part // _PARTS in self._reader.pages
 
     @property
     def is_known(self) -> bool:
@@ -158,27 +213,53 @@ class RunFile:
         return page, starts[place]
 
 
+@dataclass(frozen=True, slots=True)
 class _Pages:
-    """The record batches of a file of format 3, as an Arrow file gives its own."""
+    """The record batches of pages by their numbers, as an Arrow file gives its own."""
 
-    def __init__(self, content: pa.Buffer) -> None:
-        self._content = content
-        numbers = memoryview(content).cast("B")
-        n_pages = int(np.frombuffer(numbers[-8:], np.int64)[0])
-        self._places = np.frombuffer(numbers[-8 - 16 * n_pages : -8], np.int64).tolist()
+    pages: dict[int, pa.Buffer]
 
     def get_batch_with_custom_metadata(self, number: int) -> Any:
         """The record batch of a page, and its metadata."""
-        start, stop = self._places[2 * number : 2 * number + 2]
-        with pa.ipc.open_stream(self._content.slice(start, stop - start)) as reader:
+        with pa.ipc.open_stream(self.pages[number]) as reader:
             return reader.read_next_batch_with_custom_metadata()
+
+
+def _directory_of(tail: pa.Buffer) -> list[tuple[int, int, int]] | None:
+    """Start, end and CRC of each page, from the end of a file of format 4.
+
+    None: it is of another format, or not what was written, or begins before `tail`.
+    """
+    numbers = _int64s(tail)
+    n_pages = int(numbers[-2])
+    if not 0 <= n_pages <= (len(numbers) - 2) // 3:
+        return None
+    directory = numbers[-2 - 3 * n_pages :]
+    if zlib.crc32(directory[:-1].tobytes()) != directory[-1]:
+        return None
+    return [(start, end, crc32) for start, end, crc32 in directory[:-2].reshape(-1, 3).tolist()]
+
+
+def _whole(content: pa.Buffer, places: Ints) -> _Pages:
+    """All pages of a file; (n, 2) or more: `places` begins with where each begins and ends."""
+    found = places[:, :2].tolist()
+    return _Pages({n: content.slice(start, end - start) for n, (start, end) in enumerate(found)})
+
+
+def _int64s(content: pa.Buffer) -> Ints:
+    """The whole 64-bit integers at the end of some bytes."""
+    return np.frombuffer(content, np.int64, offset=content.size % 8)
 
 
 def _reader_of(content: pa.Buffer) -> tuple[bytes, Any]:
     """The format of a run file, and what gives its record batches."""
     head = content.slice(0, min(content.size, len(RUN_FORMAT))).to_pybytes()
-    if head == RUN_FORMAT:
-        return head, _Pages(content)
+    if head in (RUN_FORMAT, _NO_CRCS):
+        fixed, width = (2, 3) if head == RUN_FORMAT else (1, 2)
+        numbers = _int64s(content)
+        n_pages = int(numbers[-fixed])
+        places = numbers[len(numbers) - fixed - width * n_pages : len(numbers) - fixed]
+        return head, _whole(content, places.reshape(-1, width))
     if not head.startswith(_ARROW_FILE):
         return head, None
     reader = pa.ipc.open_file(content)

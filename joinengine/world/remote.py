@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -206,6 +206,20 @@ class RemoteStorage(Storage):
         kept = pa.memory_map(draft).read_buffer()
         here.adopt(draft, url, self.cache_bytes)
         return kept
+
+    @override
+    def is_near(self, name: str) -> bool:
+        return bool(self.cache_bytes) and self._cache.find(self._url(name)) is not None
+
+    @override
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        """Ranges that lie close together are one request; they are not kept."""
+        starts, ends = ([one[i] for one in ranges] for i in (0, 1))
+        with asking("read", self._url(name)):
+            parts = library().get_ranges(self._store, self._key(name), starts=starts, ends=ends)
+        found = [pa.py_buffer(part) for part in parts]
+        self.fetched.size_bytes += sum(one.size for one in found)
+        return found
 
     @override
     def forget(self, name: str) -> bool:

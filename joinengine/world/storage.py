@@ -19,7 +19,7 @@ import shutil
 import uuid
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Fetched:
-    """Files that a storage has read from afar since it was made, and their bytes."""
+    """Files of which a storage has read from afar since it was made, and the bytes it read."""
 
     files: int = 0
     size_bytes: int = 0
@@ -73,7 +73,7 @@ class Storage(Protocol):
     @property
     @abstractmethod
     def fetched(self) -> Fetched | None:
-        """What `map` has read from afar; None: the files are near, or nobody can tell."""
+        """What was read from afar of files; None: they are near, or nobody can tell."""
 
     @abstractmethod
     def at(self, name: str) -> Storage:
@@ -137,6 +137,14 @@ class Storage(Protocol):
     @abstractmethod
     def map(self, name: str) -> pa.Buffer:
         """The content of a file, if possible not read before it is used. FileNotFoundError."""
+
+    @abstractmethod
+    def is_near(self, name: str) -> bool:
+        """Whether `map` asks nobody for the file; True says nothing of whether it is there."""
+
+    @abstractmethod
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        """The bytes [start, end) of each range of a file, the rest not read. FileNotFoundError."""
 
     @abstractmethod
     def forget(self, name: str) -> bool:
@@ -272,6 +280,16 @@ class LocalStorage(Storage):
         if not os.stat(path).st_size:  # cannot be mapped
             return pa.py_buffer(b"")
         return pa.memory_map(path).read_buffer()
+
+    @override
+    def is_near(self, name: str) -> bool:
+        return True
+
+    @override
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        """Parts of a memory map."""
+        content = self.map(name)
+        return [content.slice(start, end - start) for start, end in ranges]
 
     @override
     def forget(self, name: str) -> bool:

@@ -16,6 +16,7 @@ from joinengine.layouts import Ftlb
 from joinengine.model.keys import Side
 from joinengine.model.recovery import Recovery
 from joinengine.model.windows import within
+from joinengine.state import run
 from joinengine.state.run import RunStores
 from joinengine.state.store import StoreSpeed
 from joinengine.world import buckets, cache
@@ -201,6 +202,23 @@ def test_each_batch_tells_what_tasks_have_found_in_their_caches(world, written):
     assert max(one.size_bytes for one in stored.values()) < warm.run_file_bytes
 
 
+@pytest.mark.parametrize("layout", ["mnrt", "mixed"])
+def test_slices_that_move_are_read_by_ranges(world, written, monkeypatch, layout):
+    """Each task has an executor, and a cache, of its own."""
+    monkeypatch.setattr(run, "SAVED_BYTES", 0)
+    found = counted(monkeypatch)
+    query = query_of(world, layout, WINDOW)
+    batches = skewed_batches(6)
+    for number, (left, right) in enumerate(batches):
+        query.run_tuples(number, left, right)
+        query.jobs.stores = RunStores(world)
+        cache.file_cache().forget_all()
+    assert any(record.joins[0].moved_rows for record in query.records)
+    assert found["get_ranges", "runs"]
+    query.finish(len(batches))
+    check_results(query, batches, WINDOW)
+
+
 def test_over_a_folder_nothing_is_told_of_caches(tmp_path):
     query = LocalQuery(tmp_path, two_way(None, 4), "hash")
     for number, (left, right) in enumerate(skewed_batches(3)):
@@ -228,7 +246,9 @@ def counted(monkeypatch):
     for name in REQUESTS:
         asked = getattr(obstore, name)
 
-        def ask(store, key, *args, name=name, asked=asked, **rest):
+        def ask(store, key=None, *args, name=name, asked=asked, **rest):
+            if key is None:  # a list below a prefix
+                return asked(store, **rest)
             first = key if isinstance(key, str) else key[0]
             found[name, re.search(r"query/(?:joinengine/)?(\w+)", first)[1]] += 1
             return asked(store, key, *args, **rest)

@@ -3,11 +3,18 @@
 import pickle
 import threading
 
+import numpy as np
 import obstore
+import pyarrow as pa
 import pytest
 
 from joinengine.exchange import sourcefiles
 from joinengine.model.errors import DamagedState, InvalidRequest, StoreUnreachable
+from joinengine.model.keys import Side
+from joinengine.state import run
+from joinengine.state import run_file as run_file_module
+from joinengine.state.run import Run, RunStore
+from joinengine.state.run_file import Page, RunWriter
 from joinengine.world import buckets, cache, probing, remote
 from joinengine.world.storage import (
     Entry,
@@ -159,6 +166,94 @@ def test_large_files_are_read_in_parts(bucket, monkeypatch):
         sealed = written(storage, f"file-{size}", content)
         if size:
             assert verify(storage, sealed, "file").to_pybytes() == content
+
+
+def test_ranges_of_a_file_are_read(storage):
+    storage.make()
+    content = bytes(i % 251 for i in range(5000))
+    written(storage, "file", content)
+    wanted = [(4990, 5000), (0, 3), (1000, 2000)]
+    found = [part.to_pybytes() for part in storage.get_ranges("file", wanted)]
+    assert found == [content[start:end] for start, end in wanted]
+    with pytest.raises(FileNotFoundError):
+        storage.get_ranges("none", wanted)
+
+
+#: Of each run.
+N_ROWS = 3000
+
+
+def run_file(storage):
+    """A file with three pages, of two sides; and its runs."""
+    kinds = [("v", pa.int64()), ("v", pa.int64()), ("t", pa.string())]
+    runs, writer = list[Run](), RunWriter(storage, "run")
+    for number, (name, kind) in enumerate(kinds):
+        rows = [n + 10_000 * number for n in range(N_ROWS)]
+        columns = pa.record_batch({name: pa.array(rows).cast(kind)})
+        page = Page(np.arange(N_ROWS, dtype=np.uint64), columns)
+        ((part, size),) = writer.add(page, np.array([0, N_ROWS]), columns.schema)
+        runs.append(Run("run", part, Side(number // 2), 0, 0, N_ROWS, size, 0))
+    return writer.close(), runs
+
+
+def test_runs_are_read_without_the_rest_of_their_file(bucket, monkeypatch):
+    monkeypatch.setattr(run, "SAVED_BYTES", 1000)
+    monkeypatch.setattr(run_file_module, "_TAIL_BYTES", 1024)
+    storage = MACHINE.storage(f"{bucket}/runs", cache_bytes=1 << 20)
+    stored, runs = run_file(storage)
+    for wanted in ([1], [0, 2], [0, 1, 2]):
+        storage.forget("run")
+        store = RunStore(MACHINE.storage(f"{bucket}/runs", cache_bytes=1 << 20))
+        store.see(["run"], 1)
+        store.fetch([runs[n] for n in wanted], {"run": stored})
+        for n in wanted:
+            found = store.open(runs[n], stored).columns.column(0)
+            assert int(found[-1].as_py()) == N_ROWS - 1 + 10_000 * n
+        reads = store.reads(["run"])
+        whole = len(wanted) == 3  # nothing is saved
+        pages = sum(runs[n].size_bytes for n in wanted)
+        assert (reads.files, reads.fetched_files) == (1, 1)
+        assert (reads.size_bytes == stored.size_bytes) == whole
+        assert whole or pages < reads.fetched_bytes < pages + 4000
+        assert storage.is_near("run") == whole  # of parts no copy is kept
+        if not whole:  # the others are there all the same
+            rest = store.open(runs[1 if 0 in wanted else 0], stored)
+            assert rest.columns.num_rows == N_ROWS
+
+
+def test_a_file_that_is_near_is_not_read_by_ranges(bucket, monkeypatch):
+    monkeypatch.setattr(run, "SAVED_BYTES", 0)
+    storage = MACHINE.storage(f"{bucket}/runs", cache_bytes=1 << 20)
+    stored, runs = run_file(storage)
+    store = RunStore(storage)
+    store.fetch(runs[:1], {"run": stored})
+    assert store.open(runs[0], stored).columns.num_rows == N_ROWS
+    assert storage.fetched == Fetched(0, 0)
+
+
+@pytest.mark.parametrize("at", [200, -60], ids=["page", "directory"])
+def test_a_page_that_was_altered_is_refused(bucket, monkeypatch, at):
+    monkeypatch.setattr(run, "SAVED_BYTES", 1000)
+    storage = MACHINE.storage(f"{bucket}/runs")
+    stored, runs = run_file(storage)
+    content = bytearray(storage.get("run"))
+    content[at] ^= 1
+    storage.put("run", bytes(content))
+    store = RunStore(storage)
+    store.fetch(runs[:1], {"run": stored})
+    with pytest.raises(DamagedState, match=r"run file .*/run does not match its CRC"):
+        store.open(runs[0], stored)
+
+
+def test_a_file_that_is_gone_is_refused_when_it_is_opened(bucket, monkeypatch):
+    monkeypatch.setattr(run, "SAVED_BYTES", 0)
+    storage = MACHINE.storage(f"{bucket}/runs")
+    stored, runs = run_file(storage)
+    storage.delete("run")
+    store = RunStore(storage)
+    store.fetch(runs[:1], {"run": stored})
+    with pytest.raises(DamagedState, match=r"run file .*/run is missing"):
+        store.open(runs[0], stored)
 
 
 def test_what_was_written_or_read_is_not_asked_for_again(bucket, own_cache):

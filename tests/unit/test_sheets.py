@@ -186,6 +186,20 @@ def test_files_of_format_2_are_read(tmp_path):
     assert values_of(RunStore(storage), stored, alone) == ([3, 5], [21, 35])
 
 
+def test_files_of_format_3_are_read(tmp_path):
+    """Their directory has no CRCs."""
+    storage = MACHINE.storage(str(tmp_path))
+    writer = RunWriter(storage, "f")
+    ((part, _),) = writer.add(page_of(3, 5), np.array([0, 2]), pa.schema([("v", pa.int64())]))
+    writer.close()
+    content = storage.get("f")
+    start, stop, _, n_pages, _ = np.frombuffer(content[-40:], np.int64)
+    older = np.array([start, stop, n_pages], np.int64).tobytes()
+    storage.put("f", RUN_FORMAT.replace(b"4", b"3") + content[len(RUN_FORMAT) : -40] + older)
+    run = Run("f", part, Side.LEFT, 0, 0, 2, 0, 0)
+    assert values_of(RunStore(storage), storage.seal("f"), run) == ([3, 5], [21, 35])
+
+
 def test_both_sides_lie_in_one_file_each_with_its_columns(tmp_path):
     storage = MACHINE.storage(str(tmp_path))
     writer, texts = RunWriter(storage, "f"), pa.record_batch({"t": ["one", None, "three"]})
@@ -231,7 +245,7 @@ def test_an_inlined_file_that_was_altered_is_refused(tmp_path):
         RunStore(storage).open(Run("f", 0, Side.LEFT, 0, 0, 2, 0, 0), altered)
 
 
-@pytest.mark.parametrize("kind", [b"joinengine run 4", RUN_FORMAT])
+@pytest.mark.parametrize("kind", [b"joinengine run 5", RUN_FORMAT])
 def test_arrow_files_of_other_formats_are_refused(tmp_path, kind):
     storage = MACHINE.storage(str(tmp_path))
     stored = arrow_file(storage, kind, (page_of(3, 5), None))
@@ -242,6 +256,6 @@ def test_arrow_files_of_other_formats_are_refused(tmp_path, kind):
 def test_files_of_newer_formats_are_refused(tmp_path):
     storage = MACHINE.storage(str(tmp_path))
     with storage.output("f") as sink:
-        sink.write(b"joinengine run 4 and what comes then")
-    with pytest.raises(DamagedState, match="has format b'joinengine run 4', not"):
+        sink.write(b"joinengine run 5 and what comes then")
+    with pytest.raises(DamagedState, match="has format b'joinengine run 5', not"):
         RunStore(storage).open(Run("f", 0, Side.LEFT, 0, 0, 2, 0, 0), storage.seal("f"))
