@@ -13,6 +13,7 @@ import click
 from typing_extensions import override
 
 from joinengine.commands import console
+from joinengine.commands.archiving import archive
 from joinengine.commands.pages import report
 from joinengine.commands.running import compare, run
 from joinengine.commands.showing import explain, list_layouts, list_queries, state
@@ -41,7 +42,7 @@ def cli() -> None:
 
 for command in (
     *(run, compare, report, explain, simulate, state),
-    *(list_layouts, list_queries, cache),
+    *(list_layouts, list_queries, cache, archive),
 ):
     cli.add_command(command)
 

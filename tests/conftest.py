@@ -19,7 +19,7 @@ from joinengine.spark.home import VARIABLE, spark_home
 OF_THEIR_OWN = (
     *("test_comparisons.py", "test_examples.py", "test_notebook.py", "test_own_sessions.py"),
     *("test_live_page.py", "test_object_store.py", "test_page.py", "test_programs.py"),
-    "test_reach.py",
+    *("test_archive.py", "test_reach.py"),
     *("test_spark_page.py", "test_watched.py", "test_wheel.py"),
 )
 #: Where Linux keeps files in memory.

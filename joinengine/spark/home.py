@@ -51,6 +51,12 @@ def serves_workers(master: str | None) -> bool:
     return (master or "").startswith("local") and workers == sys.executable
 
 
+def cache_folder() -> Path:
+    """Where joinengine keeps on this machine what it can make again."""
+    chosen = os.environ.get("JOINENGINE_HOME")
+    return Path(chosen).expanduser() if chosen else user_cache_path("joinengine")
+
+
 def spark_home() -> Path | None:
     """The home, made unless it is there; None: it cannot be made, or Spark is not a package."""
     spec = find_spec("pyspark")
@@ -59,10 +65,8 @@ def spark_home() -> Path | None:
     package = Path(spec.origin).parent
     if not (package / "jars").is_dir():
         return None
-    chosen = os.environ.get("JOINENGINE_HOME")
-    cache = Path(chosen).expanduser() if chosen else user_cache_path("joinengine")
     name = hashlib.sha256(str(package).encode()).hexdigest()[:12]
-    home = cache / "spark-homes" / name
+    home = cache_folder() / "spark-homes" / name
     try:
         home.mkdir(parents=True, exist_ok=True)
         for entry in package.iterdir():

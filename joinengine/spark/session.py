@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from joinengine.model.arguments import kind_of
 from joinengine.model.errors import InvalidRequest
-from joinengine.spark import daemon, tuning
+from joinengine.spark import archive, daemon, tuning
 from joinengine.spark.home import lent_spark_home, serves_workers
 from joinengine.spark.interpreter import check_interpreter
 from joinengine.spark.source import NAME, JoinEngineSource
@@ -104,6 +104,7 @@ def session(
     helps = _HELPS | (_LOOPBACK if local else {}) | (_UI if ui else {})
     if serves_workers(master):
         helps[daemon.SETTING] = daemon.MODULE
+        helps[tuning.JVM_OPTIONS] += f" {archive.use_options()}"
     for key, value in (helps | {k.replace("__", "."): v for k, v in settings.items()}).items():
         builder = builder.config(key, value)
     # A JVM that PySpark does not wait for would never end.

@@ -1,7 +1,8 @@
 """`joinengine cache`: what the commands keep in the cache folder, and how to be rid of it.
 
 The folder is `generate.home()`: TPC-H tables, recorded streams, and the logs of Spark of runs that
-were killed. Everything there is made again when it is needed.
+were killed; and the class-data archive of `joinengine archive`. All but that is made again when it
+is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ from joinengine.tpch.generate import HOME, home
 
 out = Console(soft_wrap=True)
 #: Folder of the cache -> what an entry of it is.
-_KINDS = {"tables": "TPC-H tables", "streams": "recorded stream", "logs": "log of Spark"}
+_KINDS = {
+    "tables": "TPC-H tables",
+    "streams": "recorded stream",
+    "logs": "log of Spark",
+    "java": "class-data archive",
+}
 #: A log that is older belongs to no run that is still alive.
 _OLD_LOG_S = 7 * 86_400
 
@@ -119,7 +125,7 @@ def passing_home() -> Iterator[Path]:
     "--json", "json_path", type=click.Path(path_type=Path), help="Write the list to this file."
 )
 def cache(clearing: bool, older_than: str | None, json_path: Path | None) -> None:
-    """List what the commands keep: generated tables, recorded streams, logs."""
+    """List what the commands keep: generated tables, recorded streams, logs, an archive."""
     least_s = 0.0 if older_than is None else microseconds(older_than, "older-than") / 1e6
     if least_s < 0:
         raise InvalidRequest(f"older-than: {older_than} is negative; use 0 or more")
@@ -129,7 +135,7 @@ def cache(clearing: bool, older_than: str | None, json_path: Path | None) -> Non
         busy = len(chosen) - len(removed)
         chosen = removed
     for one in chosen:
-        _print(f"{_size(one.size_bytes):>9}  {_age(one.age_s):>8}  {one.what:15}  {one.path}")
+        _print(f"{_size(one.size_bytes):>9}  {_age(one.age_s):>8}  {one.what:18}  {one.path}")
     total = _size(sum(one.size_bytes for one in chosen))
     number = f"{len(chosen)} entr{'y' if len(chosen) == 1 else 'ies'}"
     if clearing:
