@@ -50,5 +50,48 @@ def query(master, name, places, report):
     spark.stop()
 
 
+def sinks(master, bucket, shared):
+    """Bring one join's results to each sink, in turn; prints the keys that each has, as JSON.
+
+    Streams and state lie in the bucket. What Spark writes itself goes to the folder `shared`.
+    """
+    spark = session(master=master, spark__sql__warehouse__dir=f"{shared}/warehouse")
+    sides = ("left", "right")
+    streams = [parquet_stream(spark, f"{bucket}/in/{one}", rows_per_interval=2) for one in sides]
+    joined = StreamJoin(*streams, on="key", instances=3)
+    found, batches = {}, {}
+
+    def run(sink, results, make):
+        writer = results.writeStream.trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", f"/tmp/driver/checkpoints/{sink}")
+        make(writer.option("stateLocation", f"{bucket}/state/{sink}")).awaitTermination()
+
+    def take(frame, batch):
+        batches[batch] = sorted(row.key for row in frame.collect())
+
+    def parquet(folder, **options):
+        return lambda w: w.format("parquet").options(**options).start(f"{bucket}/out/{folder}")
+
+    run("parquet", joined, parquet("parquet"))
+    run("by day", joined, lambda w: parquet("by-day")(w.partitionBy("day")))
+    run("held", joined, parquet("held", compactEvery=5))
+    run("transformed", joined.transform(lambda f: f.where("key > 1")), parquet("transformed"))
+    run("noop", joined, lambda w: w.format("noop").start())
+    run("console", joined, lambda w: w.format("console").start())
+    run("foreachBatch", joined, lambda w: w.foreachBatch(take).start())
+    run("memory", joined, lambda w: w.format("memory").queryName("in_memory").start())
+    run("table", joined, lambda w: w.toTable("in_table"))
+    run("json", joined, lambda w: w.format("json").start(f"{shared}/json"))
+    found["foreachBatch"] = [batches[number] for number in sorted(batches)]
+    for sink, frame in {
+        "memory": spark.table("in_memory"),
+        "table": spark.table("in_table"),
+        "json": spark.read.json(f"{shared}/json"),
+    }.items():
+        found[sink] = sorted(row.key for row in frame.collect())
+    print(json.dumps(found))
+    spark.stop()
+
+
 if __name__ == "__main__":
-    {"join": join, "query": query}[sys.argv[1]](*sys.argv[2:])
+    {"join": join, "query": query, "sinks": sinks}[sys.argv[1]](*sys.argv[2:])

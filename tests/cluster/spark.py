@@ -101,6 +101,12 @@ class Cluster:
         return machine
 
 
+def reaching(environment):
+    """Arguments of `Cluster.run` by which driver and executors reach an object store."""
+    ours = {f"spark.executorEnv.{name}": value for name, value in environment.items()}
+    return {"settings": HAVE_IT | ours, **environment}
+
+
 def driving(settings):
     """What a driver finds in its environment, with these settings of Spark."""
     submit = [f"--conf {name}={value}" for name, value in settings.items()]

@@ -9,16 +9,10 @@ import time
 import pytest
 
 from tests.cluster.cases import BEFORE, Background, check_report
-from tests.cluster.spark import HAVE_IT
+from tests.cluster.spark import reaching
 from tests.objects import Proxy, SeaweedServer, make_bucket
 
 pytestmark = pytest.mark.spark
-
-
-def reaching(environment):
-    """Arguments of `Cluster.run` by which driver and executors reach a store."""
-    ours = {f"spark.executorEnv.{name}": value for name, value in environment.items()}
-    return {"settings": HAVE_IT | ours, **environment}
 
 
 @pytest.mark.parametrize(
