@@ -1,0 +1,1 @@
+"""What it costs to bring tuples from task to task."""
