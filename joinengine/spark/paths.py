@@ -30,7 +30,7 @@ def place(location: str | Path, what: str) -> str:
         return str(local_path(location, what))
     scheme, _, rest = text.partition("://")
     rest = rest.rstrip("/")
-    if len([part for part in rest.split("/") if part]) < SCHEMES[scheme]:
+    if not rest or rest.startswith("/"):
         raise InvalidRequest(f"{what}: {location} names no bucket; write {scheme}://bucket/folder")
     return f"{scheme}://{rest}"
 

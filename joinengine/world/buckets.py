@@ -20,8 +20,8 @@ from typing_extensions import override
 
 from joinengine.model.errors import InvalidRequest, StoreUnreachable
 
-#: Schemes of URLs that are served, and how many parts of the URL name the bucket.
-SCHEMES = {"s3": 1, "s3a": 1, "gs": 1, "az": 2, "abfs": 1, "abfss": 1}
+#: Schemes of URLs that are served; what follows is the bucket, or the container of an account.
+SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _URL = re.compile(r"([a-z0-9]+)://(.*)", re.DOTALL)
 #: How long a request is repeated, in seconds; a task should outlast a restart of the store.
 PATIENCE_S = 30
@@ -45,7 +45,7 @@ def asking(verb: str, url: str) -> Iterator[None]:
     except library().exceptions.BaseError as error:
         raise refusal(verb, url, error) from None
     except FileNotFoundError as error:
-        if "NoSuchBucket" in str(error):
+        if _lacks_bucket(str(error)):
             raise refusal(verb, url, error) from None
         raise FileNotFoundError(url) from None
 
@@ -53,7 +53,7 @@ def asking(verb: str, url: str) -> Iterator[None]:
 def refusal(verb: str, url: str, error: Exception) -> Exception:
     """The error of the engine for one of the library; `verb`: what was asked of the store."""
     bucket, told = root_of(url)[0], str(error)
-    if "NoSuchBucket" in told or "ContainerNotFound" in told:
+    if _lacks_bucket(told):
         return InvalidRequest(
             f"there is no bucket {bucket}: make it, or correct the name (asked for {url})"
         )
@@ -72,6 +72,10 @@ def refusal(verb: str, url: str, error: Exception) -> Exception:
         f"the object store did not {verb} {url} within {PATIENCE_S} s "
         f"({_reason(told)}); the batch is not committed: start the query again when it answers"
     )
+
+
+def _lacks_bucket(told: str) -> bool:
+    return "NoSuchBucket" in told or "ContainerNotFound" in told
 
 
 def _reason(told: str) -> str:
@@ -93,14 +97,13 @@ def lasting_errors(errors: Any) -> tuple[type[Exception], ...]:
 def root_of(url: str) -> tuple[str, str]:
     """The URL of the bucket, and the key of the folder in it.
 
-    >>> root_of("s3://bucket/a/b"), root_of("az://account/box/a")
-    (('s3://bucket', 'a/b'), ('az://account/box', 'a'))
+    >>> root_of("s3://bucket/a/b"), root_of("az://container/a")
+    (('s3://bucket', 'a/b'), ('az://container', 'a'))
     """
     match = _URL.match(url)
     assert match is not None, url
-    parts = match[2].split("/")
-    named = SCHEMES[match[1]]
-    return f"{match[1]}://{'/'.join(parts[:named])}", "/".join(parts[named:])
+    bucket, _, key = match[2].partition("/")
+    return f"{match[1]}://{bucket}", key
 
 
 def library() -> Any:

@@ -14,6 +14,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -152,7 +153,7 @@ class RemoteStorage(Storage):
         if not names:
             return
         with asking("delete", self._url(names[0])):
-            library().delete(self._store, [self._key(name) for name in names])
+            self._remove([self._key(name) for name in names])
         if self.cache_bytes:
             for name in names:
                 self._cache.forget(self._url(name))
@@ -161,7 +162,15 @@ class RemoteStorage(Storage):
     def delete_folder(self, name: str) -> None:
         with asking("delete", self._url(name)):
             for some in library().list(self._store, prefix=f"{self._key(name)}/"):
-                library().delete(self._store, [one["path"] for one in some])
+                self._remove([one["path"] for one in some])
+
+    def _remove(self, keys: list[str]) -> None:
+        try:
+            library().delete(self._store, keys)
+        except FileNotFoundError:  # Azure and Google tell of one that is gone, and stop
+            for key in keys:
+                with suppress(FileNotFoundError):
+                    library().delete(self._store, key)
 
     @override
     def output(self, name: str) -> Any:

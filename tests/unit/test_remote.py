@@ -105,6 +105,25 @@ def test_names_folders_and_removal(storage):
     assert storage.at("none").names() == []
 
 
+def test_a_name_that_is_gone_keeps_no_other_from_being_deleted(bucket, monkeypatch):
+    """Azure and Google tell of it, and leave those behind it; S3 does not."""
+    plainly = obstore.delete
+
+    def delete(store, keys):
+        for key in [keys] if isinstance(keys, str) else keys:
+            obstore.head(store, key)  # raises FileNotFoundError
+            plainly(store, key)
+
+    monkeypatch.setattr(obstore, "delete", delete)
+    storage = MACHINE.storage(f"{bucket}/files")
+    for name in ("one", "two", "below/three"):
+        storage.put(name, b"x")
+    storage.delete("one", "never there", "two")
+    assert storage.names() == ["below"]
+    storage.delete_folder("below")
+    assert storage.names() == []
+
+
 def test_what_is_missing_is_said_with_its_place(storage):
     storage.make()
     for ask in (storage.get, storage.map, lambda name: storage.copy(name, "other")):

@@ -1,0 +1,1 @@
+"""From the arrival of a tuple to its visible result."""
