@@ -2,15 +2,20 @@
 
 A join over an object store (moto, in memory, on loopback) on executors of one core each, through
 each exchange, with and without locality in turns. A line for each run: of the batches from the
-sixth on, the hit rate of the file caches by files and by bytes, and the median of a batch.
+sixth on, the hit rate of the file caches by files and by bytes, and the median of a batch. With
+`--kill` an executor is killed in the middle of each run; the line then has its longest batch, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest.mock import patch
@@ -26,6 +31,8 @@ from tests.objects import environment, make_bucket, s3_server
 #: Batches in which executors come and caches fill.
 _FIRST = 5
 _ROWS = 2000
+#: What an executor's process runs.
+_EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 def main() -> None:
@@ -34,6 +41,7 @@ def main() -> None:
     parser.add_argument("--executors", type=int, default=4)
     parser.add_argument("--batches", type=int, default=22)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--kill", action="store_true", help="An executor, in the middle.")
     asked = parser.parse_args()
     with s3_server() as access, environment(access), tempfile.TemporaryDirectory() as disk:
         bucket = make_bucket(access)
@@ -44,7 +52,9 @@ def main() -> None:
                 for exchange in ("files", "shuffle"):
                     for near in (False, True):
                         name = f"{exchange}-{near}-{number}"
-                        batches = _run(spark, bucket, f"{disk}/{name}", exchange, near=near)
+                        kill = asked.batches // 2 if asked.kill else None
+                        place = f"{disk}/{name}"
+                        batches = _run(spark, bucket, place, exchange, near=near, kill=kill)
                         print(f"{exchange:8} locality {near!s:5} {_words(batches)}", flush=True)
 
 
@@ -71,8 +81,10 @@ def _write(bucket: str, side: str, batches: int) -> None:
         pq.write_table(pa.table(columns), sink, row_group_size=_ROWS)
 
 
-def _run(spark: Any, bucket: str, disk: str, exchange: str, *, near: bool) -> list[dict[str, Any]]:
-    """The metrics of the batches of one query."""
+def _run(
+    spark: Any, bucket: str, disk: str, exchange: str, *, near: bool, kill: int | None
+) -> list[dict[str, Any]]:
+    """The metrics of the batches of one query; `kill`: after so many an executor is killed."""
     left, right = (
         parquet_stream(spark, f"{bucket}/in/{side}", rows_per_interval=_ROWS)
         for side in ("left", "right")
@@ -86,6 +98,10 @@ def _run(spark: Any, bucket: str, disk: str, exchange: str, *, near: bool) -> li
         anywhere.start()
     try:
         query = writer.start()
+        while kill is not None and query.done[1] < kill:
+            time.sleep(0.01)
+        if kill is not None:
+            os.kill(_executor(spark.sparkContext.applicationId), signal.SIGKILL)
         query.awaitTermination()
     finally:
         if not near:
@@ -94,15 +110,26 @@ def _run(spark: Any, bucket: str, disk: str, exchange: str, *, near: bool) -> li
     return found[_FIRST:]
 
 
+def _executor(application: str) -> int:
+    """The process of an executor of an application of Spark."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if application in command and any(_EXECUTOR in one for one in command):
+                return int(process.name)
+    raise RuntimeError("there is no executor")
+
+
 def _words(batches: list[dict[str, Any]]) -> str:
     files, wanted, size, whole = (
         sum(one[name] for one in batches)
         for name in ("fetched_files", "run_files", "fetched_bytes", "run_file_bytes")
     )
-    taken = median(one["elapsed_s"] for one in batches)
+    seconds = [one["elapsed_s"] for one in batches]
+    taken, most = median(seconds), max(seconds)
     return (
         f"hit rate {1 - files / wanted:.1%} of {wanted} files, {1 - size / whole:.1%} of "
-        f"{whole / 1e6:.1f} MB; {taken:.2f} s a batch"
+        f"{whole / 1e6:.1f} MB; {taken:.2f} s a batch, longest {most:.2f} s"
     )
 
 
