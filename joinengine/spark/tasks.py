@@ -64,9 +64,10 @@ class RouteGroups:
 
     def __call__(self, index: int, portions: Iterable[Any]) -> Iterator[bytes]:
         """The task's packets and report; of `portions` one is given under a shuffle."""
+        given = list(portions)  # all: see `OperatorTasks`
         plan = _route_plan()
         files = isinstance(plan.exchange, ThroughFiles)
-        content = _instructions(f"-{index}") if files else bytes(next(iter(portions)))
+        content = _instructions(f"-{index}") if files else bytes(given[0])
         routing = _Routing(plan, sorts=False)
         for yielded in routing.contents(self._routed(routing.task, decode(content, Portion))):
             yield from yielded
@@ -138,6 +139,9 @@ class OperatorTasks:
 
     def __call__(self, index: int, rows: Iterable[Any]) -> Iterator[bytes]:
         """The report of task `index`."""
+        # A worker that leaves some of its input unread is not used again.
+        for _ in rows:
+            pass
         settle_in()
         task = decode(_instructions(f"-{index}"), OperatorTask)
         exchange = sender(task.header.exchange, MACHINE)

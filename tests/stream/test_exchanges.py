@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import duckdb
@@ -55,6 +57,22 @@ def test_a_loss_of_state_routes_nothing_again(spark, folders, tmp_path, seen):
     here, wanted = f"'{tmp_path / 'out'}/*.parquet'", pairs(folders, "id = order_id")
     assert duckdb.sql(f"(from {here}) except all ({wanted})").fetchall() == []
     assert duckdb.sql(f"({wanted}) except all (from {here})").fetchall() == []
+
+
+def workers(spark):
+    """The processes that carry out tasks."""
+    context = spark.sparkContext
+    numbers = context.parallelize(range(8), 8).map(lambda _: (os.getpid(), time.sleep(0.05))[0])
+    return set(numbers.collect())
+
+
+@pytest.mark.parametrize("exchange", ["files", "shuffle"])
+def test_tasks_use_the_workers_that_are_there(spark, folders, tmp_path, exchange):
+    joined = StreamJoin(*streams(spark, folders), on=ON, instances=4)
+    before = workers(spark)
+    writer = shuffled(joined, tmp_path, exchange=exchange)
+    writer.start(tmp_path / "out").awaitTermination()
+    assert workers(spark) & before == before
 
 
 def test_a_chain_runs_each_task_once_and_leaves_no_shuffle(spark, folders, tmp_path, seen):
