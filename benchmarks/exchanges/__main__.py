@@ -132,6 +132,7 @@ class _Chain:
 
     def __init__(self, context: Any, size: int) -> None:
         self._context, self._jvm = context, context._jvm
+
         def send(packets: Iterable[bytes]) -> Iterator[bytes]:
             for _ in packets:
                 pass

@@ -177,6 +177,8 @@ class Spines:
 
     def _pulled(self, hosted: tuple[int, ...]) -> list[Run]:
         """The runs that slices are pulled from, in files that have nothing else for this task."""
+        if not self._pulls:
+            return []
         runs, newest = self._stored.runs, self._stored.versions[0]
         own = {run.file for place in runs if place[0] in hosted for run in runs[place]}
         return [
