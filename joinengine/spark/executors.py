@@ -26,6 +26,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError
@@ -142,6 +143,8 @@ def _answers(spark: SparkSession, look: _Look) -> list[_Answer]:
         return context.parallelize(range(n_tasks), n_tasks).mapPartitions(look).collect()
     except Py4JJavaError as error:
         raise _plain(error, str(error.java_exception)) from None
+    except PySparkException as error:  # what PySpark makes of it in some versions
+        raise _plain(error, str(error)) from None
 
 
 def _plain(error: Exception, trace: str) -> Exception:

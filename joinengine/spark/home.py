@@ -22,8 +22,6 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 VARIABLE = "SPARK_HOME"
 
 
@@ -53,6 +51,9 @@ def serves_workers(master: str | None) -> bool:
 
 def cache_folder() -> Path:
     """Where joinengine keeps on this machine what it can make again."""
+    # Executors import this module, and have no such packages.
+    from platformdirs import user_cache_path  # noqa: PLC0415
+
     chosen = os.environ.get("JOINENGINE_HOME")
     return Path(chosen).expanduser() if chosen else user_cache_path("joinengine")
 

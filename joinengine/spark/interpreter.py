@@ -23,7 +23,9 @@ from pyspark import SparkFiles
 from joinengine.model.errors import InvalidRequest
 
 #: What tasks import.
-NEEDED = ("joinengine", "pyarrow", "numpy", "duckdb", "cattrs", "typing_extensions")
+NEEDED = (
+    *("joinengine", "pyarrow", "numpy", "duckdb", "cattrs", "typing_extensions", "datasketches"),
+)
 _PROBE = """
 import importlib.util, json, sys
 lacking = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]

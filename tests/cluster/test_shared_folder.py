@@ -96,7 +96,8 @@ def test_an_executor_without_the_packages_is_refused_at_start(cluster, shared, s
 #: What tasks import, as it lies beside other packages; `lib`s hold their shared libraries.
 PACKAGES = (
     *("joinengine", "numpy", "numpy.libs", "pyarrow", "duckdb", "_duckdb*", "cattrs", "cattr"),
-    *("attr", "attrs", "typing_extensions.py", "obstore"),
+    *("attr", "attrs", "typing_extensions.py", "obstore", "duckdb-*.dist-info"),
+    *("datasketches", "_datasketches*"),
 )
 
 
@@ -117,6 +118,8 @@ def test_the_packages_travel_as_an_archive(cluster, shared, streams):
         *(cluster, streams, shared / "checkpoint-4", shared / "out-4"),
         settings=shipped,
         PYSPARK_PYTHON=str(bare / "bin" / "python"),
+        # Spark plans by that Python, too, on the driver's machine.
+        PYTHONPATH=f"{ROOT}:{site}",
     )
     assert found["error"] is None, found["message"]
     assert pq.read_table(shared / "out-4").num_rows == 3

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.spark import executors
@@ -17,10 +18,12 @@ from tests.objects import environment
 class Executors:
     """A session whose tasks run in this process, each as if on a machine of its own.
 
-    `blind`: host -> the folder that is not there for it; `trace`: of a job that fails.
+    `blind`: host -> the folder that is not there for it; `trace`: of a job that fails;
+    `captured`: PySpark has made an error of its own of it.
     """
 
-    def __init__(self, blind=None, *, master="spark://host:7077", trace=None):
+    def __init__(self, blind=None, *, master="spark://host:7077", trace=None, captured=False):
+        self.captured = captured
         self.blind, self.trace = blind or {"one": "-"}, trace
         self.sparkContext = self
         self.master, self.defaultParallelism = master, len(self.blind)
@@ -36,6 +39,8 @@ class Executors:
 
     def _collect(self, look):
         if self.trace is not None:
+            if self.captured:
+                raise PySparkException(self.trace)
             failed = Py4JJavaError.__new__(Py4JJavaError)
             failed.java_exception = self.trace
             raise failed
@@ -145,9 +150,12 @@ def test_a_package_that_is_not_there_is_named(places, monkeypatch):
         ),
     ],
 )
-def test_a_python_that_cannot_read_the_question_is_told_in_a_sentence(places, trace, message):
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_python_that_cannot_read_the_question_is_told_in_a_sentence(
+    places, trace, message, captured
+):
     with pytest.raises(InvalidRequest) as refused:
-        check(Executors(trace=trace), places)
+        check(Executors(trace=trace, captured=captured), places)
     assert str(refused.value).startswith(message)
 
 

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 from joinengine.spark.interpreter import fault_of
 
 #: What tasks import.
-NEEDED = ("joinengine", "pyarrow", "numpy", "duckdb", "cattrs", "typing_extensions")
+NEEDED = (
+    *("joinengine", "pyarrow", "numpy", "duckdb", "cattrs", "typing_extensions", "datasketches"),
+)
+#: What these bring along, and what Spark has.
+BROUGHT = {"attr", "attrs", "cython_runtime", "py4j", "pyspark"}
+LOADED = """
+import sys
+import joinengine.spark.tasks
+names = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
+print(*sorted(name for name in names if not name.startswith("_")))
+"""
+
+
+def test_tasks_import_what_they_are_said_to_need():
+    command = [sys.executable, "-c", LOADED]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) - BROUGHT == set(NEEDED)
 
 
 def executable(path, text):
