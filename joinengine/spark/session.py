@@ -44,11 +44,12 @@ _HELPS = {
     tuning.CHECKPOINT_MANAGER: tuning.BY_FILE_SYSTEM,
     "spark.sql.shuffle.partitions": "8",
     # Ten times the JVM's default thresholds for optimising. A loop over tuples reaches them in the
-    # first batch; code that plans a batch never does.
+    # first batch; code that plans a batch never does. And room for the classes that Spark loads at
+    # its start: from the JVM's 21 MB on it collects its whole heap four times over them.
     tuning.JVM_OPTIONS: (
-        "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000 "
-        "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
-        "-XX:Tier4BackEdgeThreshold=400000"
+        "-XX:+UseParallelGC -XX:MetaspaceSize=200m "
+        "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+        "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
     ),
 }
 #: The page keeps what it shows in the driver's memory, and a query has jobs without end.
