@@ -23,6 +23,7 @@ from typing_extensions import override
 
 from joinengine.exchange.reports import Block
 from joinengine.kernels.scattering import Groups, group_rows
+from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.named import one_of
 from joinengine.world.buckets import is_url
@@ -137,8 +138,15 @@ class FileExchange(Exchange):
     @override
     def batches(self, block: Block) -> Sequence[pa.RecordBatch]:
         if block.file not in self._open:
-            reader = pa.ipc.open_file(self._storage.map(block.file))
-            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            content = self._storage.map(block.file)
+            try:
+                reader = pa.ipc.open_file(content)
+                batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            except pa.ArrowInvalid as error:
+                raise DamagedState(
+                    f"block {self._storage.folder}/{block.file} of the exchange is truncated or "
+                    f"was altered ({error}); its batch is not committed: start the query again"
+                ) from None
             self._open[block.file] = batches
         return self._open[block.file]
 

@@ -73,6 +73,19 @@ def test_both_exchanges_bring_the_same(sent, tasks, rng):
         assert slices(arrived, right, instance) == slices(files, blocks, instance)
 
 
+@pytest.mark.parametrize("left", [0, 10, 0.5, -1])
+def test_a_block_that_is_cut_off_is_refused_by_name(left):
+    world = MemoryWorld()
+    storage = world.storage("exchange")
+    block = put(FileExchange(storage, world), 0, [[(1, 2), (3, 4)]])
+    whole = storage.get(block.file)
+    storage.put(block.file, whole[: int(left * len(whole)) if left == 0.5 else left])
+    with pytest.raises(
+        DamagedState, match=rf"block exchange/{block.file} .* start the query again"
+    ):
+        FileExchange(storage, world).batches(block)
+
+
 def test_a_packet_that_is_missing_is_noticed():
     exchange = ShuffleExchange(2)
     block = put(exchange, 0, [[(0, 1), (2, 1), (3, 1)], [(4, 1)]])
