@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all bench bench-peers bench-kernels bench-planners bench-scale bench-workers bench-long bench-papers golden pictures lint types fmt clean
+.PHONY: help setup demo test test-all chaos bench bench-peers bench-kernels bench-planners bench-scale bench-workers bench-long bench-papers golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,10 @@ test-all: $(READY)  ## the tests and the slow matrices; finds or installs Chromi
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slow]'
 	@echo "test-all: everything, on all cores"
 	JOINENGINE_WANTS_CHROMIUM=1 JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
+
+chaos: $(READY)  ## thousands of seeds of the fault simulator, in which everything fails
+	@echo "chaos: 5,000 seeds, some ten minutes on two cores"
+	$(BIN)/python -m tests.simulator --seeds 5000
 
 bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/bench); QUICK=1: six layouts
 	@echo "bench: EQ5 and BNCI, z = 0, 0.8, 1.5; every layout in 20 minutes, six with QUICK=1 in five"

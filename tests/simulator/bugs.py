@@ -1,0 +1,213 @@
+"""Bugs that are planted into the engine: a simulator that does not find them is blind.
+
+Each is a context in which the engine is wrong in one way.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+from joinengine.driver import batch, cleaning, step
+from joinengine.driver import sinks as driver_sinks
+from joinengine.exchange import blocks, codec
+from joinengine.operators import Join
+from joinengine.routing.routes import BACKUP, probe_flag
+from joinengine.state import fence, manifest
+from joinengine.state.changes import changed
+from joinengine.world.storage import remove_unnamed
+from tests.simulator import disk, jobs
+
+
+def _no_boundary():
+    """Whoever finds the name of a manifest free takes it, if it was there and is removed."""
+    return patch.object(fence, "check_boundary", lambda checkpoint, batch: None)
+
+
+def _no_nonce():
+    """A manifest that exists is taken for one's own."""
+    real = manifest.commit
+
+    def commit(checkpoint, ours, last=None):
+        return replace(real(checkpoint, ours, last), nonce=ours.nonce)
+
+    return patch.object(manifest, "commit", commit)
+
+
+def _removal_first():
+    """What the next manifest does not name is removed before it is committed."""
+    real = batch.BatchRunner._commit
+
+    def commit(self, after):
+        named = after.manifest.named_files()
+        remove_unnamed(self._checkpoint.runs, named, self.generation)
+        return real(self, after)
+
+    return patch.object(batch.BatchRunner, "_commit", commit)
+
+
+@contextmanager
+def _removal_by_exclusion():
+    """All that the newest manifest does not name is removed, also what newer drivers have made."""
+
+    def remove(storage, named, generation):
+        return remove_unnamed(storage, named, 1 << 60)
+
+    with (
+        patch.object(cleaning, "remove_unnamed", remove),
+        patch.object(driver_sinks, "remove_unnamed", remove),
+    ):
+        yield
+
+
+def _exclusions_forgotten():
+    """A tuple that has moved away is still where it was."""
+    real = batch.fold
+
+    def fold(state, reports):
+        return real(state, [_without_exclusions(state, report) for report in reports])
+
+    return patch.object(batch, "fold", fold)
+
+
+def _without_exclusions(state, report):
+    known = state.shelves.runs
+    changes = {
+        shelf: replace(
+            one,
+            runs={ident: known.get(shelf, {}).get(ident, run) for ident, run in one.runs.items()},
+        )
+        for shelf, one in report.changes.items()
+    }
+    return replace(report, changes=changes)
+
+
+def _moves_forgotten():
+    """A driver that starts again does not make the moves that its manifest asks for."""
+    real = step.resume
+
+    def resume(query, found, choices, *, lazy):
+        states = tuple(
+            replace(one, layouts=replace(one.layouts, pending=None)) for one in found.operators
+        )
+        return real(query, replace(found, operators=states), choices, lazy=lazy)
+
+    return patch.object(step, "resume", resume)
+
+
+def _results_first():
+    """Results are visible before the manifest that names them is committed."""
+    real = batch.BatchRunner._commit
+
+    def commit(self, after):
+        self._sink.deliver(after.manifest.batch, after.manifest.results, self.generation)
+        return real(self, after)
+
+    return patch.object(batch.BatchRunner, "_commit", commit)
+
+
+@contextmanager
+def _one_name_for_all_attempts():
+    """Two attempts of a task write the same files."""
+
+    def nonce(self):
+        self.named = getattr(self, "named", 0) + 1
+        return f"attempt{self.named:05d}"
+
+    with patch.object(disk.TaskWorld, "nonce", nonce):
+        yield
+
+
+def _expired_too_early():
+    """State leaves while a partner may still come."""
+    real = Join.expire
+
+    def expire(self, state):
+        clock = state.clock
+        ahead = replace(state, clock=replace(clock, watermark=clock.watermark + 40))
+        left, gone = real(self, ahead)
+        return replace(left, clock=clock), gone
+
+    return patch.object(Join, "expire", expire)
+
+
+def _one_generation():
+    """Drivers that start at the same moment are of one generation."""
+
+    def claim(checkpoint):
+        wanted = max(fence.greatest(checkpoint.generations, 0), 1)
+        fence.mark(checkpoint.generations, wanted)
+        return wanted
+
+    return patch.object(fence, "claim", claim)
+
+
+def _changes_of_the_newest_alone():
+    """The changes of the last batch are applied to nothing but themselves."""
+    real = changed
+
+    def forgetful(before, told):
+        after = real(before, told)
+        if not before.shelves.files:
+            return after
+        return replace(after, shelves=replace(after.shelves, runs=before.shelves.runs))
+
+    return patch.object(manifest.changes, "changed", forgetful)
+
+
+def _older_layouts_forgotten():
+    """Tuples that lie by an older layout are not looked for there."""
+    real = batch.fold
+
+    def fold(state, reports):
+        after = real(state, reports)
+        return replace(after, layouts=replace(after.layouts, older={}))
+
+    return patch.object(batch, "fold", fold)
+
+
+def _backups_beside_their_homes():
+    """A tuple looks for partners where its backup goes, too."""
+    real = blocks.BlockWriter._route
+
+    def route(self, admitted, words, u):
+        found = real(self, admitted, words, u)
+        flags = found.flags.copy()
+        flags[flags == BACKUP] |= probe_flag(0)
+        return found._replace(flags=flags)
+
+    return patch.object(blocks.BlockWriter, "_route", route)
+
+
+def _reports_of_a_failed_attempt():
+    """A task that has failed is believed to have written what it said at first."""
+    real = jobs.SimulatedJobs._tried
+
+    def tried(self, attempt, told):
+        report = real(self, attempt, told)
+        if attempt is jobs._operate and self.scheduler.rng.random() < 0.1:
+            task = codec.decode(told[0], jobs.OperatorTask)
+            return codec.encode(jobs.OperatorReport(task.header.task))
+        return report
+
+    return patch.object(jobs.SimulatedJobs, "_tried", tried)
+
+
+#: Name -> the engine with the bug.
+BUGS = {
+    "no boundary": _no_boundary,
+    "no nonce": _no_nonce,
+    "removal first": _removal_first,
+    "removal by exclusion": _removal_by_exclusion,
+    "exclusions forgotten": _exclusions_forgotten,
+    "moves forgotten": _moves_forgotten,
+    "results before the manifest": _results_first,
+    "one name for all attempts": _one_name_for_all_attempts,
+    "expired too early": _expired_too_early,
+    "one generation": _one_generation,
+    "changes of the newest alone": _changes_of_the_newest_alone,
+    "older layouts forgotten": _older_layouts_forgotten,
+    "backups beside their homes": _backups_beside_their_homes,
+    "a report of nothing": _reports_of_a_failed_attempt,
+}

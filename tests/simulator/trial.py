@@ -1,0 +1,356 @@
+"""One seed: drivers, ghosts, faults, re-layouts and resizes, and the invariants of it all."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from joinengine.driver.batch import BatchRunner
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
+from joinengine.driver.sinks import STAGING, ParquetSink
+from joinengine.layouts import LAYOUTS, choose
+from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
+from joinengine.model.keys import Side
+from joinengine.model.windows import within
+from joinengine.state import fence
+from joinengine.state import manifest as manifests
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.run import RunStore
+from tests.harness import rows, two_way
+from tests.invariants import check_places
+from tests.laws.cases import CHOICES, matched
+from tests.simulator.disk import Broken, Disk, Faults, FaultyWorld
+from tests.simulator.jobs import JobFailed, SimulatedJobs
+from tests.simulator.scheduler import Scheduler, describe
+from tests.worlds import MemoryStorage, MemoryWorld
+
+CHECKPOINT, OUT = "checkpoint", "out"
+#: How likely each fault is at a step of a trial that has it.
+RATES = {
+    "killed": 0.004,
+    "held": 0.01,
+    "fails before": 0.004,
+    "fails after": 0.004,
+    "cut off": 0.002,
+    "stale": 0.05,
+    "clock": 0.002,
+}
+#: Drivers are started one after the other, and at times a further one while others are alive.
+MOST_ALIVE = 2
+#: Virtual seconds after which a further driver may be started beside one that is alive.
+SECOND_DRIVER_S = 0.4
+#: So many manifests, so that names of manifests become free again in short runs.
+FULL_EVERY = 3
+#: Layouts that a wish may ask for.
+WISHED = ("hash", "mnrt", "mixed", "dynamic", "bi", "ftlb")
+
+
+class SparkFailed(Exception):
+    """Spark's own log says that another driver is at work."""
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass
+class Spark:
+    """Spark's logs of one query: batch -> the tuples that it ends before, and what is done."""
+
+    offsets: dict = field(default_factory=lambda: {-1: (0, 0)})
+    commits: set = field(default_factory=lambda: {-1})
+
+
+@dataclass(frozen=True)
+class Case:
+    """What follows from a seed before anything runs."""
+
+    seed: int
+    layout: str
+    instances: int
+    window: object
+    tuples: tuple  # per side (key, value, time)
+    schedule: dict
+    lazy: bool
+    faults: tuple  # the kinds
+    most_faults: int
+    ghosts: float
+    manners: bool  # drivers look now and then whether a newer one was started
+
+    @classmethod
+    def of(cls, seed):
+        rng = random.Random(f"case {seed}")
+        kinds = rng.sample(list(RATES), rng.randint(1, len(RATES)))
+        window = None
+        if rng.random() < 0.6:
+            window = within("lt", "rt", lower="-40 us", upper="60 us", delay="30 us")
+        schedule = {}
+        for _ in range(rng.choice([0, 0, 1, 2, 3])):
+            wish = Relayout(
+                choose(rng.choice(WISHED)) if rng.random() < 0.5 else None,
+                rng.randint(2, 6) if rng.random() < 0.7 else None,
+            )
+            schedule[rng.randrange(1, 8)] = (wish,)
+        return cls(
+            seed=seed,
+            layout=rng.choice(list(LAYOUTS)),
+            instances=rng.choice([2, 3, 5]),
+            window=window,
+            tuples=tuple(_tuples(rng, side) for side in Side),
+            schedule=schedule,
+            lazy=rng.random() < 0.3,
+            faults=tuple(kinds),
+            most_faults=rng.choice([2, 5, 10, 20]),
+            ghosts=rng.choice([0.0, 0.1, 0.5]),
+            manners=rng.random() < 0.6,
+        )
+
+
+def _tuples(rng, side):
+    """Event time rises with some disorder, less than the delay of the window."""
+    hot = rng.choice([0.0, 0.3, 0.8])
+    return [
+        (
+            0 if rng.random() < hot else rng.randrange(1, 12),
+            1000 * side + number,
+            10 * number + rng.randrange(25),
+        )
+        for number in range(rng.randrange(20, 60))
+    ]
+
+
+class Trial:
+    """One run of a case; `check` raises Violation for whatever is wrong."""
+
+    def __init__(self, seed):
+        self.case = Case.of(seed)
+        self.scheduler = Scheduler(seed)
+        rates = {kind: RATES[kind] for kind in self.case.faults}
+        rng = random.Random(f"faults {seed}")
+        self.faults = Faults(rng, rates, self.case.most_faults)
+        self.disk = Disk()
+        self.disk.watchers.append(self._look_at)
+        self.plain = MemoryStorage(OUT, self.disk.files)
+        self.spark = Spark()
+        self.query = two_way(self.case.window, self.case.instances)
+        self.reported = {}
+        self.named = frozenset()
+        self.started = self.finished = self.ghosts = self.adopted = self.changed = 0
+        self.final = None
+        self._alive = {}
+        self._shown = {}
+
+    def _haunted(self):
+        self.ghosts += 1
+
+    # The drivers
+
+    def run(self):
+        """Run until a driver has finished the work with no fault any more, and check."""
+        with ExitStack() as patches:
+            patches.enter_context(patch.object(manifests, "FULL_EVERY", FULL_EVERY))
+            if not self.case.manners:  # safety does not rest on that look
+                patches.enter_context(patch.object(fence, "check_generation", lambda *_: None))
+            self.scheduler.run(self._between)
+        self._check_end()
+        return self
+
+    def _between(self):
+        """Judge the drivers that have ended, and start others."""
+        for actor in [one for one in self._alive if one.ended]:
+            self._judge(actor)
+        if self.final is not None:
+            return
+        rested = self.faults.left <= 0 or self.finished
+        alive = len(self._alive)
+        if not alive:
+            self._start()
+            if rested:
+                self.final = next(iter(self._alive))
+                self.faults.left = 0
+        elif alive < MOST_ALIVE and not rested:
+            youngest = max(self._alive.values())
+            lonely_s = self.scheduler.now_s - youngest
+            if lonely_s > SECOND_DRIVER_S and self.scheduler.rng.random() < 0.02:
+                self._start()
+
+    def _start(self):
+        self.started += 1
+        actor = self.scheduler.spawn(f"driver {self.started}", self._drive)
+        self._alive[actor] = self.scheduler.now_s
+        actor.faults_before = self.faults.count
+
+    def _judge(self, actor):
+        """A driver ends well, or because of another driver, or of a fault."""
+        del self._alive[actor]
+        error = actor.error
+        if error is None or isinstance(error, (TakenOver, SparkFailed)):
+            return
+        if isinstance(error, AssertionError):
+            raise error
+        injected = self.faults.count > actor.faults_before or not self._is_newest(actor)
+        excused = isinstance(error, (Broken, JobFailed, JoinEngineError, OSError))
+        refused = type(error) is InvalidRequest
+        if actor is self.final or not injected or not excused or refused:
+            raise Violation(f"{actor.name} failed: {describe(error)}") from error
+
+    def _is_newest(self, actor):
+        """Whether no newer driver was started."""
+        checkpoint = Checkpoint.below(CHECKPOINT, world=MemoryWorld(self.disk.files))
+        return fence.greatest(checkpoint.generations, 0) <= actor.generation
+
+    def _drive(self, actor):
+        world = FaultyWorld(self.scheduler, actor, self.disk, self.faults)
+        jobs = SimulatedJobs(self.scheduler, actor, self.disk, self.faults, self.case.ghosts)
+        jobs.haunted = self._haunted
+        actor.generation = 0
+        checkpoint = Checkpoint.below(CHECKPOINT, world=world)
+        settings = Settings(schedule=self.case.schedule, lazy=self.case.lazy)
+        choice = CHOICES[self.case.layout]
+        sink = ParquetSink(world.storage(OUT), "q")
+        runner = BatchRunner(jobs, self.query, [choice], checkpoint, "q", sink, settings)
+        runner.observe(lambda record: self._report(record, actor))
+        runner.recover()
+        actor.generation = runner.generation
+        batch = self._next_batch(actor)
+        begun = batch in self.spark.offsets
+        while begun or self._offer(actor, batch):
+            begun = False
+            runner(self._frame(batch), batch)
+            self.adopted += runner.manifest.generation != runner.generation
+            actor.step(f"Spark's log: {batch} is done")
+            if batch in self.spark.commits:
+                raise SparkFailed(f"batch {batch} is done already")
+            self.spark.commits.add(batch)
+            batch += 1
+        self.finished += 1
+
+    def _next_batch(self, actor):
+        """The batch that Spark begins with: the last one again, if it is not done."""
+        actor.step("Spark's logs")
+        last = max(self.spark.offsets)
+        return last + 1 if last in self.spark.commits else last
+
+    def _offer(self, actor, batch):
+        """Write into Spark's log how far a batch goes; False: there is nothing left to do."""
+        start = self.spark.offsets[batch - 1]
+        sizes = tuple(len(side) for side in self.case.tuples)
+        if start == sizes:
+            return False
+        rng = random.Random(f"{self.case.seed} {batch}")
+        end = tuple(
+            min(at + rng.choice([0, 3, 8, 20]), size) for at, size in zip(start, sizes, strict=True)
+        )
+        actor.step(f"Spark's log: {batch} goes to {end}")
+        if batch in self.spark.offsets:
+            raise SparkFailed(f"batch {batch} was begun by another")
+        self.spark.offsets[batch] = end
+        return True
+
+    def _frame(self, batch):
+        start, end = self.spark.offsets[batch - 1], self.spark.offsets[batch]
+        new = [self.case.tuples[side][start[side] : end[side]] for side in Side]
+        return [[(int(side), rows(side, new[side][task::2])) for side in Side] for task in range(2)]
+
+    def told(self):
+        """What happened, in numbers."""
+        return Counter(
+            {
+                "batches": len(self.spark.commits) - 1,
+                "steps": self.scheduler.steps,
+                "drivers started": self.started,
+                "ghosts": self.ghosts,
+                "batches adopted from an older driver": self.adopted,
+                "layouts changed": self.changed,
+                **{f"fault: {kind}": n for kind, n in sorted(self.faults.injected.items())},
+            }
+        )
+
+    # The invariants
+
+    def _report(self, record, actor):
+        """One driver alone says that it has done a batch."""
+        before = self.reported.setdefault(record.batch, actor.name)
+        if before != actor.name:
+            raise Violation(f"{actor.name} reports batch {record.batch} after {before}")
+        self.changed += any(join.reason is not None for join in record.joins)
+        self._look_at_places(record.batch)
+
+    def _look_at(self, verb, path):
+        """No manifest that counts names a missing file; what is visible stays as it is."""
+        folder, _, name = path.rpartition("/")
+        if folder == f"{CHECKPOINT}/joinengine/manifest" and verb in ("create", "delete"):
+            self._look_at_manifest()
+        elif verb == "delete" and name in self.named:
+            raise Violation(f"{path} is removed, which the newest manifest names")
+        elif folder == OUT and not name.startswith(STAGING):
+            content = self.disk.files.get(path)
+            if self._shown.setdefault(path, content) != content:
+                raise Violation(f"{path} was visible, and is another by {verb}")
+
+    def _look_at_places(self, batch):
+        """Every tuple stands at its homes."""
+        checkpoint = Checkpoint.below(CHECKPOINT, world=MemoryWorld(self.disk.files))
+        found = manifests.newest(checkpoint.manifests)
+        if found is None or found.batch != batch:
+            return
+        (state,) = found.operators
+        expires = self.case.window is not None
+        check_places(state, RunStore(checkpoint.runs), expires=expires)
+
+    def _look_at_manifest(self):
+        checkpoint = Checkpoint.below(CHECKPOINT, world=MemoryWorld(self.disk.files))
+        found = manifests.newest(checkpoint.manifests)
+        if found is None or found.batch <= fence.greatest(checkpoint.boundary, -1):
+            return  # a manifest below the boundary counts for nobody
+        self.named = frozenset(found.named_files())
+        missing = sorted(self.named - set(checkpoint.runs.names()))
+        if missing:
+            raise Violation(f"the manifest of batch {found.batch} names {missing[0]}: not there")
+
+    def output(self):
+        """The visible results, as a multiset of rows."""
+        found = Counter()
+        for name in sorted(self.plain.names()):
+            if name.endswith(".parquet"):
+                # Without its threads, which may abort the process when it ends.
+                table = pq.read_table(pa.BufferReader(self.plain.get(name)), use_threads=False)
+                table = pa.table(
+                    [
+                        c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c
+                        for c in table.columns
+                    ],
+                    names=[str(n) for n in range(table.num_columns)],
+                )
+                found.update(zip(*(c.to_pylist() for c in table.columns), strict=True))
+        return found
+
+    def _check_end(self):
+        sizes = [len(side) for side in self.case.tuples]
+        if list(self.spark.offsets[max(self.spark.offsets)]) != sizes:
+            raise Violation("the drivers have ended, and tuples are left")
+        expected = matched(*self.case.tuples, self.case.window)
+        output = self.output()
+        if output != expected:
+            lost, doubled = expected - output, output - expected
+            raise Violation(
+                f"{lost.total()} results are lost, {doubled.total()} are there too often, such as "
+                f"{next(iter(lost or doubled))}"
+            )
+
+
+def play(seed):
+    """The trial of a seed, played; a Violation carries its last steps."""
+    trial = Trial(seed)
+    try:
+        return trial.run()
+    except Exception as error:
+        error.trial = trial
+        raise
