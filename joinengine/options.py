@@ -166,6 +166,7 @@ OWN = (
     ("tumbling", "LT,RT,SIZE", "Both times in one window of SIZE."),
     ("sliding", "LT,RT,SIZE,SLIDE", "Both in one window of SIZE; one starts every SLIDE."),
     ("delay", "D[,D]", "How late tuples may be, of both sides or of each; windows need it."),
+    ("max-ahead", "D", "Tuples further ahead of the clock than D are refused and counted."),
     ("how", "TYPE", "inner, left, right, full, left_semi or left_anti. [default: inner]"),
     ("where", "SQL", "What a pair must fulfil too."),
     ("left-where", "SQL", "What a left tuple must fulfil to enter the join."),
@@ -277,10 +278,11 @@ def _window(given: dict[str, Any]) -> Window | None:
     """What --within, --tumbling and --sliding say; None: the full history."""
     kinds = [name for name in ("within", "tumbling", "sliding") if given[name] is not None]
     if not kinds:
-        if given["delay"] is not None:
-            raise click.UsageError(
-                "--delay is for windows; give --within, --tumbling or --sliding too"
-            )
+        for name in ("delay", "max-ahead"):
+            if given[name.replace("-", "_")] is not None:
+                raise click.UsageError(
+                    f"--{name} is for windows; give --within, --tumbling or --sliding too"
+                )
         return None
     if len(kinds) > 1:
         raise click.UsageError(f"--{kinds[0]} and --{kinds[1]} are both windows; give one")
@@ -293,15 +295,16 @@ def _window(given: dict[str, Any]) -> Window | None:
     if len(delays) > len(("left", "right")):
         raise InvalidRequest(f"delay: {given['delay']!r} has more than two parts; write D or D,D")
     delay: Any = delays[0] if len(delays) == 1 else (delays[0], delays[1])
+    lateness: dict[str, Any] = {"delay": delay, "max_ahead": given["max_ahead"]}
     if kinds == ["within"]:
         left, right, lower, upper = _parts("within", given["within"], "LT,RT,LOWER,UPPER")
         ends: dict[str, Any] = {"lower": lower or None, "upper": upper or None}
-        return within(left, right, delay=delay, **ends)
+        return within(left, right, **lateness, **ends)
     if kinds == ["tumbling"]:
         left, right, size = _parts("tumbling", given["tumbling"], "LT,RT,SIZE")
-        return tumbling(left, right, size, delay=delay)
+        return tumbling(left, right, size, **lateness)
     left, right, size, slide = _parts("sliding", given["sliding"], "LT,RT,SIZE,SLIDE")
-    return sliding(left, right, size, slide, delay=delay)
+    return sliding(left, right, size, slide, **lateness)
 
 
 def _parts(option: str, text: str, form: str) -> list[str]:

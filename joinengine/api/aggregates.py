@@ -159,7 +159,11 @@ class StreamAggregate(StreamQuery):
         if isinstance(timed, StreamJoin):
             timed._check_covers(names)
         delay = checks.check_event_time(self._schema, columns, window.delay_us, source)
-        return EventTime((columns, ()), (delay, None), window.idle_after_us), panes
+        before = self._source
+        sources = before._flat()[1] if isinstance(before, StreamJoin) else [before]
+        checks.check_ahead(window.ahead_us, "windows", sources)
+        timing = EventTime((columns, ()), (delay, None), window.idle_after_us, window.ahead_us)
+        return timing, panes
 
     def _flat(self) -> tuple[list[Any], list[Source]]:
         source = self._source

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from joinengine.api.comparing import check_time
+from joinengine.exchange.feeds import FeedKind
 from joinengine.model.aggregates import Windows
 from joinengine.model.arguments import check_one_of
 from joinengine.model.columns import of_side, require_column
@@ -96,6 +97,21 @@ def check_window(
         raise InvalidRequest(f"within: no shared event-time type: {found}; cast one side")
     left, right = (_delay(window.delays_us[side], sources[side]) for side in Side)
     return replace(window, delays_us=(left, right))
+
+
+def check_ahead(ahead_us: int | None, name: str, sources: Sequence[Source]) -> None:
+    """Refuse a bound against the clock for streams that are replays, and may be of times to come.
+
+    `sources`: all that the operator reads, if through other operators.
+    """
+    if ahead_us is None:
+        return
+    for source in sources:
+        if isinstance(source, Stream) and source.feed["kind"] == FeedKind.RECORDED:
+            raise InvalidRequest(
+                f"{name}: max_ahead is a bound against the clock of now, and {source.feed['path']} "
+                f"is a recorded stream, whose times are not of now: leave max_ahead out"
+            )
 
 
 def check_event_time(

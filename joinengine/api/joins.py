@@ -146,6 +146,7 @@ class StreamJoin(StreamQuery):
         for side, columns in timed:
             if isinstance(side, StreamJoin):
                 side._check_covers(columns)
+        checks.check_ahead(window.ahead_us, "within", self._flat()[1])
         sources = [
             None if isinstance(side, StreamJoin) else (side, columns[0]) for side, columns in timed
         ]

@@ -190,7 +190,7 @@ class BatchRunner:
                 f"removed; restore it, or start with a new checkpoint"
             )
         record = BatchRecord(batch, self._world.now_s())
-        here = self._open(batch)
+        here = self._open(batch, record.started)
         timed = partial(self._timed, record)
         with timed("elapsed_s"):
             with timed("route_s"):
@@ -229,12 +229,12 @@ class BatchRunner:
 
     # The steps
 
-    def _open(self, batch: int) -> Batch:
+    def _open(self, batch: int, clock_s: float) -> Batch:
         name = tagged(self.generation, f"{batch:08d}-{self._world.nonce()}")
         folder = self._checkpoint.exchange.at(name)
         exchange = through(self.settings.exchange, self._jobs.parallelism, folder)
         aside = None if self._aside is None else self._aside.staging.folder
-        return Batch(batch, exchange, self.generation, aside)
+        return Batch(batch, exchange, self.generation, clock_s, aside)
 
     def _route(self, frame: Any, batch: Batch) -> list[RouteReport]:
         plan = step.route(self.query, self.manifest, batch)

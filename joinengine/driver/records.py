@@ -62,6 +62,8 @@ class OperatorRecord:
     expired_rows: int = 0
     late_rows: int = 0
     null_rows: int = 0
+    #: further ahead of the batch's clock than `max_ahead`
+    ahead_rows: int = 0
     probe_copies: int = 0
     routing_entries: int = 0
     split_keys: int = 0
@@ -272,6 +274,7 @@ class BatchRecord:
         entry.pending_rows = state.shelves.live_rows(PENDING)
         entry.late_rows = sum(report.late_rows for report in inputs)
         entry.null_rows = sum(report.null_rows for report in inputs)
+        entry.ahead_rows = sum(report.ahead_rows for report in inputs)
 
 
 def _both(before: Reason | None, after: Reason | None) -> Reason | None:

@@ -22,10 +22,10 @@ from joinengine.driver.failing import has_copies
 from joinengine.driver.folding import interval_of
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
-from joinengine.exchange.blocks import Origin, Role
 from joinengine.exchange.exchange import Through
 from joinengine.exchange.reports import Block, InputReport, OperatorReport, RouteReport
 from joinengine.exchange.results import Target, ToOperator
+from joinengine.exchange.roles import Origin, Role
 from joinengine.exchange.route import RoutePlan
 from joinengine.kernels.probing import distinct, rows_among
 from joinengine.layouts import Chosen
@@ -70,12 +70,14 @@ class Program:
 class Batch:
     """A batch: its number, its exchange, and the generation of the driver that runs it.
 
+    `clock_s`: the driver's clock at its start, in seconds since the epoch: the same for all tasks.
     `aside`: the folder where refused tuples are staged; None: they are only counted.
     """
 
     number: int
     exchange: Through
     generation: int
+    clock_s: float
     aside: str | None = None
 
 
@@ -337,7 +339,9 @@ def close(
     )
     results = tuple(stored for report in done.reports[-1] for stored in report.result_files)
     refused = tuple(one.refused for one in inputs if one.refused is not None)
-    after = Manifest(manifest.query, batch.number, advanced, results, refused)
+    after = Manifest(
+        manifest.query, batch.number, advanced, results, refused, clock_s=batch.clock_s
+    )
     named = {stored.name for state in advanced for stored in state.layouts.history}
     return Next(
         after,
@@ -379,4 +383,5 @@ def _role(manifest: Manifest, operator: Operator, side: Side, batch: Batch) -> R
         watched=side in operator.watched,
         aside=batch.aside,
         generation=batch.generation,
+        clock_s=batch.clock_s,
     )

@@ -10,8 +10,8 @@ Cost per delivery: hash and u 10 ns, route 5 to 30 ns, one gather and one write 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -20,8 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.exchange.exchange import Address, Exchange
-from joinengine.exchange.keying import Keying
 from joinengine.exchange.reports import Block, InputReport
+from joinengine.exchange.roles import Origin, Role
 from joinengine.exchange.staging import ParquetFile
 from joinengine.kernels.bands import Bools
 from joinengine.kernels.comparing import latest_time, no_time
@@ -30,11 +30,9 @@ from joinengine.kernels.probing import Ints
 from joinengine.kernels.watching import number_tuples, watcher_of
 from joinengine.layouts.versions import VersionedRouter, united
 from joinengine.model.columns import name_beside
-from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
 from joinengine.predicates.theta import passes
-from joinengine.routing.routes import BACKUP, STORE, Deliveries, Flags, only, storing, watch_flag
-from joinengine.state.operator_state import OperatorState
+from joinengine.routing.routes import BACKUP, STORE, Deliveries, Flags, only, storing
 from joinengine.state.run_file import WORD
 from joinengine.world.storage import StoredFile, tagged
 from joinengine.world.world import World
@@ -45,108 +43,11 @@ REASON = "reason"
 
 
 class Refusal(StrEnum):
-    """Why a tuple was refused: it is late, or its key or event time is NULL."""
+    """Why a tuple was refused: late, too far ahead of the clock, or without a key or event time."""
 
     LATE = "late"
     NULL = "null"
-
-
-class Origin(NamedTuple):
-    """The task of a batch that brings tuples to a role."""
-
-    batch: int
-    task: int
-
-    @property
-    def seed(self) -> int:
-        """Where the draws of u start; the task's chunks count on from there."""
-        return (self.batch << 32 | self.task << 12) % (1 << 64)
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """Which tuples enter a side of an operator, and with what; the same in every batch.
-
-    `keying`: the hashes under which a tuple is stored and probes. `times`: the event-time columns;
-    none if the operator ignores event time. `schema`: the columns with which a tuple travels.
-    `windows_each`: the greatest number of windows that hold one tuple. `stays_put`: a tuple is
-    delivered only to the instance that stores it, since no tuple probes. `passes_by`: tuples are
-    not stored, so they are not delivered to backups.
-    """
-
-    keying: Keying
-    times: tuple[str, ...]
-    schema: pa.Schema
-    filter: Predicate | None = None
-    windows_each: int = 1
-    stays_put: bool = False
-    passes_by: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """One side of one operator in one batch: what admitting and routing its tuples needs.
-
-    `watchers`: how many there are; 0: the side is not watched. If it is, the last column of
-    `schema` is its number, and a tuple that cannot match travels too, to its watcher alone.
-    `aside`: the folder for refused tuples; None: they are only counted. `generation`: that of the
-    driver, in the names of files. Others: as in `Admission`.
-    """
-
-    operator: int
-    side: Side
-    keying: Keying
-    times: tuple[str, ...]
-    watermark: float
-    router: VersionedRouter
-    schema: pa.Schema
-    filter: Predicate | None = None
-    watchers: int = 0
-    windows_each: int = 1
-    aside: str | None = None
-    generation: int = 0
-    stays_put: bool = False
-    passes_by: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        operator: int,
-        side: Side,
-        admission: Admission,
-        state: OperatorState,
-        *,
-        watched: bool,
-        aside: str | None,
-        generation: int,
-    ) -> Role:
-        """The role in the next batch; `state`: that of the operator before it."""
-        return cls(
-            operator=operator,
-            side=side,
-            keying=admission.keying,
-            times=admission.times,
-            watermark=state.clock.watermark,
-            router=state.layouts.router,
-            schema=admission.schema,
-            filter=admission.filter,
-            watchers=state.watchers if watched else 0,
-            windows_each=admission.windows_each,
-            aside=aside,
-            generation=generation,
-            stays_put=admission.stays_put,
-            passes_by=admission.passes_by,
-        )
-
-    @property
-    def instances(self) -> int:
-        """How many numbers instances and watchers have together; they share them."""
-        return max(self.router.instances, self.watchers)
-
-    @property
-    def watch_flag(self) -> int:
-        """The flag of a delivery to a watcher: the one above the flags of all probes."""
-        return watch_flag(len(self.router.routers), self.keying.probes)
+    AHEAD = "ahead"
 
 
 class BlockWriter:
@@ -237,7 +138,8 @@ class BlockWriter:
     def _admit(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bools | None]:
         """The admitted tuples, and (n,) which of them match nothing; None: each may match.
 
-        Dropped are tuples that fail the filter and, counted, late ones. A tuple matches nothing if
+        Dropped are tuples that fail the filter and, counted, late ones and those that are ahead of
+        time. A tuple matches nothing if
         its key or time is NULL or its value in a band NaN. Such tuples are counted; they are
         admitted if the side is watched, and dropped if not.
         """
@@ -263,13 +165,16 @@ class BlockWriter:
         """(n,) event times; None: there are none.
 
         All of them move the watermark, also those of tuples that are then refused: event time
-        follows the tuples that a side brings, not those that can match.
+        follows the tuples that a side brings, not those that can match. But those that are ahead
+        of time do not: all that come after them would be late.
         """
-        names = self._role.times
+        names, latest = self._role.times, self._role.latest
         if not names or not batch.num_rows:
             return None
         times, untimed = latest_time(batch, names), no_time(batch, names)
         able = times if untimed is None else times[~untimed]
+        if latest < math.inf:
+            able = able[able <= latest]
         if len(able):
             self.report.see_time(int(able.max()))
         return times
@@ -284,19 +189,33 @@ class BlockWriter:
     def _on_time(
         self, batch: pa.RecordBatch, times: Ints, nulls: Bools | None
     ) -> tuple[pa.RecordBatch, Bools | None]:
-        """The tuples that are not late, and which of them match nothing.
+        """The tuples that are neither late nor ahead of time, and which of them match nothing.
 
-        A tuple without an event time is not late.
+        A tuple without an event time is neither.
         """
-        late = times < self._role.watermark
+        role = self._role
+        late, ahead = times < role.watermark, None
+        refused = late
+        if role.latest < math.inf:
+            ahead = times > role.latest  # after the clock went back it may be late too
+            late &= ~ahead
+            refused = late | ahead
         if nulls is not None:
-            untimed = no_time(batch, self._role.times)
-            late &= True if untimed is None else ~untimed
-        if not late.any():
+            untimed = no_time(batch, role.times)
+            refused = refused & (True if untimed is None else ~untimed)
+        if not refused.any():
             return batch, nulls
-        self.report.late_rows += int(late.sum())
-        self._refused.add(batch, late, Refusal.LATE)
-        return batch.filter(pa.array(~late)), None if nulls is None else nulls[~late]
+        self.report.late_rows += self._set_aside(batch, late & refused, Refusal.LATE)
+        if ahead is not None:
+            self.report.ahead_rows += self._set_aside(batch, ahead & refused, Refusal.AHEAD)
+        return batch.filter(pa.array(~refused)), None if nulls is None else nulls[~refused]
+
+    def _set_aside(self, batch: pa.RecordBatch, which: Bools, why: Refusal) -> int:
+        """How many tuples are refused for this reason, which the side output gets."""
+        count = int(which.sum())
+        if count:
+            self._refused.add(batch, which, why)
+        return count
 
 
 def _schema(role: Role, arrays: Sequence[pa.Array]) -> pa.Schema:

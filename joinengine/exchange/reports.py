@@ -43,6 +43,7 @@ class InputReport:
     rows: int = 0
     null_rows: int = 0
     late_rows: int = 0
+    ahead_rows: int = 0
     newest_time: int | None = None
     deliveries: int = 0
     #: the file of late and NULL-key tuples; None: there are none, or the user does not keep them

@@ -13,9 +13,10 @@ from typing import Protocol
 import pyarrow as pa
 from typing_extensions import override
 
-from joinengine.exchange.blocks import BlockWriter, Origin, Role
+from joinengine.exchange.blocks import BlockWriter
 from joinengine.exchange.exchange import Exchange
 from joinengine.exchange.reports import OperatorReport
+from joinengine.exchange.roles import Origin, Role
 from joinengine.exchange.staging import PLAIN, Cutting, staged_files
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.world.storage import tagged

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from joinengine.exchange.blocks import BlockWriter, Origin, Role
+from joinengine.exchange.blocks import BlockWriter
 from joinengine.exchange.exchange import Exchange, Through
 from joinengine.exchange.feeds import RowGroup
 from joinengine.exchange.reports import RouteReport
+from joinengine.exchange.roles import Origin, Role
 from joinengine.kernels.hashing import content_order
 from joinengine.world.world import World
 

@@ -141,6 +141,7 @@ class Windows:
     slide_us: int
     delay_us: int | None = None
     idle_after_us: int | None = None
+    ahead_us: int | None = None
 
 
 def windows(
@@ -150,20 +151,25 @@ def windows(
     *,
     delay: Duration | None = None,
     idle_after: Duration | None = None,
+    max_ahead: Duration | None = None,
 ) -> Windows:
     """Windows of `size` over the event time `time`, one starting every `slide` (None: `size`).
 
     `time`: a column; if the source is a join, it may be several, and the latest counts. `delay`,
-    `idle_after` and errors as in `within`.
+    `idle_after`, `max_ahead` and errors as in `within`.
 
     >>> windows("ts", "1 minute").slide_us
     60000000
     """
-    whole = sliding(
-        time, time, size, size if slide is None else slide, delay=delay, idle_after=idle_after
-    )
+    step = size if slide is None else slide
+    whole = sliding(time, time, size, step, delay=delay, idle_after=idle_after, max_ahead=max_ahead)
     return Windows(
-        whole.times[0], whole.size_us, whole.slide_us, whole.delays_us[0], whole.idle_after_us
+        whole.times[0],
+        whole.size_us,
+        whole.slide_us,
+        whole.delays_us[0],
+        whole.idle_after_us,
+        whole.ahead_us,
     )
 
 
@@ -218,11 +224,12 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """The event time of one input: the columns, the delay and when the input is idle."""
+    """The event time of an input: the columns, and what is late, idle and ahead: see `Within`."""
 
     times: tuple[tuple[str, ...], tuple[str, ...]]
     delays_us: Delays = (None, None)
     idle_after_us: int | None = None
+    ahead_us: int | None = None
 
 
 def partial_fields(aggregates: Sequence[Aggregate]) -> list[tuple[str, AggregateFunction]]:

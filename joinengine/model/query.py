@@ -53,6 +53,10 @@ class Timed(Protocol):
     def idle_after_us(self) -> int | None:
         """The silence after which a side no longer holds the watermark up; None: it always does."""
 
+    @property
+    def ahead_us(self) -> int | None:
+        """How far a tuple may be ahead of the clock of its batch; None: as far as it likes."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,7 @@ class Within:
     another join have several: one for each of its inputs.) `delays`: per side, how far a tuple may
     lag behind the newest one and still be on time; None: the input's own watermark. `idle_after`:
     a side that brings no tuple for so long (wall time) no longer holds the watermark up; None: it
-    always does.
+    always does. `ahead`: how far a tuple may be ahead of the clock; None: as far as it likes.
     """
 
     times: tuple[tuple[str, ...], tuple[str, ...]]
@@ -71,6 +71,7 @@ class Within:
     upper_us: int | None
     delays_us: Delays = (None, None)
     idle_after_us: int | None = None
+    ahead_us: int | None = None
 
     def __post_init__(self) -> None:
         if self.lower_us is None and self.upper_us is None:
@@ -85,7 +86,7 @@ class Within:
                 f"within: lower {describe(self.lower_us or 0)} is above upper "
                 f"{describe(self.upper_us or 0)}; swap them"
             )
-        _check_lateness("within", self.delays_us, self.idle_after_us)
+        _check_lateness("within", self.delays_us, self.idle_after_us, self.ahead_us)
 
     @property
     def span_us(self) -> int | None:
@@ -159,11 +160,12 @@ class Sliding:
     slide_us: int
     delays_us: Delays = (None, None)
     idle_after_us: int | None = None
+    ahead_us: int | None = None
 
     def __post_init__(self) -> None:
         _check_length("window: size", self.size_us)
         _check_length("window: slide", self.slide_us)
-        _check_lateness("window", self.delays_us, self.idle_after_us)
+        _check_lateness("window", self.delays_us, self.idle_after_us, self.ahead_us)
 
     @property
     def lower_us(self) -> int:
@@ -232,6 +234,7 @@ def within(
     upper: Duration | None = None,
     delay: Duration | tuple[Duration, Duration] | None = None,
     idle_after: Duration | None = None,
+    max_ahead: Duration | None = None,
 ) -> Within:
     """Match pairs with lower <= right time - left time <= upper; an absent bound is open.
 
@@ -239,10 +242,12 @@ def within(
     the event-time column of each side; if the side is itself a join, it may be several, and the
     latest counts. `delay`: how long a tuple may lag behind the newest of its side, one value or
     (left, right); default: the inputs' own `withWatermark`. `idle_after`: a side that
-    has brought no tuple for so long (wall time) no longer holds the watermark up.
+    has brought no tuple for so long (wall time) no longer holds the watermark up. `max_ahead`: a
+    tuple whose event time is further ahead of the driver's clock than that is refused and counted;
+    else a single one, of a clock that is wrong, makes all tuples after it late.
 
-    Raises InvalidRequest if there is no bound, lower is above upper, a delay is negative, a length
-    is beyond 64-bit integers, or a text is no duration.
+    Raises InvalidRequest if there is no bound, lower is above upper, a delay or `max_ahead` is
+    negative, a length is beyond 64-bit integers, or a text is no duration.
 
     >>> within("a", "b", lower="-1 hour", upper="0 seconds").span_us
     3600000000
@@ -253,6 +258,7 @@ def within(
         upper_us=_optional(upper, "within: upper"),
         delays_us=_delays(delay, "within"),
         idle_after_us=_optional(idle_after, "within: idle_after"),
+        ahead_us=_optional(max_ahead, "within: max_ahead"),
     )
 
 
@@ -263,15 +269,18 @@ def tumbling(
     *,
     delay: Duration | tuple[Duration, Duration] | None = None,
     idle_after: Duration | None = None,
+    max_ahead: Duration | None = None,
 ) -> Sliding:
     """Match pairs in the same window of `size`; windows follow one another from 1970 on.
 
-    Results carry window_start and window_end. `delay`, `idle_after` and errors as in `within`.
+    Results carry window_start and window_end. `delay`, `idle_after`, `max_ahead` and errors as in
+    `within`.
 
     >>> tumbling("a", "b", "5 minutes").slide_us
     300000000
     """
-    return _sliding("tumbling", (left, right), (size, size), delay, idle_after)
+    given = _Given("tumbling", delay, idle_after, max_ahead)
+    return _sliding(given, (left, right), (size, size))
 
 
 def sliding(
@@ -282,29 +291,38 @@ def sliding(
     *,
     delay: Duration | tuple[Duration, Duration] | None = None,
     idle_after: Duration | None = None,
+    max_ahead: Duration | None = None,
 ) -> Sliding:
     """Match pairs once per window of `size`, one starting every `slide`, that holds both.
 
     Results carry window_start and window_end. If `slide` is greater than `size`, there are gaps
-    between windows, and tuples in a gap match nothing. `delay`, `idle_after` and errors as in
-    `within`.
+    between windows, and tuples in a gap match nothing. `delay`, `idle_after`, `max_ahead` and
+    errors as in `within`.
     """
-    return _sliding("sliding", (left, right), (size, slide), delay, idle_after)
+    given = _Given("sliding", delay, idle_after, max_ahead)
+    return _sliding(given, (left, right), (size, slide))
+
+
+class _Given(NamedTuple):
+    """What sliding windows are asked for with, in whatever function: its name, and lateness."""
+
+    name: str
+    delay: Duration | tuple[Duration, Duration] | None
+    idle_after: Duration | None
+    max_ahead: Duration | None
 
 
 def _sliding(
-    name: str,
-    columns: tuple[TimeColumns, TimeColumns],
-    lengths: tuple[Duration, Duration],
-    delay: Duration | tuple[Duration, Duration] | None,
-    idle_after: Duration | None,
+    given: _Given, columns: tuple[TimeColumns, TimeColumns], lengths: tuple[Duration, Duration]
 ) -> Sliding:
+    name = given.name
     return Sliding(
         times=(_columns(columns[0]), _columns(columns[1])),
         size_us=_positive(lengths[0], f"{name}: size"),
         slide_us=_positive(lengths[1], f"{name}: slide"),
-        delays_us=_delays(delay, name),
-        idle_after_us=_optional(idle_after, f"{name}: idle_after"),
+        delays_us=_delays(given.delay, name),
+        idle_after_us=_optional(given.idle_after, f"{name}: idle_after"),
+        ahead_us=_optional(given.max_ahead, f"{name}: max_ahead"),
     )
 
 
@@ -322,7 +340,9 @@ def _delays(delay: Duration | tuple[Duration, Duration] | None, name: str) -> De
     return _optional(left, f"{name}: delay"), _optional(right, f"{name}: delay")
 
 
-def _check_lateness(name: str, delays_us: Delays, idle_after_us: int | None) -> None:
+def _check_lateness(
+    name: str, delays_us: Delays, idle_after_us: int | None, ahead_us: int | None
+) -> None:
     for delay in delays_us:
         if delay is not None and delay < 0:
             raise InvalidRequest(f"{name}: delay {describe(delay)} is negative; use 0 or more")
@@ -330,6 +350,9 @@ def _check_lateness(name: str, delays_us: Delays, idle_after_us: int | None) -> 
     _check_length(f"{name}: idle_after", idle_after_us or 0)
     if idle_after_us is not None and idle_after_us <= 0:
         raise InvalidRequest(f"{name}: idle_after {describe(idle_after_us)} must be positive")
+    _check_length(f"{name}: max_ahead", ahead_us or 0)
+    if ahead_us is not None and ahead_us < 0:
+        raise InvalidRequest(f"{name}: max_ahead {describe(ahead_us)} is negative; use 0 or more")
 
 
 def _check_length(what: str, length_us: int) -> None:

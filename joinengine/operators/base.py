@@ -20,9 +20,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from joinengine.exchange.arriving import Arriving
-from joinengine.exchange.blocks import Admission
 from joinengine.exchange.exchange import Exchange
 from joinengine.exchange.reports import Block, OperatorReport
+from joinengine.exchange.roles import Admission
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.conditions import Condition
 from joinengine.model.keys import Side

@@ -198,6 +198,11 @@ def _obstacle(report: dict[str, Any], *, has_files: bool, has_sum: bool) -> str 
             f"{report['late_rows']:,} tuples were late, so they are in no result, and DuckDB knows "
             f"of no lateness; give a longer --delay"
         )
+    if report["ahead_rows"]:
+        return (
+            f"{report['ahead_rows']:,} tuples were ahead of the clock, so they are in no result, "
+            f"and DuckDB knows of no clock; give a longer --max-ahead, or none"
+        )
     pending = report["batches"][-1]["pending_rows"] if report["batches"] else 0
     if pending:
         return (

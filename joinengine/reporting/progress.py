@@ -21,7 +21,7 @@ METRICS = "joinengine"
 #: Fields of an operator that Spark's progress has no place for.
 CUSTOM = (
     *("moved_rows", "moved_bytes", "switched_roles", "lost_instances", "recovered_rows"),
-    *("unbacked_keys", "routing_entries", "split_keys", "probe_copies", "null_rows"),
+    *("unbacked_keys", "routing_entries", "split_keys", "probe_copies", "null_rows", "ahead_rows"),
     *("report_bytes_up", "report_bytes_down", "whole_reports", "pending_rows", "layout_versions"),
     *("run_files", "run_file_bytes", "fetched_files", "fetched_bytes"),
 )
@@ -42,6 +42,7 @@ def batch_line(record: BatchRecord) -> str:
         ("pending_rows", "waiting"),
         ("late_rows", "late"),
         ("null_rows", "without a key or time"),
+        ("ahead_rows", "ahead of time"),
         ("moved_rows", "moved"),
     ):
         count = sum(getattr(join, name) for join in joins)

@@ -221,6 +221,11 @@ _OPERATOR = (
         lambda one: one.totals.null_rows,
     ),
     _OfOperator(
+        "joinengine_ahead_rows_total",
+        "Rows further ahead of the driver's clock than max_ahead.",
+        lambda one: one.totals.ahead_rows,
+    ),
+    _OfOperator(
         "joinengine_expired_rows_total",
         "Copies that have left the state, since no tuple on time can match them any more.",
         lambda one: one.totals.expired_rows,

@@ -51,6 +51,7 @@ COUNTS = (
     "expired_rows",
     "late_rows",
     "null_rows",
+    "ahead_rows",
     "pending_rows",
 )
 #: Packages on which the figures of a run depend.
@@ -106,6 +107,7 @@ def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
         "moved_fraction": _moved_fraction(records),
         "late_rows": sum(join["late_rows"] for join in joins),
         "null_rows": sum(join["null_rows"] for join in joins),
+        "ahead_rows": sum(join["ahead_rows"] for join in joins),
         "expired_rows": sum(join["expired_rows"] for join in joins),
         "report_bytes": {
             way: sum(join["report_bytes"][way] for join in joins) for way in ("up", "down")
@@ -207,6 +209,7 @@ def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
         "moved_rows": sum(b.moved_rows for b in batches),
         "late_rows": sum(b.late_rows for b in batches),
         "null_rows": sum(b.null_rows for b in batches),
+        "ahead_rows": sum(b.ahead_rows for b in batches),
         "expired_rows": sum(b.expired_rows for b in batches),
         "received_by_batch": _per_batch(batches, "received").astype(int).tolist(),
         "backed_by_batch": _backed(batches),

@@ -45,7 +45,8 @@ _FORECAST_BATCHES = 1_000
 _FORECAST_GROWTH = 1.05
 
 _JOIN_COUNTS = (
-    *("moved_rows", "moved_bytes", "expired_rows", "late_rows", "null_rows", "probe_copies"),
+    *("moved_rows", "moved_bytes", "expired_rows", "late_rows", "null_rows", "ahead_rows"),
+    "probe_copies",
     *("run_files", "run_file_bytes", "fetched_files", "fetched_bytes"),
 )
 _JOIN_STATE = ("state_rows", "state_bytes", "pending_rows", "routing_entries", "split_keys")
@@ -193,6 +194,7 @@ class Story:
             "work": {part: round(seconds, 6) for part, seconds in record.work_s.items()},
             "late_rows": sum(join.late_rows for join in record.joins),
             "null_rows": sum(join.null_rows for join in record.joins),
+            "ahead_rows": sum(join.ahead_rows for join in record.joins),
             "skipped_files": len(record.skipped),
             "latency_p50": record.latency_s(0.5),
             "latency_p99": record.latency_s(0.99),

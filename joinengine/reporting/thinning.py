@@ -8,10 +8,16 @@ from typing import Any
 
 Entry = dict[str, Any]
 
-_SUMS = ("input_rows", "output_rows", "elapsed_s", "late_rows", "null_rows", "skipped_files")
+_SUMS = (
+    *("input_rows", "output_rows", "elapsed_s", "late_rows", "null_rows", "ahead_rows"),
+    "skipped_files",
+)
+#: A sum that reports of earlier versions lack.
+_LATER = "ahead_rows"
 _GREATEST = ("latency_p50", "latency_p99")
 _JOIN_SUMS = (
-    *("moved_rows", "moved_bytes", "expired_rows", "late_rows", "null_rows", "probe_copies"),
+    *("moved_rows", "moved_bytes", "expired_rows", "late_rows", "null_rows", "ahead_rows"),
+    "probe_copies",
     *("run_files", "run_file_bytes", "fetched_files", "fetched_bytes"),
     *("tuples", "greatest"),
 )
@@ -24,7 +30,7 @@ def merged(a: Entry, b: Entry) -> Entry:
         "first": a["first"],
         "last": b["last"],
         "at": a["at"],
-        **{name: _added(a[name], b[name]) for name in _SUMS},
+        **{name: _added(_sum(a, name), _sum(b, name)) for name in _SUMS},
         "steps": _added_up(a["steps"], b["steps"]),
         "work": _added_up(a["work"], b["work"]),
         **{name: _greater(a[name], b[name]) for name in _GREATEST},
@@ -41,7 +47,7 @@ def _merged_join(a: Entry, b: Entry) -> Entry:
         **b,
         "received": _lists_added(a["received"], b["received"]),
         "busy": _lists_added(a["busy"], b["busy"]),
-        **{name: a[name] + b[name] for name in _JOIN_SUMS},
+        **{name: _sum(a, name) + _sum(b, name) for name in _JOIN_SUMS},
         "hash_greatest": hashes,
         "hot": _merged_hot(a["hot"], b["hot"], tuples),
     }
@@ -65,6 +71,11 @@ def _merged_hot(a: Sequence[Entry], b: Sequence[Entry], tuples: int) -> list[Ent
         {**one, "share": round(min(share, 1.0), 5)}
         for one, share in list(zip(hottest, shares, strict=True))[:most]
     ]
+
+
+def _sum(entry: Entry, name: str) -> float:
+    found: float = entry.get(name, 0) if name == _LATER else entry[name]
+    return found
 
 
 def _added(a: float, b: float) -> float:

@@ -16,9 +16,9 @@ manifest is never taken instead. A manifest of an unknown format is refused, nev
 manifest is committed if it was created while its batch was above the boundary
 (joinengine.state.fence).
 
-Totals came to format 6 later, and the number stayed: a manifest without them is read as one whose
-totals are zeros, and a version that does not know them passes them over. Format 7 has links; those
-of format 6 are all full.
+Totals came to format 6 later, and the clock to format 7, and the number stayed: a manifest without
+them is read as one with zeros, and a version that does not know them passes them over. Format 7 has
+links; those of format 6 are all full.
 """
 
 from __future__ import annotations
@@ -85,9 +85,10 @@ class Manifest:
     tuples, if the user keeps them. `held`: the result files of earlier batches that are held back
     to become visible together with these; None: the results become visible with their batch.
     `generation`: of the driver that committed it. `nonce`: tells its attempt from any other.
-    `parent`: the manifest that it follows. `totals`: of all batches up to this one. `spark`: name
-    -> content of the files by which Spark repeats the batch, if they are carried. `crc32`: its own
-    CRC, and `chain`, are known once it is on disk.
+    `parent`: the manifest that it follows. `totals`: of all batches up to this one. `clock_s`: the
+    batch's clock, seconds since the epoch; 0: of an earlier version. `spark`: name -> content of
+    the files by which Spark repeats the batch, if they are carried. `crc32`: its own CRC, and
+    `chain`, are known once it is on disk.
     """
 
     query: str
@@ -100,6 +101,7 @@ class Manifest:
     nonce: str = ""
     parent: Link = NO_MANIFEST
     totals: Totals = field(default_factory=Totals)
+    clock_s: float = 0.0
     spark: Mapping[str, str] = field(default_factory=dict)
     crc32: int = 0
     chain: Chain | None = field(default=None, compare=False, repr=False)
@@ -360,6 +362,7 @@ def _around(manifest: Manifest) -> dict[str, Any]:
         "nonce": manifest.nonce,
         "parent": manifest.parent,
         "totals": manifest.totals.to_json(),
+        "clock_s": manifest.clock_s,
         "spark": manifest.spark,
         "results": plain.files_to_json(manifest.results),
         "refused": plain.files_to_json(manifest.refused),
@@ -388,6 +391,7 @@ def _from_json(one: _Written, before: Chain | None) -> Manifest:
         nonce=told["nonce"],
         parent=one.parent,
         totals=Totals.from_json(told.get("totals", {})),
+        clock_s=told.get("clock_s", 0.0),
         spark=told.get("spark", {}),
         crc32=one.crc32,
     )

@@ -21,6 +21,7 @@ class OperatorTotals:
     output_rows: int = 0
     late_rows: int = 0
     null_rows: int = 0
+    ahead_rows: int = 0
     expired_rows: int = 0
     moved_rows: int = 0
     moved_bytes: int = 0

@@ -142,6 +142,26 @@ def test_late_tuples_leave_no_verdict(run):
     assert "unknown" in done.stdout
 
 
+def test_tuples_of_the_future_leave_no_verdict(run, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write(folder / "clicks", CLICKS, 60)
+    write(folder / "purchases", PURCHASES, 60)
+    path = folder / "clicks" / "1.parquet"
+    table = pq.read_table(path)
+    later = pa.compute.add(table.column(4), pa.scalar(dt.timedelta(days=40_000)))
+    pq.write_table(table.set_column(4, CLICKS.field(4), later), path)
+    bounded = (*KEYS, *INTERVAL, "--max-ahead", "1 day")
+    done, report = run(*bounded, "--interval-rows", 30, folder=folder)
+    keyed = sum(None not in row[1::3] for row in zip(*table.to_pydict().values(), strict=True))
+    told = sum(entry["ahead_rows"] for entry in report["story"]["batches"])
+    assert report["ahead_rows"] == told == keyed > 50
+    assert report["late_rows"] == 0
+    assert report["valid"] is None
+    assert "ahead of the clock" in done.stderr
+    assert "longer --max-ahead" in done.stderr
+
+
 def test_a_checkpoint_leaves_the_streams_open(run, tmp_path):
     """Unmatched tuples wait for files that may follow; a second run goes on with them."""
     folder = tmp_path / "in"
@@ -263,6 +283,7 @@ def test_explain_keeps_nothing(tmp_path):
         (("BOTH", *KEYS, "--zipf", "1"), "--zipf is for the generated streams"),
         (("BOTH", *KEYS, "--window", "1 s"), "--window is for the generated streams"),
         (("BOTH", *KEYS, *INTERVAL[:2]), "--within needs --delay"),
+        (("BOTH", *KEYS, "--max-ahead", "1 s"), "--max-ahead is for windows"),
         (("BOTH", *KEYS, "--delay", "1 s"), "--delay is for windows"),
         (("BOTH", *KEYS, *BAD), "not of the form LT,RT,LOWER"),
         (("BOTH", *KEYS, *INTERVAL), "give suffixes"),

@@ -159,6 +159,26 @@ def test_a_stream_says_how_late_its_tuples_may_be():
         StreamJoin(left, SIDES[1], on="user_id", within=window, instances=2)
 
 
+def test_a_replay_has_no_bound_against_the_clock():
+    """Whether it is joined at once, or its times come through another operator."""
+    left, right = (replace(one, feed={"kind": "folder", "path": "/now"}) for one in SIDES)
+    old = replace(right, feed={"kind": "recorded", "path": "/old"})
+    ends = {"lower": "0 s", "upper": "1 s", "delay": "0 s"}
+    bounded = within("lt", "rt", **ends, max_ahead="1 hour")
+    on = {"on": equi("user_id", "user_id"), "instances": 2, "suffixes": ("_l", "_r")}
+    assert StreamJoin(left, right, within=bounded, **on)._window.ahead_us == 3_600_000_000
+    message = "within: max_ahead is a bound .* and /old is a recorded stream, .* leave max_ahead"
+    with pytest.raises(InvalidRequest, match=message):
+        StreamJoin(left, old, within=bounded, **on)
+    joined = StreamJoin(left, old, within=within("lt", "rt", **ends), **on)
+    settings = {"source": joined, "by": "g", "aggregates": {"n": "count(*)"}, "instances": 2}
+    window = windows(("lt", "rt"), "1 s", max_ahead="0 s")
+    with pytest.raises(InvalidRequest, match=message.replace("within", "windows")):
+        StreamAggregate(**settings, window=window)
+    found = StreamAggregate(**settings, window=windows(("lt", "rt"), "1 s"))
+    assert found._results.names[0] == "g"
+
+
 BUILT = {
     "withWatermark: a is string; event time": lambda: SIDES[0].withWatermark("a", "1 s"),
     "withWatermark: column 'x' is not there": lambda: SIDES[0].withWatermark("x", "1 s"),

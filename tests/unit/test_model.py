@@ -97,6 +97,8 @@ def test_impossible_windows_are_refused():
         within("a", "b", lower="2 s", upper="1 s")
     with pytest.raises(InvalidRequest, match="negative"):
         within("a", "b", lower="0 s", upper="1 s", delay="-1 s")
+    with pytest.raises(InvalidRequest, match="window: max_ahead -1 s is negative; use 0 or"):
+        tumbling("a", "b", size="1 s", max_ahead="-1 s")
     with pytest.raises(InvalidRequest, match="positive"):
         within("a", "b", lower="0 s", upper="1 s", idle_after="0 s")
     with pytest.raises(InvalidRequest, match="positive"):
@@ -105,7 +107,7 @@ def test_impossible_windows_are_refused():
         sliding("a", "b", size="1 s", slide="-1 s")
 
 
-@pytest.mark.parametrize("name", ["lower", "upper", "delay", "idle_after"])
+@pytest.mark.parametrize("name", ["lower", "upper", "delay", "idle_after", "max_ahead"])
 def test_lengths_that_64_bits_cannot_hold_are_refused(name):
     long = {name: "-9999999999 days" if name == "lower" else "9999999999 days"}
     settings = {"lower": "0 s", "upper": "1 s"} | long

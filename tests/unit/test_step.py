@@ -164,7 +164,7 @@ def test_a_join_gets_tasks_only_where_something_arrives_or_is_due():
     query = two_way(window(), instances=4)
     manifest = manifest_of(query)
     (operator,), (state,) = query.operators, manifest.operators
-    batch = Batch(0, "exchange", 1)
+    batch = Batch(0, "exchange", 1, 100.0)
     none = step.order(program(query), manifest, batch, operator, state, Arrived(), {}, Discard)
     assert none == []
     arrived = Arrived((block(0, LEFT, 4),))
@@ -178,7 +178,7 @@ def test_results_of_an_earlier_join_go_into_the_next_one():
     manifest = manifest_of(query)
     first = query.operators[0]
     arrived = Arrived((block(0, LEFT, 3),))
-    batch = Batch(4, "exchange", 1)
+    batch = Batch(4, "exchange", 1, 100.0)
     tasks = step.order(
         program(query), manifest, batch, first, manifest.operators[0], arrived, {}, Discard
     )
@@ -197,7 +197,7 @@ def test_an_operator_gets_its_own_blocks_alone():
     (task, *_) = step.order(
         program(query),
         manifest,
-        Batch(0, "exchange", 1),
+        Batch(0, "exchange", 1, 100.0),
         second,
         manifest.operators[1],
         Arrived((others, ours)),
@@ -217,7 +217,7 @@ def test_a_task_is_told_of_its_own_runs_moves_and_files_alone():
     moves = Moves((Pull(LEFT, 3, 0, 5, 9),), (Drop(LEFT, 3, 5, 9),))
     layouts = replace(state.layouts, pending=Move(state.layouts.newest, moves))
     state = replace(state, layouts=layouts)
-    batch, arrived = Batch(0, "exchange", 1), Arrived((block(0, LEFT, 4),))
+    batch, arrived = Batch(0, "exchange", 1, 100.0), Arrived((block(0, LEFT, 4),))
     tasks = step.order(
         program(query), manifest, batch, query.operators[0], state, arrived, {}, Discard
     )
@@ -253,7 +253,7 @@ def hot(instances=4, tuples=1000):
 def closed(query, manifest, reports, **settings):
     states = [fold(state, reports) for state in manifest.operators]
     done = Done(states, [reports], Arrived(inputs=(seen(LEFT, 5), seen(RIGHT, 5))), {})
-    batch = Batch(manifest.batch + 1, "exchange", 1)
+    batch = Batch(manifest.batch + 1, "exchange", 1, 100.0)
     return step.close(
         program(query, **settings), manifest, batch, done, {}, [], Moment(1.0, "nonce")
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from joinengine.exchange.blocks import Admission
+from joinengine.exchange.roles import Admission
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.aggregates import Stage
 from joinengine.model.durations import describe
@@ -46,6 +46,8 @@ class Aggregation(AggregateSpec, OneInput, Operator):
             times=self.times(side),
             schema=self.carried_schema(side),
             stays_put=True,
+            # Later stages get the ends of windows, which may lie ahead of all tuples in them.
+            ahead_us=self.window.ahead_us if self.stage is Stage.PARTIAL else None,
         )
 
     @override
@@ -111,12 +113,14 @@ class Aggregation(AggregateSpec, OneInput, Operator):
         (name,) = inputs
         if self.stage is Stage.PARTIAL:
             time = " or ".join(self.times(Side.LEFT))
+            ahead = self.window.ahead_us
             often = f"every {self.merge_every} batches" if self.merge_every > 1 else "every batch"
             return [
                 f"operator {self.index}: partial results by {self._grouping_text()}",
                 f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
                 f"  {name}: added up by {time}, passed on {often}; late when "
-                f"{describe(self.window.delays_us[0] or 0)} behind the newest",
+                f"{describe(self.window.delays_us[0] or 0)} behind the newest"
+                + ("" if ahead is None else f"; refused when {describe(ahead)} ahead of the clock"),
             ]
         what = "merges" if self.stage is Stage.MERGE else f"takes the top of {name}"
         return [

@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from joinengine.exchange.blocks import Admission
+from joinengine.exchange.roles import Admission
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.durations import describe, describe_about
 from joinengine.model.keys import Side
@@ -50,6 +50,7 @@ class Join(JoinSpec, Operator):
             filter=self.filters[side],
             windows_each=self.windows_each,
             passes_by=self.passes_by(side),
+            ahead_us=None if self.window is None else self.window.ahead_us,
         )
 
     @override
@@ -187,6 +188,8 @@ class Join(JoinSpec, Operator):
             return f"{name}: kept for ever (full history)"
         late = f"late when {describe(window.delays_us[side] or 0)} behind the newest"
         late = "" if isinstance(self.inputs[side], FromOperator) else f"; {late}"
+        if window.ahead_us is not None:
+            late += f"; refused when {describe(window.ahead_us)} ahead of the clock"
         if window.endless is side:
             bound = "upper" if side is Side.LEFT else "lower"
             return f"{name}: kept for ever (the interval has no {bound} bound){late}"

@@ -8,8 +8,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from joinengine.exchange.blocks import Admission
 from joinengine.exchange.keying import Keying
+from joinengine.exchange.roles import Admission
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.keys import Side
 from joinengine.operators.accounts import common_account

@@ -45,9 +45,10 @@ const SMALL_CHARTS = [
   ["Latency of results", { text: duration, axis: durationTicks }, () => [
     ["half are out", "c0", (entry) => entry.latency_p50],
     ["99 % are out", "c1 dashed", (entry) => entry.latency_p99]]],
-  ["Rows late, without a key, pending", {}, (join) => [
+  ["Rows late, without a key, ahead, pending", {}, (join) => [
     ["late", "c1", (entry) => perBatch(entry, entry.late_rows)],
     ["without key", "c3 dashed", (entry) => perBatch(entry, entry.null_rows)],
+    ["ahead", "c0 dashed", (entry) => perBatch(entry, entry.ahead_rows ?? 0)],
     ["pending", "c2 dotted", (entry) => join(entry).pending_rows]]],
 ];
 

@@ -1,0 +1,128 @@
+"""Roles: what admits tuples to a side of an operator and routes them, as route tasks are told.
+
+An `Admission` is what an operator says of a side, the same in every batch; a `Role` is that in one
+batch, with the watermark and the layouts of the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from joinengine.exchange.keying import Keying
+from joinengine.layouts.versions import VersionedRouter
+from joinengine.model.conditions import Predicate
+from joinengine.model.keys import Side
+from joinengine.routing.routes import watch_flag
+from joinengine.state.operator_state import OperatorState
+
+
+class Origin(NamedTuple):
+    """The task of a batch that brings tuples to a role."""
+
+    batch: int
+    task: int
+
+    @property
+    def seed(self) -> int:
+        """Where the draws of u start; the task's chunks count on from there."""
+        return (self.batch << 32 | self.task << 12) % (1 << 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Which tuples enter a side of an operator, and with what; the same in every batch.
+
+    `keying`: the hashes under which a tuple is stored and probes. `times`: the event-time columns;
+    none if the operator ignores event time. `schema`: the columns with which a tuple travels.
+    `windows_each`: the greatest number of windows that hold one tuple. `stays_put`: a tuple is
+    delivered only to the instance that stores it, since no tuple probes. `passes_by`: tuples are
+    not stored, so they are not delivered to backups. `ahead_us`: how far the event time of a tuple
+    may be ahead of the clock of its batch; None: as far as it likes.
+    """
+
+    keying: Keying
+    times: tuple[str, ...]
+    schema: pa.Schema
+    filter: Predicate | None = None
+    windows_each: int = 1
+    stays_put: bool = False
+    passes_by: bool = False
+    ahead_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One side of one operator in one batch: what admitting and routing its tuples needs.
+
+    `watchers`: how many there are; 0: the side is not watched. If it is, the last column of
+    `schema` is its number, and a tuple that cannot match travels too, to its watcher alone.
+    `aside`: the folder for refused tuples; None: they are only counted. `generation`: that of the
+    driver, in the names of files. `latest`: tuples with a later event time are ahead of time.
+    Others: as in `Admission`.
+    """
+
+    operator: int
+    side: Side
+    keying: Keying
+    times: tuple[str, ...]
+    watermark: float
+    router: VersionedRouter
+    schema: pa.Schema
+    filter: Predicate | None = None
+    watchers: int = 0
+    windows_each: int = 1
+    aside: str | None = None
+    generation: int = 0
+    stays_put: bool = False
+    passes_by: bool = False
+    latest: float = math.inf
+
+    @classmethod
+    def of(
+        cls,
+        operator: int,
+        side: Side,
+        admission: Admission,
+        state: OperatorState,
+        *,
+        watched: bool,
+        aside: str | None,
+        generation: int,
+        clock_s: float,
+    ) -> Role:
+        """The role in the next batch; `state`: that of the operator before it.
+
+        `clock_s`: the batch's clock, in seconds since the epoch.
+        """
+        ahead_us = admission.ahead_us
+        return cls(
+            operator=operator,
+            side=side,
+            keying=admission.keying,
+            times=admission.times,
+            watermark=state.clock.watermark,
+            router=state.layouts.router,
+            schema=admission.schema,
+            filter=admission.filter,
+            watchers=state.watchers if watched else 0,
+            windows_each=admission.windows_each,
+            aside=aside,
+            generation=generation,
+            stays_put=admission.stays_put,
+            passes_by=admission.passes_by,
+            latest=math.inf if ahead_us is None else round(clock_s * 1e6) + ahead_us,
+        )
+
+    @property
+    def instances(self) -> int:
+        """How many numbers instances and watchers have together; they share them."""
+        return max(self.router.instances, self.watchers)
+
+    @property
+    def watch_flag(self) -> int:
+        """The flag of a delivery to a watcher: the one above the flags of all probes."""
+        return watch_flag(len(self.router.routers), self.keying.probes)
