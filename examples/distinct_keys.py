@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from joinengine import parquet_stream, session
 from joinengine.api.operators import StreamOperator
-from joinengine.exchange.blocks import Admission, Tuples
+from joinengine.exchange.blocks import Tuples
 from joinengine.exchange.keying import Keying
+from joinengine.exchange.roles import Admission
 from joinengine.kernels.probing import sort_order
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.conditions import Equi

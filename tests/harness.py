@@ -6,7 +6,6 @@ import math
 import random
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,22 +19,21 @@ from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import ParquetSink, SideOutput
 from joinengine.exchange.codec import decode, encode
-from joinengine.exchange.exchange import ExchangeKind, ThroughShuffle
+from joinengine.exchange.exchange import ExchangeKind
 from joinengine.exchange.merging import MergeReport, MergeTask, merge
 from joinengine.exchange.reports import OperatorReport, RouteReport
-from joinengine.exchange.route import RoutePlan, RouteTask
-from joinengine.exchange.shuffle import ShuffleExchange, forwarded, sender
 from joinengine.exchange.staging import Cutting
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, JoinType
 from joinengine.operators import Join
-from joinengine.operators.base import OperatorTask, QuerySpec, carry_out
+from joinengine.operators.base import QuerySpec
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.run import RunStore, RunStores
 from joinengine.world.world import MACHINE, World
+from tests.attempts import arrived, carried_out, routed, sent_by
 from tests.invariants import check_places
 
 TIME = pa.timestamp("us", "UTC")
@@ -83,82 +81,45 @@ class InlineJobs:
         return self._routed(self.tables, plan)
 
     def _routed(self, frame, plan):
-        reports = []
+        told, reports = encode(plan), []
         for partition, tuples in enumerate(frame):
             attempts = []
             for attempt in range(2 if self.twice else 1):
-                exchange = sender(plan.exchange, self.world)
-                found = decode(encode(plan), RoutePlan)
-                task = RouteTask(found, partition, exchange, self.world, sorts=self.disorder)
-                for source, batch in tuples:
-                    if isinstance(batch, float):
-                        task.report.progress[source] = batch
-                    else:
-                        mixed = self._mixed(batch) if self.disorder and attempt else batch
-                        for _ in task.add(source, [mixed]):
-                            pass
-                report = task.close()
+                seen = self._mixed(tuples) if self.disorder and attempt else tuples
+                report, exchange = routed(told, partition, seen, self.world, sorts=self.disorder)
                 attempts.append(exchange)
-            self._carry(attempts)
+            sent_by(attempts, self.rng, self.mail)
             reports.append(decode(encode(report), RouteReport))
         self.step("routed")
         return reports
 
-    def _mixed(self, batch):
-        """The rows of a batch in another order."""
-        rows = self.rng.sample(range(batch.num_rows), batch.num_rows)
-        return batch.take(pa.array(rows, pa.int64()))
+    def _mixed(self, tuples):
+        """The rows of each batch in another order."""
+        return [
+            (source, batch if isinstance(batch, float) else batch.take(self._order(batch)))
+            for source, batch in tuples
+        ]
 
-    def _carry(self, exchanges):
-        """Each receiver gets the packets of one attempt, one receiver not of the same as others."""
-        if not isinstance(exchanges[0], ShuffleExchange):
-            return
-        sent = [list(exchange.sent()) for exchange in exchanges]
-        assert all(one == sent[0] for one in sent), "another attempt has sent something else"
-        for to in sorted({(packet.operator, packet.task) for packet in sent[0]}):
-            chosen = self.rng.choice(sent)
-            self.mail[to] += [one.content for one in chosen if (one.operator, one.task) == to]
-
-    def _arrived(self, operator, tasks):
-        """Per task its packets, in no particular order."""
-        own = [self.mail[operator.index, task.header.task] for task in tasks]
-        lost = {instance for task in tasks for instance in task.stored.lost}
-        if lost:
-            own, arrived = [[] for _ in own], own
-            for content in chain.from_iterable(arrived):
-                for packet in forwarded(content, lost, len(tasks)):
-                    own[packet.task].append(packet.content)
-        return [self.rng.sample(packets, len(packets)) for packets in own]
+    def _order(self, batch):
+        return pa.array(self.rng.sample(range(batch.num_rows), batch.num_rows), pa.int64())
 
     def run(self, operator, tasks):
-        reports = []
-        through = tasks[0].header.exchange
-        shuffles = isinstance(through, ThroughShuffle)
-        arrived = self._arrived(operator, tasks) if shuffles else [[] for _ in tasks]
-        results = []
-        for told, packets in zip(tasks, arrived, strict=True):
-            attempts = []
+        reports, results = [], []
+        own, whole = arrived(operator, tasks, self.rng, self.mail)
+        for task, packets in zip(tasks, own, strict=True):
+            told, attempts = encode(task), []
             for _ in range(2 if self.twice else 1):
-                task = decode(encode(told), OperatorTask)
-                exchange = sender(through, self.world)
-                if shuffles:
-                    exchange = ShuffleExchange(through.tasks, packets)
-                    if not any(one.stored.lost for one in tasks):
-                        exchange.check([side.rows for side in task.arriving])
-                    task = replace(task, received=exchange.blocks(len(operator.schemas)))
-                    self.rng.shuffle(packets)
-                header = task.header
-                store = self.stores.store_of(
-                    header.runs_folder, header.operator, header.driver, header.cache_bytes
+                report, exchange = carried_out(
+                    operator, told, packets, whole, self.stores, self.world
                 )
-                report = carry_out(operator, task, store, exchange, self.world)
+                self.rng.shuffle(packets)
                 attempts.append(exchange)
             results.append(attempts)
             reports.append(decode(encode(report), OperatorReport))
             self.step("joined")
         if not any(report.lost for report in reports):
             for attempts in results:
-                self._carry(attempts)
+                sent_by(attempts, self.rng, self.mail)
         random.Random(tasks[0].header.batch).shuffle(reports)
         return reports
 

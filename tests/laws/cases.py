@@ -17,7 +17,7 @@ from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
-from joinengine.model.windows import INT_MAX, INT_MIN, within
+from joinengine.model.windows import INT_MAX, INT_MIN, Sliding, Within, within
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.reference.protocol import Disk, Engine, Layout, Manifest, Row
 from tests.harness import Killed
@@ -277,6 +277,54 @@ def windows_of(window, time):
     starts = (k * slide for k in range((time - size) // slide, time // slide + 2))
     edges = ((start, start + size) for start in starts if start <= time < start + size)
     return [(start, end) for start, end in edges if INT_MIN <= start and end < INT_MAX]
+
+
+#: What an outer join puts beside a tuple without a partner.
+NOTHING = (None, None, None)
+
+
+def _entries(window, rows):
+    """(row, window) for each window that holds a row; (row, ()) if windows have no edges."""
+    if isinstance(window, Sliding):
+        return [(row, edges) for row in rows for edges in windows_of(window, row[2])]
+    return [(row, ()) for row in rows]
+
+
+def _near(window, a, b):
+    """Whether two rows are as far apart in time as an interval asks."""
+    if not isinstance(window, Within):
+        return True
+    return None not in (a[2], b[2]) and in_interval(window, b[2] - a[2])
+
+
+def joined(left, right, window, how, matches=lambda a, b: a[0] == b[0]):
+    """SQL's join of two lists of rows, by definition."""
+    lefts, rights = _entries(window, left), _entries(window, right)
+    found = [
+        (a, b)
+        for a in lefts
+        for b in rights
+        if a[1] == b[1]
+        and None not in (a[0][0], b[0][0])
+        and matches(a[0], b[0])
+        and _near(window, a[0], b[0])
+    ]
+    met_left, met_right = {a for a, _ in found}, {b for _, b in found}
+    alone_left = [a for a in lefts if a not in met_left]
+    alone_right = [b for b in rights if b not in met_right]
+    both = [a[0] + b[0] + a[1] for a, b in found]
+    left_padded = [a[0] + NOTHING + a[1] for a in alone_left]
+    right_padded = [NOTHING + b[0] + b[1] for b in alone_right]
+    return Counter(
+        {
+            "inner": both,
+            "left": both + left_padded,
+            "right": both + right_padded,
+            "full": both + left_padded + right_padded,
+            "left_semi": [a[0] + a[1] for a in lefts if a in met_left],
+            "left_anti": [a[0] + a[1] for a in alone_left],
+        }[how]
+    )
 
 
 #: How many instances drawn placements use.

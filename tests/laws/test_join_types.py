@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections import Counter
 
 import pytest
 from hypothesis import example, given
@@ -14,7 +13,7 @@ from joinengine.api.columns import JOIN_TYPES
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.model.conditions import band, equi
-from joinengine.model.windows import INT_MAX, Sliding, Within, sliding, tumbling, within
+from joinengine.model.windows import INT_MAX, sliding, tumbling, within
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
@@ -26,17 +25,15 @@ from tests.laws.cases import (
     everything,
     feed,
     filters,
-    in_interval,
+    joined,
     kills,
     let_in,
     relaxed,
     schedules,
     streams,
     ways,
-    windows_of,
 )
 
-NOTHING = (None, None, None)
 #: Later than any disorder of the streams: no row is late.
 DELAY = "400 us"
 
@@ -50,50 +47,6 @@ tumblings = st.builds(
     lambda size: tumbling("lt", "rt", f"{size} us", delay=DELAY),
     st.sampled_from([1, 90, 400, INT_MAX]),
 )
-
-
-def entries(window, rows):
-    """(row, window) for each window that holds a row; (row, ()) if windows have no edges."""
-    if isinstance(window, Sliding):
-        return [(row, edges) for row in rows for edges in windows_of(window, row[2])]
-    return [(row, ()) for row in rows]
-
-
-def near(window, a, b):
-    """Whether two rows are as far apart in time as an interval asks."""
-    if not isinstance(window, Within):
-        return True
-    return None not in (a[2], b[2]) and in_interval(window, b[2] - a[2])
-
-
-def expected(left, right, window, how, matches=lambda a, b: a[0] == b[0]):
-    """SQL's join of two lists of rows, by definition."""
-    lefts, rights = entries(window, left), entries(window, right)
-    found = [
-        (a, b)
-        for a in lefts
-        for b in rights
-        if a[1] == b[1]
-        and None not in (a[0][0], b[0][0])
-        and matches(a[0], b[0])
-        and near(window, a[0], b[0])
-    ]
-    met_left, met_right = {a for a, _ in found}, {b for _, b in found}
-    alone_left = [a for a in lefts if a not in met_left]
-    alone_right = [b for b in rights if b not in met_right]
-    both = [a[0] + b[0] + a[1] for a, b in found]
-    left_padded = [a[0] + NOTHING + a[1] for a in alone_left]
-    right_padded = [NOTHING + b[0] + b[1] for b in alone_right]
-    return Counter(
-        {
-            "inner": both,
-            "left": both + left_padded,
-            "right": both + right_padded,
-            "full": both + left_padded + right_padded,
-            "left_semi": [a[0] + a[1] for a in lefts if a in met_left],
-            "left_anti": [a[0] + a[1] for a in alone_left],
-        }[how]
-    )
 
 
 def watermark_of(batches, window):
@@ -153,7 +106,7 @@ def test_every_join_type(layout, batches, window, how, asked, lazy, schedule, ki
         feed(query, batches, kills)
         assert query.state.clock.watermark == watermark_of(batches, window)
         query.finish(len(batches))
-        assert query.output() == expected(*everything(let_in(batches, asked)), window, how)
+        assert query.output() == joined(*everything(let_in(batches, asked)), window, how)
         assert query.state.shelves.is_empty
         assert query.state.late_rows == 0
 
@@ -177,7 +130,7 @@ def test_every_join_type_of_a_band_with_a_predicate(batches, window, how, layout
         query = LocalQuery(folder, plan, layout, choice=CHOICES[layout])
         feed(query, batches)
         query.finish(len(batches))
-        assert query.output() == expected(*everything(batches), window, how, matches)
+        assert query.output() == joined(*everything(batches), window, how, matches)
 
 
 #: What an interval with one bound serves: a tuple that never leaves is never known unmatched.
@@ -231,7 +184,7 @@ def test_an_interval_open_on_one_side(layout, batches, kind, bound, late, schedu
         held = sum(run.live for run in query.state.shelves.state.values() if run.side is stays)
         assert held >= sum(row[2] is not None for row in kept)
         query.finish(len(batches))
-        assert query.output() == expected(*everything(in_time), window, how)
+        assert query.output() == joined(*everything(in_time), window, how)
         assert query.state.shelves.is_empty
 
 
@@ -254,7 +207,7 @@ def test_a_semi_join_over_the_full_history(batches, layout):
         query = LocalQuery(folder, plan, layout, choice=CHOICES[layout])
         feed(query, batches)
         query.finish(len(batches))
-        assert query.output() == expected(*everything(batches), None, "left_semi")
+        assert query.output() == joined(*everything(batches), None, "left_semi")
 
 
 @pytest.mark.parametrize("how", ["left", "full", "left_anti"])

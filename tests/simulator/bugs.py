@@ -11,7 +11,8 @@ from unittest.mock import patch
 
 from joinengine.driver import batch, cleaning, step
 from joinengine.driver import sinks as driver_sinks
-from joinengine.exchange import blocks, codec
+from joinengine.exchange import blocks
+from joinengine.exchange.reports import OperatorReport
 from joinengine.operators import Join
 from joinengine.routing.routes import BACKUP, probe_flag
 from joinengine.state import fence, manifest
@@ -184,12 +185,11 @@ def _reports_of_a_failed_attempt():
     """A task that has failed is believed to have written what it said at first."""
     real = jobs.SimulatedJobs._tried
 
-    def tried(self, attempt, told):
-        report = real(self, attempt, told)
+    def tried(self, attempt, *told):
+        report, exchange = real(self, attempt, *told)
         if attempt is jobs._operate and self.scheduler.rng.random() < 0.1:
-            task = codec.decode(told[0], jobs.OperatorTask)
-            return codec.encode(jobs.OperatorReport(task.header.task))
-        return report
+            report = OperatorReport(report.task)
+        return report, exchange
 
     return patch.object(jobs.SimulatedJobs, "_tried", tried)
 

@@ -6,15 +6,14 @@ writes its files whenever its turns come.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.reports import OperatorReport, RouteReport
-from joinengine.exchange.route import RoutePlan, RouteTask
-from joinengine.exchange.shuffle import sender
 from joinengine.model.errors import JoinEngineError
-from joinengine.operators.base import OperatorTask, carry_out
 from joinengine.state.run import RunStores
+from tests.attempts import arrived, carried_out, routed, sent_by
 from tests.simulator.disk import LostTask, TaskWorld
 
 #: As Spark does on a cluster.
@@ -41,6 +40,9 @@ class SimulatedJobs:
     parallelism: int = 2
     haunted: object = lambda: None
 
+    def __post_init__(self):
+        self.mail = defaultdict(list)
+
     def logged(self, batch):
         return {}
 
@@ -48,28 +50,39 @@ class SimulatedJobs:
         return []
 
     def route(self, frame, plan):
-        """`frame`: per map task, a list of (source, record batch)."""
-        return [
-            decode(self._tried(_route, (encode(plan), number, tuples)), RouteReport)
-            for number, tuples in enumerate(frame)
-        ]
+        """`frame`: per map task, a list of (source, record batch or progress of event time)."""
+        self.mail.clear()
+        told, reports = encode(plan), []
+        for number, tuples in enumerate(frame):
+            report, exchange = self._tried(routed, told, number, tuples)
+            self._carry(exchange)
+            reports.append(decode(encode(report), RouteReport))
+        return reports
 
     def run(self, operator, tasks):
-        reports = [
-            decode(self._tried(_operate, (encode(task), operator)), OperatorReport)
-            for task in tasks
-        ]
+        reports, exchanges = [], []
+        own, whole = arrived(operator, tasks, self.scheduler.rng, self.mail)
+        for task, packets in zip(tasks, own, strict=True):
+            report, exchange = self._tried(_operate, operator, encode(task), packets, whole)
+            exchanges.append(exchange)
+            reports.append(decode(encode(report), OperatorReport))
+        if not any(report.lost for report in reports):
+            for exchange in exchanges:
+                self._carry(exchange)
         self.scheduler.rng.shuffle(reports)
         return reports
 
-    def _tried(self, attempt, told):
-        """The report of the attempt that wins."""
+    def _carry(self, exchange):
+        sent_by([exchange], self.scheduler.rng, self.mail)
+
+    def _tried(self, attempt, *told):
+        """What the attempt that wins returns."""
         if self.scheduler.rng.random() < self.ghosts:
             self._haunt(attempt, told)
         for _ in range(MOST_ATTEMPTS):
             before = self.faults.count
             try:
-                return attempt(self._world(self.actor), *told)
+                return attempt(*told, world=self._world(self.actor))
             except (Exception, LostTask) as error:
                 if self.faults.count == before:
                     raise
@@ -81,8 +94,8 @@ class SimulatedJobs:
     def _haunt(self, attempt, told):
         def program(actor):
             try:
-                attempt(self._world(actor), *told)
-            except (LostTask, OSError, ValueError) as error:
+                attempt(*told, world=self._world(actor))
+            except (LostTask, OSError, JoinEngineError) as error:
                 # Nobody waits for it, and what it reads may be gone.
                 self.scheduler.note(actor, f"gives up: {error!r}"[:120])
 
@@ -93,19 +106,5 @@ class SimulatedJobs:
         return TaskWorld(self.scheduler, actor, self.disk, self.faults)
 
 
-def _route(world, told, number, tuples):
-    plan = decode(told, RoutePlan)
-    task = RouteTask(plan, number, sender(plan.exchange, world), world)
-    for source, batch in tuples:
-        for _ in task.add(source, [batch]):
-            pass
-    return encode(task.close())
-
-
-def _operate(world, told, operator):
-    task = decode(told, OperatorTask)
-    header = task.header
-    store = RunStores(world).store_of(
-        header.runs_folder, header.operator, header.driver, header.cache_bytes
-    )
-    return encode(carry_out(operator, task, store, sender(header.exchange, world), world))
+def _operate(operator, told, packets, whole, *, world):
+    return carried_out(operator, told, packets, whole, RunStores(world), world)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from contextlib import ExitStack
@@ -11,10 +12,13 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from joinengine.api.columns import JOIN_TYPES
+from joinengine.driver import clock
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import STAGING, ParquetSink
+from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 from joinengine.model.keys import Side
@@ -25,7 +29,7 @@ from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.run import RunStore
 from tests.harness import rows, two_way
 from tests.invariants import check_places
-from tests.laws.cases import CHOICES, matched
+from tests.laws.cases import CHOICES, joined
 from tests.simulator.disk import Broken, Disk, Faults, FaultyWorld
 from tests.simulator.jobs import JobFailed, SimulatedJobs
 from tests.simulator.scheduler import Scheduler, describe
@@ -62,9 +66,12 @@ class Violation(AssertionError):
 
 @dataclass
 class Spark:
-    """Spark's logs of one query: batch -> the tuples that it ends before, and what is done."""
+    """Spark's logs of one query: batch -> where it ends, and what is done.
 
-    offsets: dict = field(default_factory=lambda: {-1: (0, 0)})
+    It ends before a tuple of each side; the third number says for how many batches all has ended.
+    """
+
+    offsets: dict = field(default_factory=lambda: {-1: (0, 0, 0)})
     commits: set = field(default_factory=lambda: {-1})
 
 
@@ -75,7 +82,9 @@ class Case:
     seed: int
     layout: str
     instances: int
+    how: str
     window: object
+    exchange: ExchangeKind
     tuples: tuple  # per side (key, value, time)
     schedule: dict
     lazy: bool
@@ -88,9 +97,10 @@ class Case:
     def of(cls, seed):
         rng = random.Random(f"case {seed}")
         kinds = rng.sample(list(RATES), rng.randint(1, len(RATES)))
-        window = None
+        window, how = None, "inner"
         if rng.random() < 0.6:
             window = within("lt", "rt", lower="-40 us", upper="60 us", delay="30 us")
+            how = rng.choice(["inner", "inner", *JOIN_TYPES])
         schedule = {}
         for _ in range(rng.choice([0, 0, 1, 2, 3])):
             wish = Relayout(
@@ -102,7 +112,9 @@ class Case:
             seed=seed,
             layout=rng.choice(list(LAYOUTS)),
             instances=rng.choice([2, 3, 5]),
+            how=how,
             window=window,
+            exchange=rng.choice(list(ExchangeKind)),
             tuples=tuple(_tuples(rng, side) for side in Side),
             schedule=schedule,
             lazy=rng.random() < 0.3,
@@ -139,7 +151,8 @@ class Trial:
         self.disk.watchers.append(self._look_at)
         self.plain = MemoryStorage(OUT, self.disk.files)
         self.spark = Spark()
-        self.query = two_way(self.case.window, self.case.instances)
+        self.query = two_way(self.case.window, self.case.instances, how=self.case.how)
+        self.sizes = [len(side) for side in self.case.tuples]
         self.reported = {}
         self.named = frozenset()
         self.started = self.finished = self.ghosts = self.adopted = self.changed = 0
@@ -212,7 +225,9 @@ class Trial:
         jobs.haunted = self._haunted
         actor.generation = 0
         checkpoint = Checkpoint.below(CHECKPOINT, world=world)
-        settings = Settings(schedule=self.case.schedule, lazy=self.case.lazy)
+        settings = Settings(
+            schedule=self.case.schedule, lazy=self.case.lazy, exchange=self.case.exchange
+        )
         choice = CHOICES[self.case.layout]
         sink = ParquetSink(world.storage(OUT), "q")
         runner = BatchRunner(jobs, self.query, [choice], checkpoint, "q", sink, settings)
@@ -221,7 +236,7 @@ class Trial:
         actor.generation = runner.generation
         batch = self._next_batch(actor)
         begun = batch in self.spark.offsets
-        while begun or self._offer(actor, batch):
+        while begun or self._offer(actor, batch, runner):
             begun = False
             runner(self._frame(batch), batch)
             self.adopted += runner.manifest.generation != runner.generation
@@ -238,16 +253,17 @@ class Trial:
         last = max(self.spark.offsets)
         return last + 1 if last in self.spark.commits else last
 
-    def _offer(self, actor, batch):
+    def _offer(self, actor, batch, runner):
         """Write into Spark's log how far a batch goes; False: there is nothing left to do."""
-        start = self.spark.offsets[batch - 1]
-        sizes = tuple(len(side) for side in self.case.tuples)
-        if start == sizes:
+        *start, ended = self.spark.offsets[batch - 1]
+        if start != self.sizes:
+            rng = random.Random(f"{self.case.seed} {batch}")
+            steps = zip(start, self.sizes, strict=True)
+            end = *(min(at + rng.choice([0, 3, 8, 20]), size) for at, size in steps), 0
+        elif ended and clock.tick_due(self.query, runner.manifest, True, 0.0) is None:
             return False
-        rng = random.Random(f"{self.case.seed} {batch}")
-        end = tuple(
-            min(at + rng.choice([0, 3, 8, 20]), size) for at, size in zip(start, sizes, strict=True)
-        )
+        else:
+            end = *start, ended + 1
         actor.step(f"Spark's log: {batch} goes to {end}")
         if batch in self.spark.offsets:
             raise SparkFailed(f"batch {batch} was begun by another")
@@ -256,6 +272,8 @@ class Trial:
 
     def _frame(self, batch):
         start, end = self.spark.offsets[batch - 1], self.spark.offsets[batch]
+        if end[2]:
+            return [[(int(side), math.inf) for side in Side]] if end[2] == 1 else [[]]
         new = [self.case.tuples[side][start[side] : end[side]] for side in Side]
         return [[(int(side), rows(side, new[side][task::2])) for side in Side] for task in range(2)]
 
@@ -333,10 +351,10 @@ class Trial:
         return found
 
     def _check_end(self):
-        sizes = [len(side) for side in self.case.tuples]
-        if list(self.spark.offsets[max(self.spark.offsets)]) != sizes:
+        *ends, ended = self.spark.offsets[max(self.spark.offsets)]
+        if ends != self.sizes or not ended:
             raise Violation("the drivers have ended, and tuples are left")
-        expected = matched(*self.case.tuples, self.case.window)
+        expected = joined(*self.case.tuples, self.case.window, self.case.how)
         output = self.output()
         if output != expected:
             lost, doubled = expected - output, output - expected
