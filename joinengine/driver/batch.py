@@ -237,7 +237,7 @@ class BatchRunner:
         return Batch(batch, exchange, self.generation, clock_s, aside)
 
     def _route(self, frame: Any, batch: Batch) -> list[RouteReport]:
-        plan = step.route(self.query, self.manifest, batch)
+        plan = step.route(self._program, self.manifest, batch)
         routed = self._jobs.route(frame, plan)
         if self.query.tables and self.manifest.batch < 0:
             for report in self._jobs.read_tables(plan):

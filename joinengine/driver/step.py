@@ -176,8 +176,9 @@ def resume(
     return replace(manifest, operators=states), reasons
 
 
-def route(query: QuerySpec, manifest: Manifest, batch: Batch) -> RoutePlan:
+def route(program: Program, manifest: Manifest, batch: Batch) -> RoutePlan:
     """The instructions of all route tasks."""
+    query = program.query
     roles = {
         source: tuple(
             _role(manifest, operator, side, batch)
@@ -185,7 +186,7 @@ def route(query: QuerySpec, manifest: Manifest, batch: Batch) -> RoutePlan:
         )
         for source in range(len(query.sources))
     }
-    return RoutePlan(batch.number, roles, batch.exchange)
+    return RoutePlan(batch.number, roles, batch.exchange, program.settings.memory_per_task)
 
 
 def expire(query: QuerySpec, manifest: Manifest) -> list[tuple[OperatorState, int]]:

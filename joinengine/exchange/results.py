@@ -1,7 +1,8 @@
 """Where the results of one task go: nowhere, into files for a sink, or into the next operator.
 
 Why: results come in many small pieces (one for each instance, side and run). They are gathered
-into batches of useful size before they are written or routed; at most one such batch is in memory.
+into batches of useful size before they are written or routed; at most one such batch is in memory,
+of BATCH_ROWS rows or an eighth of what its task may hold.
 """
 
 from __future__ import annotations
@@ -73,13 +74,15 @@ class Results:
         world: World,
         *,
         checksum: bool,
+        most_bytes: int,
     ) -> None:
         self._schema = schema
         self._now_s = world.now_s
         self._checksum = checksum
         self._writer = _writer(target, exchange, world)
         self._waiting = list[pa.RecordBatch]()
-        self._waiting_rows = 0
+        self._waiting_rows = self._waiting_bytes = 0
+        self._most_bytes = most_bytes
         self._sum = 0
         self.rows = 0
         self._left_at = list[tuple[float, int]]()
@@ -89,8 +92,9 @@ class Results:
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
         self.rows += batch.num_rows
-        if self._waiting_rows >= BATCH_ROWS:
+        if self._waiting_rows >= BATCH_ROWS or self._waiting_bytes >= self._most_bytes:
             self._flush()
 
     def close(self, report: OperatorReport) -> None:
@@ -109,7 +113,7 @@ class Results:
             self._sum = (self._sum + multiset_checksum(batch.columns)) % (1 << 64)
         self._writer.write(batch)
         self._left_at.append((self._now_s(), batch.num_rows))
-        self._waiting, self._waiting_rows = [], 0
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
 
 def _writer(target: Target, exchange: Exchange, world: World) -> _Writer:

@@ -21,8 +21,8 @@ from joinengine.exchange.roles import Origin, Role
 from joinengine.kernels.hashing import content_order
 from joinengine.world.world import World
 
-#: Rows that are routed together. With more rows, instances get fewer and longer slices; with fewer
-#: rows a task needs less memory.
+#: Rows that are routed together, if they fit: they are in memory some four times. With more rows,
+#: instances get fewer and longer slices; with fewer rows a task needs less memory.
 ROUTE_ROWS = 1 << 18
 
 
@@ -31,11 +31,13 @@ class RoutePlan:
     """The instructions of all route tasks of a batch: per source, the roles of its tuples.
 
     `unordered`: the sources whose rows may come in another order if a route task runs again.
+    `memory_bytes`: how many bytes of tuples a task may hold.
     """
 
     batch: int
     roles: Mapping[int, tuple[Role, ...]]
     exchange: Through
+    memory_bytes: int
     unordered: tuple[int, ...] = ()
 
 
@@ -82,10 +84,23 @@ class RouteTask:
                 return
             self.report.source_rows += batch.num_rows
             waiting = self._waiting.setdefault(source, [])
-            waiting.append(batch)
-            if not self._sorts and sum(b.num_rows for b in waiting) >= ROUTE_ROWS:
-                self._route(source)
-                yield
+            if self._sorts:
+                waiting.append(batch)
+                continue
+            for piece in self._pieces(batch):
+                waiting.append(piece)
+                rows, size = sum(b.num_rows for b in waiting), sum(b.nbytes for b in waiting)
+                if rows >= ROUTE_ROWS or size >= self._plan.memory_bytes // 4:
+                    self._route(source)
+                    yield
+                    waiting = self._waiting[source]
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """A batch, cut if it is more than may be routed together."""
+        pieces = max(1, -(-batch.nbytes // max(self._plan.memory_bytes // 4, 1)))
+        step = max(1, -(-batch.num_rows // pieces))
+        for start in range(0, max(batch.num_rows, 1), step):
+            yield batch.slice(start, step)
 
     def close(self) -> RouteReport:
         """Route the last tuples, close the blocks, and report."""

@@ -82,7 +82,8 @@ def carry_out(
     operator: Operator, task: OperatorTask, store: RunStore, exchange: Exchange, world: World
 ) -> OperatorReport:
     """Run one task; `store` opens the runs of its operator, `exchange` has what arrives."""
-    desk = Desk(task.header, operator.output_schema, store, exchange, world)
+    memory = task.memory_bytes
+    desk = Desk(task.header, operator.output_schema, store, exchange, world, memory_bytes=memory)
     shelves = (task.stored.runs, *task.shelves.values())
     if task.header.survives and (lost := desk.lost(shelves)):
         return OperatorReport(task.header.task, lost=lost)

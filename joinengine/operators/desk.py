@@ -89,12 +89,19 @@ class Desk:
         store: RunStore,
         exchange: Exchange,
         world: World,
+        *,
+        memory_bytes: int,
     ) -> None:
         store.see(header.files, header.batch)
         self.header = header
         self.report = OperatorReport(header.task)
         checksum = header.checksum
-        self.results = Results(header.target, result_schema, exchange, world, checksum=checksum)
+        self.memory_bytes = memory_bytes
+        self.results = Results(
+            *(header.target, result_schema, exchange, world),
+            checksum=checksum,
+            most_bytes=memory_bytes // 8,
+        )
         self._exchange = exchange
         self._world = world
         self._store = store
@@ -146,6 +153,7 @@ class Desk:
             version=version,
             watermark=header.watermark if watermark is None else watermark,
             merge_rows=merge_rows,
+            gather_bytes=max(self.memory_bytes // 4, 1),
             nonce=self._world.nonce,
             apart=header.copied,
             allowance=self._allowance,

@@ -41,16 +41,18 @@ class _Copy:
     inputs: list[OpenRun]
 
 
-def _batches(copies: Sequence[_Copy]) -> Iterator[list[_Copy]]:
-    """Copies that are gathered together: of some MERGE_TOGETHER rows, or one."""
-    batch, rows = list[_Copy](), 0
+def _batches(copies: Sequence[_Copy], most_bytes: int) -> Iterator[list[_Copy]]:
+    """Copies that are gathered together: of MERGE_TOGETHER rows and `most_bytes`, or one."""
+    batch, part = list[_Copy](), 0.0
     for copy in copies:
-        more = sum(one.run.live for one in copy.inputs)
-        if batch and rows + more > MERGE_TOGETHER:
+        rows = sum(one.run.live for one in copy.inputs)
+        size = sum(one.run.live_bytes for one in copy.inputs)
+        more = max(rows / MERGE_TOGETHER, size / most_bytes)
+        if batch and part + more > 1:
             yield batch
-            batch, rows = [], 0
+            batch, part = [], 0.0
         batch.append(copy)
-        rows += more
+        part += more
     if batch:
         yield batch
 
@@ -73,15 +75,9 @@ class Merger:
         whole = list[_Copy]()
         for place in (*range(first, len(spines)), *range(first)):
             for step in self._steps(spines[place]):
-                copy = _Copy(place, step, [after[place][run.ident] for run in step.inputs])
-                rows = sum(run.live for run in step.inputs)
-                if rows <= step.max_rows:
-                    whole.append(copy)
-                else:
-                    rows = self._merge_part(copy, after[place])
-                self._merge_rows -= rows
+                self._merge_rows -= self._merge_parts(place, step, after[place], whole)
         whole.sort(key=lambda copy: copy.place)
-        for copies in _batches(whole):
+        for copies in _batches(whole, self._upkeep.gather_bytes):
             self._merge_whole(copies, after)
         return [[one for one in spine.values() if one.run.live] for spine in after]
 
@@ -94,11 +90,37 @@ class Merger:
             if self._merge_rows > 0 and len(ours) > 1:
                 yield from plan_merges(ours, self._merge_rows, span)
 
-    def _merge_part(self, copy: _Copy, spine: _Spine) -> int:
+    def _merge_parts(self, place: int, step: MergeStep, spine: _Spine, whole: list[_Copy]) -> int:
+        """Merge what of a step is too much for one go, and put the rest into `whole`.
+
+        How many rows it is, the rest included. It is no more than the step allows.
+        """
+        done = 0
+        while True:
+            inputs = [spine[run.ident] for run in step.inputs]
+            rows = sum(one.run.live for one in inputs)
+            limit = min(step.max_rows - done, self._room(inputs))
+            if rows <= limit:
+                whole.append(_Copy(place, step, inputs))
+                return done + rows
+            step = replace(step, group=self._group(step))
+            done += self._merge_part(_Copy(place, step, inputs), limit, spine)
+            left = [run for run in step.inputs if spine[run.ident].run.live]
+            if done >= step.max_rows or not left:
+                return done
+            step = replace(step, inputs=tuple(left))
+
+    def _room(self, inputs: Sequence[OpenRun]) -> int:
+        """How many of their rows may be gathered at a time."""
+        rows = sum(one.run.live for one in inputs)
+        size = sum(one.run.live_bytes for one in inputs)
+        return max(rows * self._upkeep.gather_bytes // max(size, 1), 1)
+
+    def _merge_part(self, copy: _Copy, limit: int, spine: _Spine) -> int:
         """Copy the lowest words of the inputs into one run of `spine`; how many rows."""
         live = [one.live_rows() for one in copy.inputs]
         words = [one.words[rows] for one, rows in zip(copy.inputs, live, strict=True)]
-        cut = cut_word(words, copy.step.max_rows)
+        cut = cut_word(words, limit)
         below = [len(w) if cut >> 64 else int(np.searchsorted(w, np.uint64(cut))) for w in words]
         group = self._group(copy.step)
         chosen = [rows[:n] for rows, n in zip(live, below, strict=True)]

@@ -74,7 +74,8 @@ class Shelf(Protocol):
 class Upkeep:
     """The facts of its task that a keeper needs.
 
-    `generation`: of the driver. `merge_rows`: how many rows the keeper may merge. `nonce`: makes
+    `generation`: of the driver. `merge_rows`: how many rows the keeper may merge. `gather_bytes`:
+    of rows that are copied at a time; they are in memory three times then. `nonce`: makes
     strings that no file name has had before. `apart`: the runs of each instance lie in files of
     their own, so that the instances of a task do not lose their state together. `allowance`: that
     of the task, for small files; None: there is none.
@@ -87,6 +88,7 @@ class Upkeep:
     version: int
     watermark: float
     merge_rows: int
+    gather_bytes: int
     nonce: Callable[[], str]
     apart: bool = False
     allowance: Allowance | None = None

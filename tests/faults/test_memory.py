@@ -1,4 +1,4 @@
-"""Memory follows the chunk, not the matches: 10^8 pairs of one key in one batch."""
+"""Memory follows the chunk, not the matches, and wide tuples go on in pieces that fit."""
 
 from __future__ import annotations
 
@@ -41,6 +41,87 @@ with tempfile.TemporaryDirectory() as folder:
 rows = sum(record.joins[0].output_rows for record in query.records)
 print(json.dumps([rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]))
 """
+
+
+#: What a task may hold, in bytes.
+BUDGET = 300 << 20
+WIDE = f"""
+import json, sys, tempfile, threading, time
+import numpy as np
+import pyarrow as pa
+from joinengine.driver.batch import BatchRunner
+from joinengine.driver.settings import Settings
+from joinengine.driver.sinks import DiscardSink
+from tests import harness
+
+TIME = pa.timestamp("us", "UTC")
+for side, key in (("LEFT", "lk"), ("RIGHT", "rk")):
+    names = [(key, pa.int64()), (key[0] + "v", pa.string()), (key[0] + "t", TIME)]
+    setattr(harness, side, pa.schema(names))
+
+class Quiet(harness.LocalQuery):
+    def restart(self):
+        settings = Settings(memory_per_task={BUDGET})
+        self.runner = BatchRunner(
+            self.jobs, self.query, [self.choice], self.checkpoint, "q", DiscardSink(), settings
+        )
+        self.runner.observe(self.records.append)
+
+    def check_state(self):
+        pass
+
+def memory():
+    "Bytes of this process that are in no file."
+    with open("/proc/self/status") as status:
+        return [int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon")][0]
+
+def watch():
+    while True:
+        peak[0] = max(peak[0], memory())
+        time.sleep(0.005)
+
+def tuples(schema, n, width, keys):
+    texts = [f"{{i:08}}" * (width // 8) for i in range(n)]
+    columns = [np.arange(n) % keys, texts, np.zeros(n, int)]
+    arrays = [pa.array(c).cast(f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+peak, over = [0], 0
+threading.Thread(target=watch, daemon=True).start()
+n, width, keys, batches = map(int, sys.argv[1:])
+with tempfile.TemporaryDirectory() as folder:
+    query = Quiet(folder, harness.two_way(None, 4), "hash")
+    for batch in range(batches):
+        frame = [
+            [(0, tuples(harness.LEFT, n, width, keys)), (1, tuples(harness.RIGHT, n, width, keys))]
+        ]
+        before = peak[0] = memory()
+        query.run(batch, frame)
+        over = max(over, peak[0] - before)
+rows = sum(record.joins[0].output_rows for record in query.records)
+print(json.dumps([rows, over]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("n", "width", "keys", "batches", "rows"),
+    [
+        (1_000, 2_000, 1, 1, 1_000_000),
+        (30_000, 8_000, 15_000, 1, 60_000),
+        (6_000, 8_000, 6_000, 5, 150_000),
+    ],
+    ids=["a key that matches a million times", "wide arrivals", "merges of wide runs"],
+)
+def test_a_task_keeps_its_budget(n, width, keys, batches, rows):
+    """Results, arrivals and merges are each more than the budget, by a factor of two and more."""
+    arguments = [str(one) for one in (n, width, keys, batches)]
+    done = subprocess.run(
+        [sys.executable, "-c", WIDE, *arguments], capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr[-2000:]
+    found, over = json.loads(done.stdout)
+    assert found == rows
+    assert over < BUDGET
 
 
 @pytest.mark.slow

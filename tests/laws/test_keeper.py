@@ -59,6 +59,7 @@ class Kept:
             version=NEWEST,
             watermark=watermark,
             merge_rows=1 << 20,
+            gather_bytes=(1 << 30, 300, 1)[self.batch % 3],
             nonce=MACHINE.nonce,
         )
         self.store.retain(self.files)

@@ -41,7 +41,8 @@ def worked(received, work_s, results=(), result_work_s=0.0):
     )
     exchange = FileExchange(world.storage("exchange"), world)
     begin = world.timer_s()
-    desk = Desk(header, pa.schema([]), RunStore(world.storage("runs")), exchange, world)
+    store = RunStore(world.storage("runs"))
+    desk = Desk(header, pa.schema([]), store, exchange, world, memory_bytes=1 << 20)
     made = [*results, *(0 for _ in received[len(results) :])]
     for instance, ((left, right), rows) in enumerate(zip(received, made, strict=True)):
         with desk.at(instance) as here:

@@ -203,10 +203,17 @@ class _Worker:
             needles = group_seated(words, seats)
             for sheet in stored:
                 hits = find_seated(*sheet.stretch[:2], needles, sheet.gone)
-                for rows, ranks in expand_pairs(*rows_of_hits(hits, needles), PAIRS):
+                limit = self._pairs(arrived, sheet)
+                for rows, ranks in expand_pairs(*rows_of_hits(hits, needles), limit):
                     found = ranks if sheet.gone is None else live_rows(sheet.gone, ranks)
                     columns = sheet.page.columns
                     self._matcher.match(side, arrived, probing[rows], columns, found, cells)
+
+    def _pairs(self, arrived: SortedTuples, sheet: Sheet) -> int:
+        """How many candidate pairs may be compared together: their results must fit."""
+        mine, theirs = arrived.columns, sheet.page.columns
+        size = sum(one.nbytes / one.num_rows for one in (mine, theirs) if one.num_rows)
+        return max(min(PAIRS, int(self._task.memory_bytes / 8 / max(size, 1.0))), 1)
 
     def _near(self, side: Side, arrived: SortedTuples, state: Runs) -> Runs:
         """The runs that may hold tuples close enough in time to those that arrived at their seat.
