@@ -279,7 +279,7 @@ def _window(given: dict[str, Any]) -> Window | None:
     kinds = [name for name in ("within", "tumbling", "sliding") if given[name] is not None]
     if not kinds:
         for name in ("delay", "max-ahead"):
-            if given[name.replace("-", "_")] is not None:
+            if given[name] is not None:
                 raise click.UsageError(
                     f"--{name} is for windows; give --within, --tumbling or --sliding too"
                 )
@@ -295,7 +295,7 @@ def _window(given: dict[str, Any]) -> Window | None:
     if len(delays) > len(("left", "right")):
         raise InvalidRequest(f"delay: {given['delay']!r} has more than two parts; write D or D,D")
     delay: Any = delays[0] if len(delays) == 1 else (delays[0], delays[1])
-    lateness: dict[str, Any] = {"delay": delay, "max_ahead": given["max_ahead"]}
+    lateness: dict[str, Any] = {"delay": delay, "max_ahead": given["max-ahead"]}
     if kinds == ["within"]:
         left, right, lower, upper = _parts("within", given["within"], "LT,RT,LOWER,UPPER")
         ends: dict[str, Any] = {"lower": lower or None, "upper": upper or None}
