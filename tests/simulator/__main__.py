@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +38,6 @@ REGRESSIONS = Path(__file__).with_name("regressions.txt")
 @click.option("--processes", default=2, show_default=True)
 def main(seeds: int, first: int, seed: int | None, trace: int, bug: str | None, processes: int):
     """Play seeds; exit code 1 if one fails."""
-    logging.getLogger("joinengine").setLevel(logging.CRITICAL)
     if seed is not None:
         raise SystemExit(_again(seed, trace, bug))
     start, told, failed = time.monotonic(), list[Counter](), list[tuple[int, str]]()
@@ -67,17 +66,28 @@ def main(seeds: int, first: int, seed: int | None, trace: int, bug: str | None, 
 
 def outcome(seed: int, bug: str | None = None) -> tuple[Counter, str | None]:
     """What happened in the trial of a seed, and what was wrong; None: nothing."""
-    logging.getLogger("joinengine").setLevel(logging.CRITICAL)
-    with nullcontext() if bug is None else BUGS[bug]():
+    with _quietly(), nullcontext() if bug is None else BUGS[bug]():
         try:
             return play(seed).told(), None
         except Exception as error:
             return error.trial.told(), describe(error)
 
 
+@contextmanager
+def _quietly():
+    """The engine's warnings of takeovers and losses are not printed meanwhile."""
+    log = logging.getLogger("joinengine")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
 def _again(seed: int, trace: int, bug: str | None) -> int:
     """One seed with its last steps; 1 if it fails."""
-    with nullcontext() if bug is None else BUGS[bug]():
+    with _quietly(), nullcontext() if bug is None else BUGS[bug]():
         try:
             trial, error = play(seed), None
         except Exception as raised:
