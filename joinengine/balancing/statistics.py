@@ -112,7 +112,7 @@ class Interval(NamedTuple):
     @classmethod
     def from_bytes(cls, content: bytes) -> Interval:
         """The inverse of `to_bytes`."""
-        with np.load(io.BytesIO(content)) as arrays:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             fields = {name: arrays[name] for name in cls._fields if name in arrays}
         whole = bool(fields.get("whole", True))  # as all were in earlier versions
         return cls(**fields | {"tasks": int(fields["tasks"]), "whole": whole})
