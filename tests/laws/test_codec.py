@@ -23,7 +23,7 @@ from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
 from joinengine.model.windows import tumbling, within
 from joinengine.operators.base import OperatorTask
-from tests import harness
+from tests import attempts, harness
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, feed, relaxed, skewed_batches
 
@@ -62,20 +62,22 @@ def test_what_travels_arrives(layout, window, tmp_path, monkeypatch):
 
     def checked(content, kind):
         value = decode(content, kind)
-        assert same(value, sent[-1])
+        assert same(value, sent[content])
         assert encode(value) == content
         assert b"joinengine." not in content
         seen.append(kind)
         return value
 
-    sent = []
+    sent = {}
 
     def noted(value):
-        sent.append(value)
-        return encode(value)
+        content = encode(value)
+        sent[content] = value
+        return content
 
     monkeypatch.setattr(harness, "encode", noted)
-    monkeypatch.setattr(harness, "decode", checked)
+    for module in (harness, attempts):
+        monkeypatch.setattr(module, "decode", checked)
     other = CHOICES["bi" if layout == "mnrt" else "mnrt"]
     schedule = {1: (Relayout(instances=5),), 2: (Relayout(choice=other),)}
     query = LocalQuery(
