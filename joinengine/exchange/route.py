@@ -21,9 +21,11 @@ from joinengine.exchange.roles import Origin, Role
 from joinengine.kernels.hashing import content_order
 from joinengine.world.world import World
 
-#: Rows that are routed together, if they fit: they are in memory some four times. With more rows,
-#: instances get fewer and longer slices; with fewer rows a task needs less memory.
+#: Rows that are routed together. With more rows, instances get fewer and longer slices; with fewer
+#: rows a task needs less memory.
 ROUTE_ROWS = 1 << 18
+#: And so much of what the task may hold: they are in memory some four times.
+ROUTE_PART = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class RouteTask:
         self._world = world
         self._exchange = exchange
         self._sorts = sorts
+        self._most_bytes = max(int(plan.memory_bytes * ROUTE_PART), 1)
         self._writers: dict[int, list[BlockWriter]] = {}
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._seconds = {"read": 0.0, "route": 0.0}
@@ -90,14 +93,14 @@ class RouteTask:
             for piece in self._pieces(batch):
                 waiting.append(piece)
                 rows, size = sum(b.num_rows for b in waiting), sum(b.nbytes for b in waiting)
-                if rows >= ROUTE_ROWS or size >= self._plan.memory_bytes // 4:
+                if rows >= ROUTE_ROWS or size >= self._most_bytes:
                     self._route(source)
                     yield
                     waiting = self._waiting[source]
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """A batch, cut if it is more than may be routed together."""
-        pieces = max(1, -(-batch.nbytes // max(self._plan.memory_bytes // 4, 1)))
+        pieces = max(1, -(-batch.nbytes // self._most_bytes))
         step = max(1, -(-batch.num_rows // pieces))
         for start in range(0, max(batch.num_rows, 1), step):
             yield batch.slice(start, step)
