@@ -46,7 +46,7 @@ test-all: $(READY)  ## the tests and the slow matrices; finds or installs Chromi
 	JOINENGINE_WANTS_CHROMIUM=1 JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
 
 chaos: $(READY)  ## thousands of seeds of the fault simulator, in which everything fails
-	@echo "chaos: 5,000 seeds, some ten minutes on two cores"
+	@echo "chaos: 5,000 seeds, some six minutes on two cores"
 	$(BIN)/python -m tests.simulator --seeds 5000
 
 bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/bench); QUICK=1: six layouts
