@@ -41,7 +41,7 @@ class MemoryStorage:
     def at(self, name):
         return MemoryStorage(self._path(name), self.files)
 
-    def make(self):
+    def make(self, mode=None):
         pass
 
     def entries(self):

@@ -20,7 +20,7 @@ _QUERY = (
     *("checkpointLocation", "stateLocation", "cacheSize", "memoryPerTask", "fsync", "capacity"),
     *("moves", "workPerTuple", "workPerResult"),
     *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate", "exchange"),
-    *("livePort", "liveHost", "liveToken"),
+    *("livePort", "liveHost", "liveToken", "fileMode"),
 )
 _PARQUET = (
     *("path", "compression", "shared", "overwrite"),
@@ -216,6 +216,27 @@ def store_speed(options: Mapping[str, str]) -> StoreSpeed | None:
     """How fast a store is; None: it is not said. Raises InvalidRequest for a text that is none."""
     text = options.get("storeRate")
     return None if text is None else StoreSpeed.of(text, "storeRate")
+
+
+def folder_mode(options: Mapping[str, str]) -> int | None:
+    """The mode of folders whose files may have `fileMode`; None: it is not said.
+
+    Who may do something with the files may enter the folder. Raises InvalidRequest for a text that
+    is no mode of files, or keeps their owner out.
+
+    >>> oct(folder_mode({"fileMode": "640"}))
+    '0o750'
+    """
+    text = options.get("fileMode")
+    if text is None:
+        return None
+    if not re.fullmatch("0?6[046]{2}", text):
+        raise InvalidRequest(
+            f"fileMode: {text!r} is no mode of files; give three digits, for owner, group and "
+            f"others: 6 for the owner, and each of the others 0, 4 (may read) or 6 (and write)"
+        )
+    mode = int(text, 8)
+    return mode | (mode & 0o444) >> 2
 
 
 def trigger_of(given: Mapping[str, Any]) -> dict[str, Any]:

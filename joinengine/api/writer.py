@@ -234,6 +234,7 @@ class JoinWriter:
             sources=join.sources,
             checkpoint_location=location,
             state_location=state,
+            mode=given.folder_mode(options),
             settings=settings,
             trigger=self.when,
             name=self.name,

@@ -20,8 +20,9 @@ class Claim(NamedTuple):
 
     def take(self, checkpoint: Checkpoint) -> str:
         """Make the checkpoint that of the query; the query's id."""
-        if self.content is not None:
+        if self.content is not None or checkpoint.mode is not None:
             checkpoint.create()
+        if self.content is not None:
             write_account(checkpoint, self.content)
         return self.query
 

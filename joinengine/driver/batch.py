@@ -7,15 +7,15 @@ all of it has. Results are delivered after the manifest, and delivery can be rep
 driver is killed at any point, running the same batch again repairs it (docs/decisions/0001).
 
 Law: a batch that the manifest knows is never computed again; one that does not follow it is
-refused. A driver removes nothing before a manifest of its own is committed, and then nothing that a
-newer driver has made (docs/decisions/0009).
+refused. A driver removes files of other drivers only once a manifest of its own is committed, and
+never what a newer driver has made (docs/decisions/0009).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -25,7 +25,7 @@ from typing import Any
 from joinengine.balancing.reasons import Reason
 from joinengine.driver import clock, relayout, showings, step, totals
 from joinengine.driver.attempts import Attempts
-from joinengine.driver.cleaning import clean, clean_staged
+from joinengine.driver.cleaning import clean, clean_failed, clean_staged
 from joinengine.driver.counts import read_counts
 from joinengine.driver.failing import check_losses
 from joinengine.driver.fitting import fitted
@@ -155,7 +155,8 @@ class BatchRunner:
             with self._turn:
                 self._deliver(whole=True)
                 if self._committed:
-                    clean_staged(self.manifest, self._sink, self._held)
+                    makers = range(self.generation + 1)
+                    clean_staged(self.manifest, self._sink, self._held, makers)
 
     def __call__(self, frame: Any, batch: int) -> None:
         """Run one micro-batch. Raises CheckpointMismatch if it does not follow the manifest.
@@ -193,10 +194,11 @@ class BatchRunner:
         here = self._open(batch, record.started)
         timed = partial(self._timed, record)
         with timed("elapsed_s"):
-            with timed("route_s"):
-                routed = self._route(frame, here)
-            with timed("join_s"):
-                done = self._run_all(here, routed, record)
+            with self._leaving_nothing():
+                with timed("route_s"):
+                    routed = self._route(frame, here)
+                with timed("join_s"):
+                    done = self._run_all(here, routed, record)
             with timed("plan_s"):
                 wishes = self._wishes.before(batch + 1)
                 moment = Moment(self._world.now_s(), self._world.nonce())
@@ -219,6 +221,17 @@ class BatchRunner:
         self._resumed_for = (None,) * len(record.joins)
         for observer in self._observers:
             observer(record)
+
+    @contextmanager
+    def _leaving_nothing(self) -> Iterator[None]:
+        """What tasks have written inside is removed if they fail."""
+        try:
+            yield
+        except Exception:
+            here, last = self._checkpoint, self.manifest
+            with suppress(Exception):  # the first error is the one to tell
+                clean_failed(here, last, self._sink, self._held, self.generation)
+            raise
 
     @contextmanager
     def _timed(self, record: BatchRecord, step: str) -> Iterator[None]:

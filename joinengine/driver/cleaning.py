@@ -1,7 +1,8 @@
 """Cleaning up behind a batch: what no manifest names any more is removed.
 
-Law: nothing is removed unless the newest manifest is the driver's own. Then no older driver can
-commit its files any more, and of these files a newer driver can name only those named here.
+Law: nothing of an older driver is removed unless the newest manifest is the driver's own. Then no
+older driver can commit its files any more, and of these files a newer driver can name only those
+named here.
 Cost: a listing of each folder. In an object store a listing is paid for, so there the files of
 some batches are removed together.
 """
@@ -28,23 +29,40 @@ def clean(
     `held`: results that are held back after it.
     """
     own = manifest.generation
+    makers = range(own + 1)
     manifests.retire(checkpoint, manifest)
     if checkpoint.is_remote and manifest.batch % REMOTE_EVERY:
         return
     for folder in (checkpoint.runs, checkpoint.store):  # also if only an older start kept one
-        remove_unnamed(folder, manifest.named_files(), own)
-    clean_staged(manifest, sink, held)
+        remove_unnamed(folder, manifest.named_files(), makers)
+    clean_staged(manifest, sink, held, makers)
     if sink.every > 1:
         showings.thin(checkpoint)
     if aside is not None:
-        aside.clean(manifest.refused, own)
+        aside.clean(manifest.refused, makers)
+    remove_unnamed(checkpoint.exchange, (), makers)
+    remove_unnamed(checkpoint.ticks, [tick_name(own)], makers)
+
+
+def clean_failed(
+    checkpoint: Checkpoint, manifest: Manifest, sink: Sink, held: Held, generation: int
+) -> None:
+    """Remove what a batch has left that failed before its commit, and will be run again.
+
+    Else each start on a disk that is full would take a part of the room that was made. Only files
+    of the driver's own `generation` go, of which other drivers know by its manifests alone.
+    """
+    if checkpoint.is_remote:  # which has room, and may be what has failed
+        return
+    own = range(generation, generation + 1)
+    remove_unnamed(checkpoint.runs, manifest.named_files(), own)
     remove_unnamed(checkpoint.exchange, (), own)
-    remove_unnamed(checkpoint.ticks, [tick_name(own)], own)
+    clean_staged(manifest, sink, held, own)
 
 
-def clean_staged(manifest: Manifest, sink: Sink, held: Held) -> None:
+def clean_staged(manifest: Manifest, sink: Sink, held: Held, makers: range) -> None:
     """Remove staged results that no delivery asks for any more."""
     staged = list(manifest.results)
     if manifest.held is not None:  # merged files of what is shown have names of their own
         staged = [stored for _, files in held for stored in files]
-    sink.clean(staged, manifest.generation)
+    sink.clean(staged, makers)

@@ -62,8 +62,8 @@ class Sink(Protocol):
         """
 
     @abstractmethod
-    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
-        """Remove staged files of drivers up to `generation`, except `files`."""
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
+        """Remove staged files of drivers whose generation is among `makers`, except `files`."""
 
 
 class BatchByBatch(Sink):
@@ -106,7 +106,7 @@ class DiscardSink(BatchByBatch):
         pass
 
     @override
-    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
         pass
 
 
@@ -144,9 +144,9 @@ class ParquetSink(BatchByBatch):
             show(self.storage, staged, visible_name(batch, self.query, stored.name), batch)
 
     @override
-    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
         """Remove staged files of attempts that were killed or lost."""
-        remove_unnamed(self.staging, [stored.name for stored in files], generation)
+        remove_unnamed(self.staging, [stored.name for stored in files], makers)
 
 
 @dataclass
@@ -189,9 +189,9 @@ class SideOutput:
         """Make the staging folder."""
         self.staging.make()
 
-    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
         """Remove staged files of attempts that were killed or lost."""
-        remove_unnamed(self.staging, [stored.name for stored in files], generation)
+        remove_unnamed(self.staging, [stored.name for stored in files], makers)
 
 
 def show(output: Storage, staged: str, visible: str, batch: int) -> None:

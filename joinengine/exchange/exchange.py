@@ -27,6 +27,7 @@ from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.named import one_of
 from joinengine.world.buckets import is_url
+from joinengine.world.local import writing
 from joinengine.world.storage import Storage
 from joinengine.world.world import World
 
@@ -167,17 +168,19 @@ class _File(Outbox):
 
     @override
     def put(self, batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> None:
-        if self._writer is None:
-            self._sink = self._storage.output(self._name)
-            self._writer = pa.ipc.new_file(self._sink, batch.schema)
-        self._writer.write_batch(batch)
+        with writing(f"{self._storage.folder}/{self._name}"):
+            if self._writer is None:
+                self._sink = self._storage.output(self._name)
+                self._writer = pa.ipc.new_file(self._sink, batch.schema)
+            self._writer.write_batch(batch)
         self._bounds.append(bounds)
 
     @override
     def close(self) -> Block | None:
         if self._writer is None:
             return None
-        self._writer.close()
-        self._sink.close()
+        with writing(f"{self._storage.folder}/{self._name}"):
+            self._writer.close()
+            self._sink.close()
         operator, side, *_ = self._address
         return Block(operator, side, self._name, tuple(self._bounds))

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from joinengine.exchange.partitions import partitioned
 from joinengine.model.errors import JoinEngineError
+from joinengine.world.local import writing
 from joinengine.world.storage import Storage, StoredFile
 
 #: Results of joins are wide and repeat values: a light codec halves the bytes cheaply.
@@ -56,20 +57,22 @@ class ParquetFile:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
-        if self._writer is None:
-            self._sink = self._storage.output(self._name)
-            # Decimals as integers, as Spark writes them, cost a third to read.
-            self._writer = pq.ParquetWriter(
-                self._sink, batch.schema, compression=self._codec, store_decimal_as_integer=True
-            )
-        self._writer.write_batch(batch)
+        with writing(f"{self._storage.folder}/{self._name}"):
+            if self._writer is None:
+                self._sink = self._storage.output(self._name)
+                # Decimals as integers, as Spark writes them, cost a third to read.
+                self._writer = pq.ParquetWriter(
+                    self._sink, batch.schema, compression=self._codec, store_decimal_as_integer=True
+                )
+            self._writer.write_batch(batch)
 
     def close(self) -> StoredFile | None:
         """Seal the file; None: it got no rows."""
         if self._writer is None:
             return None
-        self._writer.close()
-        self._sink.close()
+        with writing(f"{self._storage.folder}/{self._name}"):
+            self._writer.close()
+            self._sink.close()
         return replace(self._storage.seal(self._name), name=self._name)
 
 

@@ -27,6 +27,10 @@ class StoreUnreachable(JoinEngineError):
     """An object store did not do what it was asked, however often; nothing was committed."""
 
 
+class CannotWrite(JoinEngineError):
+    """A disk is full, over its quota, read-only or not ours; the batch was not committed."""
+
+
 class DamagedState(JoinEngineError):
     """A file of the checkpoint is missing, truncated or altered; the message names it."""
 

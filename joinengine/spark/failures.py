@@ -7,7 +7,9 @@ goes to the logger `joinengine.failures`.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 
 from joinengine.model import errors
-from joinengine.model.errors import CheckpointMismatch, JoinEngineError
+from joinengine.model.errors import CannotWrite, CheckpointMismatch, JoinEngineError
 
 # A logger of its own below `joinengine`: traces are for those who have set up logging. Silencing
 # them on the parent would also silence its warnings (that another driver was first, say).
@@ -42,6 +44,8 @@ def plain_error(error: StreamingQueryException) -> JoinEngineError:
             "nothing is lost, and the other driver stops: start this query again"
         )
     ours = _OURS.search(text)
+    if ours is None and (found := _disk_of(text)) is not None:
+        return found
     if ours is not None:
         kind = getattr(errors, ours[1], JoinEngineError)
         return kind(ours[2].strip()) if issubclass(kind, JoinEngineError) else _failed(ours[0])
@@ -52,6 +56,22 @@ def plain_error(error: StreamingQueryException) -> JoinEngineError:
     if said:
         return _failed(": ".join(said[-1]))
     return _failed(text.strip().splitlines()[0])
+
+
+def _disk_of(text: str) -> CannotWrite | None:
+    """The error for a disk on which Spark cannot write; None: the query ended for another reason.
+
+    Spark writes its logs to the checkpoint, and scratch files to `spark.local.dir`.
+    """
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        said = os.strerror(number)
+        if re.search(rf"(?:IOException|FSError|FileSystemException)\b.*{said}", text):
+            return CannotWrite(
+                f"Spark cannot write to the checkpoint, or to its scratch folder ({said}); the "
+                f"batch is not committed, and nothing is lost: see to checkpointLocation and "
+                f"spark.local.dir, and start the query again"
+            )
+    return None
 
 
 def _failed(what: str) -> JoinEngineError:

@@ -60,15 +60,17 @@ def check_apart(written: Mapping[str, str], inputs: Iterable[str]) -> None:
             )
 
 
-def checkpoint_at(location: str, state: str | None = None, *, fsync: bool = False) -> Checkpoint:
+def checkpoint_at(
+    location: str, state: str | None = None, *, fsync: bool = False, mode: int | None = None
+) -> Checkpoint:
     """The checkpoint at places that users give: `checkpointLocation` and `stateLocation`.
 
     If the engine's part lies elsewhere, Spark's may be wherever Spark can write.
     """
     if state is None:
-        return Checkpoint.below(place(location, "checkpointLocation"), fsync=fsync)
+        return Checkpoint.below(place(location, "checkpointLocation"), fsync=fsync, mode=mode)
     logs = str(location) if "://" in str(location) else place(location, "checkpointLocation")
-    return Checkpoint.below(logs, place(state, "stateLocation"), fsync=fsync)
+    return Checkpoint.below(logs, place(state, "stateLocation"), fsync=fsync, mode=mode)
 
 
 def comparable(where: str) -> Path:

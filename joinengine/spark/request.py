@@ -32,6 +32,8 @@ class Request:
     side_output: str | None = None
     #: where the engine's part of the checkpoint lies; None: at the checkpoint location
     state_location: str | None = None
+    #: who may do what in its folders; None: their owner alone, if they are new
+    mode: int | None = None
     output: Output | None = None
     #: where the live page is, as far as options and environment say; `watched`: it comes at once
     live: Place = field(default_factory=Place)

@@ -90,10 +90,10 @@ class TransformedParquetSink(BatchByBatch):
         return sorted(stored.name for stored in files)
 
     @override
-    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
         """Remove the results of delivered batches, and the files of attempts that do not count."""
-        remove_unnamed(self.checkpoint.results, [stored.name for stored in files], generation)
-        remove_unnamed(self.staging, (), generation)
+        remove_unnamed(self.checkpoint.results, [stored.name for stored in files], makers)
+        remove_unnamed(self.staging, (), makers)
         closed = fence.greatest(self.checkpoint.boundary, -1)
         for name in self.checkpoint.deliveries.names():
             if int(name.removesuffix(".json")) <= closed:
@@ -124,9 +124,9 @@ class FrameSink(BatchByBatch):
         self.write(self.transform(frame) if self.transform else frame, batch)
 
     @override
-    def clean(self, files: Sequence[StoredFile], generation: int) -> None:
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
         """Remove the results of batches that are delivered."""
-        remove_unnamed(self.results, [stored.name for stored in files], generation)
+        remove_unnamed(self.results, [stored.name for stored in files], makers)
 
 
 def _parts(folder: Storage, depth: int) -> Iterator[str]:

@@ -45,8 +45,9 @@ from joinengine.spark.tasks import RouteRows
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
 from joinengine.spark.warming import warm
 from joinengine.spark.watch import Watch
-from joinengine.state.checkpoint import Checkpoint, tick_name
+from joinengine.state.checkpoint import PRIVATE, Checkpoint, tick_name
 from joinengine.world.buckets import is_url
+from joinengine.world.local import make_folder
 from joinengine.world.probing import check_exclusive
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
@@ -69,7 +70,10 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     session.check_settings(spark)
     places = _checked_places(request)
     checkpoint = checkpoint_at(
-        request.checkpoint_location, request.state_location, fsync=request.settings.fsync
+        request.checkpoint_location,
+        request.state_location,
+        fsync=request.settings.fsync,
+        mode=request.mode,
     )
     if checkpoint.is_remote:
         check_exclusive(checkpoint.storage.at("probe"), MACHINE)
@@ -87,9 +91,10 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         stream.check_files(feed)
     with _page_of(request) as server:
         # Nothing is written before here: a start that is refused has changed nothing.
-        for folder in places.values():
-            if "://" not in folder:
-                Path(folder).mkdir(parents=True, exist_ok=True)
+        for what, folder in places.items():
+            if "://" not in folder and not Path(folder).exists():
+                ours = what in ("checkpointLocation", "stateLocation")
+                make_folder(folder, (request.mode or PRIVATE) if ours else None)
         owner.take(checkpoint)
         if output is not None:
             outputs.take(checkpoint, output[0], owner.query, output[1])

@@ -19,16 +19,22 @@ _FOLDERS = (
 )
 
 
+#: The mode of folders for their owner only.
+PRIVATE = 0o700
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Where one query's state lies, and the world in which its driver runs.
 
-    `spark`: where Spark keeps its own part, the logs of offsets and commits.
+    `spark`: where Spark keeps its own part, the logs of offsets and commits. `mode`: who may do
+    what in the folders of the engine's part; None: only their owner, once they are made.
     """
 
     world: World
     storage: Storage
     spark: str
+    mode: int | None = None
 
     @classmethod
     def below(
@@ -37,6 +43,7 @@ class Checkpoint:
         state: str | None = None,
         *,
         fsync: bool = False,
+        mode: int | None = None,
         world: World = MACHINE,
     ) -> Checkpoint:
         """The checkpoint of the query whose checkpoint location is `location`.
@@ -44,7 +51,7 @@ class Checkpoint:
         `state`: where the engine's part lies, a path or a URL; None: at the checkpoint location.
         """
         place = str(location) if state is None else state
-        return cls(world, world.storage(f"{place}/joinengine", fsync=fsync), str(location))
+        return cls(world, world.storage(f"{place}/joinengine", fsync=fsync), str(location), mode)
 
     @property
     def location(self) -> str:
@@ -117,10 +124,9 @@ class Checkpoint:
         return self.storage.at("ticks")
 
     def create(self) -> None:
-        """Make the folders that are missing."""
-        for name in _FOLDERS:
-            self.storage.at(name).make()
-        self.ticks.make()
+        """Make the folders that are missing, and give all of them their mode."""
+        for folder in (self.storage, *map(self.storage.at, _FOLDERS), self.ticks):
+            folder.make(PRIVATE if self.mode is None else self.mode)
 
 
 #: The account of the query that owns the checkpoint.

@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints
+from joinengine.world.local import writing
 from joinengine.world.storage import Storage, StoredFile
 
 WORD = "__word"
@@ -78,6 +79,7 @@ class RunWriter:
     def __init__(self, storage: Storage, name: str, allowance: Allowance | None = None) -> None:
         self._storage = storage
         self._name = name
+        self._path = f"{storage.folder}/{name}"
         self._allowance = allowance or Allowance()
         self._file: Any = None
         self._sink: Any = pa.BufferOutputStream() if self._allowance.left else self._output()
@@ -110,17 +112,18 @@ class RunWriter:
         arrays = [pa.array(page.words), *page.columns.columns]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         told = {_BOUNDS_KEY: bounds.astype(np.int64).tobytes()} if len(bounds) > 2 else None
-        self._hold(batch.nbytes)
-        start = self._aligned()
-        sink = pa.BufferOutputStream() if self._is_far else self._sink
-        with pa.ipc.new_stream(sink, schema) as writer:
-            writer.write_batch(batch, custom_metadata=told)
-        crc32 = _UNCHECKED
-        if self._is_far:
-            content = sink.getvalue()
-            crc32 = zlib.crc32(content)
-            self._sink.write(content)
-        self._pages.append((start, self._sink.tell(), crc32))
+        with writing(self._path):
+            self._hold(batch.nbytes)
+            start = self._aligned()
+            sink = pa.BufferOutputStream() if self._is_far else self._sink
+            with pa.ipc.new_stream(sink, schema) as writer:
+                writer.write_batch(batch, custom_metadata=told)
+            crc32 = _UNCHECKED
+            if self._is_far:
+                content = sink.getvalue()
+                crc32 = zlib.crc32(content)
+                self._sink.write(content)
+            self._pages.append((start, self._sink.tell(), crc32))
         size = page.words.nbytes + page.columns.get_total_buffer_size()
         sizes = (np.diff(bounds) * size // len(page.words)).tolist()
         first = (len(self._pages) - 1) * _PARTS
@@ -128,18 +131,19 @@ class RunWriter:
 
     def close(self) -> StoredFile:
         """Seal the file."""
-        self._aligned()
-        numbers = [*(number for page in self._pages for number in page), len(self._pages)]
-        directory = np.array(numbers, np.int64).tobytes()
-        directory += np.int64(zlib.crc32(directory)).tobytes()
-        is_held = self._hold(len(directory))
-        self._sink.write(directory)
-        if is_held:
-            content = self._sink.getvalue().to_pybytes()
-            self._allowance.left -= len(content)
-            return StoredFile(self._name, len(content), zlib.crc32(content), content)
-        self._sink.flush()
-        self._file.close()
+        with writing(self._path):
+            self._aligned()
+            numbers = [*(number for page in self._pages for number in page), len(self._pages)]
+            directory = np.array(numbers, np.int64).tobytes()
+            directory += np.int64(zlib.crc32(directory)).tobytes()
+            is_held = self._hold(len(directory))
+            self._sink.write(directory)
+            if is_held:
+                content = self._sink.getvalue().to_pybytes()
+                self._allowance.left -= len(content)
+                return StoredFile(self._name, len(content), zlib.crc32(content), content)
+            self._sink.flush()
+            self._file.close()
         return self._storage.seal(self._name)
 
     def _aligned(self) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import logging
 import os
 import shutil
@@ -20,6 +21,10 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from typing_extensions import override
 
 #: Free disk that copies never take, in bytes.
 RESERVE_BYTES = 1 << 30
@@ -43,33 +48,46 @@ class FileCache:
             os.utime(path)
         except FileNotFoundError:
             return None
+        except OSError:  # the disk is read-only, or no folder was made
+            return path if os.path.exists(path) else None
         return path
 
-    def draft(self) -> str | None:
-        """The path of a new file; None: the disk has no room, so it must stay in memory."""
+    def draft(self) -> Draft:
+        """A new file; in memory if the disk has no room for it, or has no more while it grows."""
+        path = f"{self.folder}/.{uuid.uuid4().hex}"
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             if shutil.disk_usage(self.folder).free > RESERVE_BYTES:
-                return f"{self.folder}/.{uuid.uuid4().hex}"
-        except OSError:
-            pass
-        _warn_full(self.folder)
-        return None
+                return Draft(path)
+            why = f"less than {RESERVE_BYTES >> 30} GB are left"
+        except OSError as error:
+            why = error.strerror or str(error)
+        _warn_full(self.folder, why)
+        return Draft(None)
 
-    def adopt(self, draft: str, url: str, cache_bytes: int) -> None:
-        """Make a draft the copy of a file; the copies used longest ago go, above `cache_bytes`."""
+    def adopt(self, draft: Draft, url: str, cache_bytes: int) -> None:
+        """Make a draft the copy of a file; the copies used longest ago go, above `cache_bytes`.
+
+        A draft in memory is dropped.
+        """
+        if draft.in_memory:
+            return
         path = self._path(url)
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        os.replace(draft, path)
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            draft.move(path)
+        except OSError as error:
+            _warn_full(self.folder, error.strerror or str(error))
+            return
         self._added += 1
         if self._added % _COUNT_EVERY == 1:
             self._thin(cache_bytes)
 
     def forget(self, url: str) -> bool:
-        """Drop a copy; False: there is none."""
+        """Drop a copy; False: there is none, or it cannot be removed."""
         try:
             os.unlink(self._path(url))
-        except FileNotFoundError:
+        except OSError:
             return False
         return True
 
@@ -102,13 +120,89 @@ class FileCache:
                     over -= size
 
 
+class Draft(io.RawIOBase):
+    """A file that is being written, to the local disk as long as that takes it, else in memory.
+
+    An object store has the file in the end, so a full disk is no reason to fail.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        super().__init__()
+        self._path = None
+        self._file: Any = io.BytesIO()
+        if path is not None:
+            self._file = open(path, "xb", buffering=0, opener=_own)
+            self._path = path
+
+    @override
+    def writable(self) -> bool:
+        return True
+
+    @override
+    def tell(self) -> int:
+        found: int = self._file.tell()
+        return found
+
+    @override
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        left = view
+        while left:
+            try:
+                left = left[self._file.write(left) :]
+            except OSError as error:
+                assert self._path is not None
+                _warn_full(os.path.dirname(self._path), error.strerror or str(error))
+                self._to_memory()
+        return len(view)
+
+    def content(self) -> pa.Buffer:
+        """What was written; of a file a map, which outlives the draft."""
+        if self._path is None:
+            return pa.py_buffer(self._file.getvalue())
+        return pa.memory_map(self._path).read_buffer() if self.tell() else pa.py_buffer(b"")
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the disk did not take it."""
+        return self._path is None
+
+    def move(self, path: str) -> None:
+        """Give the file, which is not in memory, a name of its own."""
+        assert self._path is not None
+        os.replace(self._path, path)
+        self._path = None
+
+    def drop(self) -> None:
+        """Remove the file, unless it has a name of its own."""
+        self._file.close()
+        if self._path is not None:
+            os.unlink(self._path)
+            self._path = None
+
+    def _to_memory(self) -> None:
+        path, size = self._path, self.tell()
+        self._file.close()
+        assert path is not None
+        with open(path, "rb") as file:
+            self._file = io.BytesIO()
+            self._file.write(file.read(size))
+        os.unlink(path)
+        self._path = None
+
+
+def _own(path: str, flags: int) -> int:
+    """Open a file that is for its owner only."""
+    return os.open(path, flags, 0o600)
+
+
 @functools.cache
-def _warn_full(folder: str) -> None:
+def _warn_full(folder: str, why: str) -> None:
     _log.warning(
-        "joinengine: the disk of %s has less than %s GB left, so files of the object store are not "
-        "kept there and are read again in every batch; give the executors more disk",
+        "joinengine: %s takes no more files (%s), so files of the object store are not kept there "
+        "and are read again in every batch; give the executors more disk",
         folder,
-        RESERVE_BYTES >> 30,
+        why,
     )
 
 

@@ -10,6 +10,7 @@ Cost: a verb is one request, of tens of milliseconds; `move` is two, and `exists
 
 from __future__ import annotations
 
+import io
 import os
 import time
 import zlib
@@ -30,7 +31,7 @@ from joinengine.world.buckets import (
     root_of,
     store_of,
 )
-from joinengine.world.cache import FileCache, file_cache
+from joinengine.world.cache import Draft, FileCache, file_cache
 from joinengine.world.storage import Entry, Fetched, Storage, StoredFile
 
 #: Between two attempts of ours at a create whose outcome is unknown.
@@ -39,28 +40,30 @@ _PAUSE_S = 0.2
 _PART_BYTES = 8 << 20
 
 
-class _Upload(pa.OSFile):  # type: ignore[misc] # pyarrow has no types
-    """A draft on the local disk that is uploaded when it is closed."""
+class _Upload(io.RawIOBase):
+    """A draft that is uploaded when it is closed."""
 
-    done: Callable[[pa.Buffer], None]
-    path: str
+    def __init__(self, draft: Draft, done: Callable[[Draft], None]) -> None:
+        super().__init__()
+        self._draft, self._done = draft, done
 
-    def close(self) -> None:
-        if self.closed:
-            return
-        super().close()
-        size = os.stat(self.path).st_size
-        self.done(pa.memory_map(self.path).read_buffer() if size else pa.py_buffer(b""))
+    @override
+    def writable(self) -> bool:
+        return True
 
+    @override
+    def tell(self) -> int:
+        return self._draft.tell()
 
-class _Held(pa.BufferOutputStream):  # type: ignore[misc]
-    """A draft in memory that is uploaded when it is closed."""
+    @override
+    def write(self, data: Any) -> int:
+        return self._draft.write(data)
 
-    done: Callable[[pa.Buffer], None]
-
+    @override
     def close(self) -> None:
         if not self.closed:
-            self.done(self.getvalue())
+            super().close()
+            self._done(self._draft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,8 @@ class RemoteStorage(Storage):
         return RemoteStorage(f"{self.folder}/{name}", self.cache_bytes)
 
     @override
-    def make(self) -> None:
-        """Folders are parts of names."""
+    def make(self, mode: int | None = None) -> None:
+        """Folders are parts of names, and policies say who may do what."""
 
     @override
     def entries(self) -> list[Entry]:
@@ -175,27 +178,18 @@ class RemoteStorage(Storage):
     @override
     def output(self, name: str) -> Any:
         """A draft on the local disk, or in memory if the disk is full; uploaded when closed."""
-        draft = self._cache.draft()
-        sink: Any
-        if draft is None:
-            sink = _Held()
-        else:
-            sink = _Upload(draft, "wb")
-            sink.path = draft
-        sink.done = lambda content: self._upload(name, draft, content)
-        return sink
+        return _Upload(self._cache.draft(), lambda draft: self._upload(name, draft))
 
-    def _upload(self, name: str, draft: str | None, content: pa.Buffer) -> None:
+    def _upload(self, name: str, draft: Draft) -> None:
         try:
+            content = draft.content()
             with asking("write", self._url(name)):
                 library().put(self._store, self._key(name), memoryview(content).cast("B"))
             self._written[name] = StoredFile(_last(name), content.size, zlib.crc32(content))
-            if draft is not None and self.cache_bytes:
+            if self.cache_bytes:
                 self._cache.adopt(draft, self._url(name), self.cache_bytes)
-                draft = None
         finally:
-            if draft is not None:
-                os.unlink(draft)
+            draft.drop()
 
     @override
     def map(self, name: str) -> pa.Buffer:
@@ -207,13 +201,15 @@ class RemoteStorage(Storage):
         content = self._fetched(name)
         self.fetched.files += 1
         self.fetched.size_bytes += content.size
-        draft = here.draft() if self.cache_bytes and content.size else None
-        if draft is None:
+        if not (self.cache_bytes and content.size):
             return content
-        with open(draft, "wb") as file:
-            file.write(content)
-        kept = pa.memory_map(draft).read_buffer()
-        here.adopt(draft, url, self.cache_bytes)
+        draft = here.draft()
+        try:
+            draft.write(content)
+            kept = draft.content()
+            here.adopt(draft, url, self.cache_bytes)
+        finally:
+            draft.drop()
         return kept
 
     @override

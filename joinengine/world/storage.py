@@ -7,25 +7,19 @@ made (joinengine.state.fence).
 
 Law: a reader sees a whole file or none; a damaged file is refused by name; a file of a newer driver
 is never removed.
-Scope: here POSIX file systems, local or shared by all executors; `fsync` extends the guarantee from
-killed processes to power loss. Object stores: joinengine.world.remote.
+Scope: POSIX file systems are in joinengine.world.local, object stores in joinengine.world.remote.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import uuid
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
-from typing_extensions import override
 
 from joinengine.model.errors import DamagedState
 
@@ -80,8 +74,11 @@ class Storage(Protocol):
         """The files below a folder of this one."""
 
     @abstractmethod
-    def make(self) -> None:
-        """Make the folder; no error if it is there."""
+    def make(self, mode: int | None = None) -> None:
+        """Make the folder; no error if it is there.
+
+        `mode`: who may do what there, also if it is there, as far as the storage knows of users.
+        """
 
     @abstractmethod
     def entries(self) -> list[Entry]:
@@ -158,174 +155,6 @@ class Storage(Protocol):
         """Size and CRC of a file just written, as a later reader will see it; now it is durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalStorage(Storage):
-    """A folder of a POSIX file system."""
-
-    folder: str = field()  # no default: it would be the protocol's property
-    fsync: bool = False
-
-    # Paths are plain strings here: a task asks for some hundred files a batch.
-
-    def path(self, name: str) -> str:
-        """Where a file lies."""
-        return f"{self.folder}/{name}"
-
-    @property
-    @override
-    def fetched(self) -> None:
-        """A file system of its own may be far away, but does not say so."""
-        return None
-
-    @override
-    def at(self, name: str) -> LocalStorage:
-        return LocalStorage(self.path(name), self.fsync)
-
-    @override
-    def make(self) -> None:
-        """With its parents."""
-        os.makedirs(self.folder, exist_ok=True)
-
-    @override
-    def entries(self) -> list[Entry]:
-        try:
-            with os.scandir(self.folder) as found:
-                return [Entry(one.name, one.is_dir()) for one in found if one.name[0] != "."]
-        except FileNotFoundError:
-            return []
-
-    @override
-    def names(self) -> list[str]:
-        """In one request if they are few, so that a name which is always there is seen."""
-        try:
-            return [name for name in os.listdir(self.folder) if name[0] != "."]
-        except FileNotFoundError:
-            return []
-
-    @override
-    def exists(self, name: str) -> bool:
-        return os.path.exists(self.path(name))
-
-    @override
-    def get(self, name: str) -> bytes:
-        with open(self.path(name), "rb") as file:
-            return file.read()
-
-    @override
-    def create(self, name: str, content: bytes) -> bool:
-        """By a draft and a link, which is atomic and refuses to replace; a rename would not."""
-        path = self.path(name)
-        draft = self._draft(path, content)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            return False
-        finally:
-            os.unlink(draft)
-        self._keep_names(path)
-        return True
-
-    @override
-    def put(self, name: str, content: bytes) -> None:
-        """By a draft and a rename."""
-        path = self.path(name)
-        os.replace(self._draft(path, content), path)
-        self._keep_names(path)
-
-    @override
-    def move(self, name: str, to: str) -> None:
-        """Atomically; makes the folder of the new name."""
-        target = self.path(to)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.replace(self.path(name), target)
-        self._keep_names(target)
-
-    @override
-    def copy(self, name: str, to: str) -> None:
-        """To a new file: who has mapped the old one goes on with that."""
-        source, target = self.path(name), self.path(to)
-        if os.path.exists(source):
-            self.delete(to)
-        shutil.copyfile(source, target)
-        if self.fsync:
-            with open(target, "rb") as file:
-                os.fsync(file.fileno())
-        self._keep_names(target)
-
-    @override
-    def delete(self, *names: str) -> None:
-        for name in names:
-            with suppress(FileNotFoundError):
-                os.unlink(self.path(name))
-
-    @override
-    def delete_folder(self, name: str) -> None:
-        """File by file, if it is not empty."""
-        shutil.rmtree(self.path(name), ignore_errors=True)
-
-    @override
-    def output(self, name: str) -> Any:
-        """Makes the folder if it is missing."""
-        path = self.path(name)
-        try:
-            return pa.OSFile(path, "wb")
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            return pa.OSFile(path, "wb")
-
-    @override
-    def map(self, name: str) -> pa.Buffer:
-        """A memory map; its pages belong to the file cache."""
-        path = self.path(name)
-        if not os.stat(path).st_size:  # cannot be mapped
-            return pa.py_buffer(b"")
-        return pa.memory_map(path).read_buffer()
-
-    @override
-    def is_near(self, name: str) -> bool:
-        return True
-
-    @override
-    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        """Parts of a memory map."""
-        content = self.map(name)
-        return [content.slice(start, end - start) for start, end in ranges]
-
-    @override
-    def forget(self, name: str) -> bool:
-        """There is but one copy."""
-        return False
-
-    @override
-    def seal(self, name: str) -> StoredFile:
-        """Reads the file back; some 4 GB/s."""
-        if self.fsync:
-            with open(self.path(name), "rb") as file:
-                os.fsync(file.fileno())
-        content = self.map(name)
-        return StoredFile(name.rpartition("/")[2], content.size, zlib.crc32(content))
-
-    def _draft(self, path: str, content: bytes) -> str:
-        folder, _, name = path.rpartition("/")
-        draft = f"{folder}/.{name}.{uuid.uuid4().hex[:12]}"
-        with open(draft, "wb") as file:
-            file.write(content)
-            if self.fsync:
-                file.flush()
-                os.fsync(file.fileno())
-        return draft
-
-    def _keep_names(self, path: str) -> None:
-        """Make the names in the folder of `path` survive power loss."""
-        if not self.fsync:
-            return
-        handle = os.open(os.path.dirname(path), os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def tagged(generation: int, name: str) -> str:
     """The name of a file that a driver of `generation` has made.
 
@@ -379,8 +208,8 @@ def _damage(content: pa.Buffer, stored: StoredFile) -> str | None:
     return None
 
 
-def remove_unnamed(storage: Storage, named: Iterable[str], generation: int) -> int:
-    """Remove files of drivers up to `generation`, except `named`; returns how many.
+def remove_unnamed(storage: Storage, named: Iterable[str], makers: range) -> int:
+    """Remove files of drivers whose generation is among `makers`, except `named`; returns how many.
 
     A folder is removed as a whole, unless the name of a file in it is among `named`.
     Files of newer drivers stay even if `named` lacks them: the caller may have slept since it
@@ -391,7 +220,7 @@ def remove_unnamed(storage: Storage, named: Iterable[str], generation: int) -> i
     folders = list[str]()
     for name, is_folder in storage.entries():
         maker = generation_of(name)
-        if maker is None or maker > generation or name in kept:
+        if maker is None or maker not in makers or name in kept:
             continue
         (folders if is_folder else files).append(name)
     storage.delete(*files)

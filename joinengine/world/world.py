@@ -19,8 +19,9 @@ from typing import Protocol
 from typing_extensions import override
 
 from joinengine.world.buckets import is_url
+from joinengine.world.local import LocalStorage
 from joinengine.world.remote import RemoteStorage
-from joinengine.world.storage import LocalStorage, Storage
+from joinengine.world.storage import Storage
 
 
 class World(Protocol):

@@ -63,14 +63,14 @@ def obstacle():
     missing = [tool for tool in ("unshare", "setpriv") if shutil.which(tool) is None]
     if missing:
         return f"needs {' and '.join(missing)} of util-linux"
-    tried = subprocess.run([*_namespaces(), "true"], capture_output=True, text=True, check=False)
+    tried = subprocess.run([*namespaces(), "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         why = (tried.stderr.splitlines() or ["no reason given"])[0]
         return f"this system forbids mount namespaces ({why})"
     return None
 
 
-def _namespaces():
+def namespaces():
     """The command before a command that runs it in namespaces which end with this process."""
     asks = [] if os.geteuid() == 0 else ["--map-root-user"]
     asks += ["--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -155,7 +155,7 @@ class Machine:
             HOSTS,
         ]
         helper = str(Path(__file__).with_name("inside.py"))
-        return [*_namespaces(), sys.executable, "-I", helper, json.dumps(plan), *map(str, command)]
+        return [*namespaces(), sys.executable, "-I", helper, json.dumps(plan), *map(str, command)]
 
     def _environment(self, more):
         """What a program finds: a host name of its own, and its disk for whatever it writes."""

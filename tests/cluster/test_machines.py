@@ -84,7 +84,7 @@ def running(text):
 
 
 def test_a_system_that_forbids_machines_is_told_in_one_line(monkeypatch):
-    monkeypatch.setattr(machines, "_namespaces", lambda: ["sh", "-c", "echo no >&2; false"])
+    monkeypatch.setattr(machines, "namespaces", lambda: ["sh", "-c", "echo no >&2; false"])
     obstacle.cache_clear()
     try:
         assert obstacle() == "this system forbids mount namespaces (no)"

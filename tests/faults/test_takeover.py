@@ -20,7 +20,8 @@ from joinengine.model.keys import Side
 from joinengine.state import fence
 from joinengine.state import manifest as manifests
 from joinengine.state.manifest import Link
-from joinengine.world.storage import LocalStorage, verify
+from joinengine.world.local import LocalStorage
+from joinengine.world.storage import verify
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
 
 BATCHES = 12

@@ -42,7 +42,7 @@ def _removal_first():
 
     def commit(self, after):
         named = after.manifest.named_files()
-        remove_unnamed(self._checkpoint.runs, named, self.generation)
+        remove_unnamed(self._checkpoint.runs, named, range(self.generation + 1))
         return real(self, after)
 
     return patch.object(batch.BatchRunner, "_commit", commit)
@@ -53,7 +53,7 @@ def _removal_by_exclusion():
     """All that the newest manifest does not name is removed, also what newer drivers have made."""
 
     def remove(storage, named, generation):
-        return remove_unnamed(storage, named, 1 << 60)
+        return remove_unnamed(storage, named, range(1 << 60))
 
     with (
         patch.object(cleaning, "remove_unnamed", remove),

@@ -131,7 +131,7 @@ class FaultyStorage:
             raise Broken(5, "injected: it happened all the same", path)
         return found, fault
 
-    def make(self):
+    def make(self, mode=None):
         pass
 
     def _recent(self, name, fault):

@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from joinengine.model.errors import (
+    CannotWrite,
     CheckpointMismatch,
     DamagedState,
     InvalidRequest,
@@ -61,6 +62,22 @@ Caused by: java.lang.RuntimeException: x.parquet is not a Parquet file. Expected
     assert str(plain_error(failed(last))) == (
         "the query failed: RuntimeException: x.parquet is not a Parquet file. Expected more"
     )
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "java.io.IOException: No space left on device",
+        "org.apache.hadoop.fs.FSError: java.io.IOException: Disk quota exceeded",
+        "java.nio.file.FileSystemException: /c/offsets/.7.tmp: Read-only file system",
+    ],
+)
+def test_a_disk_on_which_spark_cannot_write_is_named_as_such(cause):
+    last = f"py4j.protocol.Py4JJavaError: An error occurred.\nCaused by: {cause}\n\t... 1 more"
+    found = plain_error(failed(last))
+    assert type(found) is CannotWrite
+    assert cause.rpartition(": ")[2] in str(found)
+    assert "spark.local.dir" in str(found)
 
 
 def test_an_error_of_spark_is_its_first_line():

@@ -1,0 +1,261 @@
+"""Storage in folders of a POSIX file system, local or shared by all executors.
+
+Who may do what: a file grants nobody more than the folder in which it is made, and so does a folder
+made in it; the umask of the process takes away more. So the mode of one folder, the engine's part
+of the checkpoint, decides for all that is below it.
+
+Law: a file is seen whole or not at all, by a link or a rename; a disk that is full, over its quota
+or read-only is refused in one sentence, which names the file.
+Cost: a file is opened once more than it needs, for its mode: 5 us.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import uuid
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from typing_extensions import override
+
+from joinengine.model.errors import CannotWrite
+from joinengine.world.storage import Entry, Storage, StoredFile
+
+#: Errors of a disk -> what is the matter, and what helps.
+_REFUSALS = {
+    errno.ENOSPC: ("the disk is full", "make room there"),
+    errno.EDQUOT: ("the quota there is used up", "make room or raise the quota"),
+    errno.EFBIG: ("it would be larger than files may be here", "raise the limit (ulimit -f)"),
+    errno.EROFS: ("the disk is read-only", "mount it for writing"),
+    errno.EACCES: ("this user may not write there", "give it the right to"),
+    errno.EPERM: ("this user may not write there", "give it the right to"),
+    errno.EIO: ("the disk has failed", "see to it"),
+}
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """An error of the disk inside becomes CannotWrite; `path`: the file or folder."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REFUSALS:
+            raise
+        raise refused(path, error.errno) from None
+
+
+def refused(path: str, number: int) -> CannotWrite:
+    """The error of the engine for one of the disk, by its `errno`."""
+    what, hint = _REFUSALS[number]
+    return CannotWrite(
+        f"{path} cannot be written: {what} ({os.strerror(number)}); the batch is not committed, "
+        f"and nothing is lost: {hint}, and start the query again"
+    )
+
+
+def make_folder(path: str, mode: int | None = None) -> None:
+    """Make a folder and those above it; `mode`: its own, also if it is there; None: see above."""
+    with writing(path):
+        if not os.path.isdir(path):
+            above = os.path.dirname(path) or "."
+            if not os.path.isdir(above):
+                make_folder(above)
+            granted = os.stat(above).st_mode & 0o777 if mode is None else mode
+            with suppress(FileExistsError):
+                os.mkdir(path, granted)
+        if mode is not None:
+            os.chmod(path, mode)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStorage(Storage):
+    """A folder of a POSIX file system."""
+
+    folder: str = field()  # no default: it would be the protocol's property
+    fsync: bool = False
+
+    # Paths are plain strings here: a task asks for some hundred files a batch.
+
+    def path(self, name: str) -> str:
+        """Where a file lies."""
+        return f"{self.folder}/{name}"
+
+    @property
+    @override
+    def fetched(self) -> None:
+        """A file system of its own may be far away, but does not say so."""
+        return None
+
+    @override
+    def at(self, name: str) -> LocalStorage:
+        return LocalStorage(self.path(name), self.fsync)
+
+    @override
+    def make(self, mode: int | None = None) -> None:
+        """With its parents."""
+        make_folder(self.folder, mode)
+
+    @override
+    def entries(self) -> list[Entry]:
+        try:
+            with os.scandir(self.folder) as found:
+                return [Entry(one.name, one.is_dir()) for one in found if one.name[0] != "."]
+        except FileNotFoundError:
+            return []
+
+    @override
+    def names(self) -> list[str]:
+        """In one request if they are few, so that a name which is always there is seen."""
+        try:
+            return [name for name in os.listdir(self.folder) if name[0] != "."]
+        except FileNotFoundError:
+            return []
+
+    @override
+    def exists(self, name: str) -> bool:
+        return os.path.exists(self.path(name))
+
+    @override
+    def get(self, name: str) -> bytes:
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    @override
+    def create(self, name: str, content: bytes) -> bool:
+        """By a draft and a link, which is atomic and refuses to replace; a rename would not."""
+        path = self.path(name)
+        draft = self._draft(path, content)
+        with writing(path):
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                return False
+            finally:
+                os.unlink(draft)
+            self._keep_names(path)
+        return True
+
+    @override
+    def put(self, name: str, content: bytes) -> None:
+        """By a draft and a rename."""
+        path = self.path(name)
+        draft = self._draft(path, content)
+        with writing(path):
+            os.replace(draft, path)
+            self._keep_names(path)
+
+    @override
+    def move(self, name: str, to: str) -> None:
+        """Atomically; makes the folder of the new name."""
+        target = self.path(to)
+        with writing(target):
+            make_folder(os.path.dirname(target))
+            os.replace(self.path(name), target)
+            self._keep_names(target)
+
+    @override
+    def copy(self, name: str, to: str) -> None:
+        """To a new file: who has mapped the old one goes on with that."""
+        source, target = self.path(name), self.path(to)
+        with writing(target):
+            if os.path.exists(source):
+                self.delete(to)
+                _new_file(target)
+            shutil.copyfile(source, target)
+            if self.fsync:
+                with open(target, "rb") as file:
+                    os.fsync(file.fileno())
+            self._keep_names(target)
+
+    @override
+    def delete(self, *names: str) -> None:
+        for name in names:
+            with suppress(FileNotFoundError), writing(self.path(name)):
+                os.unlink(self.path(name))
+
+    @override
+    def delete_folder(self, name: str) -> None:
+        """File by file, if it is not empty."""
+        shutil.rmtree(self.path(name), ignore_errors=True)
+
+    @override
+    def output(self, name: str) -> Any:
+        """Makes the folder if it is missing."""
+        path = self.path(name)
+        with writing(path):
+            try:
+                _new_file(path)
+            except FileNotFoundError:
+                make_folder(os.path.dirname(path))
+                _new_file(path)
+            return pa.OSFile(path, "wb")
+
+    @override
+    def map(self, name: str) -> pa.Buffer:
+        """A memory map; its pages belong to the file cache."""
+        path = self.path(name)
+        if not os.stat(path).st_size:  # cannot be mapped
+            return pa.py_buffer(b"")
+        return pa.memory_map(path).read_buffer()
+
+    @override
+    def is_near(self, name: str) -> bool:
+        return True
+
+    @override
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        """Parts of a memory map."""
+        content = self.map(name)
+        return [content.slice(start, end - start) for start, end in ranges]
+
+    @override
+    def forget(self, name: str) -> bool:
+        """There is but one copy."""
+        return False
+
+    @override
+    def seal(self, name: str) -> StoredFile:
+        """Reads the file back; some 4 GB/s."""
+        if self.fsync:
+            with writing(self.path(name)), open(self.path(name), "rb") as file:
+                os.fsync(file.fileno())
+        content = self.map(name)
+        return StoredFile(name.rpartition("/")[2], content.size, zlib.crc32(content))
+
+    def _draft(self, path: str, content: bytes) -> str:
+        folder, _, name = path.rpartition("/")
+        draft = f"{folder}/.{name}.{uuid.uuid4().hex[:12]}"
+        with writing(path):
+            _new_file(draft)
+            try:
+                with open(draft, "wb") as file:
+                    file.write(content)
+                    if self.fsync:
+                        file.flush()
+                        os.fsync(file.fileno())
+            except OSError:
+                os.unlink(draft)
+                raise
+        return draft
+
+    def _keep_names(self, path: str) -> None:
+        """Make the names in the folder of `path` survive power loss."""
+        if not self.fsync:
+            return
+        handle = os.open(os.path.dirname(path), os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _new_file(path: str) -> None:
+    """Make an empty file, for those who may do as much in its folder; it may be there."""
+    granted = os.stat(os.path.dirname(path)).st_mode & 0o666
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, granted))

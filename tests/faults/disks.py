@@ -1,0 +1,121 @@
+"""A program for tests: a query whose disk fills up, or is made read-only, and has room again.
+
+It runs in a mount namespace of its own, as root there, and prints a JSON object: per story what the
+query said, and whether all results are there once it has gone on.
+"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from joinengine import StreamJoin, equi, parquet_stream, session, within
+from joinengine.model.errors import JoinEngineError
+
+ROWS, FILES = 4_000, 4
+DISK_BYTES, LEFT_BYTES = 64 << 20, 1 << 20
+TIME = pa.timestamp("us", "UTC")
+
+
+def write(folder, number):
+    """A file of each side, whose tuples are too wide for what is left of the disk."""
+    ids = np.arange(ROWS) + number * ROWS
+    times = pa.array(1_700_000_000_000_000 + ids * 1_000, TIME)
+    random = np.random.default_rng(number)
+    wide = pa.array([random.bytes(150).hex() for _ in range(ROWS)])
+    for side in "lr":
+        named = {f"{side}k": pa.array(ids), f"{side}t": times, f"{side}v": wide}
+        (folder / side).mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(named), folder / side / f"{number}.parquet")
+
+
+class Story:
+    """A query with one of its folders on a small disk."""
+
+    def __init__(self, spark, home, small):
+        self.spark, self.home, self.small = spark, home, home / small
+        for name in ("in", "checkpoint", "out"):
+            (home / name).mkdir(parents=True)
+        mounted(self.small, "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs")
+
+    def run(self, files):
+        """Run over what is there, with so many files more; what the query said, None: nothing."""
+        there = len(list((self.home / "in").glob("l/*")))
+        for number in range(there, there + files):
+            write(self.home / "in", number)
+        sides = [
+            parquet_stream(self.spark, self.home / "in" / side, rows_per_interval=ROWS)
+            for side in "lr"
+        ]
+        window = within("lt", "rt", lower="0 s", upper="1 hour", delay="0 s")
+        joined = StreamJoin(*sides, on=equi("lk", "rk"), within=window, instances=4)
+        writer = joined.writeStream.format("parquet").trigger(availableNow=True)
+        try:
+            query = writer.option("checkpointLocation", str(self.home / "checkpoint"))
+            query = query.option("compression", "none").start(str(self.home / "out"))
+            query.awaitTermination()
+        except JoinEngineError as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def whole(self):
+        """Whether each pair is there once."""
+        found = Counter(pq.read_table(self.home / "out", columns=["lk"])["lk"].to_pylist())
+        pairs = len(list((self.home / "in").glob("l/*"))) * ROWS
+        return len(found) == pairs and set(found.values()) == {1}
+
+    def used(self):
+        """Bytes on the small disk."""
+        return sum(path.stat().st_size for path in self.small.rglob("*") if path.is_file())
+
+
+def mounted(target, *arguments):
+    """Mount something."""
+    subprocess.run(["mount", *arguments, str(target)], check=True)
+
+
+def full(spark, home, small):
+    """The disk fills up, twice, and then there is room."""
+    story = Story(spark, home, small)
+    said = [story.run(1)]
+    filler = story.small / ".filler"
+    room = DISK_BYTES - story.used() - LEFT_BYTES
+    filler.write_bytes(bytes(room))
+    before = story.used()
+    said += [story.run(1), story.run(0)]
+    grown = story.used() - before
+    filler.unlink()
+    said.append(story.run(1))
+    return {"said": said, "whole": story.whole(), "grown": grown}
+
+
+def read_only(spark, home, small):
+    """The disk is made read-only, and can be written again."""
+    story = Story(spark, home, small)
+    said = [story.run(1)]
+    mounted(story.small, "-o", "remount,ro")
+    said.append(story.run(1))
+    mounted(story.small, "-o", "remount,rw")
+    said.append(story.run(0))
+    return {"said": said, "whole": story.whole()}
+
+
+def main():
+    """Tell all stories, one after the other."""
+    home = Path(sys.argv[1])
+    spark = session(master="local[2]")
+    told = {}
+    for story in (full, read_only):
+        for small in ("checkpoint", "out"):
+            name = f"{story.__name__} {small}"
+            told[name] = story(spark, home / name.replace(" ", "-"), small)
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

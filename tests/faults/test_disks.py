@@ -1,0 +1,45 @@
+"""A disk that is full or read-only ends a query in a sentence, and it goes on afterwards."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.cluster.machines import namespaces, obstacle
+from tests.faults.disks import LEFT_BYTES
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    if (reason := obstacle()) is not None:
+        pytest.skip(reason)
+    program = [sys.executable, "-m", "tests.faults.disks", str(tmp_path_factory.mktemp("disks"))]
+    done = subprocess.run([*namespaces(), *program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("place", ["checkpoint", "out"])
+def test_a_full_disk_ends_the_query_in_a_sentence_and_it_goes_on_when_there_is_room(told, place):
+    story = told[f"full {place}"]
+    first, full, again, last = story["said"]
+    assert (first, last) == (None, None)
+    for said in (full, again):
+        assert said.startswith("CannotWrite: ")
+        assert "No space left on device" in said and "the batch is not committed" in said
+        assert f"/full-{place}/{place}" in said
+    assert story["whole"]
+    # What failed leaves no more than a few small files behind.
+    assert story["grown"] < LEFT_BYTES // 2
+
+
+@pytest.mark.parametrize("place", ["checkpoint", "out"])
+def test_a_read_only_disk_is_refused_at_the_start_and_the_query_goes_on_later(told, place):
+    story = told[f"read_only {place}"]
+    first, refused, last = story["said"]
+    assert (first, last) == (None, None)
+    assert refused.startswith("InvalidRequest: ") and "cannot be written" in refused
+    assert story["whole"]
