@@ -16,6 +16,7 @@ from joinengine.api import columns
 from joinengine.driver import clock
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.compacting import CompactingSink
+from joinengine.driver.jobs import OneProcess
 from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import ParquetSink, SideOutput
 from joinengine.exchange.codec import decode, encode
@@ -46,7 +47,7 @@ class Killed(Exception):
 
 
 @dataclass
-class InlineJobs:
+class InlineJobs(OneProcess):
     """Runs tasks here; `twice` runs each a second time, and the first attempt's report is lost.
 
     Under a shuffle each receiver then has the packets of either attempt of a sender. `disorder`:

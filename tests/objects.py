@@ -32,15 +32,17 @@ ACCESS = {
 }
 #: Ends the server when the pipe from its parent closes, which it does however the parent ends.
 _MOTO = """
-import os, sys, threading
+import os, sys, threading, time
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 import moto.server
 
 run, alone = moto.server.run_simple, threading.Lock()
+latency_s = float(sys.argv[1])
 
 def run_simple(host, port, app, **named):
     # It looks whether a name is there and then takes it, which two threads may do at once.
     def served(environ, start_response):
+        time.sleep(latency_s)
         if "HTTP_IF_NONE_MATCH" not in environ:
             return app(environ, start_response)
         with alone:
@@ -77,10 +79,10 @@ def make_bucket(environment):
 
 
 @contextmanager
-def s3_server():
-    """Run `moto`; gives the environment of its clients."""
+def s3_server(latency_s=0.0):
+    """Run `moto`; gives the environment of its clients. `latency_s`: of each request."""
     server = subprocess.Popen(
-        [sys.executable, "-c", _MOTO],
+        [sys.executable, "-c", _MOTO, str(latency_s)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

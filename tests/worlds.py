@@ -125,5 +125,5 @@ class MemoryWorld:
     def process(self):
         return {"host": "memory", "pid": 1}
 
-    def storage(self, folder, *, fsync=False, cache_bytes=0):
+    def storage(self, folder, *, fsync=False, cache_bytes=0, is_behind=False):
         return MemoryStorage(folder, self.files)

@@ -14,16 +14,13 @@ from joinengine.api import columns
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import DiscardSink
-from joinengine.exchange.codec import decode, encode
-from joinengine.exchange.route import RouteTask
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.query import FromSource, JoinType
 from joinengine.operators import Join
-from joinengine.operators.base import OperatorTask, QuerySpec, carry_out
+from joinengine.operators.base import QuerySpec
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.run import RunStores
-from joinengine.world.world import MACHINE
+from tests.harness import InlineJobs
 
 #: Rows of a batch: a small side and a large one, as in the last join of EQ5.
 SMALL, LARGE = 100, 60_000
@@ -31,39 +28,19 @@ KEYS = 1_000
 BATCHES = 6
 
 
-class TimedJobs:
+class TimedJobs(InlineJobs):
     """Runs tasks here; those of the last batch are repeated, which no task may notice."""
 
-    parallelism = 2
-
     def __init__(self, benchmark):
+        super().__init__()
         self._benchmark = benchmark
-        self._stores = RunStores(MACHINE)
-
-    def route(self, frame, plan):
-        """One map task, which brings both sides."""
-        task = RouteTask(plan, 0, MACHINE)
-        for source, batch in enumerate(frame):
-            task.add(source, [batch])
-        return [task.close()]
 
     def run(self, operator, tasks):
         """The reports of the tasks."""
-        coded = [encode(task) for task in tasks]
+        run = super().run
         if tasks[0].header.batch == BATCHES - 1:
-            self._benchmark.pedantic(lambda: self._carried_out(operator, coded), rounds=7)
-        return self._carried_out(operator, coded)
-
-    def _carried_out(self, operator, coded):
-        tasks = [decode(one, OperatorTask) for one in coded]
-        headers = [task.header for task in tasks]
-        stores = [self._stores.store_of(h.runs_folder, h.operator, h.driver) for h in headers]
-        reports = [
-            carry_out(operator, task, store, MACHINE)
-            for task, store in zip(tasks, stores, strict=True)
-        ]
-        assert all(encode(one) for one in reports)
-        return reports
+            self._benchmark.pedantic(run, args=(operator, tasks), rounds=7)
+        return run(operator, tasks)
 
 
 def sides():
@@ -103,6 +80,7 @@ def test_join_tasks(benchmark, tmp_path, instances):
     draws = np.random.default_rng(0)
     for batch in range(BATCHES):
         keys = np.arange(SMALL) + SMALL * batch, draws.integers(0, KEYS, LARGE)
-        frame = [rows(schema, some) for schema, some in zip(schemas, keys, strict=True)]
+        batches = [rows(schema, some) for schema, some in zip(schemas, keys, strict=True)]
+        frame = [list(enumerate(batches))]  # one map task
         runner(frame, batch)
     benchmark.extra_info["ms_per_instance"] = 1e3 * benchmark.stats.stats.median / instances

@@ -19,7 +19,7 @@ from joinengine.state.store import StoreSpeed
 _QUERY = (
     *("checkpointLocation", "stateLocation", "cacheSize", "memoryPerTask", "fsync", "capacity"),
     *("moves", "workPerTuple", "workPerResult"),
-    *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate", "exchange"),
+    *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate", "exchange", "durability"),
     *("livePort", "liveHost", "liveToken", "fileMode"),
 )
 _PARQUET = (
@@ -257,3 +257,11 @@ def trigger_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if length < 0:
         raise InvalidRequest(f"trigger: processingTime {value!r} is negative; use 0 or more")
     return {name: f"{length // 1000} milliseconds"}
+
+
+def check_batch(what: str, batch: object) -> None:
+    """Raise InvalidRequest for a batch before which nothing can be lost."""
+    if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
+        raise InvalidRequest(
+            f"{what}: batch {batch!r}: before batch 1 there is no state; give 1 or more"
+        )

@@ -28,7 +28,7 @@ from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.versions import Moving
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
-from joinengine.model.recovery import Recovery
+from joinengine.model.recovery import Durability, Recovery
 from joinengine.reporting.logs import PlanLog
 from joinengine.spark import formats, session
 from joinengine.spark.jobs import SparkMerge
@@ -68,6 +68,7 @@ class JoinWriter:
     checksum: bool = False
     schedule: Mapping[int, Sequence[Relayout]] = field(default_factory=dict)
     losses: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    kills: frozenset[int] = frozenset()
     of: str = "a query"
 
     def __repr__(self) -> str:
@@ -92,7 +93,8 @@ class JoinWriter:
         `workPerTuple` (a duration: work of that length is emulated for each tuple that an instance
         receives) and `workPerResult` (the same for each row that it emits); `recovery` (what takes
         the place of state that an instance has lost: `replicas`, `taskb` or `store`) and
-        `storeRate` (the emulated speed of a store, as "100 MB/s, 50 ms"; docs/fault-tolerance.md);
+        `storeRate` (the emulated speed of a store, as "100 MB/s, 50 ms"); `durability` (what a
+        batch waits for: `batch`, the uploads of its state, or `replicas`; docs/fault-tolerance.md);
         `exchange` (what carries routed tuples: `files` that all executors see, or Spark's
         `shuffle`; docs/operating.md); `sideOutput` (a folder: late and NULL-key tuples are written
         there as Parquet, with a column `reason`); `livePort`, `liveHost`, `liveToken` (given a
@@ -147,14 +149,19 @@ class JoinWriter:
         Raises InvalidRequest for a batch before 1 or no instance; `start` refuses it for a layout
         that keeps no copies, and for operators that have none of all they hold.
         """
-        if not _is_whole(batch) or batch < 1:
-            raise InvalidRequest(
-                f"fail: batch {batch!r}: before batch 1 there is no state; give 1 or more"
-            )
+        given.check_batch("fail", batch)
         if not instances or not all(map(_is_whole, instances)):
             raise InvalidRequest(f"fail: batch {batch}: {instances} are no instances; give numbers")
         lost = (*self.losses.get(batch, ()), *instances)
         return replace(self, losses={**self.losses, batch: lost})
+
+    def kill(self, batch: int) -> JoinWriter:
+        """Kill an executor of Spark, and its disk, before batch `batch`, to see what follows.
+
+        Raises InvalidRequest for a batch before 1; `start` refuses it where there is no executor.
+        """
+        given.check_batch("kill", batch)
+        return replace(self, kills=self.kills | {batch})
 
     def partitionBy(self, *cols: str | Sequence[str]) -> JoinWriter:
         """Write results into Hive folders, `column=value`, as Spark's `partitionBy` does.
@@ -276,6 +283,8 @@ class JoinWriter:
             finite="availableNow" in self.when,
             schedule=self.schedule,
             losses=self.losses,
+            kills=self.kills,
+            durability=one_of(Durability, options.get("durability", "batch"), "durability"),
             naming=Naming(session.zone(), session.case_sensitive()),
             recovery=one_of(Recovery, options.get("recovery", "replicas"), "recovery"),
             exchange=chosen_exchange(

@@ -9,9 +9,9 @@ goes to the least loaded instance, if need be in exchange for lighter keys there
 M(k); or to the next least loaded instance where that fits.
 M(k) = S(k) / c(k)^beta * dn(k)^gamma, for S tuples of state, the load c and dn copies: a key goes
 early if its state is small, its load great, and if it has few copies.
-Law: no two copies of a key are at one instance, and none is made or lost. The greatest load is
-under UL, or less than before, or nothing changes. It ends, since each exchange replaces a key by
-lighter ones.
+Law: no two copies of a key are at instances that fail together, and none is made or lost. The
+greatest load is under UL, or less than before, or nothing changes. It ends, since each exchange
+replaces a key by lighter ones.
 Cost: the keys of an instance are sorted once; an exchange costs a pass over those of one instance.
 Source: Fang et al., World Wide Web 2019, algorithm 3. Ours: roles are switched before any key is
 taken (the paper prefers it in words, and not in the algorithm); backups have a load too, a part of
@@ -37,14 +37,20 @@ NewHolders = dict[int, tuple[int, ...]]
 
 
 def plan_ftlb(
-    loads: Loads, imbalance: float, beta: float, gamma: float, underload: float = 1.0
+    loads: Loads,
+    imbalance: float,
+    beta: float,
+    gamma: float,
+    underload: float = 1.0,
+    domains: int | None = None,
 ) -> NewHolders:
     """The keys whose copies take other roles, or lie elsewhere.
 
     All keys are whole. `beta`, `gamma` and `underload` are 0 or more. `underload`: an instance may
-    have that part less than the mean.
+    have that part less than the mean. `domains`: instances whose numbers are equal modulo it fail
+    together; None: each fails alone.
     """
-    first = _Plan(loads, imbalance, beta, gamma)
+    first = _Plan(loads, imbalance, beta, gamma, domains)
     first.switch_roles()
     first.unload()
     first.place()
@@ -52,13 +58,13 @@ def plan_ftlb(
     if first.level.max() <= first.limit:
         return first.changes()
     # Few heavy keys: backups that have been filled up may be in the way of all others.
-    second = _Plan(loads, imbalance, beta, gamma)
+    second = _Plan(loads, imbalance, beta, gamma, domains)
     second.unload()
     second.place()
     best = min(first, second, key=lambda plan: float(plan.level.max()))
     if best.level.max() < loads.per_instance().max():
         return best.changes()
-    third = _Plan(loads, imbalance, beta, gamma)
+    third = _Plan(loads, imbalance, beta, gamma, domains)
     third.fill((1 - underload) * third.mean)
     return third.changes()
 
@@ -66,8 +72,11 @@ def plan_ftlb(
 class _Plan:
     """The homes as they stand while the plan is made."""
 
-    def __init__(self, loads: Loads, imbalance: float, beta: float, gamma: float) -> None:
+    def __init__(
+        self, loads: Loads, imbalance: float, beta: float, gamma: float, domains: int | None
+    ) -> None:
         n, keys = loads.n_instances, len(loads.hashes)
+        self.domains = domains or n
         self.cost = loads.spread + loads.fixed
         self.work = loads.backup_work
         self.level = loads.per_instance()
@@ -94,6 +103,11 @@ class _Plan:
         """The backups of a key as they were."""
         found: list[int] = self.backups[self.first[key] : self.first[key + 1]].tolist()
         return found
+
+    def is_shut(self, key: int, instance: int) -> bool:
+        """Whether an instance would fail together with a backup of a key, or is that backup."""
+        domain = instance % self.domains
+        return any(backup % self.domains == domain for backup in self.backups_of(key))
 
     def switch_roles(self) -> None:
         """Let backups take over from the fullest instances, as far as they have room."""
@@ -148,6 +162,8 @@ class _Plan:
     def _give(self, key: int, instance: int, least: float) -> None:
         """Let an instance take a key over, if it stays below UL and the home above `least`."""
         home = int(self.home[key])
+        if self.is_shut(key, instance) and instance not in self.backups_of(key):
+            return
         self._weigh(key, home, -1)
         self._weigh(key, instance, 1)
         if self.level[instance] <= self.limit and self.level[home] >= least and instance != home:
@@ -213,9 +229,9 @@ class _Plan:
 
     def _placed(self, key: int) -> bool:
         """Whether some instance takes a key, be it in exchange for lighter ones."""
-        cost, taken = self.cost[key], self.backups_of(key)
+        cost = self.cost[key]
         for instance in np.argsort(self.level, kind="stable").tolist():
-            if instance in taken:
+            if self.is_shut(key, instance):
                 continue
             excess = self.level[instance] + cost - self.limit
             if excess <= 0:
@@ -248,7 +264,7 @@ class _Plan:
         """The instance for a key that fits nowhere."""
         origin, best = int(self.origin[key]), int(np.argmin(self.level))
         near = self.level[origin] <= self.level[best] + self.limit - self.mean
-        return origin if near or best in self.backups_of(key) else best
+        return origin if near or self.is_shut(key, best) else best
 
     def _backups_at(self, key: int) -> list[int]:
         """The backups of a key; one that is its home now has changed places with its origin."""

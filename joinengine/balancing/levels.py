@@ -14,7 +14,7 @@ Cost: some array operations over the keys, and a loop over those whose backups c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -62,10 +62,13 @@ def wanted_backups(loads: Loads, levels: Levels, counted: tuple[Words, Ints]) ->
     return np.where(named > 0, named, levels.default)
 
 
-def with_backups(loads: Loads, wanted: Ints, plain: Instances) -> NewHolders:
+def with_backups(
+    loads: Loads, wanted: Ints, plain: Instances, domains: int | None = None
+) -> NewHolders:
     """The copies of the keys that have more or fewer backups than `wanted` (K,).
 
-    `plain`: (K, copies) where the keys would be without a routing table.
+    `plain`: (K, copies) where the keys would be without a routing table. `domains`: instances whose
+    numbers are equal modulo it fail together; None: each fails alone.
     """
     level, found = loads.per_instance(), dict[int, tuple[int, ...]]()
     cost = loads.backup_work * (loads.spread + loads.fixed)
@@ -81,7 +84,8 @@ def with_backups(loads: Loads, wanted: Ints, plain: Instances) -> NewHolders:
         backups = present[key]
         taken = {int(homes[key]), *backups}
         while len(backups) < wanted[key]:
-            new = min(_others(taken, loads.n_instances), key=lambda one: (level[one], one))
+            others = _others(taken, loads.n_instances, domains or loads.n_instances)
+            new = min(others, key=lambda one: (level[one], one))
             level[new] += cost[key]
             backups.append(new)
             taken.add(new)
@@ -99,5 +103,8 @@ def _present(loads: Loads) -> Ints:
     return np.bincount(loads.backup_keys, minlength=len(loads.hashes))
 
 
-def _others(taken: set[int], instances: int) -> Iterable[int]:
-    return (one for one in range(instances) if one not in taken)
+def _others(taken: set[int], instances: int, domains: int) -> list[int]:
+    """Instances that have no copy; of domains that have none, if there are such."""
+    others = [one for one in range(instances) if one not in taken]
+    shut = {one % domains for one in taken}
+    return [one for one in others if one % domains not in shut] or others

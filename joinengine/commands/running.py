@@ -19,7 +19,7 @@ from joinengine.commands.pages import (
 )
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest, JoinEngineError
-from joinengine.model.recovery import Recovery
+from joinengine.model.recovery import Durability, Recovery
 from joinengine.options import (
     LAYOUT_HELP,
     PATH,
@@ -68,6 +68,21 @@ Examples:
     help="What takes the place of lost state: copies of keys, of instances, or of files.",
 )
 @click.option(
+    "--durability",
+    type=click.Choice([one.value for one in Durability]),
+    default=Durability.BATCH.value,
+    show_default=True,
+    help="What a batch waits for: its state in the store, or on the disks of two executors.",
+)
+@click.option(
+    "--kill",
+    "kills",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="BATCH",
+    help="Kill an executor before a batch; needs a --master that has executors.",
+)
+@click.option(
     "--store",
     metavar="RATE,LATENCY",
     help="Emulated speed of a store of state. [default: 100 MB/s, 50 ms of --recovery store]",
@@ -107,6 +122,8 @@ def run(
         relayouts=relayouts_of(settings["switches"], settings["sizes"], settings["levels"]),
         losses=losses_of(settings["losses"]),
         recovery=settings["recovery"],
+        durability=settings["durability"],
+        kills=settings["kills"],
         store=settings["store"],
     )
     later = [choice for _, choice, _ in options.relayouts if choice is not None]

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from joinengine.driver.failing import has_copies
+from joinengine.driver.failing import domains_of, has_copies, is_apart
 from joinengine.driver.jobs import Jobs
 from joinengine.driver.losses import losses_in, recovered, way_of
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
 from joinengine.exchange.reports import OperatorReport
+from joinengine.layouts.base import Layout
 from joinengine.model.errors import DamagedState
 from joinengine.model.recovery import Recovery
 from joinengine.model.texts import size_text
@@ -42,6 +43,8 @@ class Attempts:
         self._world = world
         #: when the running batch has found that instances are lost; None: it has not
         self._lost_at: float | None = None
+        #: operator -> its layout, and whether each key has copies in two failure domains
+        self._apart: dict[int, tuple[Layout, bool]] = {}
         #: seconds that the last batches took from the begin of their joins to the commit
         self._usual = deque[float](maxlen=_USUAL_BATCHES)
 
@@ -55,6 +58,7 @@ class Attempts:
 
         `order`: the tasks on a state. Raises DamagedState if what is lost has no copy.
         """
+        state = self._after_deaths(operator, state)
         while True:
             tasks = order(state)
             reports = self._jobs.run(operator, tasks) if tasks else []
@@ -64,6 +68,44 @@ class Attempts:
             if self._lost_at is None:
                 self._lost_at = self._world.timer_s()
             state = self._recovered(operator, state, found)
+
+    def kill(self, batch: int) -> None:
+        """Kill an executor before a batch, to see what follows."""
+        self._lost_at = self._world.timer_s()
+        _log.warning("joinengine: %s is killed before batch %s", self._jobs.kill(), batch)
+
+    def is_copied(self, operators: Sequence[Operator], states: Sequence[OperatorState]) -> bool:
+        """Whether all tuples of a batch are on two executors; `states`: after its tasks."""
+        return all(map(self._is_spread, operators, states))
+
+    def _is_spread(self, operator: Operator, state: OperatorState) -> bool:
+        domains, layout = domains_of(operator, state), state.layouts.newest.layout
+        if domains is None:
+            return False
+        known = self._apart.get(operator.index)
+        if known is None or known[0] is not layout:
+            known = self._apart[operator.index] = layout, is_apart(layout, domains)
+        return known[1] and self._jobs.is_apart(operator, layout.instances, domains)
+
+    def _after_deaths(self, operator: Operator, state: OperatorState) -> OperatorState:
+        """The state once instances whose executors are gone go on at copies of their keys.
+
+        Nothing is read for that. Where some keys have no copy, the state stays as it is: the store
+        may have all that the executors had.
+        """
+        if self._settings.recovery is Recovery.STORE or not has_copies(operator, state):
+            return state
+        gone = self._jobs.gone(operator, state.layouts.newest.layout.instances)
+        if not gone or state.layouts.lost:
+            return state
+        try:
+            after = recovered(operator.index, state, dict.fromkeys(gone, "its executor is gone"))
+        except DamagedState:
+            return state
+        if self._lost_at is None:
+            self._lost_at = self._world.timer_s()
+        _tell(operator, dict.fromkeys(gone, "its executor is gone"), _heirs(after, gone))
+        return after
 
     def _recovered(
         self, operator: Operator, state: OperatorState, lost: Mapping[int, str]
@@ -82,9 +124,7 @@ class Attempts:
                     raise
                 instead = ", since of some keys there is no other copy"
             else:
-                standby = way_of(after.layouts) is Recovery.TASKB
-                heirs = "its standby" if standby else "their backups"
-                _tell(operator, lost, dict.fromkeys(lost, f"its keys go on at {heirs}"))
+                _tell(operator, lost, _heirs(after, lost))
                 return after
         if self._store is None or lost.keys() & state.fetched.keys():
             raise DamagedState("; ".join(lost[instance] for instance in sorted(lost)))
@@ -111,6 +151,13 @@ class Attempts:
             return 0.0
         since, self._lost_at = self._world.timer_s() - self._lost_at, None
         return max(0.0, since - (median(self._usual) if self._usual else 0.0))
+
+
+def _heirs(after: OperatorState, lost: Iterable[int]) -> dict[int, str]:
+    """Where the keys of lost instances go on, in words."""
+    standby = way_of(after.layouts) is Recovery.TASKB
+    heirs = "its standby" if standby else "their backups"
+    return dict.fromkeys(lost, f"its keys go on at {heirs}")
 
 
 def _tell(operator: Operator, lost: Mapping[int, str], ways: Mapping[int, str]) -> None:

@@ -26,32 +26,31 @@ from joinengine.balancing.reasons import Reason
 from joinengine.driver import clock, relayout, showings, step, totals
 from joinengine.driver.attempts import Attempts
 from joinengine.driver.cleaning import clean, clean_failed, clean_staged
+from joinengine.driver.computing import Computing
 from joinengine.driver.counts import read_counts
+from joinengine.driver.durability import Uploaded
 from joinengine.driver.failing import check_losses
 from joinengine.driver.fitting import fitted
-from joinengine.driver.folding import fold
 from joinengine.driver.jobs import Jobs
-from joinengine.driver.records import BatchRecord, OperatorRecord, skipped_files
+from joinengine.driver.records import BatchRecord, skipped_files
 from joinengine.driver.relayout import Relayout
+from joinengine.driver.restoring import line_to, restored
 from joinengine.driver.settings import Settings
 from joinengine.driver.showings import Held
 from joinengine.driver.sinks import SideOutput, Sink
-from joinengine.driver.step import Arrived, Batch, Counts, Done, Moment, Program
+from joinengine.driver.step import Counts, Moment, Program
 from joinengine.driver.wishes import Wishes
-from joinengine.exchange.exchange import through
 from joinengine.exchange.feeds import Skipped
-from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.results import Target
 from joinengine.exchange.ticks import request_tick
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
-from joinengine.operators.base import Operator, OperatorTask, QuerySpec
+from joinengine.operators.base import QuerySpec
 from joinengine.state import fence
 from joinengine.state import manifest as manifests
 from joinengine.state.checkpoint import Checkpoint, tick_name
 from joinengine.state.manifest import Manifest
-from joinengine.state.operator_state import OperatorState
 from joinengine.state.store import Store
 from joinengine.world.storage import tagged
 
@@ -101,6 +100,8 @@ class BatchRunner:
         self._resumed_for: Sequence[Reason | None] = ()
         self._store = Store.of(checkpoint, settings.kept_store)
         self._attempts = Attempts(jobs, self._world, settings, self._store)
+        self._computing = Computing(self._program, jobs, self._attempts, checkpoint)
+        self._uploaded = Uploaded(checkpoint, settings)
         self._counts: Counts = {}
         self._take_up_newest()
         for wish in chain.from_iterable(settings.schedule.values()):
@@ -144,13 +145,15 @@ class BatchRunner:
         # If this driver slept since `claim`, a newer one may have committed what was just read, and
         # would remove the files of this one.
         self._check_alone()
+        self._restore()
         if self._store is not None:
             self._store.take_up(self.manifest.operators)
         if self.manifest.batch >= 0:
             self._deliver(whole=True)
 
     def finish(self) -> None:
-        """Show the results that are held back; no batch follows."""
+        """Show the results that are held back, and wait for uploads; no batch follows."""
+        self._uploaded.settle()
         if any(files for _, files in self._held):
             with self._turn:
                 self._deliver(whole=True)
@@ -191,14 +194,19 @@ class BatchRunner:
                 f"removed; restore it, or start with a new checkpoint"
             )
         record = BatchRecord(batch, self._world.now_s())
-        here = self._open(batch, record.started)
+        aside = None if self._aside is None else self._aside.staging.folder
+        here = self._computing.open(batch, self.generation, record.started, aside)
         timed = partial(self._timed, record)
         with timed("elapsed_s"):
             with self._leaving_nothing():
+                if batch in self.settings.kills:
+                    self._attempts.kill(batch)
+                self._uploaded.share(last)
                 with timed("route_s"):
-                    routed = self._route(frame, here)
+                    routed = self._computing.route(frame, last, here)
                 with timed("join_s"):
-                    done = self._run_all(here, routed, record)
+                    told = self._target, record, self._resumed_for
+                    done = self._computing.run(here, last, self._counts, routed, *told)
             with timed("plan_s"):
                 wishes = self._wishes.before(batch + 1)
                 moment = Moment(self._world.now_s(), self._world.nonce())
@@ -207,14 +215,17 @@ class BatchRunner:
                 after = self._with_skipped(after, record.skipped)
             with timed("commit_s"):
                 record.close(routed, done, self.query, last, after)
-                ours = self._commit(totals.counted(after, last.totals, record))
+                is_copied = self._attempts.is_copied(self.query.operators, done.states)
+                ours = self._commit(totals.counted(after, last.totals, record), is_copied)
             record.recovery_s = self._attempts.recovery_s(record)
             quiet = not any(one.rows for one in done.arrived.inputs)
             with timed("sink_s"):
                 self._deliver(whole=quiet and self.settings.finite)
             with timed("clean_s"):
+                self._uploaded.committed(self.manifest)
                 if self._committed:
-                    clean(self._checkpoint, self.manifest, self._sink, self._aside, self._held)
+                    delivered = self._sink, self._aside, self._held
+                    clean(self._checkpoint, self.manifest, self._uploaded.kept, *delivered)
                 self._request_tick(batch, quiet=quiet)
         if not ours:
             return
@@ -228,9 +239,9 @@ class BatchRunner:
         try:
             yield
         except Exception:
-            here, last = self._checkpoint, self.manifest
+            named = self.manifest, self._uploaded.kept, self._sink, self._held
             with suppress(Exception):  # the first error is the one to tell
-                clean_failed(here, last, self._sink, self._held, self.generation)
+                clean_failed(self._checkpoint, *named, self.generation)
             raise
 
     @contextmanager
@@ -241,47 +252,6 @@ class BatchRunner:
         record.seconds[step] = self._world.timer_s() - start
 
     # The steps
-
-    def _open(self, batch: int, clock_s: float) -> Batch:
-        name = tagged(self.generation, f"{batch:08d}-{self._world.nonce()}")
-        folder = self._checkpoint.exchange.at(name)
-        exchange = through(self.settings.exchange, self._jobs.parallelism, folder)
-        aside = None if self._aside is None else self._aside.staging.folder
-        return Batch(batch, exchange, self.generation, clock_s, aside)
-
-    def _route(self, frame: Any, batch: Batch) -> list[RouteReport]:
-        plan = step.route(self._program, self.manifest, batch)
-        routed = self._jobs.route(frame, plan)
-        if self.query.tables and self.manifest.batch < 0:
-            for report in self._jobs.read_tables(plan):
-                report.source_rows = 0  # input is what streams bring
-                routed.append(report)
-        return routed
-
-    def _run_all(self, batch: Batch, routed: Sequence[RouteReport], record: BatchRecord) -> Done:
-        """Run the tasks of all operators, one operator after the other."""
-        arrived = Arrived.routed(routed)
-        states, all_reports = list[OperatorState](), list[list[OperatorReport]]()
-        expired = step.expire(self.query, self.manifest)
-        for operator, (begun, gone) in zip(self.query.operators, expired, strict=True):
-            order = partial(self._order, batch, operator, arrived)
-            state, tasks, reports = self._attempts.run(operator, begun, order)
-            arrived = arrived.and_results(reports)
-            states.append(fold(state, reports))
-            all_reports.append(reports)
-            why = self._resumed_for[operator.index]
-            entry = OperatorRecord.of(state, expired_rows=gone, reason=why)
-            entry.note_asked(tasks)
-            record.joins.append(entry)
-        return Done(states, all_reports, arrived, clock.progress_of(routed))
-
-    def _order(
-        self, batch: Batch, operator: Operator, arrived: Arrived, state: OperatorState
-    ) -> Sequence[OperatorTask]:
-        last, counts = self.manifest, self._counts
-        return step.order(
-            self._program, last, batch, operator, state, arrived, counts, self._target
-        )
 
     def _with_skipped(self, after: step.Next, skipped: Sequence[Skipped]) -> step.Next:
         """The outcome of a batch, whose side output names the source files that were skipped."""
@@ -297,8 +267,10 @@ class BatchRunner:
     def _target(self) -> Target:
         return self._sink.target(self.generation)
 
-    def _commit(self, after: step.Next) -> bool:
+    def _commit(self, after: step.Next, is_copied: bool) -> bool:
         """Commit `after`; False if an older driver has committed the batch, which is then adopted.
+
+        `is_copied`: as in `Uploaded.restorable`.
 
         Spark logs the offsets of a batch before the batch is computed, so both drivers have
         processed the same tuples.
@@ -312,6 +284,7 @@ class BatchRunner:
             generation=self.generation,
             nonce=self._world.nonce(),
             parent=self.manifest.link,
+            restorable=self._uploaded.restorable(after.manifest, is_copied=is_copied),
             spark=self._jobs.logged(after.manifest.batch),
             held=self._held if self._sink.every > 1 else None,
         )
@@ -325,6 +298,7 @@ class BatchRunner:
             *(found.generation, found.batch, self._checkpoint.location, self.generation),
         )
         self._take_up(found)
+        self._restore()
         self._wishes.give_back()
         return False
 
@@ -354,6 +328,27 @@ class BatchRunner:
         self._counts = read_counts(self._checkpoint, found)
         self.manifest, self._resumed_for = step.resume(
             self.query, found, self._choices, lazy=self.settings.lazy
+        )
+
+    def _restore(self) -> None:
+        """Compute again what the newest manifest names and executors have taken with them."""
+        newest = self.manifest
+        found, lost = line_to(self._checkpoint, newest)
+        if found is None:
+            found = step.begin(self.query, self._choices, self._query_id)
+        self._uploaded.start(found)
+        if not lost:
+            return
+        _log.warning(
+            "joinengine: batches %s to %s of checkpoint %s had state on executors that are gone; "
+            "they are computed again from their sources, and not delivered again",
+            *(lost[0].batch, newest.batch, self._checkpoint.location),
+        )
+        start = found, read_counts(self._checkpoint, found)
+        whole = self._computing, self._uploaded, self.generation, start, lost
+        manifest, self._counts = restored(self._checkpoint, self._jobs, *whole)
+        self.manifest, self._resumed_for = step.resume(
+            self.query, manifest, self._choices, lazy=self.settings.lazy
         )
 
     def _check_alone(self) -> None:

@@ -9,10 +9,12 @@ some batches are removed together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from joinengine.driver import showings
 from joinengine.driver.showings import Held
 from joinengine.driver.sinks import SideOutput, Sink
-from joinengine.state import manifest as manifests
+from joinengine.state import line
 from joinengine.state.checkpoint import Checkpoint, tick_name
 from joinengine.state.manifest import Manifest
 from joinengine.world.storage import remove_unnamed
@@ -22,19 +24,26 @@ REMOTE_EVERY = 16
 
 
 def clean(
-    checkpoint: Checkpoint, manifest: Manifest, sink: Sink, aside: SideOutput | None, held: Held
+    checkpoint: Checkpoint,
+    manifest: Manifest,
+    kept: Sequence[Manifest],
+    sink: Sink,
+    aside: SideOutput | None,
+    held: Held,
 ) -> None:
     """Remove files of drivers up to that of `manifest`, its own and the newest, that it lacks.
 
-    `held`: results that are held back after it.
+    `kept`: manifests whose files stay, too, and the first of which has to be read. `held`: results
+    that are held back after it.
     """
     own = manifest.generation
     makers = range(own + 1)
-    manifests.retire(checkpoint, manifest)
+    line.retire(checkpoint, manifest, kept[0] if kept else manifest)
     if checkpoint.is_remote and manifest.batch % REMOTE_EVERY:
         return
+    named = _named(manifest, kept)
     for folder in (checkpoint.runs, checkpoint.store):  # also if only an older start kept one
-        remove_unnamed(folder, manifest.named_files(), makers)
+        remove_unnamed(folder, named, makers)
     clean_staged(manifest, sink, held, makers)
     if sink.every > 1:
         showings.thin(checkpoint)
@@ -45,7 +54,12 @@ def clean(
 
 
 def clean_failed(
-    checkpoint: Checkpoint, manifest: Manifest, sink: Sink, held: Held, generation: int
+    checkpoint: Checkpoint,
+    manifest: Manifest,
+    kept: Sequence[Manifest],
+    sink: Sink,
+    held: Held,
+    generation: int,
 ) -> None:
     """Remove what a batch has left that failed before its commit, and will be run again.
 
@@ -55,9 +69,13 @@ def clean_failed(
     if checkpoint.is_remote:  # which has room, and may be what has failed
         return
     own = range(generation, generation + 1)
-    remove_unnamed(checkpoint.runs, manifest.named_files(), own)
+    remove_unnamed(checkpoint.runs, _named(manifest, kept), own)
     remove_unnamed(checkpoint.exchange, (), own)
     clean_staged(manifest, sink, held, own)
+
+
+def _named(manifest: Manifest, kept: Sequence[Manifest]) -> set[str]:
+    return manifest.named_files().union(*(one.named_files() for one in kept))
 
 
 def clean_staged(manifest: Manifest, sink: Sink, held: Held, makers: range) -> None:

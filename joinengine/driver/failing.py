@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
-from joinengine.layouts.base import LayoutChoice
-from joinengine.layouts.key_based import has_backups
+from joinengine.layouts.base import Layout, LayoutChoice
+from joinengine.layouts.key_based import KeyBased, has_backups
 from joinengine.layouts.replicas import Ftlb
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.recovery import Recovery
+from joinengine.model.recovery import Durability, Recovery
 from joinengine.operators.base import Operator
+from joinengine.routing.base import Backed
 from joinengine.state.operator_state import OperatorState
 
 _HINT = "to have lost state read again from a store, use --recovery store"
@@ -34,14 +35,19 @@ def as_recovered(choice: LayoutChoice, recovery: Recovery) -> LayoutChoice:
 
 
 def standing_by(
-    operators: Sequence[Operator], choices: Sequence[LayoutChoice], settings: Settings
+    operators: Sequence[Operator],
+    choices: Sequence[LayoutChoice],
+    settings: Settings,
+    executors: int = 0,
 ) -> tuple[list[LayoutChoice], Settings]:
-    """The layouts of the operators, and the settings, as the recovery of the query has them.
+    """The layouts of the operators, and the settings, as recovery and durability have them.
+
+    `executors`: those on which tasks have fixed places, so that each is a failure domain.
 
     Raises InvalidRequest as `as_recovered`, and for more instances than a layout can have with its
     standbys.
     """
-    found = [as_recovered(choice, settings.recovery) for choice in choices]
+    found = [_on(as_recovered(choice, settings.recovery), executors) for choice in choices]
     for operator, choice in zip(operators, found, strict=True):
         if operator.policy.changes:
             choice.check(operator.condition, operator.instances)
@@ -49,7 +55,13 @@ def standing_by(
         batch: [wish_recovered(wish, settings.recovery) for wish in wishes]
         for batch, wishes in settings.schedule.items()
     }
+    check_durability(operators, found, settings)
     return found, replace(settings, schedule=schedule)
+
+
+def _on(choice: LayoutChoice, executors: int) -> LayoutChoice:
+    """A layout whose copies are on several executors, if tasks have fixed places."""
+    return replace(choice, domains=executors) if executors and isinstance(choice, Ftlb) else choice
 
 
 def wish_recovered(wish: Relayout, recovery: Recovery) -> Relayout:
@@ -68,7 +80,7 @@ def check_losses(
         for operator, state in zip(operators, states, strict=True):
             what = f"fail: batch {batch}: join {operator.index}"
             if settings.kept_store is None:
-                _check_copies(what, operator, state, wishes)
+                _check_copies(what, operator, state.layouts.newest.choice, wishes)
             last = _most_instances(state, wishes)
             for instance in instances:
                 if not 0 <= instance < last:
@@ -87,11 +99,10 @@ def _most_instances(state: OperatorState, wishes: Sequence[Relayout]) -> int:
 
 
 def _check_copies(
-    what: str, operator: Operator, state: OperatorState, wishes: Sequence[Relayout]
+    what: str, operator: Operator, choice: LayoutChoice, wishes: Sequence[Relayout]
 ) -> None:
     """Raise InvalidRequest if what an operator holds has no copies. There is no store."""
-    newest = state.layouts.newest
-    choices = [newest.choice, *(one.choice for one in wishes)]
+    choices = [choice, *(one.choice for one in wishes)]
     if not survives(operator):
         raise InvalidRequest(
             f"{what}: what watchers and aggregators hold has no copies; only inner and "
@@ -99,7 +110,7 @@ def _check_copies(
         )
     if not any(isinstance(choice, Ftlb) for choice in choices):
         raise InvalidRequest(
-            f"{what}: layout {newest.choice.label} keeps no copies of keys, so a lost instance "
+            f"{what}: layout {choice.label} keeps no copies of keys, so a lost instance "
             f"cannot be recovered; use layout ftlb; {_HINT}"
         )
 
@@ -115,3 +126,60 @@ def survives(operator: Operator) -> bool:
 def has_copies(operator: Operator, state: OperatorState) -> bool:
     """Whether all that instances of an operator hold has copies under its present layout."""
     return survives(operator) and has_backups(state.layouts.newest.layout)
+
+
+def domains_of(operator: Operator, state: OperatorState) -> int | None:
+    """How many failure domains instances have, if each has all its copies; None: it may not."""
+    chosen = state.layouts.newest
+    if not has_copies(operator, state) or chosen.absent or state.layouts.older:
+        return None
+    return chosen.choice.domains if isinstance(chosen.choice, Ftlb) else None
+
+
+def is_apart(layout: Layout, domains: int) -> bool:
+    """Whether each key has copies in two failure domains or more."""
+    assert isinstance(layout, KeyBased)
+    assert isinstance(layout.base, Backed)
+    rows = layout.base.roles % domains
+    if (rows == rows[:, :1]).all(axis=1).any():
+        return False
+    return all(
+        len({holder % domains for holder in placement.holders}) > 1
+        for placement in layout.table.placements.values()
+    )
+
+
+def check_durability(
+    operators: Sequence[Operator], choices: Sequence[LayoutChoice], settings: Settings
+) -> None:
+    """Raise InvalidRequest if a query cannot be committed before its files are in the store."""
+    if settings.durability is Durability.BATCH:
+        return
+    if settings.recovery is Recovery.STORE:
+        raise InvalidRequest(
+            "durability: replicas lives on copies of keys, and recovery 'store' on a store; use "
+            "recovery replicas or taskb, or durability batch"
+        )
+    if settings.lazy:
+        raise InvalidRequest(
+            "durability: replicas needs copies of all state, and under moves 'lazy' some lies "
+            "under older layouts; use moves eager, or durability batch"
+        )
+    for operator, choice in zip(operators, choices, strict=True):
+        what = f"durability: join {operator.index}"
+        _check_copies(what, operator, choice, ())
+        if not isinstance(choice, Ftlb):
+            continue
+        n = choice.domains or 1
+        if n < 2:
+            raise InvalidRequest(
+                "durability: replicas needs two executors or more, each with a disk of its own, "
+                f"and there is {n}; use a cluster, --master 'local-cluster[3,1,2048]' to try it, "
+                f"or durability batch"
+            )
+        if choice.standby and operator.instances % n == 0:
+            raise InvalidRequest(
+                f"{what}: standbys of {operator.instances} instances would be on the executors of "
+                f"these, of which there are {n}; give {operator.instances - 1} or "
+                f"{operator.instances + 1} instances, or recovery replicas"
+            )

@@ -7,11 +7,12 @@ try it with kills, repeated tasks and odd inputs without a cluster.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
+from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import Operator, OperatorTask
 
 
@@ -39,5 +40,47 @@ class Jobs(Protocol):
         """
 
     @abstractmethod
+    def repeat(self, batch: int, logged: Mapping[str, str]) -> None:
+        """Prepare to route a batch again, of which no frame tells; `logged`: as of `logged`."""
+
+    @abstractmethod
+    def gone(self, operator: Operator, instances: int) -> Collection[int]:
+        """The instances whose tasks ran on executors that are gone, of an operator with so many."""
+
+    @abstractmethod
+    def is_apart(self, operator: Operator, instances: int, domains: int) -> bool:
+        """Whether no executor has run tasks of two failure domains, in the operator's last job.
+
+        Instances whose numbers are equal modulo `domains` are in one.
+        """
+
+    @abstractmethod
+    def kill(self) -> str:
+        """Kill an executor; its name."""
+
+    @abstractmethod
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
         """Carry out the tasks of an operator."""
+
+
+class OneProcess:
+    """What `Jobs` answer that run in one process: it loses no executor, and repeats no batch."""
+
+    __slots__ = ()
+
+    def repeat(self, batch: int, logged: Mapping[str, str]) -> None:
+        """Nothing is to be prepared."""
+
+    def gone(self, operator: Operator, instances: int) -> Collection[int]:
+        """None."""
+        return ()
+
+    def is_apart(self, operator: Operator, instances: int, domains: int) -> bool:
+        """All is in one place."""
+        return False
+
+    def kill(self) -> str:
+        """There is no executor."""
+        raise InvalidRequest(
+            "kill: this runs in one process, so there is no executor to kill; use a cluster"
+        )

@@ -9,7 +9,7 @@ from enum import StrEnum
 from joinengine.driver.fitting import Naming
 from joinengine.driver.relayout import Relayout
 from joinengine.exchange.exchange import ExchangeKind
-from joinengine.model.recovery import Recovery
+from joinengine.model.recovery import Durability, Recovery
 from joinengine.state.store import StoreSpeed
 
 #: Bytes of arrived tuples that an operator task may hold at a time.
@@ -52,6 +52,10 @@ class Settings:
     naming: Naming = field(default_factory=Naming)
     #: what takes the place of state that is lost
     recovery: Recovery = Recovery.REPLICAS
+    #: what a batch waits for before it is committed
+    durability: Durability = Durability.BATCH
+    #: batches before which an executor is killed
+    kills: frozenset[int] = frozenset()
     #: bytes of an object store's files that an executor keeps on its disk
     cache_bytes: int = CACHE_BYTES
     #: what carries routed tuples

@@ -34,6 +34,7 @@ from joinengine.layouts.key_based import has_backups
 from joinengine.layouts.replicas import Ftlb
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource
+from joinengine.model.recovery import Durability
 from joinengine.operators.base import Operator, OperatorTask, Order, QuerySpec
 from joinengine.operators.desk import TaskHeader
 from joinengine.state.manifest import Manifest
@@ -250,6 +251,7 @@ def order(
             fsync=settings.fsync,
             cache_bytes=settings.cache_bytes,
             inline_bytes=inline_bytes,
+            is_behind=settings.durability is Durability.REPLICAS,
             named=settings.show_keys,
             copied=copied,
             survives=stored or has_copies(operator, state),

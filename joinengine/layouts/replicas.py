@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,7 +38,7 @@ from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement
 from joinengine.routing import table as routing_table
-from joinengine.routing.base import BASES, Backed, Base, holders_of, placements
+from joinengine.routing.base import BASES, Backed, Base, following, holders_of, placements
 from joinengine.routing.table import RoutingTable
 
 
@@ -54,6 +55,8 @@ class Ftlb(WithinLimit):
     `intervals` is 1 unless it is given, since c(k) of the paper is the load of the last interval:
     then one batch passes between an imbalance and its plan; with w intervals it is w batches, each
     of which reports whole.
+    `domains`: instances whose numbers are equal modulo it fail together, so no two copies of a key
+    are at such, as long as there are others; None: each fails alone.
     """
 
     intervals: int = 1
@@ -65,6 +68,7 @@ class Ftlb(WithinLimit):
     underload: float = 1.0
     levels: Any = ()
     standby: bool = False
+    domains: int | None = None
 
     name: ClassVar[str] = "ftlb"
     source: ClassVar[str] = "Fang et al., World Wide Web 2019, algorithms 1, 3 and 4"
@@ -137,8 +141,11 @@ class Ftlb(WithinLimit):
     @override
     def start(self, instances: int) -> KeyBased:
         """All keys at their base homes, their backups at the instances after it, or at standbys."""
-        made = Backed.with_standbys if self.standby else Backed.over
-        base = made(BASES[self.base](instances), self.backups)
+        single = BASES[self.base](instances)
+        if self.standby:
+            base = Backed.with_standbys(single, self.backups)
+        else:
+            base = Backed.over(single, self.backups, self.domains)
         return KeyBased(base, RoutingTable(self._listed(base)))
 
     def _listed(self, base: Backed) -> dict[int, Placement]:
@@ -146,10 +153,11 @@ class Ftlb(WithinLimit):
         listed = sorted(self._levels.listed)
         plain = placements(base, np.array(listed, np.uint64))
         found, n = dict[int, Placement](), base.instances
+        domains = self.domains or n
         for hash_, placement in zip(listed, plain, strict=True):
             (home,) = placement.homes
             copies = self._levels.listed[hash_]
-            backups = tuple((home + one) % n for one in range(1, copies + 1))
+            backups = tuple(islice(following(home, n, domains), 1, copies + 1))
             if backups != placement.backups:
                 found[hash_] = Placement.whole(home, backups)
         return found
@@ -237,23 +245,30 @@ class Ftlb(WithinLimit):
             return table
         counted = newest.hashes[: len(newest.named)], newest.named
         wanted = wanted_backups(loads, self._levels, counted)
-        changed = with_backups(loads, wanted, holders_of(base, loads.hashes))
+        plain = holders_of(base, loads.hashes)
+        changed = with_backups(loads, wanted, plain, self.domains)
         return _with_holders(base, table, loads, changed) if changed else table
 
     @override
     def planned(self, base: Base, table: RoutingTable, loads: Loads) -> RoutingTable:
         """Algorithm 3."""
-        changed = plan_ftlb(loads, self.imbalance, self.beta, self.gamma, self.underload)
+        changed = self._changed(loads)
         if self.standby:  # the plan is of groups
             assert isinstance(base, Backed)
             rows = {key: base.roles[group].tolist() for key, (group, *_) in changed.items()}
             changed = {key: tuple(row) for key, row in rows.items()}
         return _with_holders(base, table, loads, changed)
 
+    def _changed(self, loads: Loads) -> NewHolders:
+        domains = None if self.standby else self.domains
+        return plan_ftlb(
+            loads, self.imbalance, self.beta, self.gamma, self.underload, domains=domains
+        )
+
     @override
     def changes(self, loads: Loads) -> NewShares:
         """The homes alone, for those who plan without backups."""
-        found = plan_ftlb(loads, self.imbalance, self.beta, self.gamma, self.underload)
+        found = self._changed(loads)
         return {key: {home: 1.0} for key, (home, *_) in found.items()}
 
 

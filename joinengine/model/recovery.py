@@ -1,4 +1,4 @@
-"""The ways in which a query goes on after an instance has lost its state."""
+"""The ways in which a query goes on after an instance has lost its state, and what it waits for."""
 
 from __future__ import annotations
 
@@ -11,3 +11,10 @@ class Recovery(StrEnum):
     REPLICAS = "replicas"
     TASKB = "taskb"
     STORE = "store"
+
+
+class Durability(StrEnum):
+    """What a batch waits for: uploads, or tuples on the disks of two executors."""
+
+    BATCH = "batch"
+    REPLICAS = "replicas"

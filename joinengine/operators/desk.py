@@ -72,6 +72,7 @@ class TaskHeader:
     fsync: bool = False
     cache_bytes: int = 0
     inline_bytes: int = 0
+    is_behind: bool = False
     named: bool = True
     copied: bool = False
     survives: bool = False
@@ -159,7 +160,10 @@ class Desk:
             allowance=self._allowance,
         )
         runs = self._world.storage(
-            header.runs_folder, fsync=header.fsync, cache_bytes=header.cache_bytes
+            header.runs_folder,
+            fsync=header.fsync,
+            cache_bytes=header.cache_bytes,
+            is_behind=header.is_behind,
         )
         keeper = Keeper(upkeep, runs, self._store, header.files)
         self._keepers[on] = keeper

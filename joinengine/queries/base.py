@@ -22,7 +22,7 @@ from joinengine.layouts.versions import Moving
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
-from joinengine.model.recovery import Recovery
+from joinengine.model.recovery import Durability, Recovery
 from joinengine.queries.synthetic import Rows, SyntheticSpec
 from joinengine.state.store import StoreSpeed
 from joinengine.tpch.arrival import TableOrder
@@ -35,8 +35,10 @@ class Options:
     """How a query is run; durations in microseconds. `window_us` None: full history.
 
     `relayouts`: (batch, layout or None, instances or None): wishes to grant before a batch.
-    `losses`: (batch, instance) that is made to lose its state before it. `recovery`: what takes the
-    place of that; `store`: the emulated speed of a store, None: the usual one, if any is kept.
+    `losses`: (batch, instance) that is made to lose its state before it. `kills`: batches before
+    which an executor is killed. `recovery`: what takes the place of state that is lost;
+    `durability`: what a batch waits for; `store`: the emulated speed of a store, None: the usual
+    one, if any is kept.
     `capacity`: tuples that an instance may hold before its layout grows. `moves`: when state
     follows a new layout. `work_per_tuple`: emulated work for each tuple that an instance receives;
     `work_per_result`: for each row that it emits.
@@ -61,6 +63,8 @@ class Options:
     relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
     losses: tuple[tuple[int, int], ...] = ()
     recovery: Recovery = Recovery.REPLICAS
+    durability: Durability = Durability.BATCH
+    kills: tuple[int, ...] = ()
     store: str | None = None
     capacity: int | None = None
     moves: Moving = Moving.EAGER
@@ -79,6 +83,7 @@ class Options:
         if self.exchange is not None:
             object.__setattr__(self, "exchange", chosen_exchange(self.exchange))
         object.__setattr__(self, "recovery", one_of(Recovery, self.recovery, "recovery"))
+        object.__setattr__(self, "durability", one_of(Durability, self.durability, "durability"))
         if self.store is not None:
             StoreSpeed.of(self.store, "store")
         object.__setattr__(self, "layout", as_recovered(self.layout, self.recovery))

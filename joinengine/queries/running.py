@@ -170,13 +170,15 @@ def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWrit
     writer = writer.option("workPerResult", f"{options.work_per_result} us")
     for batch, layout, instances in options.relayouts:
         writer = writer.relayout(batch, layout, instances)
-    writer = writer.option("recovery", options.recovery)
+    writer = writer.option("recovery", options.recovery).option("durability", options.durability)
     if options.store is not None:
         writer = writer.option("storeRate", options.store)
     if options.exchange is not None:
         writer = writer.option("exchange", options.exchange)
     for batch, instance in options.losses:
         writer = writer.fail(batch, instance)
+    for batch in options.kills:
+        writer = writer.kill(batch)
     if options.capacity is not None:
         writer = writer.option("capacity", options.capacity)
     return writer
@@ -293,6 +295,7 @@ def _head(query: Query, options: Options, state: str | None = None) -> dict[str,
         "work_per_tuple_us": options.work_per_tuple,
         "work_per_result_us": options.work_per_result,
         "recovery": options.recovery,
+        "durability": options.durability,
         "store": _store_words(options),
         "exchange": chosen_exchange(options.exchange, state).value,
         "order": options.order if made else None,

@@ -14,9 +14,10 @@ nodes fall into the same cell, the lower one owns it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,11 +103,18 @@ class Backed:
     roles: Instances
 
     @classmethod
-    def over(cls, single: Single, backups: int) -> Backed:
-        """The backups of instance d are at the instances after it."""
+    def over(cls, single: Single, backups: int, domains: int | None = None) -> Backed:
+        """The backups of instance d are at the instances after it.
+
+        `domains`: instances whose numbers are equal modulo it fail together, so those after d of
+        whose domains the key has a copy are left out, as long as there are others.
+
+        >>> Backed.over(Modulo(4), backups=1, domains=3).roles[3].tolist()
+        [3, 1]
+        """
         n = single.instances
-        roles = (np.arange(n)[:, None] + np.arange(backups + 1)) % n
-        return cls(single, roles.astype(np.uint16))
+        rows = [list(islice(following(d, n, domains or n), backups + 1)) for d in range(n)]
+        return cls(single, np.array(rows, np.uint16))
 
     @classmethod
     def with_standbys(cls, single: Single, backups: int) -> Backed:
@@ -140,6 +148,23 @@ class Backed:
 
     def __hash__(self) -> int:
         return hash((self.single, self.roles.tobytes()))
+
+
+def following(instance: int, instances: int, domains: int) -> Iterator[int]:
+    """All instances from one on, the first of each domain before the others.
+
+    >>> list(following(3, 5, domains=3))
+    [3, 4, 2, 0, 1]
+    """
+    others, seen = list[int](), set[int]()
+    for step in range(instances):
+        one = (instance + step) % instances
+        if one % domains in seen:
+            others.append(one)
+        else:
+            seen.add(one % domains)
+            yield one
+    yield from others
 
 
 #: Key hash -> where it lives unless a routing table says otherwise.

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from joinengine.balancing.counting import Asked
 from joinengine.balancing.statistics import KeyCounts
-from joinengine.driver.jobs import Jobs
+from joinengine.driver.jobs import Jobs, OneProcess
 from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.exchange import ThroughShuffle
 from joinengine.exchange.reports import (
@@ -61,7 +61,7 @@ class Worked(NamedTuple):
 
 
 @dataclass
-class SimulatedJobs(Jobs):
+class SimulatedJobs(OneProcess, Jobs):
     """Tasks that make reports; `seconds` and `sizes`: what the driver has spent on them.
 
     `hot`: instances whose heavy keys bring so many times as much.

@@ -7,9 +7,10 @@ does it through Spark's shuffle.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from textwrap import shorten
 from typing import Any
 
@@ -24,7 +25,7 @@ from joinengine.exchange.merging import MergeReport, MergeTask
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import Portion, RoutePlan
 from joinengine.operators.base import Operator, OperatorTask
-from joinengine.spark.locality import Locality, Location, short_wait
+from joinengine.spark.locality import LONG_WAIT, WAIT, Locality, Location, short_wait
 from joinengine.spark.logs import SparkLogs
 from joinengine.spark.session import parallelism
 from joinengine.spark.streams import Streams
@@ -38,6 +39,14 @@ _DESCRIPTION = "spark.job.description"
 _MOST = 100
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many operators a query has, and the executors on which their tasks have fixed places."""
+
+    operators: int = 1
+    slots: Sequence[str] = ()
+
+
 class SparkJobs(Jobs):
     """Spark jobs; operators travel with the job.
 
@@ -46,7 +55,7 @@ class SparkJobs(Jobs):
     `arrow_batches` says what the streaming query's own clone of the session must have set for the
     rows of its sources.
     `name`: that of the query; Spark's web page shows it with each job. `logs`: Spark's part of the
-    checkpoint; None: nobody asks for it. `operators`: how many the query has.
+    checkpoint; None: nobody asks for it.
     """
 
     def __init__(
@@ -58,10 +67,10 @@ class SparkJobs(Jobs):
         arrow_batches: ArrowBatches | None = None,
         name: str | None = None,
         logs: SparkLogs | None = None,
-        operators: int = 1,
+        shape: Shape = Shape(),
     ) -> None:
         self._name = name
-        self._operators = operators
+        self._operators, slots = shape.operators, shape.slots
         self._logs = logs
         self._world = world
         self._streams = streams
@@ -71,7 +80,10 @@ class SparkJobs(Jobs):
         self._arrow_batches = arrow_batches or ArrowBatches({})
         self._set: dict[str, str] = {}
         self._parallelism = parallelism(spark)
-        self._locality = Locality(self._context)
+        if slots:  # as many tasks on each
+            self._parallelism = max(self._parallelism // len(slots), 1) * len(slots)
+        self._locality = Locality(self._context, slots)
+        self._wait = LONG_WAIT if slots else WAIT
 
     @property
     @override
@@ -107,6 +119,27 @@ class SparkJobs(Jobs):
     def logged(self, batch: int) -> dict[str, str]:
         """Spark's logs of offsets and commits, if they lie apart from the state."""
         return {} if self._logs is None else self._logs.of_batch(batch)
+
+    @override
+    def repeat(self, batch: int, logged: Mapping[str, str]) -> None:
+        """Spark's logs of the batch may be gone, and then the manifest has them."""
+        self._streams.note(batch, logged)
+
+    @override
+    def gone(self, operator: Operator, instances: int) -> Collection[int]:
+        return self._locality.gone(operator, instances)
+
+    @override
+    def is_apart(self, operator: Operator, instances: int, domains: int) -> bool:
+        """False if Spark has put tasks where they do not belong."""
+        last = self._locality.last_of(operator, instances)
+        return None not in last and len(set(zip(last, cycle(range(domains))))) == len(set(last))
+
+    @override
+    def kill(self) -> str:
+        """The newest one on which tasks have places."""
+        _, host, number = self._locality.kill().split("_")
+        return f"executor {number} on {host}"
 
     @override
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
@@ -172,7 +205,7 @@ class FileJobs(SparkJobs):
         with (
             self._announced(folder, name),
             self._described(first.batch, step_of(operator)),
-            short_wait(self._context, locations),
+            short_wait(self._context, locations, self._wait),
         ):
             reports = [decode(report, OperatorReport) for report in job.collect()]
         self._locality.note(operator, reports)

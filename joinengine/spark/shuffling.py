@@ -114,7 +114,7 @@ class ShuffleJobs(SparkJobs):
         with (
             self._described(header.batch, step_of(operator)),
             self._told(),
-            short_wait(self._context, locations),
+            short_wait(self._context, locations, self._wait),
         ):
             packets = self._packets(operator, len(tasks), lost)
             if locations is not None:

@@ -25,14 +25,17 @@ from joinengine.driver.failing import standing_by
 from joinengine.driver.outputs import Wanted
 from joinengine.driver.sinks import SideOutput, Sink, SinkFactory
 from joinengine.exchange.exchange import ExchangeKind
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.recovery import Durability
 from joinengine.reporting.explain import name_of
 from joinengine.reporting.server import PageServer
 from joinengine.spark import session
 from joinengine.spark.executors import check_executors
 from joinengine.spark.failures import short_if
 from joinengine.spark.inputs import Stream, Table, schema_of
-from joinengine.spark.jobs import FileJobs, SparkJobs
+from joinengine.spark.jobs import FileJobs, Shape, SparkJobs
 from joinengine.spark.live import Showing, announce
+from joinengine.spark.locality import NO_EXECUTOR, executors_at_start
 from joinengine.spark.logs import SparkLogs
 from joinengine.spark.paths import place
 from joinengine.spark.places import check_apart, check_folder, checkpoint_at
@@ -45,9 +48,9 @@ from joinengine.spark.tasks import RouteRows
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
 from joinengine.spark.warming import warm
 from joinengine.spark.watch import Watch
-from joinengine.state.checkpoint import PRIVATE, Checkpoint, tick_name
+from joinengine.state.checkpoint import Checkpoint, tick_name
 from joinengine.world.buckets import is_url
-from joinengine.world.local import make_folder
+from joinengine.world.local import PRIVATE, make_folder
 from joinengine.world.probing import check_exclusive
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
@@ -185,7 +188,10 @@ def _runner(
     if request.side_output is not None:
         refused = place(request.side_output, "sideOutput")
         aside = SideOutput(MACHINE.storage(refused), query)
-    choices, settings = standing_by(request.query.operators, request.choices, request.settings)
+    slots = _slots(request)
+    choices, settings = standing_by(
+        request.query.operators, request.choices, request.settings, len(slots)
+    )
     own = _own_feeds(request, checkpoint)
     jobs = _JOBS[settings.exchange](
         request.spark,
@@ -200,7 +206,7 @@ def _runner(
         _arrow_batches(request),
         request.name,
         logs,
-        operators=len(request.query.operators),
+        Shape(len(request.query.operators), slots),
     )
     return BatchRunner(
         jobs,
@@ -235,6 +241,27 @@ def _frames(request: Request) -> dict[int, DataFrame]:
         for number, source in enumerate(request.sources)
         if isinstance(source, DataFrame) and number not in request.query.tables
     }
+
+
+def _slots(request: Request) -> list[str]:
+    """The executors on which tasks have fixed places; none if they go anywhere.
+
+    Raises InvalidRequest if executors are asked for that are not there, or a source could not
+    bring a batch again.
+    """
+    settings, context = request.settings, request.spark.sparkContext
+    if settings.kills and not executors_at_start(context):
+        raise InvalidRequest(NO_EXECUTOR)
+    if settings.durability is Durability.BATCH:
+        return []
+    for number, name in enumerate(request.query.sources):
+        if number not in request.query.tables and number in _frames(request):
+            raise InvalidRequest(
+                f"durability: after a restart 'replicas' computes some batches again, from sources "
+                f"that joinengine reads itself, and Spark reads {name!r}; use parquet_stream, or "
+                f"durability batch"
+            )
+    return executors_at_start(context)
 
 
 def _arrow_batches(request: Request) -> ArrowBatches:

@@ -17,6 +17,7 @@ from joinengine.exchange.feeds import Feed, RowGroup, Skipped, by_file, fold, op
 from joinengine.exchange.reading import Reading
 from joinengine.exchange.reports import RouteReport
 from joinengine.exchange.route import Portion
+from joinengine.spark.logs import offset_in
 from joinengine.spark.source import Offset, first_offset
 
 
@@ -46,6 +47,7 @@ class Streams:
         self._offset_of = offset_of
         self._tasks = tasks
         self._opened: list[Feed] | None = None
+        self._noted = dict[int, Offset]()
         self._last: tuple[int, Offset] = (-1, first_offset(len(feeds)))
 
     def in_batch(self, batch: int) -> Brought:
@@ -71,6 +73,13 @@ class Streams:
         parts = fold(groups, self._tasks) if groups else []
         return Brought([_portion(part) for part in parts], report)
 
+    def note(self, batch: int, logged: Mapping[str, str]) -> None:
+        """Learn where a batch ends from Spark's logs in its manifest, if these have it."""
+        for number in (batch - 1, batch):
+            content = logged.get(name := f"offsets/{number}")
+            if content is not None:
+                self._noted[number] = offset_in(content, name)
+
     @property
     def _feeds(self) -> list[Feed]:
         # Opened on first use, when the source has made their logs.
@@ -81,7 +90,11 @@ class Streams:
     def _offset(self, batch: int) -> Offset:
         """Where a batch ends."""
         if self._last[0] != batch:
-            found = first_offset(len(self._options)) if batch < 0 else self._offset_of(batch)
+            if batch < 0:
+                found = first_offset(len(self._options))
+            else:
+                noted = self._noted.get(batch)
+                found = self._offset_of(batch) if noted is None else noted
             self._last = batch, found
         return self._last[1]
 

@@ -30,9 +30,10 @@ from joinengine.exchange.results import ToOperator
 from joinengine.exchange.route import Portion, RoutePlan, RouteTask
 from joinengine.exchange.shuffle import Packet, ShuffleExchange, forwarded, sender
 from joinengine.operators.base import Operator, OperatorTask, carry_out
+from joinengine.operators.desk import TaskHeader
 from joinengine.spark.daemon import end_quietly
 from joinengine.spark.locality import own_location
-from joinengine.state.run import RunStores
+from joinengine.state.run import RunStore, RunStores
 from joinengine.world.world import MACHINE
 
 #: The local property that names the instructions of the running job.
@@ -146,9 +147,7 @@ class OperatorTasks:
         task = decode(_instructions(f"-{index}"), OperatorTask)
         exchange = sender(task.header.exchange, MACHINE)
         header = task.header
-        store = _RUN_STORES.store_of(
-            header.runs_folder, header.operator, header.driver, header.cache_bytes
-        )
+        store = _store_of(header)
         yield _encoded(carry_out(self.operator, task, store, exchange, MACHINE))
 
 
@@ -174,9 +173,7 @@ class ShuffledTasks:
         if coming is not None:
             exchange.check(coming)
         task = replace(task, received=exchange.blocks(len(self.operator.schemas)))
-        store = _RUN_STORES.store_of(
-            header.runs_folder, header.operator, header.driver, header.cache_bytes
-        )
+        store = _store_of(header)
         report = _encoded(carry_out(self.operator, task, store, exchange, MACHINE))
         if isinstance(header.target, ToOperator):
             for pair in _lines(exchange.sent(), report, header.exchange.tasks):
@@ -200,9 +197,20 @@ class Forward:
                 yield from pair
 
 
+def _store_of(header: TaskHeader) -> RunStore:
+    """The run files that a task reads."""
+    return _RUN_STORES.store_of(
+        header.runs_folder,
+        header.operator,
+        header.driver,
+        header.cache_bytes,
+        is_behind=header.is_behind,
+    )
+
+
 def _encoded(report: OperatorReport) -> bytes:
     """A report; if files have come from an object store, it tells who has copies of them."""
-    if report.reads is not None:
+    if report.reads is not None:  # also where files are uploaded behind
         report.executor = own_location()
     return encode(report)
 

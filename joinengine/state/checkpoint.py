@@ -10,6 +10,7 @@ from typing import Any
 
 from joinengine.model.errors import DamagedState
 from joinengine.world.buckets import is_url
+from joinengine.world.local import PRIVATE
 from joinengine.world.storage import Storage, tagged
 from joinengine.world.world import MACHINE, World
 
@@ -17,10 +18,6 @@ _FOLDERS = (
     *("manifest", "runs", "exchange", "results", "sources"),
     *("generations", "boundary", "deliveries", "ticks", "showings"),
 )
-
-
-#: The mode of folders for their owner only.
-PRIVATE = 0o700
 
 
 @dataclass(frozen=True, slots=True)

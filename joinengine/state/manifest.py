@@ -16,8 +16,9 @@ manifest is never taken instead. A manifest of an unknown format is refused, nev
 manifest is committed if it was created while its batch was above the boundary
 (joinengine.state.fence).
 
-Totals came to format 6 later, and the clock to format 7, and the number stayed: a manifest without
-them is read as one with zeros, and a version that does not know them passes them over. Format 7 has
+Totals came to format 6 later, clock and restorable batch to format 7, and the number stayed: a
+manifest without them is read as one with zeros, or that is restorable itself, and a version that
+does not know them passes them over. Format 7 has
 links; those of format 6 are all full.
 """
 
@@ -57,6 +58,8 @@ class Link(NamedTuple):
     crc32: int
 
 
+#: In place of a restorable batch: the manifest's own.
+NEWEST = 1 << 62
 #: The parent of the first manifest.
 NO_MANIFEST = Link(-1, "", 0)
 
@@ -85,7 +88,8 @@ class Manifest:
     tuples, if the user keeps them. `held`: the result files of earlier batches that are held back
     to become visible together with these; None: the results become visible with their batch.
     `generation`: of the driver that committed it. `nonce`: tells its attempt from any other.
-    `parent`: the manifest that it follows. `totals`: of all batches up to this one. `clock_s`: the
+    `parent`: the manifest that it follows. `restorable`: the newest batch of which the store had
+    all files when this was committed. `totals`: of all batches up to this one. `clock_s`: the
     batch's clock, seconds since the epoch; 0: of an earlier version. `spark`: name -> content of
     the files by which Spark repeats the batch, if they are carried. `crc32`: its own CRC, and
     `chain`, are known once it is on disk.
@@ -100,6 +104,7 @@ class Manifest:
     generation: int = 0
     nonce: str = ""
     parent: Link = NO_MANIFEST
+    restorable: int = NEWEST
     totals: Totals = field(default_factory=Totals)
     clock_s: float = 0.0
     spark: Mapping[str, str] = field(default_factory=dict)
@@ -186,21 +191,6 @@ def commit(checkpoint: Checkpoint, manifest: Manifest, last: Manifest | None = N
     return _from_json(found, before)
 
 
-def retire(checkpoint: Checkpoint, manifest: Manifest) -> None:
-    """Remove the manifests that are needed no more once `manifest` is committed.
-
-    These are the ones before it if it is full, and none if it is not. Their batches are closed
-    before: a name that is gone cannot stop an older driver.
-    """
-    last = manifest.batch - 1
-    if last < 0 or not manifest.is_full:
-        return
-    fence.raise_boundary(checkpoint, last)
-    for old in _batches(checkpoint.manifests):
-        if old <= last:
-            checkpoint.manifests.delete(name_of(old))
-
-
 def name_of(batch: int) -> str:
     """The name of the manifest of a batch."""
     return f"{batch:08d}.json"
@@ -212,12 +202,12 @@ def newest(manifests: Storage) -> Manifest | None:
     Raises DamagedState if it, or one of its chain, is not what was written, CheckpointMismatch if
     it has another format.
     """
-    batches = _batches(manifests)
+    batches = batches_of(manifests)
     while batches:
         try:
-            return _read(manifests, max(batches))
+            return read(manifests, max(batches))
         except (FileNotFoundError, DamagedState) as error:
-            again = _batches(manifests)
+            again = batches_of(manifests)
             if again and max(again) == max(batches):
                 told = f"{error}; {_how_far(manifests)}"
                 raise DamagedState(told) from None
@@ -225,7 +215,7 @@ def newest(manifests: Storage) -> Manifest | None:
     return None
 
 
-def _read(manifests: Storage, batch: int) -> Manifest:
+def read(manifests: Storage, batch: int) -> Manifest:
     """The manifest of a batch, from its chain; raises FileNotFoundError if one is missing."""
     chain = [_load(manifests, batch)]
     while chain[-1].link != chain[0].full:
@@ -257,7 +247,7 @@ def _followed(manifests: Storage, one: _Written, full: Link) -> _Written:
 def _how_far(manifests: Storage) -> str:
     """Up to which batch the chain is whole, in words."""
     good = NO_MANIFEST
-    for batch in sorted(_batches(manifests)):
+    for batch in sorted(batches_of(manifests)):
         try:
             found = _load(manifests, batch)
         except (FileNotFoundError, DamagedState, CheckpointMismatch):
@@ -298,7 +288,8 @@ def _load(manifests: Storage, batch: int) -> _Written:
     return _Written(json.loads(body), crc, len(body))
 
 
-def _batches(manifests: Storage) -> list[int]:
+def batches_of(manifests: Storage) -> list[int]:
+    """The batches that have a manifest, in no order."""
     names = (_NAME.fullmatch(name) for name in manifests.names())
     return [int(match[1]) for match in names if match]
 
@@ -363,6 +354,7 @@ def _around(manifest: Manifest) -> dict[str, Any]:
         "parent": manifest.parent,
         "totals": manifest.totals.to_json(),
         "clock_s": manifest.clock_s,
+        "restorable": min(manifest.restorable, manifest.batch),
         "spark": manifest.spark,
         "results": plain.files_to_json(manifest.results),
         "refused": plain.files_to_json(manifest.refused),
@@ -390,6 +382,7 @@ def _from_json(one: _Written, before: Chain | None) -> Manifest:
         generation=told["generation"],
         nonce=told["nonce"],
         parent=one.parent,
+        restorable=told.get("restorable", NEWEST),
         totals=Totals.from_json(told.get("totals", {})),
         clock_s=told.get("clock_s", 0.0),
         spark=told.get("spark", {}),

@@ -291,14 +291,23 @@ class RunStores:
         self._most = most
         self._stores: dict[tuple[str, int], tuple[str, RunStore]] = {}
 
-    def store_of(self, folder: str, join: int, driver: str, cache_bytes: int = 0) -> RunStore:
+    def store_of(
+        self,
+        folder: str,
+        join: int,
+        driver: str,
+        cache_bytes: int = 0,
+        *,
+        is_behind: bool = False,
+    ) -> RunStore:
         """The store of operator `join` for the start `driver` of a driver; the oldest ones go.
 
-        `cache_bytes`: as in `World.storage`.
+        `cache_bytes` and `is_behind`: as in `World.storage`.
         """
         owner, store = self._stores.pop((folder, join), (None, None))
         if store is None or owner != driver:
-            store = RunStore(self._world.storage(folder, cache_bytes=cache_bytes))
+            files = self._world.storage(folder, cache_bytes=cache_bytes, is_behind=is_behind)
+            store = RunStore(files)
         self._stores[folder, join] = driver, store
         while len(self._stores) > self._most:
             del self._stores[next(iter(self._stores))]

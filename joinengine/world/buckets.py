@@ -24,7 +24,7 @@ from joinengine.model.errors import InvalidRequest, StoreUnreachable
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _URL = re.compile(r"([a-z0-9]+)://(.*)", re.DOTALL)
 #: How long a request is repeated, in seconds; a task should outlast a restart of the store.
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def is_url(folder: str) -> bool:

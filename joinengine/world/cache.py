@@ -66,16 +66,16 @@ class FileCache:
         return Draft(None)
 
     def adopt(self, draft: Draft, url: str, cache_bytes: int) -> None:
-        """Make a draft the copy of a file; the copies used longest ago go, above `cache_bytes`.
+        """Make a draft the copy of a file, unless it is in memory."""
+        if draft.path is not None:
+            self.keep(draft.path, url, cache_bytes)
 
-        A draft in memory is dropped.
-        """
-        if draft.in_memory:
-            return
+    def keep(self, found: str, url: str, cache_bytes: int) -> None:
+        """Make a file of this disk the copy of one; those used longest ago go, above the bytes."""
         path = self._path(url)
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            draft.move(path)
+            os.replace(found, path)
         except OSError as error:
             _warn_full(self.folder, error.strerror or str(error))
             return
@@ -163,22 +163,16 @@ class Draft(io.RawIOBase):
         return pa.memory_map(self._path).read_buffer() if self.tell() else pa.py_buffer(b"")
 
     @property
-    def in_memory(self) -> bool:
-        """Whether the disk did not take it."""
-        return self._path is None
-
-    def move(self, path: str) -> None:
-        """Give the file, which is not in memory, a name of its own."""
-        assert self._path is not None
-        os.replace(self._path, path)
-        self._path = None
+    def path(self) -> str | None:
+        """Where the file is, under a name that nobody knows; None: in memory."""
+        return self._path
 
     def drop(self) -> None:
-        """Remove the file, unless it has a name of its own."""
+        """Remove the file, unless it has another name now."""
         self._file.close()
         if self._path is not None:
-            os.unlink(self._path)
-            self._path = None
+            with suppress(FileNotFoundError):
+                os.unlink(self._path)
 
     def _to_memory(self) -> None:
         path, size = self._path, self.tell()

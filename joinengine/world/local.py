@@ -27,6 +27,8 @@ from typing_extensions import override
 from joinengine.model.errors import CannotWrite
 from joinengine.world.storage import Entry, Storage, StoredFile
 
+#: The mode of folders for their owner only.
+PRIVATE = 0o700
 #: Errors of a disk -> what is the matter, and what helps.
 _REFUSALS = {
     errno.ENOSPC: ("the disk is full", "make room there"),
@@ -142,7 +144,7 @@ class LocalStorage(Storage):
         return True
 
     @override
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str, content: bytes | memoryview) -> None:
         """By a draft and a rename."""
         path = self.path(name)
         draft = self._draft(path, content)
@@ -228,7 +230,7 @@ class LocalStorage(Storage):
         content = self.map(name)
         return StoredFile(name.rpartition("/")[2], content.size, zlib.crc32(content))
 
-    def _draft(self, path: str, content: bytes) -> str:
+    def _draft(self, path: str, content: bytes | memoryview) -> str:
         folder, _, name = path.rpartition("/")
         draft = f"{folder}/.{name}.{uuid.uuid4().hex[:12]}"
         with writing(path):

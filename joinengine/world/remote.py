@@ -134,7 +134,7 @@ class RemoteStorage(Storage):
                 return True
 
     @override
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str, content: bytes | memoryview) -> None:
         with asking("write", self._url(name)):
             library().put(self._store, self._key(name), content)
 
@@ -211,6 +211,11 @@ class RemoteStorage(Storage):
         finally:
             draft.drop()
         return kept
+
+    def keep(self, name: str, path: str) -> None:
+        """Make a local file, which is what the store has under a name, its copy here."""
+        if self.cache_bytes:
+            self._cache.keep(path, self._url(name), self.cache_bytes)
 
     @override
     def is_near(self, name: str) -> bool:

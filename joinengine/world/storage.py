@@ -105,7 +105,7 @@ class Storage(Protocol):
         """
 
     @abstractmethod
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str, content: bytes | memoryview) -> None:
         """Write a file whole, and replace the one that may be there."""
 
     @abstractmethod

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
+from joinengine.world.behind import behind
 from joinengine.world.buckets import is_url
 from joinengine.world.local import LocalStorage
 from joinengine.world.remote import RemoteStorage
@@ -48,11 +49,15 @@ class World(Protocol):
         """Which process this is, for people: its `host` and its `pid`."""
 
     @abstractmethod
-    def storage(self, folder: str, *, fsync: bool = False, cache_bytes: int = 0) -> Storage:
+    def storage(
+        self, folder: str, *, fsync: bool = False, cache_bytes: int = 0, is_behind: bool = False
+    ) -> Storage:
         """The files below a folder, a path or the URL of a place in an object store.
 
         `fsync`: what is written to a path survives power loss. `cache_bytes`: the files of the URL
         never change and are read again, so the local disk may hold copies of so many bytes.
+        `is_behind`: what is written as a stream lies on the local disk first, and is there for
+        others later (joinengine.world.behind).
         """
 
 
@@ -81,10 +86,14 @@ class Machine(World):
         return {"host": socket.gethostname(), "pid": os.getpid()}
 
     @override
-    def storage(self, folder: str, *, fsync: bool = False, cache_bytes: int = 0) -> Storage:
+    def storage(
+        self, folder: str, *, fsync: bool = False, cache_bytes: int = 0, is_behind: bool = False
+    ) -> Storage:
         if is_url(folder):
-            return RemoteStorage(folder, cache_bytes)
-        return LocalStorage(folder, fsync=fsync)
+            found: Storage = RemoteStorage(folder, cache_bytes)
+        else:
+            found = LocalStorage(folder, fsync=fsync)
+        return behind(found) if is_behind else found
 
 
 #: The world of every process that is not a test.

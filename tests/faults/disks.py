@@ -22,12 +22,12 @@ DISK_BYTES, LEFT_BYTES = 64 << 20, 1 << 20
 TIME = pa.timestamp("us", "UTC")
 
 
-def write(folder, number):
+def write(folder, number, rows=ROWS):
     """A file of each side, whose tuples are too wide for what is left of the disk."""
-    ids = np.arange(ROWS) + number * ROWS
+    ids = np.arange(rows) + number * rows
     times = pa.array(1_700_000_000_000_000 + ids * 1_000, TIME)
     random = np.random.default_rng(number)
-    wide = pa.array([random.bytes(150).hex() for _ in range(ROWS)])
+    wide = pa.array([random.bytes(150).hex() for _ in range(rows)])
     for side in "lr":
         named = {f"{side}k": pa.array(ids), f"{side}t": times, f"{side}v": wide}
         (folder / side).mkdir(parents=True, exist_ok=True)

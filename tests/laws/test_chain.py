@@ -270,12 +270,12 @@ def test_an_adopted_batch_is_what_the_next_change_follows(query):
         frame = skewed_batches(7)
         commit = newer.runner._commit
 
-        def late(after):
+        def late(after, is_copied):
             older = query.runner
             with patch.object(type(older), "_check_alone", lambda self: None):
                 older._run(*framed(5, frame[5]))
             newer.runner._commit = commit
-            return commit(after)
+            return commit(after, is_copied)
 
         newer.runner._commit = late
         with patch.object(manifests.fence, "check_generation", lambda *_: None):

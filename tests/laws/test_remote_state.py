@@ -37,7 +37,7 @@ class StoreWorld(Machine):
     def __init__(self, bucket):
         self.bucket = bucket
 
-    def storage(self, folder, *, fsync=False, cache_bytes=0):
+    def storage(self, folder, *, fsync=False, cache_bytes=0, is_behind=False):
         url = folder if buckets.is_url(folder) else f"{self.bucket}{folder}"
         return super().storage(url, cache_bytes=cache_bytes)
 

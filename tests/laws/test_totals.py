@@ -184,9 +184,9 @@ def once_at(step, query, asleep):
     if step == "before the commit":
         commit = query.runner._commit
 
-        def first_asleep(after):
+        def first_asleep(after, is_copied):
             at(step)
-            return commit(after)
+            return commit(after, is_copied)
 
         query.runner._commit = first_asleep
 

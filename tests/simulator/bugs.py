@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from joinengine.driver import batch, cleaning, step
+from joinengine.driver import batch, cleaning, computing, step
 from joinengine.driver import sinks as driver_sinks
 from joinengine.exchange import blocks
 from joinengine.exchange.reports import OperatorReport
@@ -40,10 +40,10 @@ def _removal_first():
     """What the next manifest does not name is removed before it is committed."""
     real = batch.BatchRunner._commit
 
-    def commit(self, after):
+    def commit(self, after, is_copied):
         named = after.manifest.named_files()
         remove_unnamed(self._checkpoint.runs, named, range(self.generation + 1))
-        return real(self, after)
+        return real(self, after, is_copied)
 
     return patch.object(batch.BatchRunner, "_commit", commit)
 
@@ -64,12 +64,12 @@ def _removal_by_exclusion():
 
 def _exclusions_forgotten():
     """A tuple that has moved away is still where it was."""
-    real = batch.fold
+    real = computing.fold
 
     def fold(state, reports):
         return real(state, [_without_exclusions(state, report) for report in reports])
 
-    return patch.object(batch, "fold", fold)
+    return patch.object(computing, "fold", fold)
 
 
 def _without_exclusions(state, report):
@@ -101,9 +101,9 @@ def _results_first():
     """Results are visible before the manifest that names them is committed."""
     real = batch.BatchRunner._commit
 
-    def commit(self, after):
+    def commit(self, after, is_copied):
         self._sink.deliver(after.manifest.batch, after.manifest.results, self.generation)
-        return real(self, after)
+        return real(self, after, is_copied)
 
     return patch.object(batch.BatchRunner, "_commit", commit)
 
@@ -159,13 +159,13 @@ def _changes_of_the_newest_alone():
 
 def _older_layouts_forgotten():
     """Tuples that lie by an older layout are not looked for there."""
-    real = batch.fold
+    real = computing.fold
 
     def fold(state, reports):
         after = real(state, reports)
         return replace(after, layouts=replace(after.layouts, older={}))
 
-    return patch.object(batch, "fold", fold)
+    return patch.object(computing, "fold", fold)
 
 
 def _backups_beside_their_homes():

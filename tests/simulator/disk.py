@@ -247,7 +247,7 @@ class FaultyWorld(World):
     def process(self):
         return {"host": "simulated", "pid": self.actor.name}
 
-    def storage(self, folder, *, fsync=False, cache_bytes=0):
+    def storage(self, folder, *, fsync=False, cache_bytes=0, is_behind=False):
         return FaultyStorage(str(folder), self)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from joinengine.driver.jobs import OneProcess
 from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.model.errors import JoinEngineError
@@ -29,7 +30,7 @@ class Unnamed(AssertionError):
 
 
 @dataclass
-class SimulatedJobs:
+class SimulatedJobs(OneProcess):
     """The jobs of one driver, in its own turns. `ghosts`: how likely a second attempt is."""
 
     scheduler: object

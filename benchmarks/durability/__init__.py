@@ -1,0 +1,1 @@
+"""What durability costs, and how long a query takes to go on when an executor is killed."""

@@ -1,0 +1,99 @@
+"""Restoring: the batches whose state the executors have taken with them are computed again.
+
+Spark only moves forward: what it has logged as done it does not bring again. So the driver itself
+computes these batches, from the newest restorable one on, before Spark goes on with the next. Where
+a batch ends in each source is in Spark's log; its clock and the watermarks after it are in its
+manifest, so the same tuples are late, and the same results are made. They were delivered by the
+manifests' word, and are dropped.
+
+Law: the state is that which the newest manifest had named, in other files. Nothing is committed:
+the next batch commits the whole state, and if the driver is killed before, the next one restores
+again.
+Source: ours; sources that can be read again take the place of a log of tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from joinengine.driver import step
+from joinengine.driver.computing import Computing
+from joinengine.driver.durability import Uploaded, files_of
+from joinengine.driver.jobs import Jobs
+from joinengine.driver.records import BatchRecord
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.step import Counts, Moment
+from joinengine.exchange.results import Discard
+from joinengine.model.errors import DamagedState
+from joinengine.state import line
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import Manifest
+
+
+class Line(NamedTuple):
+    """The newest restorable manifest, None: that before the first batch; and those after it."""
+
+    restorable: Manifest | None
+    lost: Sequence[Manifest]
+
+
+def line_to(checkpoint: Checkpoint, newest: Manifest) -> Line:
+    """From where a checkpoint is restored. Raises DamagedState, naming a file, if it cannot be."""
+    if newest.restorable >= newest.batch:  # what is missing is damage, and its reader will tell
+        return Line(newest, ())
+    there, lost, one = set(checkpoint.runs.names()), list[Manifest](), newest
+    while missing := files_of(one) - there:
+        lost.insert(0, one)
+        if one.batch == newest.restorable:
+            raise DamagedState(
+                f"run file {checkpoint.runs.folder}/{min(missing)} is missing; restore it from a "
+                f"copy"
+            )
+        if one.batch == 0:
+            return Line(None, lost)
+        one = line.before(checkpoint.manifests, one)
+    return Line(one, lost)
+
+
+def restored(
+    checkpoint: Checkpoint,
+    jobs: Jobs,
+    computing: Computing,
+    uploaded: Uploaded,
+    generation: int,
+    start: tuple[Manifest, Counts],
+    lost: Sequence[Manifest],
+) -> tuple[Manifest, Counts]:
+    """The newest manifest with its state in files that are there, and its counts.
+
+    `start`: the restorable manifest and its counts; `lost`: the manifests after it.
+    """
+    program, world = computing.program, checkpoint.world
+    last, counts = start
+    for known in lost:
+        uploaded.share(last)
+        jobs.repeat(known.batch, known.spark)
+        batch = computing.open(known.batch, generation, known.clock_s, None)
+        routed = computing.route(None, last, batch)
+        record = BatchRecord(known.batch, world.now_s())
+        done = computing.run(batch, last, counts, routed, Discard, record)
+        moment = Moment(world.now_s(), world.nonce())
+        wishes = _wishes(last, known)
+        after = step.close(program, last, batch, done, counts, wishes, moment)
+        for name, content in after.sealed.items():
+            checkpoint.runs.put(name, content)
+        states = zip(after.manifest.operators, known.operators, strict=True)
+        operators = tuple(replace(state, clock=was.clock) for state, was in states)
+        last, counts = replace(known, operators=operators, chain=None), after.counts
+    return last, counts
+
+
+def _wishes(last: Manifest, known: Manifest) -> list[Relayout]:
+    """The wish of the user that was granted after a batch, if there was one."""
+    for ours, theirs in zip(last.operators, known.operators, strict=True):
+        was, wanted = ours.layouts.newest, theirs.layouts.newest
+        if (was.choice, was.wanted) != (wanted.choice, wanted.wanted):
+            return [Relayout(wanted.choice, wanted.wanted)]
+    return []

@@ -1,0 +1,214 @@
+"""Files that lie on the executor's own disk first, and are uploaded behind.
+
+Why: a batch whose tuples are on the disks of two executors need not wait for a store. So a task
+writes its run files to the disk of its executor, threads of the worker upload them while the next
+batch runs, and the driver sees in the store which are there.
+
+Law: a file is removed from the disk once the store has it, and not before; until then only its
+executor can read it, and it is lost with the executor. Files never change, so to upload one twice
+changes nothing: a worker that starts uploads what another has left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+import pyarrow as pa
+from typing_extensions import override
+
+from joinengine.world.cache import file_cache
+from joinengine.world.local import PRIVATE, LocalStorage
+from joinengine.world.remote import RemoteStorage
+from joinengine.world.storage import Entry, Fetched, Storage, StoredFile
+
+#: Uploads of a worker at a time; a request is mostly waiting.
+_THREADS = 4
+#: Before a file is tried again that the store has not taken.
+_PAUSE_S = 0.5
+
+
+class Uploads(Protocol):
+    """Whoever uploads files in the background."""
+
+    @abstractmethod
+    def add(self, storage: Behind, name: str) -> None:
+        """Upload a file; returns at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind(Storage):
+    """The files of a place, of which some are still on the disk of this executor alone."""
+
+    durable: Storage
+    near: Storage
+    uploads: Uploads
+
+    def upload(self, name: str) -> None:
+        """Upload a file, and remove it from the disk; nothing if it is not there any more."""
+        try:
+            content = self.near.map(name)
+        except FileNotFoundError:
+            return
+        self.durable.put(name, memoryview(content).cast("B"))
+        if isinstance(self.durable, RemoteStorage) and isinstance(self.near, LocalStorage):
+            self.durable.keep(name, self.near.path(name))
+        self.near.delete(name)
+
+    @property
+    @override
+    def folder(self) -> str:
+        return self.durable.folder
+
+    @property
+    @override
+    def fetched(self) -> Fetched | None:
+        return self.durable.fetched or Fetched()
+
+    @override
+    def at(self, name: str) -> Behind:
+        return Behind(self.durable.at(name), self.near.at(name), self.uploads)
+
+    @override
+    def make(self, mode: int | None = None) -> None:
+        self.durable.make(mode)
+
+    @override
+    def entries(self) -> list[Entry]:
+        """What others see, too."""
+        return self.durable.entries()
+
+    @override
+    def names(self) -> list[str]:
+        """What others see, too."""
+        return self.durable.names()
+
+    @override
+    def exists(self, name: str) -> bool:
+        return self.near.exists(name) or self.durable.exists(name)
+
+    @override
+    def get(self, name: str) -> bytes:
+        content: bytes = self.map(name).to_pybytes()
+        return content
+
+    @override
+    def create(self, name: str, content: bytes) -> bool:
+        """At once for all."""
+        return self.durable.create(name, content)
+
+    @override
+    def put(self, name: str, content: bytes | memoryview) -> None:
+        """At once for all."""
+        self.durable.put(name, content)
+
+    @override
+    def move(self, name: str, to: str) -> None:
+        """Of what others see."""
+        self.durable.move(name, to)
+
+    @override
+    def copy(self, name: str, to: str) -> None:
+        """Of what others see."""
+        self.durable.copy(name, to)
+
+    @override
+    def delete(self, *names: str) -> None:
+        self.near.delete(*names)
+        self.durable.delete(*names)
+
+    @override
+    def delete_folder(self, name: str) -> None:
+        self.near.delete_folder(name)
+        self.durable.delete_folder(name)
+
+    @override
+    def output(self, name: str) -> Any:
+        """A file on the disk; `seal` has it uploaded."""
+        return self.near.output(name)
+
+    @override
+    def map(self, name: str) -> pa.Buffer:
+        try:
+            return self.near.map(name)
+        except FileNotFoundError:
+            return self.durable.map(name)
+
+    @override
+    def is_near(self, name: str) -> bool:
+        return self.near.exists(name) or self.durable.is_near(name)
+
+    @override
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        try:
+            return self.near.get_ranges(name, ranges)
+        except FileNotFoundError:
+            return self.durable.get_ranges(name, ranges)
+
+    @override
+    def forget(self, name: str) -> bool:
+        """A file that is not uploaded has no other copy."""
+        return self.durable.forget(name)
+
+    @override
+    def seal(self, name: str) -> StoredFile:
+        """Others see the file some time after this."""
+        stored = self.near.seal(name)
+        self.uploads.add(self, name)
+        return stored
+
+
+class _Threads(Uploads):
+    """Threads of this process, which end with it."""
+
+    def __init__(self) -> None:
+        self._waiting = SimpleQueue[tuple[Behind, str]]()
+        for _ in range(_THREADS):
+            threading.Thread(target=self._work, name="joinengine-upload", daemon=True).start()
+
+    @override
+    def add(self, storage: Behind, name: str) -> None:
+        self._waiting.put((storage, name))
+
+    def _work(self) -> None:
+        while True:
+            storage, name = self._waiting.get()
+            try:
+                storage.upload(name)
+            except Exception:  # the store may be back later, whatever it was
+                time.sleep(_PAUSE_S)
+                self._waiting.put((storage, name))
+
+
+@cache
+def _threads(process: int) -> _Threads:
+    """The threads of a process; those of another do not survive a fork."""
+    return _Threads()
+
+
+def behind(durable: Storage) -> Behind:
+    """The files of `durable`, written to the disk of this executor first.
+
+    The disk is beside that of the file cache, which removes what it likes.
+    """
+    folder = hashlib.sha1(durable.folder.encode()).hexdigest()[:16]
+    near = LocalStorage(f"{file_cache().folder}-pending/{folder}")
+    found, process = Behind(durable, near, _threads(os.getpid())), os.getpid()
+    if (process, folder) not in _taken_up:
+        _taken_up.add((process, folder))
+        near.make(PRIVATE)
+        for name in near.names():
+            found.uploads.add(found, name)
+    return found
+
+
+#: The processes and folders for which files were looked for that others have left.
+_taken_up = set[tuple[int, str]]()

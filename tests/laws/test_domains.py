@@ -1,0 +1,96 @@
+"""Instances that fail together never hold two copies of a key, whatever is planned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.driver.failing import is_apart
+from joinengine.driver.relayout import Relayout
+from joinengine.driver.settings import Settings
+from joinengine.layouts import Ftlb
+from joinengine.layouts.key_based import KeyBased
+from joinengine.model.keys import Placement
+from joinengine.routing.base import Backed, Modulo, following
+from joinengine.routing.table import RoutingTable
+from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.laws.cases import check_results, relaxed, skewed_batches
+from tests.laws.losing import NERVOUS
+from tests.worlds import MemoryWorld
+
+
+def copies_of(layout):
+    """The instances of the copies of each base home, and of each key of the table."""
+    placed = [placement.holders for placement in layout.table.placements.values()]
+    return [*layout.base.roles.tolist(), *placed]
+
+
+@pytest.mark.parametrize("backups", [1, 2])
+@relaxed
+@given(
+    st.integers(4, 9),
+    st.integers(3, 4),
+    st.dictionaries(
+        st.integers(1, 5),
+        st.lists(st.builds(Relayout, st.none(), st.integers(4, 9)), min_size=1, max_size=1),
+        max_size=2,
+    ),
+    st.sampled_from([(), ({"name": "gold", "top": 3, "backups": 2},)]),
+    st.integers(0, 99),
+)
+def test_no_two_copies_are_in_one_domain(backups, instances, domains, wishes, levels, seed):
+    choice = Ftlb(backups=backups, domains=domains, levels=levels, **NERVOUS)
+    query = LocalQuery(
+        "/q",
+        two_way(None, instances),
+        "ftlb",
+        choice=choice,
+        settings=Settings(schedule=wishes),
+        jobs=InlineJobs(world=MemoryWorld()),
+    )
+    batches = skewed_batches(7, seed=seed)
+    for number, sides in enumerate(batches):
+        query.run_tuples(number, *sides)
+        for holders in copies_of(query.layout):
+            assert len({one % domains for one in holders}) == len(holders)
+    check_results(query, batches)
+
+
+def test_keys_do_leave_their_base_homes():
+    choice = Ftlb(domains=3, **NERVOUS)
+    jobs = InlineJobs(world=MemoryWorld())
+    query = LocalQuery("/q", two_way(None, 7), "ftlb", choice=choice, jobs=jobs)
+    for number, sides in enumerate(skewed_batches(7)):
+        query.run_tuples(number, *sides)
+    moved = query.layout.table.placements
+    assert moved
+    homes = {placement.homes[0] for placement in moved.values()}
+    assert len(homes) > 1
+
+
+def test_without_domains_keys_go_where_they_went():
+    for instances in range(2, 9):
+        for backups in range(1, instances):
+            plain = Backed.over(Modulo(instances), backups)
+            assert plain == Backed.over(Modulo(instances), backups, instances)
+            wrapped = (np.arange(instances)[:, None] + np.arange(backups + 1)) % instances
+            assert np.array_equal(plain.roles, wrapped)
+
+
+def test_all_instances_follow_each_other():
+    for domains in range(1, 7):
+        found = list(following(4, 6, domains))
+        assert sorted(found) == list(range(6))
+        assert found[0] == 4
+        assert len({one % domains for one in found[:domains]}) == domains
+
+
+def test_keys_that_are_not_apart_are_seen():
+    base = Backed.over(Modulo(6), 1, 3)
+    assert is_apart(KeyBased(base), 3)
+    assert not is_apart(KeyBased(Backed.over(Modulo(7), 1)), 3)  # 6 and 0
+    table = RoutingTable({5: Placement.whole(1, (4,)), 6: Placement.whole(1, (2,))})
+    assert not is_apart(KeyBased(base, table), 3)
+    assert is_apart(KeyBased(base, table), 4)
