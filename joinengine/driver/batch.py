@@ -216,6 +216,7 @@ class BatchRunner:
             with timed("commit_s"):
                 record.close(routed, done, self.query, last, after)
                 is_copied = self._attempts.is_copied(self.query.operators, done.states)
+                is_copied &= last.batch >= 0 or not self.query.tables  # which are read only once
                 ours = self._commit(totals.counted(after, last.totals, record), is_copied)
             record.recovery_s = self._attempts.recovery_s(record)
             quiet = not any(one.rows for one in done.arrived.inputs)

@@ -15,6 +15,7 @@ Cost: a listing of the run files every few batches.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from joinengine.driver.settings import Settings
@@ -24,6 +25,7 @@ from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import Move, Refill, Rehome
 
+_log = logging.getLogger("joinengine")
 #: Batches that may be committed after the restorable one.
 LAG = 8
 #: How long a batch waits for uploads, in seconds.
@@ -79,10 +81,10 @@ class Uploaded:
         if self.is_behind and any(_is_taken(one.layouts.pending) for one in last.operators):
             self.wait_for(last)
 
-    def wait_for(self, manifest: Manifest, patience_s: float = PATIENCE_S) -> None:
+    def wait_for(self, manifest: Manifest) -> None:
         """Wait until the store has all files of a manifest. Raises StoreUnreachable."""
         world = self._checkpoint.world
-        end, pause_s = world.timer_s() + patience_s, _PAUSE_S
+        end, pause_s = world.timer_s() + PATIENCE_S, _PAUSE_S
         while missing := files_of(manifest) - self._seen:
             self._look()
             if files_of(manifest) <= self._seen:
@@ -91,16 +93,23 @@ class Uploaded:
                 raise StoreUnreachable(
                     f"{len(missing)} run files of batch {manifest.batch}, {min(missing)} among "
                     f"them, were not uploaded to {self._checkpoint.runs.folder} within "
-                    f"{patience_s:.0f} s: the store does not answer, or the executor that has them "
+                    f"{PATIENCE_S:.0f} s: the store does not answer, or the executor that has them "
                     f"is gone; the batch is not committed: start the query again"
                 )
             world.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.5)
 
-    def settle(self, patience_s: float = PATIENCE_S) -> None:
+    def settle(self) -> None:
         """Wait until the newest manifest is restorable, since executors are about to end."""
-        if self.is_behind and self._line:
-            self.wait_for(self._line[-1], patience_s)
+        if not (self.is_behind and self._line):
+            return
+        try:
+            self.wait_for(self._line[-1])
+        except StoreUnreachable:
+            _log.warning(
+                "joinengine: the store lacks some files of the last batches, which the next start "
+                "computes again"
+            )
 
     def _look(self) -> None:
         self._seen = frozenset(self._checkpoint.runs.names())

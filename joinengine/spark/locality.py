@@ -56,6 +56,7 @@ _ONE_PROCESS = re.compile(r"local(\[.*\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)")
 #: How long a query waits for executors to come, and how often it looks, in seconds.
 _PATIENCE_S = 30.0
+_QUIET_S = 1.0
 _PAUSE_S = 0.1
 
 #: An executor as Spark names it among locations; None: any.
@@ -100,15 +101,20 @@ def executors(context: SparkContext) -> list[str]:
 
 
 def executors_at_start(context: SparkContext) -> list[str]:
-    """The same, once as many are there as Spark was asked for, or some seconds have passed."""
+    """The same, once as many are there as Spark was asked for, and no more come for a second."""
     master = str(context.master)
     if _ONE_PROCESS.fullmatch(master):
         return []
     local = _LOCAL_CLUSTER.match(master)
     asked = context.getConf().get("spark.executor.instances", "1")
     wanted = int(local[1] if local else asked or 1)
-    end = time.monotonic() + _PATIENCE_S
-    while len(found := executors(context)) < wanted and time.monotonic() < end:
+    begun = since = time.monotonic()
+    found = list[str]()
+    while (now := time.monotonic()) < begun + _PATIENCE_S:
+        before, found = found, executors(context)
+        since = since if len(found) == len(before) else now
+        if len(found) >= wanted and (local or now > since + _QUIET_S):
+            break
         time.sleep(_PAUSE_S)
     return found
 

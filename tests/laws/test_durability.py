@@ -234,6 +234,25 @@ def test_a_batch_waits_when_too_many_before_it_are_not_uploaded():
     check_results(query, batches)
 
 
+def test_a_query_that_ends_says_what_the_store_lacks(caplog):
+    jobs = ClusterJobs()
+    query = started(jobs, imbalance=9.0)
+    batches = skewed_batches(3)
+    for number, sides in enumerate(batches):
+        query.run_tuples(number, *sides)
+    jobs.world.stalled = True
+    query.runner.finish()
+    assert "which the next start computes again" in caplog.text
+    jobs.world.stalled = False
+    caplog.clear()
+    query.runner.finish()
+    assert not caplog.text
+    start_again(query)
+    assert not jobs.frames.keys() - {0, 1, 2}
+    check_results(query, batches)
+    assert "computed again" not in caplog.text
+
+
 def test_manifests_and_files_of_the_restorable_batch_stay(monkeypatch):
     monkeypatch.setattr(manifests, "FULL_EVERY", 2)
     jobs = ClusterJobs()
