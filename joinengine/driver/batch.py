@@ -223,7 +223,8 @@ class BatchRunner:
             with timed("sink_s"):
                 self._deliver(whole=quiet and self.settings.finite)
             with timed("clean_s"):
-                self._uploaded.committed(self.manifest)
+                if ours:  # what was adopted may have been computed again, into files of other names
+                    self._uploaded.committed(self.manifest)
                 if self._committed:
                     delivered = self._sink, self._aside, self._held
                     clean(self._checkpoint, self.manifest, self._uploaded.kept, *delivered)

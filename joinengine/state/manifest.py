@@ -188,6 +188,8 @@ def commit(checkpoint: Checkpoint, manifest: Manifest, last: Manifest | None = N
         )
     if found.link == ours.link:
         return replace(manifest, crc32=ours.crc32, chain=_chain(ours, manifest, before))
+    if before is None:  # the last one is not on disk as this driver has it
+        return read(manifests, manifest.batch)
     return _from_json(found, before)
 
 

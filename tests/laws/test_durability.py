@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from joinengine.driver import durability
+from joinengine.driver.batch import BatchRunner
 from joinengine.driver.failing import check_durability
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
@@ -251,6 +253,36 @@ def test_a_query_that_ends_says_what_the_store_lacks(caplog):
     assert not jobs.frames.keys() - {0, 1, 2}
     check_results(query, batches)
     assert "computed again" not in caplog.text
+
+
+def test_an_adopted_batch_is_computed_again_if_its_files_are_elsewhere():
+    """The older driver is first to commit batch 3, and its executors end with it."""
+    older = started(ClusterJobs(), imbalance=9.0)
+    batches = skewed_batches(7)
+    for number in range(3):
+        older.run_tuples(number, *batches[number])
+    newer = started(ClusterJobs(world=older.jobs.world, frames=older.jobs.frames), imbalance=9.0)
+    commit = newer.runner._commit
+
+    def late(after, is_copied):
+        with patch.object(BatchRunner, "_check_alone", lambda self: None):
+            older.run_tuples(3, *batches[3])
+        return commit(after, is_copied)
+
+    with (
+        patch.object(manifests.fence, "check_generation", lambda *_: None),
+        patch.object(newer.runner, "_commit", late),
+    ):
+        newer.run_tuples(3, *batches[3])
+    assert newer.runner.manifest.generation == older.runner.generation
+    newer.jobs.upload(1000)
+    newer.runner._uploaded._look()
+    newer.run_tuples(4, *batches[4])
+    newer.run_tuples(5, *batches[5])
+    assert newer.runner.manifest.restorable == -1  # the one on disk names the older one's files
+    start_again(newer)
+    newer.run_tuples(6, *batches[6])
+    check_results(newer, batches)
 
 
 def test_manifests_and_files_of_the_restorable_batch_stay(monkeypatch):
