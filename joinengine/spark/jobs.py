@@ -138,7 +138,7 @@ class SparkJobs(Jobs):
     @override
     def kill(self) -> str:
         """The newest one on which tasks have places."""
-        _, host, number = self._locality.kill().split("_")
+        host, _, number = self._locality.kill().removeprefix("executor_").rpartition("_")
         return f"executor {number} on {host}"
 
     @override

@@ -31,6 +31,9 @@ FOUND = {
     "older layouts forgotten": 10,
     "backups beside their homes": 11,
     "a report of nothing": 2,
+    "kept by the newest alone": 12,
+    "uploads believed": 5,
+    "manifests of the newest alone": 5,
 }
 
 

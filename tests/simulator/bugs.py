@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from joinengine.driver import batch, cleaning, computing, step
+from joinengine.driver import batch, cleaning, computing, durability, step
 from joinengine.driver import sinks as driver_sinks
 from joinengine.exchange import blocks
 from joinengine.exchange.reports import OperatorReport
 from joinengine.operators import Join
 from joinengine.routing.routes import BACKUP, probe_flag
-from joinengine.state import fence, manifest
+from joinengine.state import fence, line, manifest
 from joinengine.state.changes import changed
 from joinengine.world.storage import remove_unnamed
 from tests.simulator import disk, jobs
@@ -194,6 +194,27 @@ def _reports_of_a_failed_attempt():
     return patch.object(jobs.SimulatedJobs, "_tried", tried)
 
 
+def _kept_by_the_newest_alone():
+    """What the restorable batch names is removed, if the newest does not name it."""
+    return patch.object(cleaning, "_named", lambda manifest, kept: manifest.named_files())
+
+
+def _uploads_believed():
+    """Files are taken for uploaded as soon as they are written."""
+
+    def look(self):
+        self._seen = frozenset().union(*map(durability.files_of, self._line))
+        self._advance()
+
+    return patch.object(durability.Uploaded, "_look", look)
+
+
+def _manifests_of_the_newest_alone():
+    """The manifests from the restorable batch on are removed, as if the newest were enough."""
+    real = line.retire
+    return patch.object(line, "retire", lambda here, newest, restorable: real(here, newest, newest))
+
+
 #: Name -> the engine with the bug.
 BUGS = {
     "no boundary": _no_boundary,
@@ -210,4 +231,7 @@ BUGS = {
     "older layouts forgotten": _older_layouts_forgotten,
     "backups beside their homes": _backups_beside_their_homes,
     "a report of nothing": _reports_of_a_failed_attempt,
+    "kept by the newest alone": _kept_by_the_newest_alone,
+    "uploads believed": _uploads_believed,
+    "manifests of the newest alone": _manifests_of_the_newest_alone,
 }

@@ -51,11 +51,12 @@ class Faults:
         drawn = self.rng.random()
         for kind, rate in self.rates.items():
             if drawn < rate:
-                return self._taken(kind) if _can(kind, verb) else None
+                return self.take(kind) if _can(kind, verb) else None
             drawn -= rate
         return None
 
-    def _taken(self, kind):
+    def take(self, kind):
+        """Count a fault; its kind."""
         self.left -= 1
         self.injected[kind] += 1
         return kind

@@ -12,48 +12,32 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from joinengine.api.columns import JOIN_TYPES
 from joinengine.driver import clock
 from joinengine.driver.batch import BatchRunner
-from joinengine.driver.relayout import Relayout
-from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import STAGING, ParquetSink
-from joinengine.exchange.exchange import ExchangeKind
-from joinengine.layouts import LAYOUTS, choose
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 from joinengine.model.keys import Side
-from joinengine.model.windows import within
 from joinengine.state import fence
 from joinengine.state import manifest as manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.run import RunStore
 from tests.harness import rows, two_way
 from tests.invariants import check_places
-from tests.laws.cases import CHOICES, joined
+from tests.laws.cases import joined
+from tests.simulator.case import RATES, Case
+from tests.simulator.cluster import ClusterJobs, obstacle
 from tests.simulator.disk import Broken, Disk, Faults, FaultyWorld
 from tests.simulator.jobs import JobFailed, SimulatedJobs
 from tests.simulator.scheduler import Scheduler, describe
 from tests.worlds import MemoryStorage, MemoryWorld
 
 CHECKPOINT, OUT = "checkpoint", "out"
-#: How likely each fault is at a step of a trial that has it.
-RATES = {
-    "killed": 0.004,
-    "held": 0.01,
-    "fails before": 0.004,
-    "fails after": 0.004,
-    "cut off": 0.002,
-    "stale": 0.05,
-    "clock": 0.002,
-}
 #: Drivers are started one after the other, and at times a further one while others are alive.
 MOST_ALIVE = 2
 #: Virtual seconds after which a further driver may be started beside one that is alive.
 SECOND_DRIVER_S = 0.4
 #: So many manifests, so that names of manifests become free again in short runs.
 FULL_EVERY = 3
-#: Layouts that a wish may ask for.
-WISHED = ("hash", "mnrt", "mixed", "dynamic", "bi", "ftlb")
 
 
 class SparkFailed(Exception):
@@ -73,69 +57,6 @@ class Spark:
 
     offsets: dict = field(default_factory=lambda: {-1: (0, 0, 0)})
     commits: set = field(default_factory=lambda: {-1})
-
-
-@dataclass(frozen=True)
-class Case:
-    """What follows from a seed before anything runs."""
-
-    seed: int
-    layout: str
-    instances: int
-    how: str
-    window: object
-    exchange: ExchangeKind
-    tuples: tuple  # per side (key, value, time)
-    schedule: dict
-    lazy: bool
-    faults: tuple  # the kinds
-    most_faults: int
-    ghosts: float
-    manners: bool  # drivers look now and then whether a newer one was started
-
-    @classmethod
-    def of(cls, seed):
-        rng = random.Random(f"case {seed}")
-        kinds = rng.sample(list(RATES), rng.randint(1, len(RATES)))
-        window, how = None, "inner"
-        if rng.random() < 0.6:
-            window = within("lt", "rt", lower="-40 us", upper="60 us", delay="30 us")
-            how = rng.choice(["inner", "inner", *JOIN_TYPES])
-        schedule = {}
-        for _ in range(rng.choice([0, 0, 1, 2, 3])):
-            wish = Relayout(
-                choose(rng.choice(WISHED)) if rng.random() < 0.5 else None,
-                rng.randint(2, 6) if rng.random() < 0.7 else None,
-            )
-            schedule[rng.randrange(1, 8)] = (wish,)
-        return cls(
-            seed=seed,
-            layout=rng.choice(list(LAYOUTS)),
-            instances=rng.choice([2, 3, 5]),
-            how=how,
-            window=window,
-            exchange=rng.choice(list(ExchangeKind)),
-            tuples=tuple(_tuples(rng, side) for side in Side),
-            schedule=schedule,
-            lazy=rng.random() < 0.3,
-            faults=tuple(kinds),
-            most_faults=rng.choice([2, 5, 10, 20]),
-            ghosts=rng.choice([0.0, 0.1, 0.5]),
-            manners=rng.random() < 0.6,
-        )
-
-
-def _tuples(rng, side):
-    """Event time rises with some disorder, less than the delay of the window."""
-    hot = rng.choice([0.0, 0.3, 0.8])
-    return [
-        (
-            0 if rng.random() < hot else rng.randrange(1, 12),
-            1000 * side + number,
-            10 * number + rng.randrange(25),
-        )
-        for number in range(rng.randrange(20, 60))
-    ]
 
 
 class Trial:
@@ -158,6 +79,7 @@ class Trial:
         self.started = self.finished = self.ghosts = self.adopted = self.changed = 0
         self.final = None
         self._alive = {}
+        self._jobs = {}
         self._shown = {}
 
     def _haunted(self):
@@ -221,16 +143,18 @@ class Trial:
 
     def _drive(self, actor):
         world = FaultyWorld(self.scheduler, actor, self.disk, self.faults)
-        jobs = SimulatedJobs(self.scheduler, actor, self.disk, self.faults, self.case.ghosts)
+        ours = self.scheduler, actor, self.disk, self.faults, self.case.ghosts
+        if self.case.executors:
+            jobs = ClusterJobs(*ours, executors=self.case.executors, again=self._frame)
+        else:
+            jobs = SimulatedJobs(*ours)
+        self._jobs[actor] = jobs
         jobs.haunted = self._haunted
         actor.generation = 0
         checkpoint = Checkpoint.below(CHECKPOINT, world=world)
-        settings = Settings(
-            schedule=self.case.schedule, lazy=self.case.lazy, exchange=self.case.exchange
-        )
-        choice = CHOICES[self.case.layout]
+        settings, choices = self.case.settings, [self.case.choice]
         sink = ParquetSink(world.storage(OUT), "q")
-        runner = BatchRunner(jobs, self.query, [choice], checkpoint, "q", sink, settings)
+        runner = BatchRunner(jobs, self.query, choices, checkpoint, "q", sink, settings)
         runner.observe(lambda record: self._report(record, actor))
         runner.recover()
         actor.generation = runner.generation
@@ -299,12 +223,16 @@ class Trial:
         if before != actor.name:
             raise Violation(f"{actor.name} reports batch {record.batch} after {before}")
         self.changed += any(join.reason is not None for join in record.joins)
-        self._look_at_places(record.batch)
+        self._look_at_places(record.batch, self._jobs[actor])
 
     def _look_at(self, verb, path):
         """No manifest that counts names a missing file; what is visible stays as it is."""
         folder, _, name = path.rpartition("/")
-        if folder == f"{CHECKPOINT}/joinengine/manifest" and verb in ("create", "delete"):
+        if self.case.executors and folder.startswith(CHECKPOINT) and verb in ("create", "delete"):
+            checkpoint = Checkpoint.below(CHECKPOINT, world=MemoryWorld(self.disk.files))
+            if (why := obstacle(checkpoint)) is not None:
+                raise Violation(f"{verb} {path}: {why}")
+        elif folder == f"{CHECKPOINT}/joinengine/manifest" and verb in ("create", "delete"):
             self._look_at_manifest()
         elif verb == "delete" and name in self.named:
             raise Violation(f"{path} is removed, which the newest manifest names")
@@ -313,7 +241,7 @@ class Trial:
             if self._shown.setdefault(path, content) != content:
                 raise Violation(f"{path} was visible, and is another by {verb}")
 
-    def _look_at_places(self, batch):
+    def _look_at_places(self, batch, jobs):
         """Every tuple stands at its homes."""
         checkpoint = Checkpoint.below(CHECKPOINT, world=MemoryWorld(self.disk.files))
         found = manifests.newest(checkpoint.manifests)
@@ -321,7 +249,10 @@ class Trial:
             return
         (state,) = found.operators
         expires = self.case.window is not None
-        check_places(state, RunStore(checkpoint.runs), expires=expires)
+        runs = checkpoint.runs
+        if self.case.executors:
+            runs = MemoryStorage(runs.folder, jobs.disks())
+        check_places(state, RunStore(runs), expires=expires)
 
     def _look_at_manifest(self):
         checkpoint = Checkpoint.below(CHECKPOINT, world=MemoryWorld(self.disk.files))

@@ -1,0 +1,163 @@
+"""Executors of a simulated driver: disks that die with them, and uploads as actors."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from dataclasses import dataclass
+
+from joinengine.driver import restoring
+from joinengine.exchange.codec import decode, encode
+from joinengine.exchange.reports import OperatorReport
+from joinengine.model.errors import JoinEngineError
+from joinengine.state import manifest as manifests
+from joinengine.state.run import RunStores
+from joinengine.world.behind import Behind
+from tests.attempts import arrived, carried_out
+from tests.simulator.disk import FaultyStorage, LostTask, TaskWorld
+from tests.simulator.jobs import SimulatedJobs
+from tests.worlds import MemoryStorage
+
+#: How likely an executor dies before a job, and that a task runs where it does not belong.
+DEATHS, MISPLACED = 0.05, 0.03
+#: Before a file is tried again, in virtual seconds.
+PAUSE_S = 0.05
+
+
+class Executor:
+    """A disk, and the files on it that wait for their upload."""
+
+    def __init__(self, jobs, number):
+        self._jobs, self.number = jobs, number
+        self.disk, self.waiting = {}, []
+        self.dead = self._busy = False
+
+    def add(self, storage, name):
+        """As `Uploads`: an actor takes care of it, in its own turns."""
+        self.waiting.append((storage.folder, name))
+        if not self._busy:
+            self._busy = True
+            number = self._jobs.scheduler.number()
+            self._jobs.scheduler.spawn(f"uploads {number}", self._upload)
+
+    def near(self, folder):
+        return MemoryStorage(folder, self.disk)
+
+    def _upload(self, actor):
+        while self.waiting and not (self.dead or self._jobs.ended):
+            folder, name = self.waiting.pop(0)
+            world = TaskWorld(self._jobs.scheduler, actor, self._jobs.disk, self._jobs.faults)
+            try:
+                Behind(FaultyStorage(folder, world), self.near(folder), self).upload(name)
+            except (OSError, JoinEngineError, LostTask):  # another worker tries again
+                self.waiting.append((folder, name))
+                actor.sleep(PAUSE_S)
+        self._busy = False
+
+
+class ExecutorWorld(TaskWorld):
+    """The world of an attempt at an executor."""
+
+    executor = None
+
+    def storage(self, folder, *, fsync=False, cache_bytes=0, is_behind=False):
+        durable = super().storage(folder)
+        if not is_behind:
+            return durable
+        return Behind(durable, self.executor.near(str(folder)), self.executor)
+
+
+@dataclass
+class ClusterJobs(SimulatedJobs):
+    """Task t runs at executor t modulo `executors`; `again(batch)`: what a batch brought."""
+
+    executors: int = 3
+    again: object = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.parallelism = self.executors
+        self.alive = [self._new() for _ in range(self.executors)]
+        self.ran, self.tasks, self.repeated = {}, {}, None
+
+    def _new(self):
+        return Executor(self, self.scheduler.number())
+
+    @property
+    def ended(self):
+        """Whether the driver has ended, and its executors with it."""
+        return self.actor.ended or self.actor.doomed
+
+    def disks(self):
+        """All files that the driver's tasks can see."""
+        return ChainMap(self.disk.files, *(one.disk for one in self.alive))
+
+    def _perhaps_lose(self):
+        if self.faults.left > 0 and self.faults.rng.random() < DEATHS:
+            self.faults.take("executor dies")
+            place = self.faults.rng.randrange(self.executors)
+            self.scheduler.note(self.actor, f"executor {self.alive[place].number} dies")
+            self.alive[place].dead = True
+            self.alive[place] = self._new()
+
+    def repeat(self, batch, logged):
+        self.repeated = batch
+
+    def route(self, frame, plan):
+        self._perhaps_lose()
+        return super().route(self.again(plan.batch) if frame is None else frame, plan)
+
+    def _ran_at(self, operator, instances):
+        n = self.tasks.get(operator.index, 1)
+        return [self.ran.get((operator.index, one % n)) for one in range(instances)]
+
+    def gone(self, operator, instances):
+        there = {one.number for one in self.alive}
+        at = self._ran_at(operator, instances)
+        return [one for one, where in enumerate(at) if where is not None and where not in there]
+
+    def is_apart(self, operator, instances, domains):
+        at = self._ran_at(operator, instances)
+        return None not in at and len({*zip(at, self._domains(domains, at), strict=True)}) == len(
+            set(at)
+        )
+
+    def _domains(self, domains, at):
+        return [one % domains for one in range(len(at))]
+
+    def run(self, operator, tasks):
+        self._perhaps_lose()
+        reports, exchanges = [], []
+        own, whole = arrived(operator, tasks, self.scheduler.rng, self.mail)
+        for task, packets in zip(tasks, own, strict=True):
+            place = task.header.task % self.executors
+            if self.scheduler.rng.random() < MISPLACED:
+                place = self.scheduler.rng.randrange(self.executors)
+            at = self.alive[place]
+            told = operator, encode(task), packets, whole, at
+            report, exchange = self._tried(_operate_at, *told)
+            exchanges.append(exchange)
+            reports.append(decode(encode(report), OperatorReport))
+            self.ran[operator.index, task.header.task] = at.number
+        self.tasks[operator.index] = len(tasks)
+        if not any(report.lost for report in reports):
+            for exchange in exchanges:
+                self._carry(exchange)
+        return reports
+
+    def _world(self, actor):
+        return ExecutorWorld(self.scheduler, actor, self.disk, self.faults)
+
+
+def _operate_at(operator, told, packets, whole, executor, *, world):
+    world.executor = executor
+    return carried_out(operator, told, packets, whole, RunStores(world), world)
+
+
+def obstacle(checkpoint):
+    """Why a query could not be started again from its checkpoint, in words; None: it could."""
+    found = manifests.newest(checkpoint.manifests)
+    try:
+        found and restoring.line_to(checkpoint, found)
+    except JoinEngineError as error:
+        return f"batch {found.batch} cannot be restored: {error}"
+    return None
