@@ -38,10 +38,9 @@ from joinengine.driver.restoring import line_to, restored
 from joinengine.driver.settings import Settings
 from joinengine.driver.showings import Held
 from joinengine.driver.sinks import SideOutput, Sink
-from joinengine.driver.step import Counts, Moment, Program
+from joinengine.driver.step import Batch, Counts, Moment, Program
 from joinengine.driver.wishes import Wishes
 from joinengine.exchange.feeds import Skipped
-from joinengine.exchange.results import Target
 from joinengine.exchange.ticks import request_tick
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice
@@ -183,6 +182,9 @@ class BatchRunner:
             raise
 
     def _run(self, frame: Any, batch: int) -> None:
+        # Spark has read its logs later than this driver the manifests.
+        if batch > self.manifest.batch + 1 and self._was_first(batch - 1):
+            self._deliver()
         last = self.manifest
         if batch == last.batch:
             self._deliver()
@@ -196,30 +198,14 @@ class BatchRunner:
         record = BatchRecord(batch, self._world.now_s())
         aside = None if self._aside is None else self._aside.staging.folder
         here = self._computing.open(batch, self.generation, record.started, aside)
-        timed = partial(self._timed, record)
+        timed = partial(record.timed, self._world)
         with timed("elapsed_s"):
-            with self._leaving_nothing():
-                if batch in self.settings.kills:
-                    self._attempts.kill(batch)
-                self._uploaded.share(last)
-                with timed("route_s"):
-                    routed = self._computing.route(frame, last, here)
-                with timed("join_s"):
-                    told = self._target, record, self._resumed_for
-                    done = self._computing.run(here, last, self._counts, routed, *told)
-            with timed("plan_s"):
-                wishes = self._wishes.before(batch + 1)
-                moment = Moment(self._world.now_s(), self._world.nonce())
-                after = step.close(self._program, last, here, done, self._counts, wishes, moment)
-                record.skipped = skipped_files(routed, self._told)
-                after = self._with_skipped(after, record.skipped)
-            with timed("commit_s"):
-                record.close(routed, done, self.query, last, after)
-                is_copied = self._attempts.is_copied(self.query.operators, done.states)
-                is_copied &= last.batch >= 0 or not self.query.tables  # which are read only once
-                ours = self._commit(totals.counted(after, last.totals, record), is_copied)
-            record.recovery_s = self._attempts.recovery_s(record)
-            quiet = not any(one.rows for one in done.arrived.inputs)
+            try:
+                ours, quiet = self._compute(frame, here, record)
+            except Exception:
+                if not self._was_first(batch):
+                    raise
+                ours, quiet = False, True
             with timed("sink_s"):
                 self._deliver(whole=quiet and self.settings.finite)
             with timed("clean_s"):
@@ -229,11 +215,36 @@ class BatchRunner:
                     delivered = self._sink, self._aside, self._held
                     clean(self._checkpoint, self.manifest, self._uploaded.kept, *delivered)
                 self._request_tick(batch, quiet=quiet)
-        if not ours:
-            return
-        self._resumed_for = (None,) * len(record.joins)
-        for observer in self._observers:
-            observer(record)
+        if ours:
+            self._resumed_for = (None,) * len(record.joins)
+            for observer in self._observers:
+                observer(record)
+
+    def _compute(self, frame: Any, here: Batch, record: BatchRecord) -> tuple[bool, bool]:
+        """Compute a batch and commit it: what `_commit` returns, and whether nothing arrived."""
+        last, timed = self.manifest, partial(record.timed, self._world)
+        with self._leaving_nothing():
+            if here.number in self.settings.kills:
+                self._attempts.kill(here.number)
+            self._uploaded.share(last)
+            with timed("route_s"):
+                routed = self._computing.route(frame, last, here)
+            with timed("join_s"):
+                told = partial(self._sink.target, self.generation), record, self._resumed_for
+                done = self._computing.run(here, last, self._counts, routed, *told)
+        with timed("plan_s"):
+            wishes = self._wishes.before(here.number + 1)
+            moment = Moment(self._world.now_s(), self._world.nonce())
+            after = step.close(self._program, last, here, done, self._counts, wishes, moment)
+            record.skipped = skipped_files(routed, self._told)
+            after = self._with_skipped(after, record.skipped)
+        with timed("commit_s"):
+            record.close(routed, done, self.query, last, after)
+            is_copied = self._attempts.is_copied(self.query.operators, done.states)
+            is_copied &= last.batch >= 0 or not self.query.tables  # which are read only once
+            ours = self._commit(totals.counted(after, last.totals, record), is_copied)
+        record.recovery_s = self._attempts.recovery_s(record)
+        return ours, not any(one.rows for one in done.arrived.inputs)
 
     @contextmanager
     def _leaving_nothing(self) -> Iterator[None]:
@@ -245,13 +256,6 @@ class BatchRunner:
             with suppress(Exception):  # the first error is the one to tell
                 clean_failed(self._checkpoint, *named, self.generation)
             raise
-
-    @contextmanager
-    def _timed(self, record: BatchRecord, step: str) -> Iterator[None]:
-        """Take the wall time of a step."""
-        start = self._world.timer_s()
-        yield
-        record.seconds[step] = self._world.timer_s() - start
 
     # The steps
 
@@ -265,9 +269,6 @@ class BatchRunner:
         name = tagged(self.generation, f"skipped-{self._world.nonce()}.parquet")
         staged = self._aside.stage_skipped(name, manifest.batch, skipped)
         return replace(after, manifest=replace(manifest, refused=(*manifest.refused, staged)))
-
-    def _target(self) -> Target:
-        return self._sink.target(self.generation)
 
     def _commit(self, after: step.Next, is_copied: bool) -> bool:
         """Commit `after`; False if an older driver has committed the batch, which is then adopted.
@@ -294,6 +295,20 @@ class BatchRunner:
         if found.nonce == done.nonce:
             self.manifest, self._counts, self._committed = found, after.counts, True
             return True
+        self._adopt(found)
+        return False
+
+    def _was_first(self, batch: int) -> bool:
+        """Whether an older driver has committed a batch since; then it is adopted."""
+        with suppress(Exception):  # the first error is the one to tell
+            found = manifests.newest(self._checkpoint.manifests)
+            if found and found.batch >= batch and found.generation < self.generation:
+                self._adopt(found)
+                return True
+        return False
+
+    def _adopt(self, found: Manifest) -> None:
+        """Go on from a batch that an older driver has committed."""
         _log.warning(
             "joinengine: the driver before this one (generation %s) was first to commit batch %s "
             "of checkpoint %s; this one, generation %s, has taken over and goes on from there",
@@ -302,7 +317,6 @@ class BatchRunner:
         self._take_up(found)
         self._restore()
         self._wishes.give_back()
-        return False
 
     # Around the steps
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -24,6 +25,7 @@ from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import PENDING, STATE, OperatorState
 from joinengine.state.run import Reads
 from joinengine.state.upkeep import Changes
+from joinengine.world.world import World
 
 
 @dataclass(slots=True)
@@ -179,6 +181,13 @@ class BatchRecord:
     skipped: list[Skipped] = field(default_factory=list)
     #: the whole trigger, Spark's own logs included; known when Spark has told it
     trigger_s: float = 0.0
+
+    @contextmanager
+    def timed(self, world: World, step: str) -> Iterator[None]:
+        """Take the wall time of a step."""
+        start = world.timer_s()
+        yield
+        self.seconds[step] = world.timer_s() - start
 
     def close(
         self,

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from joinengine.model.errors import DamagedState
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
@@ -46,12 +47,21 @@ def staged(last: Manifest) -> Held:
 
 
 def find(checkpoint: Checkpoint, start: int) -> Showing | None:
-    """The showing of the stretch that begins with batch `start`; None: there is none yet."""
+    """The showing of the stretch that begins with batch `start`; None: there is none yet.
+
+    Raises DamagedState if it is not whole.
+    """
+    name = f"{start:08d}"
     try:
-        plain = json.loads(checkpoint.showings.get(f"{start:08d}"))
+        plain = json.loads(checkpoint.showings.get(name))
+        return Showing(plain["through"], tuple(plain["files"]))
     except FileNotFoundError:
         return None
-    return Showing(plain["through"], tuple(plain["files"]))
+    except (ValueError, TypeError, KeyError):
+        raise DamagedState(
+            f"showing {checkpoint.showings.folder}/{name} is truncated or was altered; restore it "
+            f"from a copy"
+        ) from None
 
 
 def create(checkpoint: Checkpoint, start: int, through: int, files: Sequence[str]) -> Showing:

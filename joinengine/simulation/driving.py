@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from joinengine.driver.batch import BatchRunner
+from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import DiscardSink
 from joinengine.exchange.exchange import ExchangeKind
@@ -32,6 +33,7 @@ from joinengine.routing.table import RoutingTable
 from joinengine.simulation.tasks import SimulatedJobs
 from joinengine.state import manifest as manifests
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.world import World
 
 #: Length of the window, in batches, unless one is given.
 WINDOW = 24
@@ -120,7 +122,7 @@ class SimulatedDriver:
         records = list[Any]()
         runner._observers[:] = [records.append]
         start = time.process_time()
-        with _parts(runner, jobs):
+        with _parts(jobs):
             runner(None, number)
         whole = time.process_time() - start - jobs.seconds["outside"]
         written = self._checkpoint.manifests.get(manifests.name_of(number))
@@ -163,21 +165,21 @@ def _with_table(runner: BatchRunner, keys: int) -> None:
 
 
 @contextmanager
-def _parts(runner: BatchRunner, jobs: SimulatedJobs) -> Any:
+def _parts(jobs: SimulatedJobs) -> Any:
     """Charge the time of a batch to the parts that the driver's own clock tells."""
-    timed = BatchRunner._timed
+    timed = BatchRecord.timed
     names = {"plan_s": "plan", "commit_s": "commit", "clean_s": "commit"}
 
     @contextmanager
-    def both(self: BatchRunner, record: Any, step: str) -> Any:
+    def both(self: BatchRecord, world: World, step: str) -> Any:
         start = time.process_time()
-        with timed(self, record, step):
+        with timed(self, world, step):
             yield
         if step in names:
             jobs.seconds[names[step]] += time.process_time() - start
 
-    BatchRunner._timed = both  # type: ignore[method-assign]
+    BatchRecord.timed = both  # type: ignore[method-assign]
     try:
         yield
     finally:
-        BatchRunner._timed = timed  # type: ignore[method-assign]
+        BatchRecord.timed = timed  # type: ignore[method-assign]

@@ -18,22 +18,25 @@ SEEDS, CHUNK = 200, 25
 WITHIN = 400
 FOUND = {
     "no boundary": 102,
-    "no nonce": 87,
+    "no nonce": 8,
     "removal first": 0,
-    "removal by exclusion": 280,
+    "removal by exclusion": 3,
     "exclusions forgotten": 3,
     "moves forgotten": 4,
-    "results before the manifest": 11,
+    "results before the manifest": 4,
     "one name for all attempts": 0,
     "expired too early": 25,
-    "one generation": 37,
+    "one generation": 3,
     "changes of the newest alone": 0,
-    "older layouts forgotten": 10,
-    "backups beside their homes": 11,
+    "older layouts forgotten": 14,
+    "backups beside their homes": 5,
     "a report of nothing": 2,
     "kept by the newest alone": 12,
     "uploads believed": 5,
-    "manifests of the newest alone": 5,
+    "manifests of the newest alone": 6,
+    "copies believed": 32,
+    "a log of one's own": 79,
+    "showings forgotten": 4,
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 from joinengine.driver import batch as driver
 from joinengine.driver import cleaning
 from joinengine.layouts import Mnrt
-from joinengine.model.errors import CheckpointMismatch, TakenOver
+from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.model.keys import Side
 from joinengine.state import fence
 from joinengine.state import manifest as manifests
@@ -170,9 +170,47 @@ def test_a_batch_of_the_older_driver_is_adopted(tmp_path, monkeypatch, caplog):
     check(second)
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_batch_that_fails_because_an_older_driver_was_first_is_adopted(tmp_path, is_first):
+    """It has removed what the batch needed; but if nobody was first, the failure is one."""
+    first = start(tmp_path)
+    go_on(first, 2)
+    second = start(tmp_path)
+
+    def fail():
+        if is_first:
+            with pytest.raises(TakenOver):
+                first.runner._run(frame(2), 2)
+        raise DamagedState("run file x is missing")
+
+    sleep_at("routed", second, fail, None)
+    if not is_first:
+        with pytest.raises(DamagedState, match="run file x is missing"):
+            go_on(second, 1)
+        return
+    go_on(second, 1)
+    assert second.runner.manifest.generation == 1
+    assert not second.records
+    go_on(second, BATCHES - 3)
+    check(second)
+
+
 def frame(batch):
     left, right = tuples(batch)
     return [[(0, rows(Side.LEFT, left)), (1, rows(Side.RIGHT, right))]]
+
+
+def test_batches_that_an_older_driver_has_committed_since_the_start_are_adopted(tmp_path):
+    """Spark read its logs after that, and begins with the batch behind them."""
+    first = start(tmp_path)
+    go_on(first, 2)
+    second = start(tmp_path)
+    with pytest.raises(TakenOver):
+        first.runner._run(frame(2), 2)
+    second.run_tuples(3, *tuples(3))
+    assert [record.batch for record in second.records] == [3]
+    go_on(second, BATCHES - 4)
+    check(second)
 
 
 def test_a_driver_asleep_before_it_reads_takes_up_nothing(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from joinengine.driver import showings
 from joinengine.driver.settings import Settings
-from joinengine.model.errors import CheckpointMismatch, TakenOver
+from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.state import fence
 from tests.harness import InlineJobs, Killed, LocalQuery, two_way
 from tests.laws.cases import check_results, matched, relaxed, skewed_batches, streams, usable
@@ -76,7 +76,7 @@ def test_each_result_becomes_visible_once_and_stays(batches, kills, compact):
         feed(query, number, killed, kills)
         assert before.items() <= visible(world).items()
         before = visible(world)
-    query.jobs.step = lambda name: None
+    killed |= kills  # whoever finishes is left alone
     query.runner.finish()
     assert before.items() <= visible(world).items()
     assert query.output() == matched(*usable(batches, None), None)
@@ -93,6 +93,16 @@ def test_results_wait_until_there_are_those_of_several_batches():
     check_results(query, BATCHES)
     assert len(query.checkpoint.showings.names()) <= 3
     assert not query.runner._sink.staging.names()
+
+
+def test_a_damaged_showing_is_refused_by_name():
+    query = start(MemoryWorld(), (3, 1 << 30))
+    query.run_tuples(0, *BATCHES[0])
+    folder = query.checkpoint.showings
+    for content in (b'{"through": 2, "fil', b"[]", b'{"through": 2}'):
+        folder.put("00000000", content)
+        with pytest.raises(DamagedState, match=f"showing {folder.folder}/00000000 is truncated"):
+            query.restart()
 
 
 def test_files_have_about_the_target_size():

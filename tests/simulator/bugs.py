@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from joinengine.driver import batch, cleaning, computing, durability, step
+from joinengine.driver import batch, cleaning, computing, durability, showings, step
 from joinengine.driver import sinks as driver_sinks
 from joinengine.exchange import blocks
 from joinengine.exchange.reports import OperatorReport
+from joinengine.exchange.sourcelog import SourceLog
 from joinengine.operators import Join
 from joinengine.routing.routes import BACKUP, probe_flag
 from joinengine.state import fence, line, manifest
 from joinengine.state.changes import changed
+from joinengine.world.remote import RemoteStorage
 from joinengine.world.storage import remove_unnamed
 from tests.simulator import disk, jobs
 
@@ -215,6 +217,37 @@ def _manifests_of_the_newest_alone():
     return patch.object(line, "retire", lambda here, newest, restorable: real(here, newest, newest))
 
 
+def _copies_believed():
+    """A copy of a cache that was altered is not read again from the store."""
+    return patch.object(RemoteStorage, "forget", lambda self, name: False)
+
+
+def _replace(storage, name, content):
+    """A create that does not mind what is there."""
+    storage.put(name, content)
+    return True
+
+
+def _a_log_of_ones_own():
+    """Each driver logs the files of a source as it finds them, whoever was first."""
+    real = SourceLog.append
+
+    def append(self, entries):
+        with patch.object(type(self.storage), "create", _replace):
+            return real(self, entries)
+
+    return patch.object(SourceLog, "append", append)
+
+
+def _showings_forgotten():
+    """What has become visible together is written down nowhere but in the next manifest."""
+
+    def created(checkpoint, start, through, files):
+        return showings.Showing(through, tuple(files))
+
+    return patch.object(showings, "create", created)
+
+
 #: Name -> the engine with the bug.
 BUGS = {
     "no boundary": _no_boundary,
@@ -234,4 +267,7 @@ BUGS = {
     "kept by the newest alone": _kept_by_the_newest_alone,
     "uploads believed": _uploads_believed,
     "manifests of the newest alone": _manifests_of_the_newest_alone,
+    "copies believed": _copies_believed,
+    "a log of one's own": _a_log_of_ones_own,
+    "showings forgotten": _showings_forgotten,
 }

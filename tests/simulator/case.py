@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from joinengine.api.columns import JOIN_TYPES
 from joinengine.driver.relayout import Relayout
@@ -11,9 +11,10 @@ from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.model.keys import Side
-from joinengine.model.recovery import Durability
+from joinengine.model.recovery import Durability, Recovery
 from joinengine.model.windows import within
 from tests.laws.cases import CHOICES
+from tests.simulator.sources import cut
 
 #: How likely each fault is at a step of a trial that has it.
 RATES = {
@@ -29,6 +30,12 @@ RATES = {
 WISHED = ("hash", "mnrt", "mixed", "dynamic", "bi", "ftlb")
 #: Seeds, modulo 7, whose queries upload their state behind.
 DURABLE = (5, 6)
+#: Seeds, modulo 3, whose checkpoint and results lie in an object store.
+STORED = (2,)
+#: Seeds, modulo 4, whose tuples come from files that are written meanwhile.
+FROM_FILES = (3,)
+#: Seeds, modulo 5, whose results become visible together, and modulo 6, that lose an instance.
+HELD, LOSING = (4,), (4,)
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,12 @@ class Case:
     ghosts: float
     manners: bool  # drivers look now and then whether a newer one was started
     executors: int = 0  # whose disks die with them; 0: all state is in the store at once
+    stored: bool = False
+    inlined: bool = False  # small runs are in the manifest
+    files: tuple | None = None  # per side those of the sources; None: tuples come of themselves
+    compact: tuple | None = None  # batches whose results are shown together, and bytes of a file
+    losses: dict = field(default_factory=dict)
+    recovery: Recovery = Recovery.REPLICAS
 
     @classmethod
     def of(cls, seed):
@@ -80,7 +93,35 @@ class Case:
             ghosts=rng.choice([0.0, 0.1, 0.5]),
             manners=rng.random() < 0.6,
         )
-        return plain._on_executors() if seed % 7 in DURABLE else plain
+        chosen = plain._on_executors() if seed % 7 in DURABLE else plain._losing()
+        return chosen._elsewhere()
+
+    def _elsewhere(self):
+        """The same with other places for state, tuples and results."""
+        rng, found = random.Random(f"elsewhere {self.seed}"), self
+        if self.seed % 3 in STORED:
+            found = replace(found, stored=True, inlined=rng.random() < 0.3)
+        if self.seed % 4 in FROM_FILES:
+            found = replace(found, files=tuple(cut(side, rng) for side in self.tuples))
+        if self.seed % 5 in HELD:
+            found = replace(found, compact=(rng.choice([2, 3, 5]), rng.choice([3000, 1 << 20])))
+        return found
+
+    def _losing(self):
+        """The same with an instance that loses its state, or two."""
+        if self.seed % 6 not in LOSING:
+            return self
+        rng = random.Random(f"losses {self.seed}")
+        recovery = rng.choice(list(Recovery))
+        batches = rng.sample(range(1, 7), 2 if recovery is Recovery.STORE else 1)
+        losses = {batch: (rng.randrange(2),) for batch in batches}
+        found = replace(self, losses=losses, recovery=recovery)
+        if recovery is Recovery.STORE:
+            return found
+        # What cannot be read counts as lost, and two losses at once are one too many.
+        faults = tuple({*self.faults, "killed"} - {"fails before", "cut off"})
+        faults = tuple(kind for kind in RATES if kind in faults)
+        return replace(found, layout="ftlb", how="inner", lazy=False, schedule={}, faults=faults)
 
     def _on_executors(self):
         """The same under durability "replicas"."""
@@ -110,6 +151,8 @@ class Case:
             lazy=self.lazy,
             exchange=self.exchange,
             durability=durability,
+            losses=self.losses,
+            recovery=self.recovery,
         )
 
 

@@ -13,7 +13,7 @@ from joinengine.state import manifest as manifests
 from joinengine.state.run import RunStores
 from joinengine.world.behind import Behind
 from tests.attempts import arrived, carried_out
-from tests.simulator.disk import FaultyStorage, LostTask, TaskWorld
+from tests.simulator.disk import LostTask, TaskWorld
 from tests.simulator.jobs import SimulatedJobs
 from tests.worlds import MemoryStorage
 
@@ -39,6 +39,11 @@ class Executor:
             number = self._jobs.scheduler.number()
             self._jobs.scheduler.spawn(f"uploads {number}", self._upload)
 
+    @property
+    def cache_folder(self):
+        """As the disk, it dies with the executor."""
+        return f"{self._jobs.cache_folder}-{self.number}"
+
     def near(self, folder):
         return MemoryStorage(folder, self.disk)
 
@@ -46,8 +51,9 @@ class Executor:
         while self.waiting and not (self.dead or self._jobs.ended):
             folder, name = self.waiting.pop(0)
             world = TaskWorld(self._jobs.scheduler, actor, self._jobs.disk, self._jobs.faults)
+            world.cache_folder = self.cache_folder
             try:
-                Behind(FaultyStorage(folder, world), self.near(folder), self).upload(name)
+                Behind(world.storage(folder), self.near(folder), self).upload(name)
             except (OSError, JoinEngineError, LostTask):  # another worker tries again
                 self.waiting.append((folder, name))
                 actor.sleep(PAUSE_S)
@@ -60,7 +66,7 @@ class ExecutorWorld(TaskWorld):
     executor = None
 
     def storage(self, folder, *, fsync=False, cache_bytes=0, is_behind=False):
-        durable = super().storage(folder)
+        durable = super().storage(folder, cache_bytes=cache_bytes)
         if not is_behind:
             return durable
         return Behind(durable, self.executor.near(str(folder)), self.executor)
@@ -149,7 +155,7 @@ class ClusterJobs(SimulatedJobs):
 
 
 def _operate_at(operator, told, packets, whole, executor, *, world):
-    world.executor = executor
+    world.executor, world.cache_folder = executor, executor.cache_folder
     return carried_out(operator, told, packets, whole, RunStores(world), world)
 
 

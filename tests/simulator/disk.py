@@ -11,7 +11,9 @@ import io
 from collections import Counter
 from dataclasses import dataclass, field
 
+from joinengine.world.buckets import is_url
 from joinengine.world.world import World
+from tests.simulator.store import Remote
 from tests.worlds import MemoryStorage
 
 READS = ("get", "map", "get_ranges")
@@ -135,19 +137,16 @@ class FaultyStorage:
     def make(self, mode=None):
         pass
 
-    def _recent(self, name, fault):
-        """Whether a stale listing lacks the name."""
-        path, disk = f"{self.folder}/{name}", self._world.disk
-        since = self._world.scheduler.now_s - STALE_S
-        return fault == "stale" and disk.born_s.get(path, 0.0) > since
-
     def entries(self):
         found, fault = self._do("entries", "", self._plain.entries)
-        return [one for one in found if not self._recent(one.name, fault)]
+        return [one for one in found if not self._is_recent(one.name, fault)]
 
     def names(self):
         found, fault = self._do("names", "", self._plain.names)
-        return [name for name in found if not self._recent(name, fault)]
+        return [name for name in found if not self._is_recent(name, fault)]
+
+    def _is_recent(self, name, fault):
+        return self._world.is_recent(f"{self.folder}/{name}", fault)
 
     def exists(self, name):
         return self._do("exists", name, lambda: self._plain.exists(name))[0]
@@ -211,7 +210,9 @@ class FaultyStorage:
 
 
 class FaultyWorld(World):
-    """What an actor sees of the world."""
+    """What an actor sees of the world; `cache_folder`: of its machine, for files of a store."""
+
+    cache_folder = None
 
     def __init__(self, scheduler, actor, disk, faults):
         self.scheduler, self.actor, self.disk, self.faults = scheduler, actor, disk, faults
@@ -228,6 +229,11 @@ class FaultyWorld(World):
             self.actor.skew_s = self.faults.rng.choice((-3600.0, -1.0, 1.0, 3600.0))
         self.actor.step(what if fault is None else f"{what} ({fault})")
         return fault
+
+    def is_recent(self, path, fault):
+        """Whether a stale listing lacks the path."""
+        since = self.scheduler.now_s - STALE_S
+        return fault == "stale" and self.disk.born_s.get(path, 0.0) > since
 
     def kill(self):
         """End the process."""
@@ -249,6 +255,8 @@ class FaultyWorld(World):
         return {"host": "simulated", "pid": self.actor.name}
 
     def storage(self, folder, *, fsync=False, cache_bytes=0, is_behind=False):
+        if is_url(str(folder)):
+            return Remote(str(folder), cache_bytes, self)
         return FaultyStorage(str(folder), self)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from joinengine.driver.jobs import OneProcess
 from joinengine.exchange.codec import decode, encode
+from joinengine.exchange.merging import MergeReport, MergeTask, merge
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.model.errors import JoinEngineError
 from joinengine.state.run import RunStores
@@ -40,6 +41,7 @@ class SimulatedJobs(OneProcess):
     ghosts: float = 0.0
     parallelism: int = 2
     haunted: object = lambda: None
+    cache_folder: object = None
 
     def __post_init__(self):
         self.mail = defaultdict(list)
@@ -73,6 +75,10 @@ class SimulatedJobs(OneProcess):
         self.scheduler.rng.shuffle(reports)
         return reports
 
+    def merge(self, tasks):
+        """For a sink that shows the results of several batches together."""
+        return [decode(encode(self._tried(_merge, encode(one))), MergeReport) for one in tasks]
+
     def _carry(self, exchange):
         sent_by([exchange], self.scheduler.rng, self.mail)
 
@@ -104,8 +110,14 @@ class SimulatedJobs(OneProcess):
         self.scheduler.spawn(f"ghost {self.scheduler.number()}", program)
 
     def _world(self, actor):
-        return TaskWorld(self.scheduler, actor, self.disk, self.faults)
+        world = TaskWorld(self.scheduler, actor, self.disk, self.faults)
+        world.cache_folder = self.cache_folder
+        return world
 
 
 def _operate(operator, told, packets, whole, *, world):
     return carried_out(operator, told, packets, whole, RunStores(world), world)
+
+
+def _merge(told, *, world):
+    return merge(decode(told, MergeTask), world)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from joinengine.driver import clock
+from joinengine.driver import clock, durability
 from joinengine.driver.batch import BatchRunner
+from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.sinks import STAGING, ParquetSink
+from joinengine.exchange.staging import Cutting
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 from joinengine.model.keys import Side
 from joinengine.state import fence
@@ -24,6 +29,7 @@ from joinengine.state.run import RunStore
 from tests.harness import rows, two_way
 from tests.invariants import check_places
 from tests.laws.cases import joined
+from tests.simulator import sources, store
 from tests.simulator.case import RATES, Case
 from tests.simulator.cluster import ClusterJobs, obstacle
 from tests.simulator.disk import Broken, Disk, Faults, FaultyWorld
@@ -32,6 +38,8 @@ from tests.simulator.scheduler import Scheduler, describe
 from tests.worlds import MemoryStorage, MemoryWorld
 
 CHECKPOINT, OUT = "checkpoint", "out"
+#: For the caches of machines; None: wherever this system has its temporary files.
+_SCRATCH = next((folder for folder in ("/dev/shm",) if os.path.isdir(folder)), None)
 #: Drivers are started one after the other, and at times a further one while others are alive.
 MOST_ALIVE = 2
 #: Virtual seconds after which a further driver may be started beside one that is alive.
@@ -70,10 +78,16 @@ class Trial:
         self.faults = Faults(rng, rates, self.case.most_faults)
         self.disk = Disk()
         self.disk.watchers.append(self._look_at)
-        self.plain = MemoryStorage(OUT, self.disk.files)
+        place = f"{store.BUCKET}/" if self.case.stored else ""
+        self.state, self.out = place + CHECKPOINT, place + OUT
+        self.plain = MemoryStorage(self.out, self.disk.files)
+        self.writer = None if self.case.files is None else sources.Writer(self.case, self.disk)
+        self.home = None
         self.spark = Spark()
         self.query = two_way(self.case.window, self.case.instances, how=self.case.how)
         self.sizes = [len(side) for side in self.case.tuples]
+        if self.case.files is not None:  # positions then count row groups
+            self.sizes = [sum(map(len, files)) for files in self.case.files]
         self.reported = {}
         self.named = frozenset()
         self.started = self.finished = self.ghosts = self.adopted = self.changed = 0
@@ -93,8 +107,13 @@ class Trial:
             patches.enter_context(patch.object(manifests, "FULL_EVERY", FULL_EVERY))
             if not self.case.manners:  # safety does not rest on that look
                 patches.enter_context(patch.object(fence, "check_generation", lambda *_: None))
+            patches.enter_context(sources.simulated())
+            patches.enter_context(store.simulated(self.scheduler, self.case.inlined))
+            self.home = patches.enter_context(TemporaryDirectory(dir=_SCRATCH))
+            if self.writer is not None:
+                self.scheduler.spawn("sources", self.writer.write)
             self.scheduler.run(self._between)
-        self._check_end()
+            self._check_end()
         return self
 
     def _between(self):
@@ -138,38 +157,55 @@ class Trial:
 
     def _is_newest(self, actor):
         """Whether no newer driver was started."""
-        checkpoint = Checkpoint.below(CHECKPOINT, world=MemoryWorld(self.disk.files))
+        checkpoint = self._checkpoint(MemoryWorld(self.disk.files))
         return fence.greatest(checkpoint.generations, 0) <= actor.generation
 
     def _drive(self, actor):
         world = FaultyWorld(self.scheduler, actor, self.disk, self.faults)
         ours = self.scheduler, actor, self.disk, self.faults, self.case.ghosts
+        world.cache_folder = f"{self.home}/cache-{self.started if self.case.seed % 2 else 0}"
+        feeds = []
         if self.case.executors:
-            jobs = ClusterJobs(*ours, executors=self.case.executors, again=self._frame)
+            again = partial(self._frame, feeds)
+            jobs = ClusterJobs(*ours, executors=self.case.executors, again=again)
         else:
             jobs = SimulatedJobs(*ours)
         self._jobs[actor] = jobs
-        jobs.haunted = self._haunted
+        jobs.haunted, jobs.cache_folder = self._haunted, world.cache_folder
         actor.generation = 0
-        checkpoint = Checkpoint.below(CHECKPOINT, world=world)
+        checkpoint = self._checkpoint(world)
         settings, choices = self.case.settings, [self.case.choice]
-        sink = ParquetSink(world.storage(OUT), "q")
+        sink = self._sink(jobs, world)
         runner = BatchRunner(jobs, self.query, choices, checkpoint, "q", sink, settings)
         runner.observe(lambda record: self._report(record, actor))
+        if self.writer is not None:
+            feeds += sources.open_feeds(world, checkpoint, self.started)
         runner.recover()
         actor.generation = runner.generation
         batch = self._next_batch(actor)
         begun = batch in self.spark.offsets
-        while begun or self._offer(actor, batch, runner):
+        while begun or self._offer(actor, batch, runner, feeds):
             begun = False
-            runner(self._frame(batch), batch)
+            runner(self._frame(feeds, batch), batch)
             self.adopted += runner.manifest.generation != runner.generation
             actor.step(f"Spark's log: {batch} is done")
             if batch in self.spark.commits:
                 raise SparkFailed(f"batch {batch} is done already")
             self.spark.commits.add(batch)
             batch += 1
+        runner.finish()
         self.finished += 1
+
+    def _checkpoint(self, world):
+        return Checkpoint.below(CHECKPOINT, self.state, world=world)
+
+    def _sink(self, jobs, world):
+        if self.case.compact is None:
+            return ParquetSink(world.storage(self.out), "q")
+        every, target = self.case.compact
+        cutting = Cutting(target_bytes=target)
+        out = world.storage(self.out)
+        return CompactingSink(out, "q", cutting=cutting, merge=jobs.merge, every=every)
 
     def _next_batch(self, actor):
         """The batch that Spark begins with: the last one again, if it is not done."""
@@ -177,13 +213,11 @@ class Trial:
         last = max(self.spark.offsets)
         return last + 1 if last in self.spark.commits else last
 
-    def _offer(self, actor, batch, runner):
+    def _offer(self, actor, batch, runner, feeds):
         """Write into Spark's log how far a batch goes; False: there is nothing left to do."""
         *start, ended = self.spark.offsets[batch - 1]
         if start != self.sizes:
-            rng = random.Random(f"{self.case.seed} {batch}")
-            steps = zip(start, self.sizes, strict=True)
-            end = *(min(at + rng.choice([0, 3, 8, 20]), size) for at, size in steps), 0
+            end = *self._further(actor, batch, start, feeds), 0
         elif ended and clock.tick_due(self.query, runner.manifest, True, 0.0) is None:
             return False
         else:
@@ -194,11 +228,29 @@ class Trial:
         self.spark.offsets[batch] = end
         return True
 
-    def _frame(self, batch):
+    def _further(self, actor, batch, start, feeds):
+        """Where a batch ends on each side; under feeds the driver waits for something new."""
+        if not feeds:
+            rng = random.Random(f"{self.case.seed} {batch}")
+            steps = zip(start, self.sizes, strict=True)
+            return [min(at + rng.choice([0, 3, 8, 20]), size) for at, size in steps]
+        while True:
+            for feed in feeds:
+                feed.discover()
+            end = [feed.advance(at) for feed, at in zip(feeds, start, strict=True)]
+            if end != start:
+                return end
+            actor.sleep(sources.PAUSE_S)
+
+    def _frame(self, feeds, batch):
         start, end = self.spark.offsets[batch - 1], self.spark.offsets[batch]
         if end[2]:
             return [[(int(side), math.inf) for side in Side]] if end[2] == 1 else [[]]
         new = [self.case.tuples[side][start[side] : end[side]] for side in Side]
+        if feeds:
+            groups = [feeds[side].row_groups(start[side], end[side]) for side in Side]
+            numbers = [sources.numbers_of(self.case, side, groups[side]) for side in Side]
+            new = [[self.case.tuples[side][one] for one in numbers[side]] for side in Side]
         return [[(int(side), rows(side, new[side][task::2])) for side in Side] for task in range(2)]
 
     def told(self):
@@ -228,22 +280,22 @@ class Trial:
     def _look_at(self, verb, path):
         """No manifest that counts names a missing file; what is visible stays as it is."""
         folder, _, name = path.rpartition("/")
-        if self.case.executors and folder.startswith(CHECKPOINT) and verb in ("create", "delete"):
-            checkpoint = Checkpoint.below(CHECKPOINT, world=MemoryWorld(self.disk.files))
+        if self.case.executors and folder.startswith(self.state) and verb in ("create", "delete"):
+            checkpoint = self._checkpoint(MemoryWorld(self.disk.files))
             if (why := obstacle(checkpoint)) is not None:
                 raise Violation(f"{verb} {path}: {why}")
-        elif folder == f"{CHECKPOINT}/joinengine/manifest" and verb in ("create", "delete"):
+        elif folder == f"{self.state}/joinengine/manifest" and verb in ("create", "delete"):
             self._look_at_manifest()
         elif verb == "delete" and name in self.named:
             raise Violation(f"{path} is removed, which the newest manifest names")
-        elif folder == OUT and not name.startswith(STAGING):
+        elif folder == self.out and not name.startswith(STAGING):
             content = self.disk.files.get(path)
             if self._shown.setdefault(path, content) != content:
                 raise Violation(f"{path} was visible, and is another by {verb}")
 
     def _look_at_places(self, batch, jobs):
         """Every tuple stands at its homes."""
-        checkpoint = Checkpoint.below(CHECKPOINT, world=MemoryWorld(self.disk.files))
+        checkpoint = self._checkpoint(MemoryWorld(self.disk.files))
         found = manifests.newest(checkpoint.manifests)
         if found is None or found.batch != batch:
             return
@@ -255,12 +307,12 @@ class Trial:
         check_places(state, RunStore(runs), expires=expires)
 
     def _look_at_manifest(self):
-        checkpoint = Checkpoint.below(CHECKPOINT, world=MemoryWorld(self.disk.files))
+        checkpoint = self._checkpoint(MemoryWorld(self.disk.files))
         found = manifests.newest(checkpoint.manifests)
         if found is None or found.batch <= fence.greatest(checkpoint.boundary, -1):
             return  # a manifest below the boundary counts for nobody
         self.named = frozenset(found.named_files())
-        missing = sorted(self.named - set(checkpoint.runs.names()))
+        missing = sorted(durability.files_of(found) - set(checkpoint.runs.names()))
         if missing:
             raise Violation(f"the manifest of batch {found.batch} names {missing[0]}: not there")
 

@@ -1,0 +1,116 @@
+"""Folders of source files: an actor writes them while drivers look, and each driver logs them.
+
+The engine's own feeds and source logs run; only the user's files, and the look at their folder, are
+ours. A file of the simulated disk is its tuples, in one or two row groups, or in none.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from unittest.mock import patch
+
+from joinengine.exchange import feeds
+from joinengine.exchange.feeds import FolderFeed
+from joinengine.exchange.sourcelog import SourceLog
+from joinengine.model.keys import Side
+from tests.simulator.disk import FaultyStorage
+
+FOLDER = "in"
+#: Tuples of a side in a batch, and seconds of virtual time between two files.
+ROWS_PER_INTERVAL, PAUSE_S = 12, 0.1
+
+
+def cut(tuples, rng):
+    """Files of a stream: each the numbers of tuples in its row groups."""
+    left, files = len(tuples), []
+    while left > 0:
+        file = [min(rng.randrange(1, 6), left)]
+        left -= file[0]
+        if left and rng.random() < 0.3:
+            file.append(min(rng.randrange(1, 4), left))
+            left -= file[1]
+        files.append(file)
+        if rng.random() < 0.1:
+            files.append([])
+    return files
+
+
+class Writer:
+    """Writes the files of both streams, one after the other."""
+
+    def __init__(self, case, disk):
+        self._disk = disk
+        self._left = [
+            (side, number, groups)
+            for side in Side
+            for number, groups in enumerate(case.files[side])
+        ]
+        self._left.sort(key=lambda one: (one[1], one[0]))
+        self.done = False
+
+    def write(self, actor):
+        """As an actor; nobody harms it."""
+        for side, number, groups in self._left:
+            actor.sleep(PAUSE_S)
+            path = f"{FOLDER}/{int(side)}/{number:04}"
+            actor.step(f"writes {path}")
+            self._disk.files[path] = json.dumps(groups).encode()
+            self._disk.changed("put", path, actor.scheduler.now_s)
+        self.done = True
+
+
+class Listing:
+    """As the engine's, of files on the simulated disk as the driver of this thread sees it."""
+
+    here = threading.local()
+
+    def __init__(self, folder, expected, footers):
+        self._world = self.here.world
+        self._storage, self._known = FaultyStorage(folder, self._world), set()
+        self.unsettled_s = {}
+
+    def take(self, entry):
+        assert entry["file"] not in self._known, "a file is in the log twice"
+        self._known.add(entry["file"])
+
+    def look(self, now_s):
+        found = [f"{self._storage.folder}/{name}" for name in self._storage.names()]
+        return [
+            {"file": path, "size": 1, "modified_ns": 1, "rows": self._rows(path)}
+            for path in found
+            if path not in self._known
+        ]
+
+    def _rows(self, path):
+        return json.loads(self._world.disk.files[path])
+
+
+def open_feeds(world, checkpoint, generation):
+    """The feeds of a driver, by side."""
+    Listing.here.world = world
+    return [
+        FolderFeed(
+            f"{FOLDER}/{int(side)}",
+            ROWS_PER_INTERVAL,
+            SourceLog(checkpoint.sources.at(str(int(side))), generation),
+        )
+        for side in Side
+    ]
+
+
+def simulated():
+    """Feeds list the simulated disk, inside."""
+    return patch.object(feeds, "Listing", Listing)
+
+
+def numbers_of(case, side, groups):
+    """The numbers of the tuples of some row groups, in order."""
+    found = []
+    for one in groups:
+        sizes = case.files[side]
+        number = int(one.file.rpartition("/")[2])
+        before = sum(map(sum, sizes[:number])) + sum(sizes[number][: one.group])
+        assert one.rows == sizes[number][one.group]
+        found += range(before, before + one.rows)
+    return found
