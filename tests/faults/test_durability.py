@@ -93,6 +93,7 @@ def test_an_executor_that_is_killed_takes_its_disk_along_and_nothing_is_lost(cal
     assert not any(batch["recovery_s"] for batch in report["batches"][:3])
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_started_again_computes_again_what_its_executors_had(tmp_path):
     """Executors do not reach the store before they end, so their last files are lost."""
     for number in range(FILES):

@@ -38,7 +38,7 @@ STEADY = {"hash", "shuffle"}
 STEPS = ("routed", "joined", "committed", "delivered")
 
 #: How many cases a law tries for each layout; `make test-all` tries more.
-EXAMPLES = int(os.environ.get("JOINENGINE_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("JOINENGINE_EXAMPLES", "5"))
 relaxed = settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
 )

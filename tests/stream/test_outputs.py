@@ -80,6 +80,7 @@ def test_hive_folders_are_those_that_spark_makes(spark, writer, tmp_path):
     assert not set(FOLDERS) & set(pq.read_schema(file).names)
 
 
+@pytest.mark.slow
 def test_a_transformed_result_in_hive_folders(spark, folders, tmp_path):
     joined = StreamJoin(*streams(spark, folders), on=equi("id", "order_id"), instances=3)
     narrow = joined.transform(lambda frame: frame.selectExpr("id", "day", "price - amount as gain"))
