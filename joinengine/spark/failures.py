@@ -59,17 +59,19 @@ def plain_error(error: StreamingQueryException) -> JoinEngineError:
 
 
 def _disk_of(text: str) -> CannotWrite | None:
-    """The error for a disk on which Spark cannot write; None: the query ended for another reason.
+    """The error for a disk that is met elsewhere than in our storage; None: it was not a disk.
 
-    Spark writes its logs to the checkpoint, and scratch files to `spark.local.dir`.
+    Spark writes its logs to the checkpoint, and scratch files to `spark.local.dir`; libraries of
+    tasks may have files of their own.
     """
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
         said = os.strerror(number)
-        if re.search(rf"(?:IOException|FSError|FileSystemException)\b.*{said}", text):
+        in_the_jvm = rf"(?:IOException|FSError|FileSystemException)\b.*{said}"
+        if re.search(rf"{in_the_jvm}|OSError: \[Errno {number}\]", text):
             return CannotWrite(
-                f"Spark cannot write to the checkpoint, or to its scratch folder ({said}); the "
-                f"batch is not committed, and nothing is lost: see to checkpointLocation and "
-                f"spark.local.dir, and start the query again"
+                f"the checkpoint, the output or Spark's scratch folder cannot be written ({said}); "
+                f"the batch is not committed, and nothing is lost: see to checkpointLocation, the "
+                f"output and spark.local.dir, and start the query again"
             )
     return None
 

@@ -44,7 +44,7 @@ class Driver:
 
     def __init__(self, root, number, case, state, bug):
         self.number, self.log = number, Path(root, f"driver-{number}.log")
-        self.aside = False  # it sleeps, or has slept, while another one goes on
+        self.aside = False  # it has slept while another one went on
         self.killed = False
         command = [sys.executable, "-m", "tests.chaos.program", str(root), str(case.seed), state]
         with self.log.open("wb") as log:
@@ -80,7 +80,7 @@ class Driver:
         return "killed" if self.killed else "no sentence"
 
     def children(self, kind):
-        """What it has running of a kind, and all of these where it has been killed."""
+        """The numbers of what it has running, of a kind."""
         return [
             one.number
             for one in running()

@@ -90,7 +90,8 @@ class Trial:
             self.sizes = [sum(map(len, files)) for files in self.case.files]
         self.reported = {}
         self.named = frozenset()
-        self.started = self.finished = self.ghosts = self.adopted = self.changed = 0
+        self.started = self.finished = self.ghosts = 0
+        self.adopted = self.changed = self.recovered = 0
         self.final = None
         self._alive = {}
         self._jobs = {}
@@ -263,6 +264,8 @@ class Trial:
                 "ghosts": self.ghosts,
                 "batches adopted from an older driver": self.adopted,
                 "layouts changed": self.changed,
+                "recoveries: drivers that went on from a checkpoint": self.started - 1,
+                "recoveries: instances that lost their state": self.recovered,
                 **{f"fault: {kind}": n for kind, n in sorted(self.faults.injected.items())},
             }
         )
@@ -275,6 +278,7 @@ class Trial:
         if before != actor.name:
             raise Violation(f"{actor.name} reports batch {record.batch} after {before}")
         self.changed += any(join.reason is not None for join in record.joins)
+        self.recovered += sum(join.lost_instances for join in record.joins)
         self._look_at_places(record.batch, self._jobs[actor])
 
     def _look_at(self, verb, path):

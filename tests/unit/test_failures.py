@@ -80,6 +80,15 @@ def test_a_disk_on_which_spark_cannot_write_is_named_as_such(cause):
     assert "spark.local.dir" in str(found)
 
 
+def test_a_disk_that_a_library_of_a_task_finds_full_is_named_as_such():
+    last = (
+        "Traceback:\n  x\nOSError: [Errno 28] Error writing bytes. Detail: [errno 28] No space left"
+    )
+    found = plain_error(failed(last))
+    assert type(found) is CannotWrite
+    assert "(No space left on device); the batch is not committed" in str(found)
+
+
 def test_an_error_of_spark_is_its_first_line():
     found = plain_error(StreamingQueryException("[STREAM_FAILED] Job aborted.\nmore"))
     assert str(found) == "the query failed: [STREAM_FAILED] Job aborted."
