@@ -82,8 +82,9 @@ class RunWriter:
         self._path = f"{storage.folder}/{name}"
         self._allowance = allowance or Allowance()
         self._file: Any = None
-        self._sink: Any = pa.BufferOutputStream() if self._allowance.left else self._output()
-        self._sink.write(RUN_FORMAT)
+        with writing(self._path):
+            self._sink: Any = pa.BufferOutputStream() if self._allowance.left else self._output()
+            self._sink.write(RUN_FORMAT)
         #: Where files are near, no page is read alone, and computing its CRC is saved.
         self._is_far = storage.fetched is not None
         self._pages = list[tuple[int, int, int]]()

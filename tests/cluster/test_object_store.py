@@ -12,12 +12,10 @@ from tests.cluster.cases import BEFORE, Background, check_report
 from tests.cluster.spark import reaching
 from tests.objects import Proxy, SeaweedServer, make_bucket
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.mark.parametrize(
-    "query", ["eq5", *(pytest.param(one, marks=pytest.mark.slow) for one in ("bnci", "q5"))]
-)
+@pytest.mark.parametrize("query", ["eq5", "bnci", "q5"])
 def test_the_command_line_runs_a_query(cluster, objects, bucket, query):
     driver = cluster.driver()
     asks = ["run", query, "--layout", "mnrt", "--scale", "0.01", "--zipf", "1.2"]
@@ -28,7 +26,6 @@ def test_the_command_line_runs_a_query(cluster, objects, bucket, query):
     check_report(driver.folder / "report.json")
 
 
-@pytest.mark.slow
 def test_the_command_line_compares_layouts(cluster, objects, bucket):
     driver = cluster.driver()
     asks = ["compare", "eq5", "--layouts", "hash,mnrt", "--scale", "0.01", "--zipf", "1.2"]
@@ -40,7 +37,6 @@ def test_the_command_line_compares_layouts(cluster, objects, bucket):
     assert [(run["layout"], run["valid"]) for run in runs] == [("hash", True), ("mnrt", True)]
 
 
-@pytest.mark.slow
 def test_a_killed_machine_loses_nothing(cluster, objects, bucket):
     query = Background(cluster, "eq5", {"state": f"{bucket}/x"}, **reaching(objects))
     query.wait_for_the_middle()
@@ -48,7 +44,6 @@ def test_a_killed_machine_loses_nothing(cluster, objects, bucket):
     query.check_end()
 
 
-@pytest.mark.slow
 def test_a_driver_goes_on_from_another_machine(cluster, objects, bucket):
     """With an empty disk: the store alone has what the killed one knew."""
     places = {"state": f"{bucket}/x", "out": "/tmp/driver/out"}
@@ -60,7 +55,6 @@ def test_a_driver_goes_on_from_another_machine(cluster, objects, bucket):
     assert report["batches"][0]["batch"] >= BEFORE
 
 
-@pytest.mark.slow
 def test_a_store_that_stalls_loses_nothing(cluster, objects, bucket):
     proxy = Proxy(objects["AWS_ENDPOINT_URL"])
     try:
@@ -76,7 +70,6 @@ def test_a_store_that_stalls_loses_nothing(cluster, objects, bucket):
         proxy.close()
 
 
-@pytest.mark.slow
 def test_a_store_that_is_killed_and_started_again_loses_nothing(cluster, tmp_path):
     """Of 20 seconds without a store, which requests wait out."""
     if SeaweedServer.program() is None:

@@ -67,10 +67,11 @@ def write_results(storage):
     file.close()
 
 
+@pytest.mark.parametrize("room", [10_000, 0])
 @pytest.mark.parametrize("write", [write_run, write_block, write_results])
-def test_a_file_that_does_not_fit_is_refused_by_name(storage, write):
+def test_a_file_that_does_not_fit_is_refused_by_name(storage, write, room):
     with (
-        files_of_at_most(10_000),
+        files_of_at_most(room),
         pytest.raises(CannotWrite, match=r"/files/\S+\.?\S* cannot be written: .*ulimit") as caught,
     ):
         write(storage)
