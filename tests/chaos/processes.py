@@ -70,14 +70,24 @@ class Driver:
         return [int(number) for number in re.findall(r"^batch (\d+)$", self.said, re.M)]
 
     @property
+    def sentence(self):
+        """Class and message of the engine's error with which it ended; None: without one."""
+        found = re.findall(r"^ended (\w+: .*)$", self.said, re.M)
+        return found[-1] if found else None
+
+    @property
     def last_words(self):
-        """How it ended: `killed`, `done`, the class of an error of the engine, or `no sentence`."""
+        """How it ended: `killed`, `done`, the class of an error of the engine, or `no sentence`.
+
+        `refused folder`: the disk was read-only when it started, which is a bad request.
+        """
         if self.program.returncode == 0:
             return "done"
-        found = re.findall(r"^ended (\w+): (.*)$", self.said, re.M)
-        if found:
-            return found[-1][0]
-        return "killed" if self.killed else "no sentence"
+        if self.sentence is None:
+            return "killed" if self.killed else "no sentence"
+        name, _, said = self.sentence.partition(": ")
+        is_refused = name == "InvalidRequest" and "cannot be written" in said
+        return "refused folder" if is_refused else name
 
     def children(self, kind):
         """The numbers of what it has running, of a kind."""

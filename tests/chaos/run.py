@@ -30,7 +30,14 @@ FIRST_S, LAST_S = 90.0, 240.0
 #: Seconds that a driver has to find out that it was taken over.
 WAKE_S = 60.0
 #: What a driver may say that has to end.
-EXPECTED = {"killed", "CannotWrite", "StoreUnreachable", "TakenOver", "CheckpointMismatch"}
+EXPECTED = {
+    "killed",
+    "CannotWrite",
+    "refused folder",
+    "StoreUnreachable",
+    "TakenOver",
+    "CheckpointMismatch",
+}
 
 
 class Run:
@@ -109,7 +116,7 @@ class Run:
         reported = Counter(number for one in self.drivers for number in set(one.batches))
         ends = Counter(one.last_words for one in self.drivers if one.ended)
         odd = [
-            f"driver {one.number}: {_last_line(one.said)}"
+            f"driver {one.number}: {one.sentence or _last_line(one.said)}"
             for one in self.drivers
             if one.ended and one.last_words not in EXPECTED | {"done"}
         ]
