@@ -126,14 +126,17 @@ class ClusterJobs(InlineJobs):
         pairs = {(where, one % domains) for one, where in enumerate(at)}
         return None not in at and len(pairs) == len(set(at))
 
+    def place(self, task):
+        """The place of the executor that is given a task."""
+        if self.chance.randrange(100) < self.misplace:
+            return self.chance.randrange(self.executors)
+        return task % self.executors
+
     def run(self, operator, tasks):
         reports, results = [], []
         own, whole = arrived(operator, tasks, self.rng, self.mail)
         for task, packets in zip(tasks, own, strict=True):
-            place = task.header.task % self.executors
-            if self.chance.randrange(100) < self.misplace:
-                place = self.chance.randrange(self.executors)
-            at = self.alive[place]
+            at = self.alive[self.place(task.header.task)]
             report, exchange = carried_out(
                 operator, encode(task), packets, whole, at.stores, at.world
             )

@@ -21,7 +21,7 @@ from joinengine.driver.settings import Settings
 from joinengine.exchange.reports import OperatorReport
 from joinengine.layouts.base import Layout
 from joinengine.model.errors import DamagedState
-from joinengine.model.recovery import Recovery
+from joinengine.model.recovery import Durability, Recovery
 from joinengine.model.texts import size_text
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.state.operator_state import OperatorState
@@ -29,6 +29,8 @@ from joinengine.state.store import Store
 from joinengine.world.world import World
 
 _log = logging.getLogger("joinengine")
+#: So many times an operator's tasks run on the state of a batch, if executors hold state alone.
+_MOST_TRIES = 4
 #: With so many batches before it a batch is compared whose instances were lost.
 _USUAL_BATCHES = 10
 
@@ -58,7 +60,8 @@ class Attempts:
 
         `order`: the tasks on a state. Raises DamagedState if what is lost has no copy.
         """
-        state = self._after_deaths(operator, state)
+        state = begin = self._after_deaths(operator, state)
+        tries = 1
         while True:
             tasks = order(state)
             reports = self._jobs.run(operator, tasks) if tasks else []
@@ -67,7 +70,15 @@ class Attempts:
                 return state, tasks, reports
             if self._lost_at is None:
                 self._lost_at = self._world.timer_s()
-            state = self._recovered(operator, state, found)
+            try:
+                state = self._recovered(operator, state, found)
+            except DamagedState as error:
+                if self._settings.durability is not Durability.REPLICAS:
+                    raise
+                if tries == _MOST_TRIES:
+                    raise DamagedState(_gone_with_executors(operator, found)) from error
+                # A task away from its executor's disk has not found its state; the next one may.
+                state, tries = begin, tries + 1
 
     def kill(self, batch: int) -> None:
         """Kill an executor before a batch, to see what follows."""
@@ -158,6 +169,15 @@ def _heirs(after: OperatorState, lost: Iterable[int]) -> dict[int, str]:
     standby = way_of(after.layouts) is Recovery.TASKB
     heirs = "its standby" if standby else "their backups"
     return dict.fromkeys(lost, f"its keys go on at {heirs}")
+
+
+def _gone_with_executors(operator: Operator, lost: Iterable[int]) -> str:
+    named = ", ".join(map(str, sorted(lost)))
+    return (
+        f"join {operator.index}: the state of instances {named} was on executors that are gone or "
+        f"out of reach, and of some keys no executor has a copy; start the query again: the "
+        f"batches of which the store lacks files are computed again from their sources"
+    )
 
 
 def _tell(operator: Operator, lost: Mapping[int, str], ways: Mapping[int, str]) -> None:

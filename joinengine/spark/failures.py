@@ -66,7 +66,8 @@ def _disk_of(text: str) -> CannotWrite | None:
     """
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
         said = os.strerror(number)
-        in_the_jvm = rf"(?:IOException|FSError|FileSystemException)\b.*{said}"
+        # What opens a file in the JVM says only `path (reason)`, and Spark leaves its class away.
+        in_the_jvm = rf"(?:IOException|FSError|FileSystemException)\b.*{said}|/\S+ \({said}\)"
         if re.search(rf"{in_the_jvm}|OSError: \[Errno {number}\]", text):
             return CannotWrite(
                 f"the checkpoint, the output or Spark's scratch folder cannot be written ({said}); "

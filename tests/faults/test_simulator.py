@@ -25,7 +25,7 @@ FOUND = {
     "moves forgotten": 4,
     "results before the manifest": 4,
     "one name for all attempts": 0,
-    "expired too early": 25,
+    "expired too early": 7,
     "one generation": 3,
     "changes of the newest alone": 0,
     "older layouts forgotten": 14,
@@ -37,6 +37,8 @@ FOUND = {
     "copies believed": 32,
     "a log of one's own": 79,
     "showings forgotten": 4,
+    "results in time": 9,
+    "parts forgotten": 31,
 }
 
 

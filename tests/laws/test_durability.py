@@ -199,6 +199,50 @@ def test_what_is_computed_again_is_refused_by_the_clock_that_it_had():
     assert all(map(sum, zip(*refused[0], strict=True)))
 
 
+class Astray(ClusterJobs):
+    """In so many jobs a task runs away from its state, in each another one."""
+
+    times = 0
+    astray = None
+
+    def run(self, operator, tasks):
+        self.astray = self.times % self.executors if self.times else None
+        self.times = max(0, self.times - 1)
+        return super().run(operator, tasks)
+
+    def place(self, task):
+        return (task + (task == self.astray)) % self.executors
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_tasks_that_run_away_from_their_state_run_again(times):
+    """More of them in turn than there are copies; nothing is lost by that."""
+    jobs = Astray()
+    query = started(jobs, imbalance=9.0)
+    batches = skewed_batches(6)
+    for number, sides in enumerate(batches):
+        jobs.times = times if number == 4 else 0
+        query.run_tuples(number, *sides)
+        assert not jobs.times
+    check_results(query, batches)
+
+
+def test_state_that_no_executor_has_is_computed_again_by_the_next_start():
+    jobs = Astray()
+    query = started(jobs, imbalance=9.0)
+    batches = skewed_batches(6)
+    for number, sides in enumerate(batches[:4]):
+        query.run_tuples(number, *sides)
+    jobs.times = 99
+    with pytest.raises(DamagedState, match=r"of instances [\d, ]+ was on .* start the query again"):
+        query.run_tuples(4, *batches[4])
+    jobs.times = 0
+    start_again(query)
+    for number in (4, 5):
+        query.run_tuples(number, *batches[number])
+    check_results(query, batches)
+
+
 def test_a_batch_does_not_wait_unless_copies_are_missing():
     jobs = ClusterJobs()
     jobs.world.stalled = True  # who waits, waits in vain

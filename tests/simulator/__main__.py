@@ -94,8 +94,8 @@ def _again(seed: int, trace: int, bug: str | None) -> int:
             trial, error = raised.trial, raised
     case = trial.case
     console.print(
-        f"{case.how} join, {'a window' if case.window else 'the full history'}, layout "
-        f"{case.layout} on {case.instances} instances, exchange {case.exchange}, "
+        f"{case.program}, {case.how} join, {'a window' if case.window else 'the full history'}, "
+        f"layout {case.layout} on {case.instances} instances, exchange {case.exchange}, "
         f"faults: {', '.join(case.faults)}, {len(case.schedule)} wishes, ghosts {case.ghosts}"
     )
     for line in list(trial.scheduler.trace)[-trace:]:

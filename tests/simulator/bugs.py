@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from joinengine.driver import batch, cleaning, computing, durability, showings, step
+from joinengine.driver import batch, cleaning, clock, computing, durability, showings, step
 from joinengine.driver import sinks as driver_sinks
 from joinengine.exchange import blocks
 from joinengine.exchange.reports import OperatorReport
 from joinengine.exchange.sourcelog import SourceLog
-from joinengine.operators import Join
+from joinengine.model.aggregates import Stage
+from joinengine.operators import Aggregation, Join
+from joinengine.operators.timing import Limit
 from joinengine.routing.routes import BACKUP, probe_flag
 from joinengine.state import fence, line, manifest
 from joinengine.state.changes import changed
@@ -248,6 +250,29 @@ def _showings_forgotten():
     return patch.object(showings, "create", created)
 
 
+def _results_in_time():
+    """What follows a join does not wait for results that come a batch after their cause."""
+    real = clock._side
+
+    def side(*asked):
+        ours, limit = real(*asked)
+        return ours, limit._replace(lags=False)
+
+    return patch.object(clock, "_side", side)
+
+
+def _parts_forgotten():
+    """A window is over although partial results of it are still held before the aggregators."""
+    real = Aggregation.limit
+
+    def limit(self, side, newest, upstream):
+        if self.stage is Stage.MERGE:
+            return Limit(upstream.states[self.inputs[0].operator].clock.watermark)
+        return real(self, side, newest, upstream)
+
+    return patch.object(Aggregation, "limit", limit)
+
+
 #: Name -> the engine with the bug.
 BUGS = {
     "no boundary": _no_boundary,
@@ -270,4 +295,6 @@ BUGS = {
     "copies believed": _copies_believed,
     "a log of one's own": _a_log_of_ones_own,
     "showings forgotten": _showings_forgotten,
+    "results in time": _results_in_time,
+    "parts forgotten": _parts_forgotten,
 }

@@ -13,7 +13,9 @@ from joinengine.layouts import LAYOUTS, choose
 from joinengine.model.keys import Side
 from joinengine.model.recovery import Durability, Recovery
 from joinengine.model.windows import within
-from tests.laws.cases import CHOICES
+from tests.harness import two_way
+from tests.laws.cases import CHOICES, joined
+from tests.simulator.programs import NEAR, Program
 from tests.simulator.sources import cut
 
 #: How likely each fault is at a step of a trial that has it.
@@ -28,12 +30,16 @@ RATES = {
 }
 #: Layouts that a wish may ask for.
 WISHED = ("hash", "mnrt", "mixed", "dynamic", "bi", "ftlb")
+#: Layouts under which aggregates are computed.
+ADDING = [name for name, choice in LAYOUTS.items() if choice.serves_aggregates]
 #: Seeds, modulo 7, whose queries upload their state behind.
 DURABLE = (5, 6)
 #: Seeds, modulo 3, whose checkpoint and results lie in an object store.
 STORED = (2,)
 #: Seeds, modulo 4, whose tuples come from files that are written meanwhile.
 FROM_FILES = (3,)
+#: Seeds, modulo 11, in which something follows the join.
+FOLLOWED = {7: Program.CHAIN, 9: Program.AGGREGATE}
 #: Seeds, modulo 5, whose results become visible together, and modulo 6, that lose an instance.
 HELD, LOSING = (4,), (4,)
 
@@ -62,6 +68,8 @@ class Case:
     compact: tuple | None = None  # batches whose results are shown together, and bytes of a file
     losses: dict = field(default_factory=dict)
     recovery: Recovery = Recovery.REPLICAS
+    program: Program = Program.JOIN
+    then: str = "inner"  # the type of a chain's second join
 
     @classmethod
     def of(cls, seed):
@@ -93,8 +101,11 @@ class Case:
             ghosts=rng.choice([0.0, 0.1, 0.5]),
             manners=rng.random() < 0.6,
         )
-        chosen = plain._on_executors() if seed % 7 in DURABLE else plain._losing()
-        return chosen._elsewhere()
+        if seed % 7 in DURABLE:
+            return plain._on_executors()._elsewhere()
+        if seed % 11 in FOLLOWED:
+            return plain._followed()._elsewhere()
+        return plain._losing()._elsewhere()
 
     def _elsewhere(self):
         """The same with other places for state, tuples and results."""
@@ -106,6 +117,26 @@ class Case:
         if self.seed % 5 in HELD:
             found = replace(found, compact=(rng.choice([2, 3, 5]), rng.choice([3000, 1 << 20])))
         return found
+
+    def _followed(self):
+        """The same with a second operator, behind the join."""
+        rng, program = random.Random(f"followed {self.seed}"), FOLLOWED[self.seed % 11]
+        found = replace(
+            self,
+            program=program,
+            window=NEAR,
+            how=rng.choice(["inner", "left"]),
+            then=rng.choice(["inner", "left", "left_semi", "left_anti"]),
+        )
+        if program is Program.CHAIN:
+            return found
+        layout = found.layout if LAYOUTS[found.layout].serves_aggregates else rng.choice(ADDING)
+        schedule = {
+            batch: wishes
+            for batch, wishes in found.schedule.items()
+            if all(one.choice is None or one.choice.serves_aggregates for one in wishes)
+        }
+        return replace(found, layout=layout, schedule=schedule)
 
     def _losing(self):
         """The same with an instance that loses its state, or two."""
@@ -141,6 +172,19 @@ class Case:
         """The layout."""
         found = CHOICES[self.layout]
         return replace(found, domains=self.executors) if self.executors else found
+
+    def query(self):
+        """The query, and the layouts of its operators."""
+        if self.program is Program.JOIN:
+            return two_way(self.window, self.instances, how=self.how), [self.choice]
+        plan = self.program.plan(self.how, self.then, self.choice, self.instances)
+        return plan.query(), [node._choice for node in plan._flat()[0]]
+
+    def expected(self):
+        """The results, by definition."""
+        if self.program is Program.JOIN:
+            return joined(*self.tuples, self.window, self.how)
+        return self.program.expected(self.how, self.then, *self.tuples)
 
     @property
     def settings(self):

@@ -138,6 +138,7 @@ class ClusterJobs(SimulatedJobs):
             place = task.header.task % self.executors
             if self.scheduler.rng.random() < MISPLACED:
                 place = self.scheduler.rng.randrange(self.executors)
+                self.scheduler.note(self.actor, f"task {task.header.task} runs at place {place}")
             at = self.alive[place]
             told = operator, encode(task), packets, whole, at
             report, exchange = self._tried(_operate_at, *told)

@@ -22,13 +22,13 @@ from joinengine.driver.sinks import STAGING, ParquetSink
 from joinengine.exchange.staging import Cutting
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 from joinengine.model.keys import Side
+from joinengine.operators import Join
 from joinengine.state import fence
 from joinengine.state import manifest as manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.run import RunStore
-from tests.harness import rows, two_way
+from tests.harness import rows
 from tests.invariants import check_places
-from tests.laws.cases import joined
 from tests.simulator import sources, store
 from tests.simulator.case import RATES, Case
 from tests.simulator.cluster import ClusterJobs, obstacle
@@ -84,7 +84,7 @@ class Trial:
         self.writer = None if self.case.files is None else sources.Writer(self.case, self.disk)
         self.home = None
         self.spark = Spark()
-        self.query = two_way(self.case.window, self.case.instances, how=self.case.how)
+        self.query, self.choices = self.case.query()
         self.sizes = [len(side) for side in self.case.tuples]
         if self.case.files is not None:  # positions then count row groups
             self.sizes = [sum(map(len, files)) for files in self.case.files]
@@ -175,9 +175,9 @@ class Trial:
         jobs.haunted, jobs.cache_folder = self._haunted, world.cache_folder
         actor.generation = 0
         checkpoint = self._checkpoint(world)
-        settings, choices = self.case.settings, [self.case.choice]
         sink = self._sink(jobs, world)
-        runner = BatchRunner(jobs, self.query, choices, checkpoint, "q", sink, settings)
+        told = self.query, self.choices, checkpoint, "q", sink, self.case.settings
+        runner = BatchRunner(jobs, *told)
         runner.observe(lambda record: self._report(record, actor))
         if self.writer is not None:
             feeds += sources.open_feeds(world, checkpoint, self.started)
@@ -303,12 +303,12 @@ class Trial:
         found = manifests.newest(checkpoint.manifests)
         if found is None or found.batch != batch:
             return
-        (state,) = found.operators
-        expires = self.case.window is not None
         runs = checkpoint.runs
         if self.case.executors:
             runs = MemoryStorage(runs.folder, jobs.disks())
-        check_places(state, RunStore(runs), expires=expires)
+        for operator, state in zip(self.query.operators, found.operators, strict=True):
+            if isinstance(operator, Join):
+                check_places(state, RunStore(runs), expires=operator.window is not None)
 
     def _look_at_manifest(self):
         checkpoint = self._checkpoint(MemoryWorld(self.disk.files))
@@ -341,8 +341,7 @@ class Trial:
         *ends, ended = self.spark.offsets[max(self.spark.offsets)]
         if ends != self.sizes or not ended:
             raise Violation("the drivers have ended, and tuples are left")
-        expected = joined(*self.case.tuples, self.case.window, self.case.how)
-        output = self.output()
+        expected, output = self.case.expected(), self.output()
         if output != expected:
             lost, doubled = expected - output, output - expected
             raise Violation(

@@ -89,6 +89,15 @@ def test_a_disk_that_a_library_of_a_task_finds_full_is_named_as_such():
     assert "(No space left on device); the batch is not committed" in str(found)
 
 
+@pytest.mark.parametrize("said", ["Read-only file system", "No space left on device"])
+def test_a_log_of_spark_that_cannot_be_opened_is_named_as_such(said):
+    path = "/c/query/commits/.2.20a3.tmp"
+    text = f"[STREAM_FAILED] Query [id = c9] terminated with exception: {path} ({said}) SQLSTATE: 1"
+    found = plain_error(StreamingQueryException(f"{text}\n=== Streaming Query ===\n"))
+    assert type(found) is CannotWrite
+    assert f"({said}); the batch is not committed" in str(found)
+
+
 def test_an_error_of_spark_is_its_first_line():
     found = plain_error(StreamingQueryException("[STREAM_FAILED] Job aborted.\nmore"))
     assert str(found) == "the query failed: [STREAM_FAILED] Job aborted."
