@@ -12,7 +12,6 @@ from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.model.keys import Side
 from joinengine.model.recovery import Durability, Recovery
-from joinengine.model.windows import within
 from tests.harness import two_way
 from tests.laws.cases import CHOICES, joined
 from tests.simulator.programs import NEAR, Program
@@ -77,7 +76,7 @@ class Case:
         kinds = rng.sample(list(RATES), rng.randint(1, len(RATES)))
         window, how = None, "inner"
         if rng.random() < 0.6:
-            window = within("lt", "rt", lower="-40 us", upper="60 us", delay="30 us")
+            window = NEAR
             how = rng.choice(["inner", "inner", *JOIN_TYPES])
         schedule = {}
         for _ in range(rng.choice([0, 0, 1, 2, 3])):
