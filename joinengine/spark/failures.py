@@ -32,10 +32,12 @@ _PYTHON_ERROR = re.compile(
 )
 #: A cause of an error in the JVM: its class and message.
 _CAUSE = re.compile(r"^\s*Caused by: (?:[\w$]+\.)*([\w$]+): (.+)$", re.M)
+#: The error that a call from Python has met in the JVM: its class and message.
+_THROWN = re.compile(r"^: (?:[\w$]+\.)*([\w$]+: .+)$", re.M)
 _OURS = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")
 
 
-def plain_error(error: StreamingQueryException) -> JoinEngineError:
+def plain_error(error: StreamingQueryException | Py4JJavaError) -> JoinEngineError:
     """The JoinEngineError that ended the query; if none did, the last line of Python or Spark."""
     text = str(error)
     if _CONCURRENT in text:
@@ -55,7 +57,8 @@ def plain_error(error: StreamingQueryException) -> JoinEngineError:
         return _failed(": ".join(causes[-1]))
     if said:
         return _failed(": ".join(said[-1]))
-    return _failed(text.strip().splitlines()[0])
+    thrown = _THROWN.search(text)
+    return _failed(thrown[1] if thrown else text.strip().splitlines()[0])
 
 
 def _disk_of(text: str) -> CannotWrite | None:
@@ -83,10 +86,13 @@ def _failed(what: str) -> JoinEngineError:
 
 @contextmanager
 def in_own_words() -> Iterator[None]:
-    """Raise the error that ended a query as a JoinEngineError; Spark's trace goes to the log."""
+    """Raise what ended a query, or kept it from its start, as a JoinEngineError.
+
+    Spark's trace goes to the log.
+    """
     try:
         yield
-    except StreamingQueryException as error:
+    except (StreamingQueryException, Py4JJavaError) as error:
         LOGGER.error("the query failed", exc_info=error)
         raise plain_error(error) from None
 

@@ -31,7 +31,7 @@ from joinengine.reporting.explain import name_of
 from joinengine.reporting.server import PageServer
 from joinengine.spark import session
 from joinengine.spark.executors import check_executors
-from joinengine.spark.failures import short_if
+from joinengine.spark.failures import in_own_words, short_if
 from joinengine.spark.inputs import Stream, Table, schema_of
 from joinengine.spark.jobs import FileJobs, Shape, SparkJobs
 from joinengine.spark.live import Showing, announce
@@ -62,11 +62,12 @@ _JOBS: Mapping[ExchangeKind, type[SparkJobs]] = {
 }
 
 
+@in_own_words()
 def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     """Check, recover, and start. `sink_of(checkpoint, query id)` makes the sink.
 
     Raises InvalidRequest or CheckpointMismatch before any job runs, DamagedState for a checkpoint
-    that cannot be trusted.
+    that cannot be trusted; JoinEngineError if Spark fails meanwhile.
     """
     spark = request.spark
     session.prepare(spark)

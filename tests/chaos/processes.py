@@ -79,15 +79,19 @@ class Driver:
     def last_words(self):
         """How it ended: `killed`, `done`, the class of an error of the engine, or `no sentence`.
 
-        `refused folder`: the disk was read-only when it started, which is a bad request.
+        `refused folder`: the disk was read-only when it started, which is a bad request; `worker
+        gone`: a Python worker was killed that plans what sources bring, of which there is only one.
         """
         if self.program.returncode == 0:
             return "done"
         if self.sentence is None:
             return "killed" if self.killed else "no sentence"
         name, _, said = self.sentence.partition(": ")
-        is_refused = name == "InvalidRequest" and "cannot be written" in said
-        return "refused folder" if is_refused else name
+        if name == "InvalidRequest" and "cannot be written" in said:
+            return "refused folder"
+        if name == "JoinEngineError" and "Python worker exited unexpectedly" in said:
+            return "worker gone"
+        return name
 
     def children(self, kind):
         """The numbers of what it has running, of a kind."""

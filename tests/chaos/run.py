@@ -34,6 +34,7 @@ EXPECTED = {
     "killed",
     "CannotWrite",
     "refused folder",
+    "worker gone",
     "StoreUnreachable",
     "TakenOver",
     "CheckpointMismatch",

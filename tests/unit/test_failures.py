@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 
 from joinengine.model.errors import (
@@ -96,6 +97,46 @@ def test_a_log_of_spark_that_cannot_be_opened_is_named_as_such(said):
     found = plain_error(StreamingQueryException(f"{text}\n=== Streaming Query ===\n"))
     assert type(found) is CannotWrite
     assert f"({said}); the batch is not committed" in str(found)
+
+
+class JavaError(Py4JJavaError):
+    """What py4j raises, without a JVM."""
+
+    def __init__(self, trace):
+        Exception.__init__(self, trace)
+        self.trace = trace
+
+    def __str__(self):
+        return f"An error occurred while calling o245.load.\n: {self.trace}"
+
+
+@pytest.mark.parametrize(
+    ("trace", "kind", "said"),
+    [
+        (
+            "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider"
+            "\n\tat org.apache\nCaused by: java.io.EOFException\n\tat java.io",
+            JoinEngineError,
+            r"^the query failed: SparkException: Python worker exited unexpectedly \(crashed\)",
+        ),
+        (
+            "org.apache.spark.SparkException: Error from worker\nTraceback (most recent call last):"
+            "\njoinengine.model.errors.DamagedState: source log x is cut off\n\tat org.apache",
+            DamagedState,
+            "^source log x is cut off$",
+        ),
+        ("java.nio.file.FileSystemException: /c/a: Read-only file system", CannotWrite, "Read-onl"),
+    ],
+)
+def test_what_spark_meets_at_a_start_is_told_in_a_sentence(trace, kind, said, caplog):
+    with (
+        caplog.at_level(logging.ERROR, "joinengine"),
+        pytest.raises(kind, match=said) as caught,
+        in_own_words(),
+    ):
+        raise JavaError(trace)
+    assert type(caught.value) is kind
+    assert "o245.load" in caplog.text and "o245" not in str(caught.value)
 
 
 def test_an_error_of_spark_is_its_first_line():
