@@ -47,7 +47,7 @@ test-all: $(READY)  ## the tests and the slow matrices; finds or installs Chromi
 
 chaos: $(READY)  ## thousands of seeds of the fault simulator; then real processes and disks are harmed
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slow]'
-	@echo "chaos: 5,000 seeds, some twelve minutes on two cores"
+	@echo "chaos: 5,000 seeds, some fifteen minutes on two cores"
 	$(BIN)/python -m tests.simulator --seeds 5000
 	@echo "chaos: 30 runs of real processes, some fifty minutes"
 	$(BIN)/python -m tests.chaos --runs 30
