@@ -2,7 +2,7 @@
 
 python -m tests.chaos --runs 30 --seconds 60
 python -m tests.chaos --run 4
-python -m tests.chaos --bug "no boundary" --runs 10
+python -m tests.chaos --bug "changes of the newest alone" --run 27
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ FOUND = {
     "copies believed": 32,
     "a log of one's own": 79,
     "showings forgotten": 4,
+    "a plan of the last interval": 3,
     "results in time": 9,
     "parts forgotten": 31,
 }

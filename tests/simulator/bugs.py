@@ -9,15 +9,26 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from joinengine.driver import batch, cleaning, clock, computing, durability, showings, step
+from joinengine.driver import (
+    batch,
+    cleaning,
+    clock,
+    computing,
+    durability,
+    relayout,
+    showings,
+    step,
+)
 from joinengine.driver import sinks as driver_sinks
 from joinengine.exchange import blocks
 from joinengine.exchange.reports import OperatorReport
 from joinengine.exchange.sourcelog import SourceLog
+from joinengine.layouts.key_based import KeyBased
 from joinengine.model.aggregates import Stage
 from joinengine.operators import Aggregation, Join
 from joinengine.operators.timing import Limit
 from joinengine.routing.routes import BACKUP, probe_flag
+from joinengine.routing.table import RoutingTable
 from joinengine.state import fence, line, manifest
 from joinengine.state.changes import changed
 from joinengine.world.remote import RemoteStorage
@@ -250,6 +261,24 @@ def _showings_forgotten():
     return patch.object(showings, "create", created)
 
 
+def _plan_of_the_last_interval():
+    """The routing table knows the keys of the last interval alone, and state of others stays."""
+    real = relayout.after_batch
+
+    def after_batch(operator, state, history, *asked, **settings):
+        after, reason = real(operator, state, history, *asked, **settings)
+        newest = after.layouts.newest
+        if not history or not isinstance(newest.layout, KeyBased):
+            return after, reason
+        here = set(history[-1].loaded.tolist())
+        table = {key: at for key, at in newest.layout.table.placements.items() if key in here}
+        layout = replace(newest.layout, table=RoutingTable(table))
+        layouts = replace(after.layouts, newest=replace(newest, layout=layout))
+        return replace(after, layouts=layouts), reason
+
+    return patch.object(relayout, "after_batch", after_batch)
+
+
 def _results_in_time():
     """What follows a join does not wait for results that come a batch after their cause."""
     real = clock._side
@@ -295,6 +324,7 @@ BUGS = {
     "copies believed": _copies_believed,
     "a log of one's own": _a_log_of_ones_own,
     "showings forgotten": _showings_forgotten,
+    "a plan of the last interval": _plan_of_the_last_interval,
     "results in time": _results_in_time,
     "parts forgotten": _parts_forgotten,
 }
