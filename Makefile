@@ -49,7 +49,7 @@ chaos: $(READY)  ## thousands of seeds of the fault simulator; then real process
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slow]'
 	@echo "chaos: 5,000 seeds, some fifteen minutes on two cores"
 	$(BIN)/python -m tests.simulator --seeds 5000
-	@echo "chaos: 30 runs of real processes, some fifty minutes"
+	@echo "chaos: 30 runs of real processes, an hour"
 	$(BIN)/python -m tests.chaos --runs 30
 
 bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/bench); QUICK=1: six layouts

@@ -171,12 +171,14 @@ def _heirs(after: OperatorState, lost: Iterable[int]) -> dict[int, str]:
     return dict.fromkeys(lost, f"its keys go on at {heirs}")
 
 
-def _gone_with_executors(operator: Operator, lost: Iterable[int]) -> str:
+def _gone_with_executors(operator: Operator, lost: Mapping[int, str]) -> str:
     named = ", ".join(map(str, sorted(lost)))
+    why = lost[min(lost)].partition("; ")[0]  # without what to do about a file that is damaged
     return (
         f"join {operator.index}: the state of instances {named} was on executors that are gone or "
-        f"out of reach, and of some keys no executor has a copy; start the query again: the "
-        f"batches of which the store lacks files are computed again from their sources"
+        f"out of reach ({why}), and of some keys no executor has a copy; start the "
+        f"query again: the batches of which the store lacks files are computed again from their "
+        f"sources"
     )
 
 

@@ -36,7 +36,7 @@ def kill_executor(run):
 
 
 def kill_worker(run):
-    """A Python worker of an executor ends, or the process from which workers are forked."""
+    """A Python worker ends, of an executor or of the driver, or the process that forks workers."""
     return _kill_one(run, "worker")
 
 
@@ -85,23 +85,21 @@ def sleep_past_removal(run):
 
 def fill(run):
     """A disk has no room left."""
-    disk = run.rng.choice(run.disks)
-    if not disk.fill():
-        return False
-    run.counts[f"full {disk.name}"] += 1
-    run.mind(run.rng.uniform(*HARM_S))
-    disk.empty()
-    return True
+    return _spoil_one(run, "full", Disk.fill, Disk.empty)
 
 
 def forbid(run):
     """A disk can be read only."""
+    return _spoil_one(run, "read-only", Disk.forbid, Disk.allow)
+
+
+def _spoil_one(run, state, spoil, mend):
     disk = run.rng.choice(run.disks)
-    if not disk.forbid():
+    if not spoil(disk):
         return False
-    run.counts[f"read-only {disk.name}"] += 1
+    run.counts[f"{state} {disk.name}"] += 1
     run.mind(run.rng.uniform(*HARM_S))
-    disk.allow()
+    mend(disk)
     return True
 
 

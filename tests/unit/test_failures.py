@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -17,6 +18,7 @@ from joinengine.model.errors import (
     InvalidRequest,
     JoinEngineError,
 )
+from joinengine.spark import starting
 from joinengine.spark.failures import in_own_words, plain_error
 
 WRAPPED = """[STREAM_FAILED] Query [id = 4f, runId = 5e] terminated with exception: An exception was
@@ -137,6 +139,15 @@ def test_what_spark_meets_at_a_start_is_told_in_a_sentence(trace, kind, said, ca
         raise JavaError(trace)
     assert type(caught.value) is kind
     assert "o245.load" in caplog.text and "o245" not in str(caught.value)
+
+
+def test_a_start_that_spark_fails_is_told_in_a_sentence(monkeypatch):
+    def fails(spark):
+        raise JavaError("org.apache.spark.SparkException: Python worker exited unexpectedly")
+
+    monkeypatch.setattr(starting.session, "prepare", fails)
+    with pytest.raises(JoinEngineError, match=r"^the query failed: SparkException: Python worker"):
+        starting.start(SimpleNamespace(spark=None), None)
 
 
 def test_an_error_of_spark_is_its_first_line():
