@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from joinengine.balancing.costs import Load
 from joinengine.driver.settings import ShowKeys
 from joinengine.exchange.exchange import ExchangeKind, chosen_exchange
 from joinengine.layouts.base import LayoutChoice
@@ -122,6 +123,13 @@ def engine_options(command: Command) -> Command:
             default=Moving.EAGER.value,
             show_default=True,
             help="Whether state follows a new layout, or stays until it expires.",
+        ),
+        click.option(
+            "--load",
+            type=click.Choice([one.value for one in Load]),
+            default=Load.WORK.value,
+            show_default=True,
+            help="What planners balance: work, or tuples, as in the papers and under lazy moves.",
         ),
         click.option(
             "--work-per-tuple",
@@ -363,6 +371,7 @@ def options_of(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
             for name in (
                 "capacity",
                 "moves",
+                "load",
                 "work_per_tuple",
                 "work_per_result",
                 "aggregators",

@@ -18,8 +18,9 @@ import numpy as np
 from benchmarks.papers.finding import Finding, homes_after, levels, spread_of, whole_keys
 from joinengine.balancing import dlb, mixed
 from joinengine.balancing.compact import discretise
+from joinengine.balancing.loads import Loads
 from joinengine.balancing.readj import SIGMAS, plan_readj
-from joinengine.balancing.statistics import Floats, Ints, Loads, skew
+from joinengine.balancing.statistics import Floats, Ints, skew
 from joinengine.routing.base import Modulo
 from joinengine.simulation.workload import Workload
 

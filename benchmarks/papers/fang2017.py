@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.papers.finding import Finding
+from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
-from joinengine.balancing.statistics import Interval, build_table, gather_loads, skew
+from joinengine.balancing.shares import build_table
+from joinengine.balancing.statistics import Interval, skew
 from joinengine.layouts import Mnrt, Qmmp, Readj
 from joinengine.routing.base import Modulo
 from joinengine.routing.table import RoutingTable

@@ -22,7 +22,8 @@ import numpy as np
 
 from benchmarks.papers import recovery
 from benchmarks.papers.finding import Finding, markdown
-from joinengine.balancing.statistics import gather_loads, skew
+from joinengine.balancing.loads import gather_loads
+from joinengine.balancing.statistics import skew
 from joinengine.layouts import Ftlb, MinTable, Mixed, Readj
 from joinengine.layouts.key_based import Planned
 from joinengine.routing.base import Backed, Base, Modulo

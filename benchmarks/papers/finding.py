@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joinengine.balancing.statistics import Floats, Ints, Loads
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.statistics import Floats, Ints
 
 VERDICTS = {True: "yes", False: "no", None: "beside"}
 

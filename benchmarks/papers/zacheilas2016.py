@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.papers.finding import Finding, homes_after, levels, spread_of, whole_keys
 from joinengine.balancing import dlb
-from joinengine.balancing.statistics import Loads
+from joinengine.balancing.loads import Loads
 
 KEYS, ENGINES, THRESHOLD = 4096, 5, 15.0
 PLANS = {"DLB-L": dlb.plan_dlb_light, "DLB-H": dlb.plan_dlb_heavy, "LPTF": dlb.plan_lptf}

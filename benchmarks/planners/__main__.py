@@ -18,7 +18,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from joinengine.balancing.statistics import Interval, gather_loads, skew
+from joinengine.balancing.loads import gather_loads
+from joinengine.balancing.statistics import Interval, skew
 from joinengine.layouts import LAYOUTS, Mixed
 from joinengine.layouts.key_based import Planned
 from joinengine.reporting.reports import made_by

@@ -18,7 +18,7 @@ from joinengine.state.store import StoreSpeed
 #: Options of every query.
 _QUERY = (
     *("checkpointLocation", "stateLocation", "cacheSize", "memoryPerTask", "fsync", "capacity"),
-    *("moves", "workPerTuple", "workPerResult"),
+    *("moves", "load", "workPerTuple", "workPerResult"),
     *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate", "exchange", "durability"),
     *("livePort", "liveHost", "liveToken", "fileMode"),
 )

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from joinengine.api import options as given
 from joinengine.api.resolved import ResolvedJoin, as_kept
+from joinengine.balancing.costs import Load
 from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.fitting import Naming
 from joinengine.driver.outputs import Wanted
@@ -91,8 +92,9 @@ class JoinWriter:
         (tuples that an instance may hold before its layout grows); `moves` (`eager`: state follows
         a new layout at once; `lazy`: state stays until it expires, and tuples probe it there);
         `workPerTuple` (a duration: work of that length is emulated for each tuple that an instance
-        receives) and `workPerResult` (the same for each row that it emits); `recovery` (what takes
-        the place of state that an instance has lost: `replicas`, `taskb` or `store`) and
+        receives) and `workPerResult` (the same for each row that it emits); `load` (what planners
+        balance: `work`, the seconds that keys are expected to cost, or `tuples`); `recovery` (what
+        takes the place of state that an instance has lost: `replicas`, `taskb` or `store`) and
         `storeRate` (the emulated speed of a store, as "100 MB/s, 50 ms"); `durability` (what a
         batch waits for: `batch`, the uploads of its state, or `replicas`; docs/fault-tolerance.md);
         `exchange` (what carries routed tuples: `files` that all executors see, or Spark's
@@ -278,6 +280,7 @@ class JoinWriter:
             lazy=one_of(Moving, options.get("moves", "eager"), "moves") is Moving.LAZY,
             work_s=given.work_us(options, "workPerTuple") / 1e6,
             result_work_s=given.work_us(options, "workPerResult") / 1e6,
+            load=one_of(Load, options.get("load", Load.WORK.value), "load"),
             show_keys=one_of(ShowKeys, options.get("showKeys", "value"), "showKeys")
             is ShowKeys.VALUE,
             finite="availableNow" in self.when,

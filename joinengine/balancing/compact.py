@@ -25,7 +25,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joinengine.balancing.statistics import Floats, Ints, Loads, NewShares
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.shares import NewShares
+from joinengine.balancing.statistics import Floats, Ints
 from joinengine.kernels.probing import expand_ranges
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from joinengine.balancing.statistics import HEAVY_PART, Bools, Ints, KeyCounts
 from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import Needles, rows_of_keys
+from joinengine.kernels.probing import Needles, rows_among, rows_of_keys
 from joinengine.kernels.seating import (
     Stretch,
     find_seated,
@@ -29,6 +29,19 @@ from joinengine.kernels.seating import (
     seated_keys,
     seats_of,
 )
+
+
+class Done(NamedTuple):
+    """What keys have done as tuples of `side`: (n,) each, by ascending seated keys `hashes`.
+
+    `probed`: how many tuples have probed; `candidates`: pairs compared; `results`: pairs made.
+    """
+
+    side: int
+    hashes: Words
+    probed: Ints
+    candidates: Ints
+    results: Ints
 
 
 class Asked(NamedTuple):
@@ -61,16 +74,20 @@ def count_keys(
     arrived: Sequence[Needles],
     state: Sequence[Iterable[Stretch]],
     asked: Sequence[Asked],
+    done: Sequence[Done] = (),
 ) -> KeyCounts:
     """The counts of keys to report for the instances of a team.
 
     Per side `arrived` are the seated keys that were stored in the batch, and `state` the runs held
-    after it. A key is reported, on both sides, if it has more than 1/HEAVY_PART of the tuples that
-    a side stored at an instance, or if it is `asked` for there; in a light report of the former
-    only the heaviest.
+    after it; `done`: what keys have done, none twice on a side. A key is reported, on both sides,
+    if it has more than 1/HEAVY_PART of the tuples that a side stored at an instance, of the pairs
+    that were compared there or of the results, or if it is `asked` for there; in a light report of
+    the former only the heaviest.
     """
     whole = np.array([one.whole for one in asked])
-    heavy = [_heavy(some, whole) for some in arrived]
+    heavy = [_heavy(some.hashes, np.diff(some.starts), whole) for some in arrived]
+    for one in done:
+        heavy += [_heavy(one.hashes, counts, whole) for counts in (one.candidates, one.results)]
     chosen = np.unique(np.concatenate([*heavy, *_seated([one.listed for one in asked])]))
     recent = _seated([one.recent for one in asked])
     hashes = np.unique(np.concatenate([chosen, *recent])) if recent else chosen
@@ -80,10 +97,11 @@ def count_keys(
     for side, (some, runs) in enumerate(zip(arrived, state, strict=True)):
         counts = np.where(reported, rows_of_keys(some, hashes), 0)
         held = _held(runs, hashes)
-        rows = np.flatnonzero((counts > 0) | (held > 0))
+        work = np.where(reported, _done([one for one in done if one.side == side], hashes), 0)
+        rows = np.flatnonzero((counts > 0) | (held > 0) | work.any(axis=0))
         found = hashes[rows]
         where = np.asarray(team)[seats_of(found)], np.full(len(rows), side)
-        parts.append(KeyCounts(*where, keys_of(found), counts[rows], held[rows]))
+        parts.append(KeyCounts(*where, keys_of(found), counts[rows], held[rows], *work[:, rows]))
     return KeyCounts.concat(parts)
 
 
@@ -94,19 +112,28 @@ def _seated(keys: Sequence[Words]) -> list[Words]:
     ]
 
 
-def _heavy(some: Needles, whole: Bools) -> Words:
-    """The seated keys of a side that are heavy; where not (seats,) `whole` the heaviest of them."""
-    counts = np.diff(some.starts)
-    bounds = seat_bounds(some.hashes, len(whole))
-    of_seat = np.diff(some.starts[bounds])
-    seats = seats_of(some.hashes)
+def _heavy(hashes: Words, counts: Ints, whole: Bools) -> Words:
+    """The heavy ones of ascending seated keys; where not (seats,) `whole` the heaviest of them."""
+    bounds = seat_bounds(hashes, len(whole))
+    of_seat = np.diff(np.append(0, np.cumsum(counts))[bounds])
+    seats = seats_of(hashes)
     heavy = np.flatnonzero(counts * HEAVY_PART > of_seat[seats])
     if whole.all():
-        return some.hashes[heavy]
+        return hashes[heavy]
     seats = seats[heavy]
     order = np.lexsort((-counts[heavy], seats))
     rank = np.arange(len(order)) - np.searchsorted(seats, seats)
-    return some.hashes[heavy[order[whole[seats] | (rank < MOST_LIGHT)]]]
+    return hashes[heavy[order[whole[seats] | (rank < MOST_LIGHT)]]]
+
+
+def _done(done: Sequence[Done], hashes: Words) -> Ints:
+    """(3, K) per seated key what it has done; `hashes` ascending."""
+    found = np.zeros((3, len(hashes)), np.int64)
+    for one in done:  # pieces of arrivals, and cells of a band
+        rows, places = rows_among(hashes, one.hashes)
+        for total, counts in zip(found, one[2:], strict=True):
+            total[rows] += counts[places]
+    return found
 
 
 def _held(runs: Iterable[Stretch], hashes: Words) -> Ints:

@@ -20,7 +20,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from joinengine.balancing.llfd import ROUNDING, as_changes, whole_homes
-from joinengine.balancing.statistics import Floats, Ints, Loads, NewShares
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.shares import NewShares
+from joinengine.balancing.statistics import Floats, Ints
 
 
 def score(level: Floats) -> float:

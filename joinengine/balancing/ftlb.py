@@ -14,8 +14,8 @@ greatest load is under UL, or less than before, or nothing changes. It ends, sin
 replaces a key by lighter ones.
 Cost: the keys of an instance are sorted once; an exchange costs a pass over those of one instance.
 Source: Fang et al., World Wide Web 2019, algorithm 3. Ours: roles are switched before any key is
-taken (the paper prefers it in words, and not in the algorithm); backups have a load too, a part of
-that of their key; as many lighter keys make room as are needed (in the paper one, with which loads
+taken (the paper prefers it in words, and not in the algorithm); backups have a load too; as many
+lighter keys make room as are needed (in the paper one, with which loads
 end further from the tolerance); a key that fits nowhere goes back where it was, unless another
 instance is better by more than the tolerance; an instance below LL = (1 - underload) * mean takes
 keys from the fullest (the paper has the bound theta_min, and no step that keeps it).
@@ -30,7 +30,8 @@ from itertools import chain
 import numpy as np
 
 from joinengine.balancing.llfd import ROUNDING
-from joinengine.balancing.statistics import Floats, Ints, Loads
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.statistics import Floats, Ints
 
 #: Key number -> the instances of its copies, its home first, for the keys that a plan changes.
 NewHolders = dict[int, tuple[int, ...]]
@@ -78,7 +79,7 @@ class _Plan:
         n, keys = loads.n_instances, len(loads.hashes)
         self.domains = domains or n
         self.cost = loads.spread + loads.fixed
-        self.work = loads.backup_work
+        self.copy = loads.backup if len(loads.backup) else np.zeros(keys)
         self.level = loads.per_instance()
         self.mean = float(self.level.mean())
         self.limit = (1 + imbalance) * self.mean * (1 + ROUNDING)
@@ -116,16 +117,21 @@ class _Plan:
                 return
             room = self.limit - float(self.level.min())
             keys = self.native[instance]
-            for key in keys[(1 - self.work) * self.cost[keys] <= room].tolist():
+            for key in keys[(self.cost - self.copy)[keys] <= room].tolist():
                 if self.level[instance] <= self.limit:
                     break
                 self._hand_over(key)
 
     def unload(self) -> None:
-        """Take keys from each instance above the limit, until it is not."""
+        """Take keys from each instance above the limit, until it is not.
+
+        Its heaviest key stays if it fits nowhere: it would come back, and find lighter ones there.
+        """
         for instance in np.flatnonzero(self.level > self.limit).tolist():
             keys = self.native[instance]
             keys = keys[self.home[keys] == instance]
+            if len(keys) and self.cost[keys].max() > self.limit:
+                keys = np.delete(keys, int(np.argmax(self.cost[keys])))
             enough = np.searchsorted(np.cumsum(self.cost[keys]), self.level[instance] - self.limit)
             for key in keys[: enough + 1].tolist():
                 self.take(key)
@@ -181,7 +187,7 @@ class _Plan:
     def _hand_over(self, key: int) -> None:
         """Let the least loaded backup of a key become its home, if it has room."""
         backup = min(self.backups_of(key), key=lambda one: float(self.level[one]), default=None)
-        gained = (1 - self.work) * float(self.cost[key])
+        gained = float(self.cost[key] - self.copy[key])
         if backup is not None and self.level[backup] + gained <= self.limit:
             home = int(self.home[key])
             self._weigh(key, home, -1)
@@ -206,22 +212,23 @@ class _Plan:
 
     def _weigh(self, key: int, instance: int, sign: int) -> None:
         """The load of a key with a home at `instance`, beside its backups as they were."""
-        cost = sign * self.cost[key]
+        cost, copy = sign * self.cost[key], sign * self.copy[key]
         if instance in self.backups_of(key):
-            self.level[instance] += (1 - self.work) * cost
-            self.level[self.origin[key]] += self.work * cost
+            self.level[instance] += cost - copy
+            self.level[self.origin[key]] += copy
         else:
             self.level[instance] += cost
 
     def _switched(self, key: int) -> bool:
         """Whether a backup and the home of a key could change roles."""
         cost, origin = self.cost[key], self.origin[key]
-        if self.level[origin] + self.work * cost > self.limit:
+        copy = self.copy[key]
+        if self.level[origin] + copy > self.limit:
             return False
         fits = [
             backup
             for backup in self.backups_of(key)
-            if self.level[backup] + (1 - self.work) * cost <= self.limit
+            if self.level[backup] + cost - copy <= self.limit
         ]
         if fits:
             self.put(key, min(fits, key=lambda backup: float(self.level[backup])))
@@ -262,9 +269,13 @@ class _Plan:
 
     def _least_bad(self, key: int) -> int:
         """The instance for a key that fits nowhere."""
-        origin, best = int(self.origin[key]), int(np.argmin(self.level))
-        near = self.level[origin] <= self.level[best] + self.limit - self.mean
-        return origin if near or self.is_shut(key, best) else best
+        origin = int(self.origin[key])
+        for best in np.argsort(self.level, kind="stable").tolist():
+            if self.level[origin] <= self.level[best] + self.limit - self.mean:
+                break
+            if not self.is_shut(key, best):
+                return int(best)
+        return origin
 
     def _backups_at(self, key: int) -> list[int]:
         """The backups of a key; one that is its home now has changed places with its origin."""

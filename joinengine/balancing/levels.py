@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from joinengine.balancing.ftlb import NewHolders
-from joinengine.balancing.statistics import Ints, Loads
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.statistics import Ints
 from joinengine.kernels.hashing import Words
 from joinengine.routing.routes import Instances
 
@@ -71,7 +72,7 @@ def with_backups(
     numbers are equal modulo it fail together; None: each fails alone.
     """
     level, found = loads.per_instance(), dict[int, tuple[int, ...]]()
-    cost = loads.backup_work * (loads.spread + loads.fixed)
+    cost = loads.backup
     homes = np.zeros(len(loads.hashes), np.int64)
     homes[loads.keys] = loads.instances
     odd = np.flatnonzero(_present(loads) != wanted)

@@ -26,7 +26,9 @@ from typing import NamedTuple
 import numpy as np
 
 from joinengine.balancing.compact import Items, Spots
-from joinengine.balancing.statistics import Floats, Ints, Loads, NewShares
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.shares import NewShares
+from joinengine.balancing.statistics import Floats, Ints
 
 #: Loads are sums of counts; below this share of the mean a difference is rounding.
 ROUNDING = 1e-9
@@ -46,6 +48,14 @@ def whole_homes(loads: Loads) -> tuple[Ints, np.ndarray]:
     homes = np.empty(len(loads.hashes), np.int64)
     homes[loads.keys[order]] = loads.instances[order]
     return homes, np.bincount(loads.keys, minlength=len(homes)) == 1
+
+
+def homes_after(loads: Loads, changed: NewShares) -> Ints:
+    """(K,) the homes of whole keys once those of `changed` are placed anew."""
+    homes, _ = whole_homes(loads)
+    for key, shares in changed.items():
+        (homes[key],) = shares
+    return homes
 
 
 class Some(NamedTuple):

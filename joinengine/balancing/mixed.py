@@ -23,7 +23,9 @@ import numpy as np
 
 from joinengine.balancing.compact import Items, Spots, placed_anew, records, single_keys
 from joinengine.balancing.llfd import Assignment, place, whole_homes
-from joinengine.balancing.statistics import Bools, Floats, Ints, Loads, NewShares
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.shares import NewShares
+from joinengine.balancing.statistics import Bools, Floats, Ints
 
 
 def plan_llfd(loads: Loads, imbalance: float, *, degree: int | None = None) -> NewShares:

@@ -6,6 +6,7 @@ How (UL = (1 + imbalance) * mean of the load of the last intervals):
    one, go back to the base home before going elsewhere, cut last. All of a piece goes to one
    instance, which is unloaded again if that was too much.
 3. *Gather.* Split keys that fit on one instance are put together there.
+4. If some instance is still above UL, it ends at the least maximum (`levelling`).
 
 Law: if loads can be divided, no instance ends above UL, unless its immovable rest is. An instance
 is then unloaded again at most once, since it ends between the mean and UL. Cost: sorting the keys
@@ -31,7 +32,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from joinengine.balancing.statistics import Bools, Floats, Ints, Loads, NewShares
+from joinengine.balancing.levelling import level_out
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.shares import NewShares
+from joinengine.balancing.statistics import Bools, Floats, Ints
 from joinengine.balancing.workspace import DUST, Piece, Workspace
 
 
@@ -61,6 +65,7 @@ def plan_mnrt(loads: Loads, imbalance: float) -> NewShares:
         pool += _unload(work, instance, mean, limit, low)
     _load(work, pool, mean, limit)
     _gather(work, limit)
+    level_out(work, limit)
     return work.changed
 
 
@@ -96,11 +101,12 @@ def _unload_cheapest(
     # that is heavier than the excess stays heavier, since the excess only falls.
     order = np.argsort(-offers.load, kind="stable")
     load, divided = offers.load[order], offers.divided[order]
+    ascending = -load
     most_after = np.append(np.maximum.accumulate(divided[::-1])[::-1], -1.0)
     at, passed, most_passed = 0, list[int](), -1.0
     while (excess := float(work.level[instance]) - limit) > DUST * mean:
         room = min(float(work.level[instance]) - mean, limit - lowest)
-        lighter = max(at, int(np.searchsorted(-load, -excess, side="right")))
+        lighter = max(at, int(np.searchsorted(ascending, -excess, side="right")))
         least = lighter - 1 if lighter > at else passed[-1] if passed else None
         if max(most_passed, most_after[at]) >= excess or (
             least is not None and load[least] <= room
@@ -216,8 +222,16 @@ def _best_target(work: Workspace, piece: Piece, mean: float) -> tuple[int, float
     )
     if low[home]:
         return back, minus_load, home
-    emptiest = int(np.argmin(work.level))
-    return (out if piece.origin == home else shift), minus_load, emptiest
+    return (out if piece.origin == home else shift), minus_load, _emptiest(work, piece, low)
+
+
+def _emptiest(work: Workspace, piece: Piece, low: Bools) -> int:
+    """The emptiest instance; for a cut piece one of a task that has no home of the key, if any."""
+    tasks = work.loads.tasks
+    if piece.cut and work.loads.hosts:
+        fresh = low & ~np.isin(tasks, tasks[list(work.shares(piece.key))])
+        low = fresh if fresh.any() else low
+    return int(np.argmin(np.where(low, work.level, np.inf)))
 
 
 def _gather(work: Workspace, limit: float) -> None:

@@ -8,14 +8,16 @@ Cost: O(K) after sorting.
 Source: Fang et al., JOS 2017, algorithm 3. The outcome depends on the order of the keys, which the
 paper leaves open: here it is the order of key hashes. Ours: `fixed` loads (copies of the smaller
 side); if they use up the room below the mean, the pool fills instances up to UL, then the least
-loaded instance.
+loaded instance; if that is above UL then, the least maximum (`levelling`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from joinengine.balancing.statistics import Loads, NewShares
+from joinengine.balancing.levelling import level_out
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.shares import NewShares
 from joinengine.balancing.workspace import Piece, Workspace
 
 
@@ -34,7 +36,12 @@ def plan_qmmp(loads: Loads, imbalance: float) -> NewShares:
         pool = _fill(work, pool, target)
     for piece in pool:
         work.put(piece.key, int(np.argmin(work.level)), piece.share)
-    return work.changed
+    level_out(work, limit)
+    if work.level.max() <= limit or not loads.fixed.any():
+        return work.changed
+    anew = Workspace(loads)  # cuts that cost copies may be in the way
+    level_out(anew, limit)
+    return min(work, anew, key=lambda one: float(one.level.max())).changed
 
 
 def _fill(work: Workspace, pool: list[Piece], target: float) -> list[Piece]:

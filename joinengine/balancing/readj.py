@@ -20,7 +20,9 @@ from itertools import pairwise
 import numpy as np
 
 from joinengine.balancing.llfd import ROUNDING, as_changes, whole_homes
-from joinengine.balancing.statistics import Floats, Ints, Loads, NewShares
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.shares import NewShares
+from joinengine.balancing.statistics import Floats, Ints
 
 SIGMAS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 MAX_MOVES = 5

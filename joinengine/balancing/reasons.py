@@ -17,7 +17,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from joinengine.balancing.statistics import Floats, Interval, Ints, Loads
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.statistics import Floats, Interval, Ints
 from joinengine.kernels.hashing import Words, key_hash
 from joinengine.model.keys import U_ONE, Placement, Side
 from joinengine.model.recovery import Recovery

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from joinengine.balancing.statistics import Floats, Ints, Loads, NewShares
+from joinengine.balancing.loads import Loads
+from joinengine.balancing.shares import NewShares
+from joinengine.balancing.statistics import Floats, Ints
 
 #: Shares below this are rounding dust; u itself is exact to 6e-8.
 DUST = 1e-9
@@ -32,7 +34,7 @@ class Workspace:
 
     def __init__(self, loads: Loads) -> None:
         self.loads = loads
-        self.level = loads.per_instance()
+        self.level = loads.as_planned()
         self.changed: NewShares = {}
         self._guests: list[set[int]] = [set() for _ in range(loads.n_instances)]
         self._order = np.argsort(loads.instances, kind="stable")

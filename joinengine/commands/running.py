@@ -268,7 +268,8 @@ def _print_reports(reports: list[dict[str, Any]]) -> None:
     )
 
     # A figure that is cut off is worse than a line that wraps.
-    console.out.print(summary_table(reports), width=max(console.out.width, TABLE_WIDTH))
+    console.out.width = max(console.out.width, TABLE_WIDTH)
+    console.out.print(summary_table(reports))
     for line in summary_legend(reports):
         console.tell(line, style="dim")
 

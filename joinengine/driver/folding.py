@@ -7,14 +7,15 @@ function of the last manifest and of the reports of the task attempts that won.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from joinengine.balancing.statistics import Interval, KeyCounts, summarise
+from joinengine.balancing.costs import Amounts, Costs
+from joinengine.balancing.statistics import AMOUNTS, Interval, KeyCounts, summarise, weighed
 from joinengine.driver.losses import refilled
 from joinengine.exchange.reports import OperatorReport
-from joinengine.layouts.key_based import has_backups
+from joinengine.layouts.key_based import KeyBased, has_backups
 from joinengine.state.operator_state import (
     STATE,
     OperatorState,
@@ -66,24 +67,70 @@ def _changed(runs: Runs, changes: Iterable[Changes]) -> dict[tuple[str, int], Ru
     return after
 
 
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """How work is weighed: seconds of emulated work for a tuple and for a result, and the tasks.
+
+    `hosts`: how many tasks host the instances of an operator, which work one after another; 0: each
+    instance works by itself.
+    """
+
+    work_s: float
+    result_work_s: float
+    hosts: int
+
+
+def costs_of(costs: Costs, reports: Sequence[OperatorReport]) -> Costs:
+    """The fit of an operator's costs after a batch."""
+    return costs.after([(report.seconds, _amounts(report)) for report in reports])
+
+
+def _amounts(report: OperatorReport) -> Amounts:
+    """What a task has done."""
+    each = report.instances.values()
+    return Amounts(
+        turns=report.turns,
+        routed=sum(sum(one.received) for one in each),
+        stored=sum(sum(one.stored) for one in each),
+        probed=sum(one.probed for one in each),
+        candidates=sum(one.candidates for one in each),
+        results=report.result_rows,
+        size_bytes=report.result_bytes,
+    )
+
+
 def interval_of(
-    reports: Sequence[OperatorReport], state: OperatorState, tasks: int, *, whole: bool = True
+    reports: Sequence[OperatorReport],
+    state: OperatorState,
+    tasks: int,
+    *,
+    whole: bool = True,
+    weighing: Weighing | None = None,
 ) -> Interval:
     """What an operator counted in this batch, for its planner; `state`: after the batch.
 
-    `tasks`: how many tasks routed tuples to the operator. `whole`: the reports are. Runs of older
-    layout versions are left out: no plan moves them.
+    `tasks`: how many tasks routed tuples to the operator. `whole`: the reports are. `weighing`:
+    None: planners balance tuples. Runs of older layout versions are left out: no plan moves them.
     """
     layout = state.layouts.newest.layout
     stored, backed, held = np.zeros((3, 2, layout.instances), np.int64)
+    done = np.zeros((AMOUNTS, layout.instances))
     for report in reports:
         for instance, counts in report.instances.items():
             if instance < layout.instances:
                 stored[:, instance] = counts.stored
                 backed[:, instance] = counts.backed
+                routed, kept = sum(counts.received), sum(counts.stored)
+                pairs = counts.candidates, counts.results
+                done[:, instance] = routed, kept, counts.probed, *pairs
     for run in state.shelves.state.values():
         if run.version == state.layouts.version and run.instance < layout.instances:
             held[run.side, run.instance] += run.live
     keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
     copies = (backed, layout.base) if has_backups(layout) else None
-    return summarise(keys, stored, held, layout.table, tasks, copies)._replace(whole=whole)
+    found = summarise(keys, stored, held, layout.table, tasks, copies)._replace(whole=whole)
+    if weighing is None:
+        return found
+    costs = state.costs.prices(weighing.work_s, weighing.result_work_s)
+    base = layout.base if isinstance(layout, KeyBased) else None
+    return weighed(found, keys, layout.table, base, done, costs, weighing.hosts)

@@ -43,6 +43,9 @@ class OperatorRecord:
     backed: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     busy_s: list[float] = field(default_factory=list)
+    #: candidate pairs that were looked at, and results
+    compared: list[int] = field(default_factory=list)
+    made: list[int] = field(default_factory=list)
     #: per side: copies stored, the greatest event time seen so far, and copies and bytes held
     homed: list[int] = field(default_factory=lambda: [0, 0])
     newest: tuple[float, float] = (-math.inf, -math.inf)
@@ -88,6 +91,11 @@ class OperatorRecord:
     reason: Reason | None = None
     #: the hottest keys of the batch
     heat: Heat = field(default_factory=Heat)
+
+    @property
+    def candidates(self) -> int:
+        """Pairs that were looked at; in semi and anti joins of hot keys, tuples."""
+        return sum(self.compared)
 
     @property
     def replanned(self) -> bool:
@@ -249,6 +257,8 @@ class BatchRecord:
         entry.backed = [0] * entry.instances
         entry.held = [0] * entry.instances
         entry.busy_s = [0.0] * entry.instances
+        entry.compared = [0] * entry.instances
+        entry.made = [0] * entry.instances
         for report in reports:
             for instance, counts in report.instances.items():
                 if instance >= entry.instances:  # after a shrink it only watches
@@ -257,6 +267,8 @@ class BatchRecord:
                 entry.stored[instance] = sum(counts.stored)
                 entry.backed[instance] = sum(counts.backed)
                 entry.busy_s[instance] = counts.busy_s
+                entry.compared[instance] = counts.candidates
+                entry.made[instance] = counts.results
                 entry.probe_copies += counts.probe_copies
                 entry.unbacked_keys += counts.unbacked
                 entry.homed = [a + b for a, b in zip(entry.homed, counts.stored, strict=True)]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from joinengine.balancing.costs import Load
 from joinengine.driver.fitting import Naming
 from joinengine.driver.relayout import Relayout
 from joinengine.exchange.exchange import ExchangeKind
@@ -40,6 +41,8 @@ class Settings:
     work_s: float = 0.0
     #: seconds of emulated work for each row that an instance emits
     result_work_s: float = 0.0
+    #: what planners balance; under lazy moves it is tuples
+    load: Load = Load.WORK
     #: tasks tell the hottest keys by value, not by hash alone
     show_keys: bool = True
     #: the run ends by itself when there is no more data
@@ -62,6 +65,15 @@ class Settings:
     exchange: ExchangeKind = ExchangeKind.FILES
     #: how fast the store is; None: the query keeps one only if it recovers from there
     store: StoreSpeed | None = None
+
+    @property
+    def weighs(self) -> bool:
+        """Whether planners balance work.
+
+        Under lazy moves they balance tuples: work there is also that of older layouts, so that a
+        plan would change what the next one goes by, and so on.
+        """
+        return self.load is Load.WORK and not self.lazy
 
     @property
     def kept_store(self) -> StoreSpeed | None:

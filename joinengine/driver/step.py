@@ -12,14 +12,12 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from joinengine.balancing.counting import NO_KEYS, Asked
 from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.driver import clock, relayout
+from joinengine.driver.asking import asked_keys, asked_of
 from joinengine.driver.failing import has_copies
-from joinengine.driver.folding import interval_of
+from joinengine.driver.folding import Weighing, costs_of, interval_of
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import Through
@@ -27,9 +25,8 @@ from joinengine.exchange.reports import Block, InputReport, OperatorReport, Rout
 from joinengine.exchange.results import Target, ToOperator
 from joinengine.exchange.roles import Origin, Role
 from joinengine.exchange.route import RoutePlan
-from joinengine.kernels.probing import distinct, rows_among
 from joinengine.layouts import Chosen
-from joinengine.layouts.base import LayoutChoice, by_instance
+from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.key_based import has_backups
 from joinengine.layouts.replicas import Ftlb
 from joinengine.model.keys import Side
@@ -216,7 +213,7 @@ def order(
     query, settings = program.query, program.settings
     later = query.readers_of(FromOperator(operator.index))
     history = [counts[stored.name] for stored in state.layouts.history]
-    asked = _asked(state.layouts.newest, history)
+    asked = asked_keys(state.layouts.newest, history)
     next_role = _role(manifest, *later[0], batch) if later else None
     last = query.operators[-1]
     newest = state.layouts.newest
@@ -240,7 +237,7 @@ def order(
             hosted=hosted,
             files={name: state.shelves.files[name] for name in sorted(files)},
             watermark=state.clock.watermark,
-            counted=_asked_of(asked, hosted),
+            counted=asked_of(asked, hosted),
             target=target,
             checksum=settings.checksum and operator is last,
             runs_folder=program.runs_folder,
@@ -256,6 +253,7 @@ def order(
             copied=copied,
             survives=stored or has_copies(operator, state),
             levels=levels,
+            weighs=settings.weighs,
             failed=() if retried else tuple(settings.losses.get(batch.number, ())),
         )
 
@@ -277,35 +275,6 @@ def _inline_bytes(program: Program, state: OperatorState) -> int:
     return min(INLINED_FILE_BYTES, left // program.parallelism)
 
 
-def _asked(chosen: Chosen, history: Sequence[Interval]) -> list[Asked] | None:
-    """The keys that each instance counts in any case; None: the planner needs no counts.
-
-    These are the keys in the routing table, and those whose loads of earlier batches the planner
-    will see beside the next batch; a light report has only the former. A key is counted at every
-    instance where the layout probes for it, since these are the instances that store it.
-    """
-    choice, router = chosen.choice, chosen.router
-    if not choice.counts_keys:
-        return None
-    listed = chosen.listed_at
-    if not choice.asks(chosen.layout, history):
-        return [Asked(keys, NO_KEYS.recent, whole=False) for keys in listed]
-    kept = history[max(len(history) + 1 - choice.history_intervals, 0) :]
-    loaded = np.concatenate([np.empty(0, np.uint64), *(interval.loaded for interval in kept)])
-    loaded = distinct(loaded)
-    others = np.ones(len(loaded), bool)
-    others[rows_among(loaded, router.listed)[0]] = False
-    recent = by_instance(router, loaded[others])
-    return [Asked(*keys) for keys in zip(listed, recent, strict=True)]
-
-
-def _asked_of(asked: Sequence[Asked] | None, hosted: Sequence[int]) -> dict[int, Asked] | None:
-    """The keys that a task counts; none at instances that only older layouts or watchers have."""
-    if asked is None:
-        return None
-    return {i: asked[i] if i < len(asked) else NO_KEYS for i in hosted}
-
-
 def close(
     program: Program,
     manifest: Manifest,
@@ -322,8 +291,10 @@ def close(
     for operator, folded, ours in zip(query.operators, done.states, done.reports, strict=True):
         state, history = folded, list[Interval]()
         choice = state.layouts.newest.choice
+        if ours and settings.weighs:
+            state = replace(state, costs=costs_of(state.costs, ours))
         if ours and choice.history_intervals:
-            interval = _interval(operator, state, ours, done.arrived, seen)
+            interval = _interval(program, operator, state, ours, done.arrived, seen)
             if choice.keeps(interval):
                 name = f"counts-{batch.number:08d}-{operator.index}-{moment.nonce}.npz"
                 name = tagged(batch.generation, name)
@@ -355,6 +326,7 @@ def close(
 
 
 def _interval(
+    program: Program,
     operator: Operator,
     state: OperatorState,
     reports: Sequence[OperatorReport],
@@ -365,7 +337,20 @@ def _interval(
     index, newest = operator.index, state.layouts.newest
     tasks = sum((one.operator, one.side) == (index, Side.LEFT) for one in arrived.inputs)
     history = [counts[stored.name] for stored in state.layouts.history]
-    return interval_of(reports, state, tasks, whole=newest.choice.asks(newest.layout, history))
+    whole, weighing = newest.choice.asks(newest.layout, history), _weighing(program)
+    return interval_of(reports, state, tasks, whole=whole, weighing=weighing)
+
+
+def _weighing(program: Program) -> Weighing | None:
+    """How work is weighed; None: planners balance tuples.
+
+    Emulated work of the instances of a task is done side by side, as if each had a machine.
+    """
+    settings = program.settings
+    if not settings.weighs:
+        return None
+    emulated = settings.work_s, settings.result_work_s
+    return Weighing(*emulated, hosts=0 if any(emulated) else program.parallelism)
 
 
 def _with_counts(state: OperatorState, name: str, content: bytes) -> OperatorState:

@@ -75,6 +75,9 @@ class InstanceReport:
     """One instance in one batch; pairs are (left, right). `backed`: what was stored as a backup.
 
     `unbacked`: keys that have their home there and, since an instance was lost, no complete backup.
+    `probed`: tuples that have probed, once for each hash and layout version. `candidates`: pairs of
+    tuples, or in semi and anti joins tuples, that were looked at. `seconds`: of `busy_s`, without
+    emulated work, what each step has taken (`balancing.costs.STEPS`), and all else.
     """
 
     received: list[int] = field(default_factory=lambda: [0, 0])
@@ -82,8 +85,11 @@ class InstanceReport:
     backed: list[int] = field(default_factory=lambda: [0, 0])
     probe_copies: int = 0
     unbacked: int = 0
+    probed: int = 0
+    candidates: int = 0
     results: int = 0
     busy_s: float = 0.0
+    seconds: tuple[float, ...] = ()
 
 
 class HotKey(NamedTuple):
@@ -117,7 +123,10 @@ class OperatorReport:
     result_rows: int = 0
     result_checksum: int = 0
     #: (seconds since the epoch, rows) for each batch of results that left the task
+    result_bytes: int = 0
     left_at: list[tuple[float, int]] = field(default_factory=list)
+    #: teams of instances that were worked on one after another
+    turns: int = 0
     next_input: InputReport | None = None
     next_block: Block | None = None
     seconds: dict[str, float] = field(default_factory=dict)

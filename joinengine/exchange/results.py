@@ -8,6 +8,7 @@ of BATCH_ROWS rows or an eighth of what its task may hold.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,8 +56,8 @@ Target = Discard | ToParquet | ToOperator
 
 class _Writer(Protocol):
     @abstractmethod
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Take over a batch."""
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Take over results, which are gathered here if they must be."""
 
     @abstractmethod
     def close(self, report: OperatorReport) -> None:
@@ -84,7 +85,7 @@ class Results:
         self._waiting_rows = self._waiting_bytes = 0
         self._most_bytes = most_bytes
         self._sum = 0
-        self.rows = 0
+        self.rows = self._bytes = 0
         self._left_at = list[tuple[float, int]]()
 
     def add(self, columns: list[pa.Array]) -> None:
@@ -93,6 +94,7 @@ class Results:
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += batch.nbytes
+        self._bytes += batch.nbytes
         self.rows += batch.num_rows
         if self._waiting_rows >= BATCH_ROWS or self._waiting_bytes >= self._most_bytes:
             self._flush()
@@ -102,17 +104,18 @@ class Results:
         self._flush()
         self._writer.close(report)
         report.result_rows = self.rows
+        report.result_bytes = self._bytes
         report.result_checksum = self._sum
         report.left_at = self._left_at
 
     def _flush(self) -> None:
         if not self._waiting_rows:
             return
-        batch = pa.concat_batches(self._waiting)
         if self._checksum:
-            self._sum = (self._sum + multiset_checksum(batch.columns)) % (1 << 64)
-        self._writer.write(batch)
-        self._left_at.append((self._now_s(), batch.num_rows))
+            total = sum(multiset_checksum(one.columns) for one in self._waiting)
+            self._sum = (self._sum + total) % (1 << 64)
+        self._writer.write(self._waiting)
+        self._left_at.append((self._now_s(), self._waiting_rows))
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
 
@@ -128,7 +131,7 @@ def _writer(target: Target, exchange: Exchange, world: World) -> _Writer:
 
 class _Nowhere(_Writer):
     @override
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
         pass
 
     @override
@@ -143,8 +146,8 @@ class _Parquet(_Writer):
         self._files = staged_files(staging, stem, target.cutting)
 
     @override
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._files.add(batch)
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self._files.add(pa.concat_batches(batches))
 
     @override
     def close(self, report: OperatorReport) -> None:
@@ -156,8 +159,8 @@ class _NextOperator(_Writer):
         self._blocks = BlockWriter(target.role, exchange, target.origin, world)
 
     @override
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._blocks.add(batch)
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self._blocks.add(pa.concat_batches(batches))
 
     @override
     def close(self, report: OperatorReport) -> None:

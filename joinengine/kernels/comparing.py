@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import fixed_width, float_bits, scaled
-from joinengine.kernels.probing import Ints
+from joinengine.kernels.probing import Ints, Rows
 
 #: The event time of a row that has none.
 EARLIEST = np.iinfo(np.int64).min
 
 
 def equal_at(
-    left: pa.Array, left_rows: Ints, right: pa.Array, right_rows: Ints
+    left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows
 ) -> NDArray[np.bool_]:
     """(n,) whether left[left_rows[i]] = right[right_rows[i]]; these rows may hold no NULL.
 

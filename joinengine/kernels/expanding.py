@@ -8,6 +8,7 @@ Cost: about 4 ns a pair.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +27,12 @@ def rows_of_hits(hits: Hits, needles: Needles) -> tuple[Ints, Ints, Ints]:
     )
 
 
+_Row = TypeVar("_Row", bound=np.signedinteger[Any])
+
+
 def expand_pairs(
-    rows: Ints, lower: Ints, counts: Ints, limit: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    rows: NDArray[_Row], lower: Ints, counts: Ints, limit: int
+) -> Iterator[tuple[NDArray[_Row], Ints]]:
     """(n,) rows that meet counts[i] stored rows from lower[i] -> chunks of at most `limit` pairs.
 
     >>> chunks = expand_pairs(np.array([7, 9]), np.array([0, 4]), np.array([3, 1]), limit=2)

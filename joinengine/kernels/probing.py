@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import Words, first_word, key_hash
 
 Ints = NDArray[np.int64]
+#: Numbers of rows, 32 or 64 bits wide.
+Rows = NDArray[np.signedinteger[Any]]
 _Number = TypeVar("_Number", bound=np.number[Any])
 
 _RADIX_FROM = 4096

@@ -8,16 +8,20 @@ Law: a function of its arguments. If the layout stays as it is, nothing moves.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.reasons import Balance, Cause, Cost, Counted, Reason, reason_of
-from joinengine.balancing.statistics import Interval, gather_loads
+from joinengine.balancing.statistics import Interval
 from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.layouts.key_based import KeyBased, Planned
+from joinengine.model.keys import Placement
 from joinengine.routing.moves import plan_moves, replaced
+from joinengine.routing.table import RoutingTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,28 @@ def _adopted(layout: Layout, choice: LayoutChoice, instances: int) -> Layout:
     if isinstance(choice, Planned) and isinstance(layout, KeyBased):
         assert isinstance(fresh, KeyBased)
         if type(layout.base) is type(fresh.base):
-            return choice.resize(layout, instances)
+            return choice.resize(_whole(layout) if choice.keeps_keys_whole else layout, instances)
     return fresh
+
+
+def _whole(layout: KeyBased) -> KeyBased:
+    """The layout with divided keys put together where most of each is.
+
+    Planners of whole keys judge loads, and would leave divided keys as they are if these are level.
+    """
+    placements = {
+        hash_: placement if len(placement.homes) == 1 else Placement.whole(_main_home(placement))
+        for hash_, placement in layout.table.placements.items()
+    }
+    return replace(layout, table=RoutingTable(placements))
+
+
+def _main_home(placement: Placement) -> int:
+    """The instance with the greatest part of a key."""
+    parts = Counter[int]()
+    for fragment in placement.fragments:
+        parts[fragment.instance] += fragment.u_upper - fragment.u_lower
+    return max(parts, key=lambda one: (parts[one], -one))
 
 
 def _starts_alike(one: LayoutChoice, other: LayoutChoice, instances: int) -> bool:

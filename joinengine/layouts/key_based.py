@@ -19,17 +19,14 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import TypeIs, override
 
+from joinengine.balancing.levelling import divisible
+from joinengine.balancing.llfd import ROUNDING
+from joinengine.balancing.loads import Loads, agreeing, gather_loads
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
 from joinengine.balancing.reasons import Balance, Cause, Counted, reason_of
-from joinengine.balancing.statistics import (
-    Floats,
-    Interval,
-    Loads,
-    NewShares,
-    build_table,
-    gather_loads,
-)
+from joinengine.balancing.shares import NewShares, build_table
+from joinengine.balancing.statistics import Floats, Interval
 from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
@@ -222,17 +219,19 @@ class Planned(_KeyBasedChoice):
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """A new table and its moves, if one is asked for, or a plan is due and pays; else None."""
         assert isinstance(layout, KeyBased)
-        base, table = layout.base, layout.table
+        base, table, able = layout.base, layout.table, self.can_balance(history)
+        history = agreeing(history)
         loads = self.gather(base, table, history)
         before = after = loads.per_instance()
         cause, new = Cause.LEVELS, self.asked(base, table, loads, history[-1])
         if new is not table:
             loads = self.gather(base, new, history)
             after = loads.per_instance()
-        if self.can_balance(history) and self.is_due(after):
+        if able and self.is_due(after):
             planned = self.planned(base, new, loads)
             balanced = self.gather(base, planned, history).per_instance()
-            if planned.placements != new.placements and self.pays(after, balanced):
+            lower = balanced.max() <= after.max() * (1 + ROUNDING)
+            if planned.placements != new.placements and lower and self.pays(after, balanced):
                 cause, new, after = Cause.OVERLOAD, planned, balanced
         if new.placements == table.placements:
             return None
@@ -281,13 +280,35 @@ class WithinLimit(Planned):
 
 
 @dataclass(frozen=True)
-class Qmmp(WithinLimit):
+class _Splitting(WithinLimit):
+    """Keys are divided wherever that lowers the greatest load."""
+
+    keeps_keys_whole: ClassVar[bool] = False
+
+    @override
+    def planned(self, base: Base, table: RoutingTable, loads: Loads) -> RoutingTable:
+        """The planner's table, of keys divided in the mode that ends lower.
+
+        Keys that stay where they are get that mode, too.
+        """
+        ready = divisible(loads, self.limit(loads.per_instance()))
+        changed = self.changes(ready)
+        other = np.flatnonzero(ready.copied != loads.copied)
+        divided = np.bincount(loads.keys, minlength=len(loads.hashes)) > 1
+        for key in other[divided[other]].tolist():
+            ours = loads.keys == key
+            present = zip(loads.instances[ours].tolist(), loads.shares[ours].tolist(), strict=True)
+            changed.setdefault(key, dict(present))
+        return build_table(table, ready, changed)
+
+
+@dataclass(frozen=True)
+class Qmmp(_Splitting):
     """Quickly made plans: cut keys wherever the target load falls."""
 
     name: ClassVar[str] = "qmmp"
     source: ClassVar[str] = "Fang et al., JOS 2017, algorithm 3"
     summary: ClassVar[str] = "splits keys freely, wherever a load ends"
-    keeps_keys_whole: ClassVar[bool] = False
 
     @override
     def changes(self, loads: Loads) -> NewShares:
@@ -295,13 +316,12 @@ class Qmmp(WithinLimit):
 
 
 @dataclass(frozen=True)
-class Mnrt(WithinLimit):
+class Mnrt(_Splitting):
     """Split on demand, merge back, move little, keep the table small."""
 
     name: ClassVar[str] = "mnrt"
     source: ClassVar[str] = "Fang et al., JOS 2017, algorithm 4"
     summary: ClassVar[str] = "splits keys on demand and merges them back"
-    keeps_keys_whole: ClassVar[bool] = False
 
     @override
     def changes(self, loads: Loads) -> NewShares:

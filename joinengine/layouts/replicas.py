@@ -30,7 +30,9 @@ from typing_extensions import override
 
 from joinengine.balancing.ftlb import NewHolders, plan_ftlb
 from joinengine.balancing.levels import Levels, wanted_backups, with_backups
-from joinengine.balancing.statistics import Floats, Interval, Loads, NewShares, gather_loads
+from joinengine.balancing.loads import Loads, agreeing, gather_loads
+from joinengine.balancing.shares import NewShares
+from joinengine.balancing.statistics import Floats, Interval
 from joinengine.layouts.base import Layout
 from joinengine.layouts.key_based import KeyBased, WithinLimit, noise
 from joinengine.layouts.levels import Level, most_backups, read_levels
@@ -212,7 +214,8 @@ class Ftlb(WithinLimit):
         assert isinstance(layout, KeyBased)
         if not history:
             return False
-        return self.is_due(self.gather(layout.base, layout.table, history).per_instance())
+        loads = self.gather(layout.base, layout.table, agreeing(history))
+        return self.is_due(loads.per_instance())
 
     @override
     def keeps(self, interval: Interval) -> bool:
@@ -297,6 +300,7 @@ def _of_groups(loads: Loads, base: Base) -> Loads:
         homes=loads.homes % n,
         instances=loads.instances % n,
         rest=loads.rest.reshape(-1, n).sum(axis=0),
+        level=loads.level.reshape(-1, n).sum(axis=0),
         backup_keys=none,
         backup_instances=none,
     )

@@ -1,7 +1,8 @@
 """Key-based layouts that move whole keys.
 
 They differ in what they minimise: the size of the table, the state that moves, or the time to plan.
-If one key is heavier than UL, no plan of whole keys brings balance, and only splitting helps.
+If one key is heavier than UL, no plan of whole keys brings balance, and only splitting helps: plans
+then end at the least maximum that whole keys allow (`balancing.exchanging`).
 
 Source: Fang et al., 2016 (arXiv 1610.05121); Gedik, VLDBJ 2014 (readj); Zacheilas et al., DAIS 2016
 (dlb-l, dlb-h, lptf).
@@ -9,14 +10,20 @@ Source: Fang et al., 2016 (arXiv 1610.05121); Gedik, VLDBJ 2014 (readj); Zacheil
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from typing_extensions import override
 
 from joinengine.balancing import dlb, mixed
+from joinengine.balancing.exchanging import least_whole
+from joinengine.balancing.llfd import ROUNDING, as_changes, homes_after
+from joinengine.balancing.loads import Loads
 from joinengine.balancing.readj import plan_readj
-from joinengine.balancing.statistics import Floats, Loads, NewShares
+from joinengine.balancing.shares import NewShares
+from joinengine.balancing.statistics import Floats
 from joinengine.layouts.key_based import Planned, WithinLimit
 from joinengine.model.errors import InvalidRequest
 
@@ -24,7 +31,39 @@ _FANG = "Fang et al., 2016"
 
 
 @dataclass(frozen=True)
-class Readj(WithinLimit):
+class _WholeKeys(Planned):
+    """A paper's planner; where it cannot meet its limit, its plan ends at the least maximum."""
+
+    @abstractmethod
+    def moves(self, loads: Loads) -> NewShares:
+        """The paper's moves."""
+
+    @abstractmethod
+    def meets(self, level: Floats) -> bool:
+        """Whether loads (N,) are what the planner aims at."""
+
+    @override
+    def changes(self, loads: Loads) -> NewShares:
+        found = self.moves(loads)
+        homes = homes_after(loads, found)
+        cost = loads.spread + loads.fixed
+        level = loads.rest + np.bincount(homes, cost, minlength=loads.n_instances)
+        if self.meets(level):
+            return found
+        return as_changes(loads, least_whole(cost, homes, loads.rest, self.limit(level)))
+
+
+@dataclass(frozen=True)
+class _Levelled(WithinLimit, _WholeKeys):
+    """One whose limit is on the greatest load."""
+
+    @override
+    def meets(self, level: Floats) -> bool:
+        return bool(level.max() <= self.limit(level) * (1 + ROUNDING))
+
+
+@dataclass(frozen=True)
+class Readj(_Levelled):
     """Swaps and moves of heavy keys; `sigma`: the least load of one, in means; None: searched."""
 
     sigma: float | None = None
@@ -39,7 +78,7 @@ class Readj(WithinLimit):
             raise InvalidRequest(f"readj: sigma {self.sigma} must be above 0, or None to search")
 
     @override
-    def changes(self, loads: Loads) -> NewShares:
+    def moves(self, loads: Loads) -> NewShares:
         """Makes the best exchange until none helps."""
         return plan_readj(loads, self.imbalance, self.sigma)
 
@@ -49,7 +88,7 @@ MOST_DEGREE = 16
 
 
 @dataclass(frozen=True)
-class _ByRecords(WithinLimit):
+class _ByRecords(_Levelled):
     """Keys are placed as records, rounded by R = 2^`degree`; None: key by key."""
 
     degree: int | None = None
@@ -72,7 +111,7 @@ class Llfd(_ByRecords):
     summary: ClassVar[str] = "heaviest key to the least loaded instance, exchanging lighter ones"
 
     @override
-    def changes(self, loads: Loads) -> NewShares:
+    def moves(self, loads: Loads) -> NewShares:
         """Algorithm 1 on the load above the limit."""
         return mixed.plan_llfd(loads, self.imbalance, degree=self.degree)
 
@@ -86,7 +125,7 @@ class MinTable(_ByRecords):
     summary: ClassVar[str] = "smallest routing table, from scratch each time"
 
     @override
-    def changes(self, loads: Loads) -> NewShares:
+    def moves(self, loads: Loads) -> NewShares:
         return mixed.plan_mintable(loads, self.imbalance, degree=self.degree)
 
 
@@ -111,7 +150,7 @@ class MinMig(_ByPriority):
     summary: ClassVar[str] = "least migration; its routing table grows"
 
     @override
-    def changes(self, loads: Loads) -> NewShares:
+    def moves(self, loads: Loads) -> NewShares:
         return mixed.plan_minmig(loads, self.imbalance, self.beta, degree=self.degree)
 
 
@@ -136,7 +175,7 @@ class Mixed(_Limited):
     summary: ClassVar[str] = "little migration within a limit on the routing table"
 
     @override
-    def changes(self, loads: Loads) -> NewShares:
+    def moves(self, loads: Loads) -> NewShares:
         return mixed.plan_mixed(
             loads, self.imbalance, self.beta, self.table_limit, degree=self.degree
         )
@@ -151,14 +190,14 @@ class MixedBf(_Limited):
     summary: ClassVar[str] = "mixed by brute force: least migration, slow to plan"
 
     @override
-    def changes(self, loads: Loads) -> NewShares:
+    def moves(self, loads: Loads) -> NewShares:
         return mixed.plan_mixed_bf(
             loads, self.imbalance, self.beta, self.table_limit, degree=self.degree
         )
 
 
 @dataclass(frozen=True)
-class _ByDeviation(Planned):
+class _ByDeviation(_WholeKeys):
     """Loads are judged by their deviation: 100 * standard deviation / mean.
 
     A plan is due if it is above `threshold`, and pays if it lowers the deviation by `min_gain`.
@@ -183,6 +222,10 @@ class _ByDeviation(Planned):
         return dlb.score(level) > self.threshold
 
     @override
+    def meets(self, level: Floats) -> bool:
+        return dlb.score(level) <= self.threshold
+
+    @override
     def pays(self, before: Floats, after: Floats) -> bool:
         gain = dlb.score(before) - dlb.score(after)
         return gain > 0 and gain >= self.min_gain
@@ -197,7 +240,7 @@ class DlbLight(_ByDeviation):
     summary: ClassVar[str] = "moves the lightest keys of the most loaded instance"
 
     @override
-    def changes(self, loads: Loads) -> NewShares:
+    def moves(self, loads: Loads) -> NewShares:
         return dlb.plan_dlb_light(loads, self.threshold)
 
 
@@ -210,7 +253,7 @@ class DlbHeavy(_ByDeviation):
     summary: ClassVar[str] = "moves the heaviest keys of the most loaded instance"
 
     @override
-    def changes(self, loads: Loads) -> NewShares:
+    def moves(self, loads: Loads) -> NewShares:
         return dlb.plan_dlb_heavy(loads, self.threshold)
 
 
@@ -223,5 +266,5 @@ class Lptf(_ByDeviation):
     summary: ClassVar[str] = "longest processing time first, from nothing; moves most keys"
 
     @override
-    def changes(self, loads: Loads) -> NewShares:
+    def moves(self, loads: Loads) -> NewShares:
         return dlb.plan_lptf(loads, self.threshold)

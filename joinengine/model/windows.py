@@ -116,6 +116,21 @@ class Within:
             return np.full_like(times, INT_MAX) if most is None else plus_held(times, most)[0]
         return INT_MAX if most is None else times + most
 
+    def partners(self, side: Side, times: Times) -> tuple[Times, Times]:
+        """(n,) times of `side` -> first and last time of partners, none if first > last."""
+        least, most = self.lower_us, self.upper_us
+        if side is Side.RIGHT:
+            least, most = (None if one is None else -one for one in (most, least))
+        first, last = np.full_like(times, INT_MIN), np.full_like(times, INT_MAX)
+        if least is not None:
+            first, none = plus_held(times, least)
+            last[none & (least > 0)] = INT_MIN
+        if most is not None:
+            found, none = plus_held(times, most)
+            last = np.minimum(last, found)
+            first[none & (most < 0)] = INT_MAX
+        return first, last
+
     def near(self, left: Times, right: Times) -> Bools:
         """(n,) pairs -> whether each is close enough to match."""
         lead = right - left
@@ -217,6 +232,17 @@ class Sliding:
         number, into = np.divmod(np.maximum(left, right), self.slide_us)
         first = np.maximum(number - (into < rest), least + slides - 1) - (slides - 1)
         return first, np.where(last >= first, last - first + 1, 0)
+
+    def partners(self, side: Side, times: Times) -> tuple[Times, Times]:
+        """(n,) times -> the first and the last time that share a window with each.
+
+        None if first > last. Every time between the two does, since windows that hold one time
+        follow each other without a gap.
+        """
+        first, counts = self.shared(times, times)
+        last = (first + counts - 1) * self.slide_us + self.size_us - 1
+        none = counts == 0
+        return np.where(none, INT_MAX, first * self.slide_us), np.where(none, INT_MIN, last)
 
     def near(self, left: Times, right: Times) -> Bools:
         """(n,) pairs -> whether any window holds both."""

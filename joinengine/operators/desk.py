@@ -15,7 +15,8 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from joinengine.balancing.counting import Asked, count_keys
+from joinengine.balancing.costs import Amounts, shared_out
+from joinengine.balancing.counting import Asked, Done, count_keys
 from joinengine.exchange.blocks import BlockReader
 from joinengine.exchange.exchange import Exchange, Through
 from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
@@ -51,7 +52,8 @@ class TaskHeader:
     `cache_bytes`: of an object store's files that the task's machine may keep. `inline_bytes`: of
     run files that the task hands over with its report, and does not write. `named`: the report
     tells hot keys by value. `failed`: instances that are made to have lost
-    their state. `levels`: the service levels whose predicates are asked for the reported keys.
+    their state. `weighs`: counted keys are told with their pairs and results.
+    `levels`: the service levels whose predicates are asked for the reported keys.
     """
 
     operator: int
@@ -78,6 +80,7 @@ class TaskHeader:
     survives: bool = False
     failed: tuple[int, ...] = ()
     levels: tuple[Level, ...] = ()
+    weighs: bool = False
 
 
 class Desk:
@@ -184,17 +187,21 @@ class Desk:
         Emulated work begins when the instances are done here. The instances of a task emulate it
         side by side, as if each had a machine of its own, and `close` waits for the last one.
         """
-        start = self._world.timer_s()
+        start, before = self._world.timer_s(), dict(self._seconds)
         here = [InstanceReport() for _ in team]
         self.report.instances.update(zip(team, here, strict=True))
         yield here
+        self.report.turns += 1
         now = self._world.timer_s()
-        weights = [1 + sum(one.received) + one.results for one in here]
-        each_s = (now - start) / sum(weights)
-        for one, weight in zip(here, weights, strict=True):
+        spent = {part: s - before.get(part, 0.0) for part, s in self._seconds.items()}
+        untold = max(0.0, now - start - sum(spent.values()))
+        amounts = [_amounts(one, 1 / len(team)) for one in here]
+        each = shared_out(spent | {"untold": untold}, amounts)
+        for one, seconds in zip(here, each, strict=True):
             work_s = self.header.work_s * (sum(one.received) - sum(one.backed))
             work_s += self.header.result_work_s * one.results
-            one.busy_s = weight * each_s + work_s
+            one.seconds = tuple(seconds)
+            one.busy_s = sum(seconds) + work_s
             if work_s:
                 self._busy_until = max(now + work_s, self._busy_until or 0.0)
 
@@ -213,17 +220,20 @@ class Desk:
         spines: Sequence[Iterable[OpenRun]],
         texts: Texts | None = None,
         named: Named | None = None,
+        done: Sequence[Done] = (),
     ) -> None:
         """Report the hottest keys, and those that the planner may move if the task counts keys.
 
         Per side: `stored` are the sorted words that arrived to be stored, `spines` the runs that
         are held after the batch. `texts`: the values of keys; None: no hot keys are told. `named`:
-        what service levels say of keys; None: there are none with predicates.
+        what service levels say of keys; None: there are none with predicates. `done`: what keys
+        have done; nothing, if they are not weighed.
         """
         arrived = [group_keys(words) for words in stored]
         if texts is not None:
             self._hot.see(arrived, texts)
-        self._report_keys([instance], arrived, [sheets_of([spine]) for spine in spines], named)
+        sheets = [sheets_of([spine]) for spine in spines]
+        self._report_keys([instance], arrived, sheets, named, done)
 
     def count_keys_of_team(
         self,
@@ -231,6 +241,7 @@ class Desk:
         stored: Sequence[Needles],
         sheets: Sequence[Sequence[Sheet]],
         texts: Texts | None = None,
+        done: Sequence[Done] = (),
     ) -> None:
         """The same for several instances together.
 
@@ -238,7 +249,7 @@ class Desk:
         """
         if texts is not None:
             self._hot.see_team(stored, texts)
-        self._report_keys(team, stored, sheets, None)
+        self._report_keys(team, stored, sheets, None, done)
 
     def _report_keys(
         self,
@@ -246,12 +257,14 @@ class Desk:
         stored: Sequence[Needles],
         sheets: Sequence[Sequence[Sheet]],
         named: Named | None,
+        done: Sequence[Done],
     ) -> None:
         asked = self.header.counted
         if asked is None:
             return
         stretches = [[one.stretch for one in some] for some in sheets]
-        counts = count_keys(team, stored, stretches, [asked[instance] for instance in team])
+        of_each = [asked[instance] for instance in team]
+        counts = count_keys(team, stored, stretches, of_each, done)
         if named is not None:
             hashes, at = np.unique(counts.hashes, return_inverse=True)
             counts = counts._replace(backups=named(hashes)[at])
@@ -270,3 +283,9 @@ class Desk:
         self.report.seconds = dict(self._seconds)
         self.report.reads = self._store.reads(self.header.files)
         return self.report
+
+
+def _amounts(one: InstanceReport, turns: float) -> Amounts:
+    """What an instance has done; the bytes of its results are not known apart."""
+    received, stored = float(sum(one.received)), float(sum(one.stored))
+    return Amounts(turns, received, stored, one.probed, one.candidates, one.results)

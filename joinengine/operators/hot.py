@@ -22,7 +22,7 @@ from joinengine.exchange.blocks import Tuples
 from joinengine.exchange.keying import Keying
 from joinengine.exchange.reports import HotKey
 from joinengine.kernels.hashing import Words, first_word, key_hash
-from joinengine.kernels.probing import Ints, Needles, rows_of_keys
+from joinengine.kernels.probing import Ints, Needles, distinct, rows_among, rows_of_keys
 from joinengine.kernels.seating import keys_of, seats_of
 from joinengine.model.keys import Side
 from joinengine.state.run import OpenRun
@@ -131,13 +131,14 @@ def texts_of_team(
     def texts(hashes: Words) -> list[str | None]:
         found: list[str | None] = [None] * len(hashes)
         for some in stored:
-            keys = keys_of(some.hashes)
-            for i in np.flatnonzero(np.isin(keys, hashes)).tolist():
-                place, seat = int(np.searchsorted(hashes, keys[i])), int(seats_of(some.hashes[i]))
-                if found[place] is None:
-                    told = texts_in(keying, [one[seat] for one in spines])
-                    assert told is not None
-                    found[place] = told(hashes[place : place + 1])[0]
+            rows, places = rows_among(keys_of(some.hashes), hashes)
+            seats = seats_of(some.hashes[rows])
+            for seat in distinct(seats).tolist():
+                missing = [p for p in places[seats == seat].tolist() if found[p] is None]
+                told = texts_in(keying, [one[seat] for one in spines])
+                assert told is not None
+                for place, text in zip(missing, told(hashes[missing]), strict=True):
+                    found[place] = text
         return found
 
     return texts

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from joinengine.kernels.probing import Ints
+from joinengine.kernels.probing import Rows
 from joinengine.model.conditions import Predicate
 from joinengine.predicates.dialect import evaluated_type
 from joinengine.predicates.engine import engine
@@ -20,7 +20,7 @@ from joinengine.predicates.engine import engine
 def holds(
     predicate: Predicate,
     batches: tuple[pa.RecordBatch, pa.RecordBatch],
-    rows: tuple[Ints, Ints],
+    rows: tuple[Rows, Rows],
 ) -> NDArray[np.bool_]:
     """(n,) whether a predicate is true of left row rows[0][i] and right row rows[1][i]."""
     taken = (pa.array(rows[0]), pa.array(rows[1]))

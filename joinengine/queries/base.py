@@ -12,6 +12,7 @@ from pyarrow import RecordBatchReader, Table
 
 from joinengine import equi
 from joinengine.api.queries import StreamQuery
+from joinengine.balancing.costs import Load
 from joinengine.driver.failing import as_recovered
 from joinengine.driver.settings import ShowKeys
 from joinengine.exchange.exchange import ExchangeKind, chosen_exchange
@@ -40,8 +41,8 @@ class Options:
     `durability`: what a batch waits for; `store`: the emulated speed of a store, None: the usual
     one, if any is kept.
     `capacity`: tuples that an instance may hold before its layout grows. `moves`: when state
-    follows a new layout. `work_per_tuple`: emulated work for each tuple that an instance receives;
-    `work_per_result`: for each row that it emits.
+    follows a new layout. `load`: what planners balance. `work_per_tuple`: emulated work for each
+    tuple that an instance receives; `work_per_result`: for each row that it emits.
     `aggregators` (None: as many as instances) merge partial results after every `merge_every`
     batches. `text`: a file whose words take the place of generated ones. `span_us`, `shift_us`:
     None: the query's own. `show_keys`: whether reports and logs tell keys by value or by hash.
@@ -68,6 +69,7 @@ class Options:
     store: str | None = None
     capacity: int | None = None
     moves: Moving = Moving.EAGER
+    load: Load = Load.WORK
     work_per_tuple: int = 0
     work_per_result: int = 0
     aggregators: int | None = None
@@ -79,6 +81,7 @@ class Options:
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", one_of(TableOrder, self.order, "order"))
         object.__setattr__(self, "moves", one_of(Moving, self.moves, "moves"))
+        object.__setattr__(self, "load", one_of(Load, self.load, "load"))
         object.__setattr__(self, "show_keys", one_of(ShowKeys, self.show_keys, "show-keys"))
         if self.exchange is not None:
             object.__setattr__(self, "exchange", chosen_exchange(self.exchange))

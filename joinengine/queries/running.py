@@ -166,6 +166,7 @@ def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWrit
     if has_checksum(joined):
         writer = writer.checksummed()
     writer = writer.option("moves", options.moves).option("showKeys", options.show_keys)
+    writer = writer.option("load", options.load)
     writer = writer.option("workPerTuple", f"{options.work_per_tuple} us")
     writer = writer.option("workPerResult", f"{options.work_per_result} us")
     for batch, layout, instances in options.relayouts:
@@ -292,6 +293,7 @@ def _head(query: Query, options: Options, state: str | None = None) -> dict[str,
         "instances": options.instances,
         "window_us": options.window_us,
         "moves": options.moves,
+        "load": options.load,
         "work_per_tuple_us": options.work_per_tuple,
         "work_per_result_us": options.work_per_result,
         "recovery": options.recovery,

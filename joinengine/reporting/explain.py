@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any
 
-from joinengine.driver.records import BatchRecord
+from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.driver.relayout import Relayout
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.durations import describe
@@ -17,6 +17,10 @@ from joinengine.model.texts import Shown
 from joinengine.operators.base import Operator, QuerySpec, sides_of
 from joinengine.operators.timing import Flow
 
+#: Pairs compared for each result that are worth a line, and how many there must be.
+IN_VAIN = 100
+IN_VAIN_FROM = 1_000_000
+
 
 def explain(
     query: QuerySpec,
@@ -24,12 +28,14 @@ def explain(
     rates: Mapping[tuple[int, Side], Flow] | None = None,
     instances: Sequence[int] | None = None,
     wishes: Sequence[Relayout] = (),
+    records: Sequence[BatchRecord] = (),
 ) -> str:
     """A few lines for each operator.
 
     `rates`: (operator, side) -> how tuples have come, for the sides that have been measured. The
     lines of these sides forecast how much the state will hold. `instances`: how many the operators
-    have now; None: as many as they start with. `wishes`: of users, for the next batch.
+    have now; None: as many as they start with. `wishes`: of users, for the next batch. `records`:
+    of the batches so far; if hardly any of the compared pairs have matched, a line says so.
     """
     lines, seen = list[str](), rates or {}
     for operator, choice in zip(query.operators, choices, strict=True):
@@ -37,8 +43,21 @@ def explain(
         ours = {side: flow for (number, side), flow in seen.items() if number == operator.index}
         now = operator if instances is None else sized(operator, instances[operator.index])
         lines += now.lines(inputs, choice, ours)
+        lines += compared_in_vain([record.joins[operator.index] for record in records])
     lines += [f"asked for: {_wished(wish)}; takes effect with the next batch" for wish in wishes]
     return Shown("\n".join(lines))
+
+
+def compared_in_vain(batches: Sequence[OperatorRecord]) -> list[str]:
+    """A line if an operator has compared IN_VAIN times as many pairs as it has made results."""
+    candidates = sum(batch.candidates for batch in batches)
+    made = sum(sum(batch.made) for batch in batches)
+    if candidates <= max(IN_VAIN * made, IN_VAIN_FROM):
+        return []
+    return [
+        f"  {candidates:,} pairs were compared for {made:,} results: a shorter window, or an "
+        f"equality or a band beside the predicate, leaves fewer to compare"
+    ]
 
 
 def name_of(operator: Operator) -> str:

@@ -21,7 +21,8 @@ METRICS = "joinengine"
 #: Fields of an operator that Spark's progress has no place for.
 CUSTOM = (
     *("moved_rows", "moved_bytes", "switched_roles", "lost_instances", "recovered_rows"),
-    *("unbacked_keys", "routing_entries", "split_keys", "probe_copies", "null_rows", "ahead_rows"),
+    *("unbacked_keys", "routing_entries", "split_keys", "probe_copies", "candidates"),
+    *("null_rows", "ahead_rows"),
     *("report_bytes_up", "report_bytes_down", "whole_reports", "pending_rows", "layout_versions"),
     *("run_files", "run_file_bytes", "fetched_files", "fetched_bytes"),
 )

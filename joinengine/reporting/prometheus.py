@@ -246,6 +246,11 @@ _OPERATOR = (
         lambda one: one.totals.probe_copies,
     ),
     _OfOperator(
+        "joinengine_candidates_total",
+        "Pairs of tuples that were compared; beside the results, what they cost.",
+        lambda one: one.totals.candidates,
+    ),
+    _OfOperator(
         "joinengine_replans_total",
         "How often the planner has changed the layout.",
         lambda one: one.totals.replans,

@@ -48,6 +48,7 @@ COUNTS = (
     "routing_entries",
     "split_keys",
     "probe_copies",
+    "candidates",
     "expired_rows",
     "late_rows",
     "null_rows",
@@ -101,6 +102,7 @@ def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
         "rows_per_s": input_rows / busy if busy else 0.0,
         "batches": [batch_rows(record) for record in records],
         **{key: largest[key] for key in _PER_INSTANCE},
+        "candidates": sum(join["candidates"] for join in joins),
         "replans": sum(join["replans"] for join in joins),
         "plan_s": sum(record.seconds["plan_s"] for record in records),
         "moved_rows": sum(join["moved_rows"] for join in joins),
@@ -126,6 +128,16 @@ def joined_by_batch(report: dict[str, Any]) -> NDArray[np.float64]:
     """As `received_by_batch`, without what instances only keep as backups."""
     received, backed = _busiest(report)
     return received - backed
+
+
+def busy_by_batch(report: dict[str, Any]) -> NDArray[np.float64]:
+    """(batches, instances) seconds that the instances of the busiest operator have worked.
+
+    No rows: reports of earlier versions do not tell them.
+    """
+    joins = [join for join in report["joins"] if join.get("busy_s_by_batch")]
+    rows = [np.array(join["busy_s_by_batch"], float) for join in joins]
+    return max(rows, key=lambda busy: float(busy.sum()), default=np.zeros((0, 1)))
 
 
 def _busiest(report: dict[str, Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -177,6 +189,8 @@ _PER_INSTANCE = (
     "received_per_instance",
     "stored_per_instance",
     "busy_s_per_instance",
+    "candidates_per_instance",
+    "results_per_instance",
     "instances_used",
     "load_skew",
 )
@@ -195,7 +209,7 @@ def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
         for name in ("received", "busy_s", "held")
     )
     return {
-        "received_per_instance": [int(n) for n in _total(received[0])],
+        "received_per_instance": _summed(working, "received"),
         "stored_per_instance": list(working[-1].held) if working else [],
         "busy_s_per_instance": [round(float(s), 6) for s in _total(busy[0])],
         "instances_used": working[-1].instances if working else 0,
@@ -203,6 +217,9 @@ def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
             name: {"run": skew(_total(whole)), "last_half": skew(_total(last))}
             for name, (whole, last) in (("received", received), ("stored", held), ("busy", busy))
         },
+        "candidates_per_instance": _summed(working, "compared"),
+        "results_per_instance": _summed(working, "made"),
+        "candidates": sum(b.candidates for b in batches),
         "input_rows": int(sum(sum(b.received) for b in batches)),
         "output_rows": sum(b.output_rows for b in batches),
         "replans": sum(b.replanned for b in batches),
@@ -212,6 +229,7 @@ def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
         "ahead_rows": sum(b.ahead_rows for b in batches),
         "expired_rows": sum(b.expired_rows for b in batches),
         "received_by_batch": _per_batch(batches, "received").astype(int).tolist(),
+        "busy_s_by_batch": _per_batch(batches, "busy_s").round(6).tolist(),
         "backed_by_batch": _backed(batches),
         "report_bytes": {
             "up": sum(b.report_bytes_up for b in batches),
@@ -233,7 +251,14 @@ def _per_batch(batches: Sequence[OperatorRecord], name: str) -> NDArray[np.float
     """(batches, N) figures per instance; 0 for an instance that did not exist in a batch."""
     found = np.zeros((len(batches), max((b.instances for b in batches), default=0)))
     for row, batch in zip(found, batches, strict=True):
-        row[: batch.instances] = getattr(batch, name)
+        figures = getattr(batch, name)
+        row[: len(figures)] = figures
+    return found
+
+
+def _summed(batches: Sequence[OperatorRecord], name: str) -> list[int]:
+    """Counts per instance, over the batches."""
+    found: list[int] = _total(_per_batch(batches, name)).astype(int).tolist()
     return found
 
 

@@ -46,7 +46,7 @@ _FORECAST_GROWTH = 1.05
 
 _JOIN_COUNTS = (
     *("moved_rows", "moved_bytes", "expired_rows", "late_rows", "null_rows", "ahead_rows"),
-    "probe_copies",
+    *("probe_copies", "candidates", "output_rows"),
     *("run_files", "run_file_bytes", "fetched_files", "fetched_bytes"),
 )
 _JOIN_STATE = ("state_rows", "state_bytes", "pending_rows", "routing_entries", "split_keys")

@@ -9,16 +9,21 @@ from rich.table import Table
 
 from joinengine.balancing.statistics import skew
 from joinengine.reporting.reports import received_by_batch
+from joinengine.reporting.verdicts import busiest_s
 
 #: Columns of text that the widest table takes.
 TABLE_WIDTH = 110
 #: (title of a column, its field in a report, its format)
 _Columns = tuple[tuple[str, str, str], ...]
 _NAMES: _Columns = (("layout", "layout", "{}"), ("zipf", "zipf", "{:g}"))
-#: Only if work is emulated.
+#: If work is emulated, and if it is not.
 _WAITED: _Columns = (
     ("slowest s", "slowest_instance_s", "{:.1f}"),
     ("run s", "elapsed_s", "{:.1f}"),
+)
+_WORKED: _Columns = (
+    ("busiest s", "busiest", "{:.1f}"),
+    ("busy", "busy", "{:.2f}"),
 )
 _FIGURES: _Columns = (
     ("rows/s", "rows_per_s", "{:,.0f}"),
@@ -42,11 +47,15 @@ _RANKED: _Columns = (
 )
 _LOAD = "tuples that the busiest instance received, over the mean"
 _SKEW = f"skew: {_LOAD}, in the first batch; later: the same in the last half of the run"
+_BUSY = (
+    "busiest s: seconds that the busiest instance of each batch worked, added up; busy: seconds "
+    "that the busiest instance worked in the last half of the run, over the mean"
+)
 
 
 def summary_table(reports: Sequence[dict[str, Any]]) -> Table:
-    """One line per run; with seconds if work is emulated."""
-    waited = _WAITED if any(report["work_per_tuple_us"] for report in reports) else ()
+    """One line per run; with the seconds that batches have waited for their busiest instance."""
+    waited = _WAITED if any(report["work_per_tuple_us"] for report in reports) else _WORKED
     return _table(_NAMES + waited + _FIGURES, [_values(report) for report in reports])
 
 
@@ -54,7 +63,7 @@ def summary_legend(reports: Sequence[dict[str, Any]]) -> list[str]:
     """What the columns of `summary_table` mean."""
     works = {report["work_per_tuple_us"] for report in reports} - {0}
     if not works:
-        return [_SKEW]
+        return [_BUSY, _SKEW]
     emulated = ", ".join(f"{work:,} us" for work in sorted(works))
     return [
         f"work is emulated: an instance waits {emulated} for each tuple that it receives, and the "
@@ -91,6 +100,8 @@ def _values(report: dict[str, Any]) -> dict[str, Any]:
     return report | {
         "first": skew(loads[0]) if len(loads) else 1.0,
         "later": report["load_skew"]["received"]["last_half"],
+        "busiest": busiest_s(report),
+        "busy": report["load_skew"].get("busy", {}).get("last_half"),
         "stored": sum(report["stored_per_instance"]),
         "sent": sum(report["received_per_instance"]),
         "valid": {True: "yes", False: "NO", None: "unknown"}[report["valid"]],

@@ -12,12 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from joinengine.balancing.reasons import KeyChange, Reason
 from joinengine.driver.records import BatchRecord
 from joinengine.model.keys import Mode, Placement
 from joinengine.operators.base import Operator
 from joinengine.reporting.inspection import key_held
-from joinengine.reporting.reports import joined_by_batch
+from joinengine.reporting.reports import busy_by_batch, joined_by_batch
+
+#: Measured seconds tell layouts apart from here on, and by more than this part.
+WORTH_S, ALIKE = 1.0, 0.95
 
 
 def slowest_instance_s(report: dict[str, Any]) -> float | None:
@@ -32,6 +37,12 @@ def slowest_instance_s(report: dict[str, Any]) -> float | None:
         return None
     loads = joined_by_batch(report)
     return float(loads.max(axis=1).sum()) * work_us / 1e6 if len(loads) else 0.0
+
+
+def busiest_s(report: dict[str, Any]) -> float | None:
+    """Seconds that the busiest instance of each batch worked, added up; None: it is not told."""
+    busy = busy_by_batch(report)
+    return float(busy.max(axis=1).sum()) if len(busy) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +109,25 @@ def _value(
 def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
     """What the best layout of each skew does and saves against the first one, in sentences.
 
-    The best layout is the one whose batches wait least for their slowest instance. No sentence: no
-    work is emulated, or there is one layout.
+    The best layout is the one whose batches wait least for their slowest instance: by emulated
+    work, or, if there is none, by the seconds that were measured. No sentence: there is one layout,
+    or work takes so little that it does not count beside Spark's jobs.
     """
     sentences = list[str]()
     for z in dict.fromkeys(report["zipf"] for report in reports):
         ours = [report for report in reports if report["zipf"] == z]
-        if len(ours) > 1 and all(report["work_per_tuple_us"] for report in ours):
-            best = min(ours, key=lambda report: report["slowest_instance_s"])
-            sentences += _sentences(ours[0], best)
+        waits = [_waited(report) for report in ours]
+        if len(ours) > 1 and all(waits) and (ours[0]["work_per_tuple_us"] or waits[0] > WORTH_S):
+            best = int(np.argmin(waits))
+            near = not ours[0]["work_per_tuple_us"] and waits[best] > waits[0] * ALIKE
+            sentences += _sentences(ours[0], ours[0 if near else best])
     return sentences
+
+
+def _waited(report: dict[str, Any]) -> float:
+    """Seconds that batches have waited for their busiest instance; 0: it is not told."""
+    emulated = report["work_per_tuple_us"]
+    return float((report["slowest_instance_s"] if emulated else busiest_s(report)) or 0.0)
 
 
 def _sentences(base: dict[str, Any], best: dict[str, Any]) -> list[str]:
@@ -121,7 +141,7 @@ def _sentences(base: dict[str, Any], best: dict[str, Any]) -> list[str]:
             f"{start}{name} ({key['on']}) brought {key['share']:.0%} of the tuples; "
             f"{best['layout']} {key['done']}"
         )
-    was, now = base["slowest_instance_s"], best["slowest_instance_s"]
+    was, now = _waited(base), _waited(best)
     factor = f", {was / now:.1f} times less" if now else ""
     told.append(
         f"{start}batches waited {now:.1f} s for their slowest instance under {best['layout']}, "

@@ -180,7 +180,7 @@ def _loss_words(way: Recovery, instances: Sequence[int]) -> str:
 
 def _first(reason: Reason, names: Mapping[int, str], instances: int, *, sided: bool) -> str:
     """The cause, told by the heaviest key that lives elsewhere now, if there is any key."""
-    skew = f"skew of what is stored {reason.before.skew:.2f}"
+    skew = f"load skew {reason.before.skew:.2f}"
     if reason.after is not None:
         skew += f", {reason.after.skew:.2f} expected"
     if reason.shapes is not None and reason.after is not None:

@@ -24,6 +24,7 @@ class Columns(NamedTuple):
 
     Key k has the homes `homes[bounds[k]:bounds[k + 1]]`, each once, in the order of their
     fragments, with `shares` of it; and backups at `backups[backup_bounds[k]:backup_bounds[k + 1]]`.
+    `grid_columns` (K,): cells in a row of its grid; 0: it has none.
     """
 
     hashes: Words
@@ -35,6 +36,7 @@ class Columns(NamedTuple):
     shares: NDArray[np.float64]
     backup_bounds: Ints
     backups: Ints
+    grid_columns: Ints
 
     @classmethod
     def of(cls, placements: Mapping[int, Placement]) -> Columns:
@@ -55,6 +57,7 @@ class Columns(NamedTuple):
             *(bounds, homes, shares),
             _bounds(np.fromiter(map(len, backups), np.int64, n)),
             np.fromiter(chain.from_iterable(backups), np.int64),
+            np.array([one.columns if one.mode is Mode.GRID else 0 for one in placed], np.int64),
         )
 
     @property

@@ -18,8 +18,8 @@ import numpy as np
 from typing_extensions import override
 
 from joinengine.balancing.counting import MOST_LIGHT, Asked
+from joinengine.balancing.loads import gather_loads as gathered
 from joinengine.balancing.statistics import HEAVY_PART, Floats, Interval, Ints, KeyCounts
-from joinengine.balancing.statistics import gather_loads as gathered
 from joinengine.kernels.hashing import Words
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import Side

@@ -24,14 +24,9 @@ import numpy as np
 
 from joinengine.balancing.compact import records
 from joinengine.balancing.llfd import whole_homes
+from joinengine.balancing.loads import Loads, gather_loads
 from joinengine.balancing.reasons import Balance, Cause, Counted, reason_of
-from joinengine.balancing.statistics import (
-    Floats,
-    Interval,
-    Loads,
-    gather_loads,
-    skew,
-)
+from joinengine.balancing.statistics import Floats, Interval, skew
 from joinengine.kernels.hashing import Words
 from joinengine.layouts.key_based import Hash, KeyBased, Planned
 from joinengine.model.errors import InvalidRequest

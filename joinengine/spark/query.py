@@ -310,11 +310,12 @@ class JoinQuery:
         The forecast says how many rows and bytes the state will hold at its fullest, if tuples come
         as in this run so far. Wishes that wait for the next batch are named.
         """
-        runner = self._runner
+        runner, records = self._runner, self.batches()
         return explain(
             runner.query,
             runner.choices,
-            rates_seen(self.batches()),
+            rates_seen(records),
             [chosen.layout.instances for chosen in runner.chosen],
             runner.wishes,
+            records,
         )

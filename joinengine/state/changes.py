@@ -26,6 +26,8 @@ from joinengine.state.plain import (
     Names,
     clock_from_json,
     clock_to_json,
+    costs_from_json,
+    costs_to_json,
     files_from_json,
     files_to_json,
     held_from_json,
@@ -57,6 +59,7 @@ def change(before: OperatorState, after: OperatorState) -> dict[str, Any]:
         "other_names": names.others,
         "watchers": after.watchers,
         "late_rows": after.late_rows,
+        "costs": costs_to_json(after.costs),
     }
 
 
@@ -77,6 +80,7 @@ def changed(before: OperatorState, plain: Mapping[str, Any]) -> OperatorState:
         shelves=Shelves(runs, _updated(had.files, files["gone"], new)),
         watchers=plain["watchers"],
         late_rows=plain["late_rows"],
+        costs=costs_from_json(plain),
     )
 
 

@@ -19,20 +19,22 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Exclusions, Ints
 from joinengine.kernels.seating import Parts, Stretch, seated_order
-from joinengine.state.run import OpenRun
+from joinengine.state.run import OpenRun, Run
 from joinengine.state.run_file import Page
 
 
 class Sheet(NamedTuple):
     """The runs of a team that lie on one page and have one layout version.
 
-    `parts`: the rows of each, with the seats of their instances; `gone`: the excluded ones.
+    `parts`: the rows of each, with the seats of their instances; `gone`: the excluded ones. `span`:
+    no row's time is outside; None: times are not known.
     """
 
     version: int
     page: Page
     parts: Parts
     gone: Exclusions | None
+    span: tuple[int, int] | None
 
     @property
     def stretch(self) -> Stretch:
@@ -59,9 +61,15 @@ def _sheet(version: int, some: Sequence[tuple[int, OpenRun]]) -> Sheet:
     starts = np.array([one.start for _, one in some])
     stops = starts + np.array([one.run.rows for _, one in some])
     gone = [(one.start, one.gone) for _, one in some if one.gone is not None]
-    return Sheet(
-        version, page, Parts(np.array([seat for seat, _ in some]), starts, stops), _united(gone)
-    )
+    parts = Parts(np.array([seat for seat, _ in some]), starts, stops)
+    return Sheet(version, page, parts, _united(gone), _span([one.run for _, one in some]))
+
+
+def _span(runs: Sequence[Run]) -> tuple[int, int] | None:
+    """The least and the greatest time of some runs; None: of some run they are not known."""
+    first = [run.min_time for run in runs if run.min_time is not None]
+    last = [run.max_time for run in runs if run.max_time is not None]
+    return (min(first), max(last)) if len(first) == len(last) == len(runs) else None
 
 
 def _united(gone: Sequence[tuple[int, Exclusions]]) -> Exclusions | None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from joinengine.balancing.costs import Costs
 from joinengine.layouts import Chosen
 from joinengine.layouts.versions import VersionedRouter
 from joinengine.routing.moves import Moves
@@ -167,6 +168,7 @@ class OperatorState:
 
     `watchers`: how many there are; 0: no side is watched. The number never changes. `fetched`: the
     instances whose state the running batch has read again from the store, and how many rows.
+    `costs`: what work costs, as far as batches have told.
     """
 
     layouts: Layouts
@@ -174,6 +176,7 @@ class OperatorState:
     shelves: Shelves = field(default_factory=Shelves)
     watchers: int = 0
     late_rows: int = 0
+    costs: Costs = field(default_factory=Costs)
     fetched: Mapping[int, int] = field(default_factory=dict)
 
     def held_per_instance(self) -> list[int]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+from joinengine.balancing.costs import Costs
 from joinengine.layouts import Chosen
 from joinengine.model.keys import Side
 from joinengine.routing.moves import Drop, Moves, Pull
@@ -97,6 +98,7 @@ def state_to_json(state: OperatorState) -> dict[str, Any]:
         "other_names": names.others,
         "watchers": state.watchers,
         "late_rows": state.late_rows,
+        "costs": costs_to_json(state.costs),
     }
 
 
@@ -111,7 +113,19 @@ def state_from_json(plain: dict[str, Any]) -> OperatorState:
         shelves=Shelves(runs, files),
         watchers=plain["watchers"],
         late_rows=plain["late_rows"],
+        costs=costs_from_json(plain),
     )
+
+
+def costs_to_json(costs: Costs) -> list[Any]:
+    """A fit of costs."""
+    return [costs.batches, costs.result_bytes, *costs.scales]
+
+
+def costs_from_json(plain: Mapping[str, Any]) -> Costs:
+    """The costs in a state as plain values; earlier versions have written none."""
+    batches, result_bytes, *scales = plain.get("costs", [0, 0])
+    return Costs(tuple(scales), batches, result_bytes)
 
 
 def _layouts_to_json(layouts: Layouts) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class OperatorTotals:
     moved_rows: int = 0
     moved_bytes: int = 0
     probe_copies: int = 0
+    candidates: int = 0
     replans: int = 0
     busy_s: float = 0.0
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joinengine.balancing.statistics import Interval, reshare
+from joinengine.balancing.shares import reshare
+from joinengine.balancing.statistics import Interval
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joinengine.balancing.costs import Load
 from joinengine.balancing.ftlb import migration_index, plan_ftlb
-from joinengine.balancing.statistics import Interval, gather_loads, skew
+from joinengine.balancing.loads import gather_loads
+from joinengine.balancing.statistics import Interval, skew
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import Ftlb
@@ -165,7 +167,8 @@ def test_each_copy_holds_all_tuples_of_its_keys(backups, lazy, seed):
 
 def test_loads_of_homes_and_backups_are_told_apart(tmp_path):
     """The counts of a batch give back what each instance joined, and what it only kept."""
-    query = LocalQuery(tmp_path, two_way(None, 4), "ftlb", choice=Ftlb(imbalance=9.0))
+    choice, settings = Ftlb(imbalance=9.0), Settings(load=Load.TUPLES)
+    query = LocalQuery(tmp_path, two_way(None, 4), "ftlb", choice=choice, settings=settings)
     (batch,) = skewed_batches(1)
     query.run_tuples(0, *batch)
     layout, (stored,) = query.layout, query.state.layouts.history

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
-from joinengine.balancing.statistics import Interval, build_table, gather_loads, skew
+from joinengine.balancing.shares import build_table
+from joinengine.balancing.statistics import Interval, skew
 from joinengine.model.keys import U_ONE
 from joinengine.routing.base import Modulo
 from joinengine.routing.table import RoutingTable

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from joinengine.balancing.costs import Load
 from joinengine.balancing.counting import MOST_LIGHT
 from joinengine.balancing.statistics import Interval
 from joinengine.driver.relayout import Relayout
@@ -81,8 +82,10 @@ def test_all_keys_are_told_after_an_imbalance_alone(intervals, level, restarted)
     hot = [False] * level + [True] * (intervals + 1) + [False] * 10
     batches, late = batches_of(hot), hash_of(LATE)
     with tempfile.TemporaryDirectory() as folder:
-        choice = Ftlb(intervals=intervals, **CALM)
-        query = LocalQuery(folder, two_way(None, INSTANCES), "ftlb", choice=choice)
+        # In tuples, since pairs grow with the state, and noise counts for nothing here.
+        choice, settings = Ftlb(intervals=intervals, **CALM), Settings(load=Load.TUPLES)
+        plan = two_way(None, INSTANCES)
+        query = LocalQuery(folder, plan, "ftlb", choice=choice, settings=settings)
         for number, (left, right) in enumerate(batches):
             query.restart() if restarted else None
             listed = query.layout.table.placements
@@ -167,7 +170,7 @@ def test_an_imbalance_lasts_over_batches_that_bring_nothing(tmp_path):
         ]
         query.run_tuples(number, *moved)
         query.run_tuples(number + 1, [], [])
-    ran = [sum(record.joins[0].busy_s) > 0 for record in query.records]
+    ran = [bool(record.work_s) for record in query.records]
     assert all(ran[:4])
     assert asked(query)[:2] == [1, 2]
     assert replanned(query)[0] == 2
@@ -188,7 +191,7 @@ class Counting(InlineJobs):
         down = 8 * sum(len(one.listed) + len(one.recent) for one in counted)
         rows = sum(len(one.hashes) for report in reports for one in report.keys)
         instances = sum(len(report.instances) for report in reports)
-        self.bytes.append([8 * (5 * rows + 4 * instances), down] if counted else [0, 0])
+        self.bytes.append([8 * (8 * rows + 4 * instances), down] if counted else [0, 0])
         return reports
 
 
@@ -221,8 +224,8 @@ def test_light_reports_tell_the_same_loads_in_fewer_bytes(tmp_path, monkeypatch)
             layout, interval = query.layout, newest(query)
             loads = choice.gather(layout.base, layout.table, [interval]).per_instance()
             assert interval.whole == whole
-            told.append((loads.tolist(), query.records[-1].joins[0].heat.under_hash))
+            told.append([*loads.tolist(), query.records[-1].joins[0].heat.under_hash])
         found.append((told, sum(one.joins[0].report_bytes_up for one in query.records)))
     (light, fewer), (whole, more) = found
-    assert light == whole
+    assert np.allclose(light, whole)
     assert fewer < 0.5 * more

@@ -42,6 +42,8 @@ joined
 """
 QUERY = """
 writer = joined.writeStream.format("noop").trigger(availableNow=True)
+# By tuples: seconds of so few would let noise decide.
+writer = writer.option("load", "tuples")
 query = writer.option("checkpointLocation", str(root / "checkpoint")).start()
 query.awaitTermination()
 query

@@ -6,7 +6,7 @@ import numpy as np
 
 from joinengine.balancing import mixed
 from joinengine.balancing.llfd import whole_homes
-from joinengine.balancing.statistics import Loads
+from joinengine.balancing.loads import Loads
 
 
 def loads_of(cost, base, homes=None, held=None, instances=2):

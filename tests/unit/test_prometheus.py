@@ -208,7 +208,18 @@ def test_the_page_names_every_figure():
 
 
 def test_units_stand_in_the_names():
-    known = ("rows", "bytes", "seconds", "copies", "files", "batches", "replans", "keys", "entries")
+    known = (
+        "candidates",
+        "replans",
+        "rows",
+        "bytes",
+        "seconds",
+        "copies",
+        "files",
+        "batches",
+        "keys",
+        "entries",
+    )
     bare = {"up", "query_info", "layout_info", "instances", "layout_versions", "load_skew"}
     for one in FIGURES:
         name = one.name.removeprefix("joinengine_")

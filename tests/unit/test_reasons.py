@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from joinengine.balancing import reasons
+from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.reasons import Balance, Cause, Cost, Counted, Reason, reason_of
-from joinengine.balancing.statistics import Interval, gather_loads
+from joinengine.balancing.statistics import Interval
 from joinengine.layouts import Mnrt
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side

@@ -81,7 +81,7 @@ def test_the_planner_levels_what_its_own_plans_have_made(found):
 def test_simulated_tasks_report_what_the_layout_gives_them():
     """The driver's records have the deliveries: each tuple's, and the copies of divided keys."""
     jobs = LoadedJobs(8, 8, window=3)
-    jobs.stream = Workload(keys=40, zipf=1.3, rows=8 * ROWS).intervals(Modulo(8))
+    jobs.stream = Workload(keys=40, zipf=1.0, rows=8 * ROWS).intervals(Modulo(8))
     with driver_of(jobs, Mnrt(imbalance=0.05), 3, ExchangeKind.SHUFFLE) as driver:
         for number in range(6):
             layout = driver.layout

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
-from joinengine.balancing.mnrt import _gather, plan_mnrt
-from joinengine.balancing.statistics import Interval, build_table, gather_loads
-from joinengine.balancing.workspace import Workspace
+import numpy as np
+import pytest
+
+from joinengine.balancing.loads import gather_loads
+from joinengine.balancing.mnrt import _emptiest, _gather, plan_mnrt
+from joinengine.balancing.shares import build_table
+from joinengine.balancing.statistics import Interval
+from joinengine.balancing.workspace import Piece, Workspace
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
 from joinengine.routing.base import Modulo
 from joinengine.routing.table import RoutingTable
@@ -53,3 +58,12 @@ def test_a_key_that_cannot_be_gathered_does_not_keep_others_split():
     assert work.level.tolist() == [70, 70, 45, 45]
     _gather(work, limit=100.0)
     assert work.n_homes.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(("hosts", "cut", "taken"), [(2, True, 1), (2, False, 2), (0, True, 2)])
+def test_a_part_of_a_key_goes_to_a_task_that_has_none_of_it(hosts, cut, taken):
+    """Of two tasks one hosts instances 0 and 2; key 0 is at 0, and 2 is the emptiest."""
+    interval = counted({0: (100, 0), 1: (10, 0), 2: (5, 0), 3: (20, 0)}, 4)
+    work = Workspace(replace(gather_loads([interval], RoutingTable(), Modulo(4)), hosts=hosts))
+    low = np.array([False, True, True, True])
+    assert _emptiest(work, Piece(0, 0.5, 0, cut), low) == taken

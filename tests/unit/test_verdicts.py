@@ -24,15 +24,20 @@ def report(layout, batches, *, work_us=1_000_000, zipf=1.0, key=None):
         "work_per_tuple_us": work_us,
         "joins": [
             # The busiest operator is not the first one.
-            {"received_per_instance": [1, 0], "received_by_batch": [[1, 0]]},
+            {
+                "received_per_instance": [1, 0],
+                "received_by_batch": [[1, 0]],
+                "busy_s_by_batch": [[0.5, 0.0]],
+            },
             {
                 "received_per_instance": received.sum(axis=0).tolist(),
                 "received_by_batch": batches,
+                "busy_s_by_batch": batches,
             },
         ],
         "received_per_instance": received.sum(axis=0).tolist(),
         "stored_per_instance": [1, 2],
-        "load_skew": {"received": skew},
+        "load_skew": {"received": skew, "busy": skew},
         "hot_key": key,
         "elapsed_s": 9.0,
         "rows_per_s": 10.0,
@@ -70,13 +75,32 @@ def test_the_verdict_names_the_key_and_compares_with_the_first_layout():
     (sentence,) = verdict([first, report("pkg", [[9, 2]])])
     assert "no layout waited less for its slowest instance than hash" in sentence
     assert verdict([first]) == []
-    assert verdict([report("hash", [[8, 0]], work_us=0)] * 2) == []
 
 
-def test_seconds_are_shown_only_if_work_is_emulated():
-    plain = [report("hash", [[8, 0]], work_us=0)]
-    assert "slowest s" not in printed(summary_table(plain))[0]
-    assert len(summary_legend(plain)) == 1
+def test_without_emulation_the_verdict_goes_by_measured_seconds():
+    def plain(layout, batches):
+        return report(layout, batches, work_us=0)
+
+    first = plain("hash", [[8, 0], [6, 1]])
+    (sentence,) = verdict([first, plain("mnrt", [[4, 4], [3, 4]])])
+    assert "batches waited 8.0 s for their slowest instance under mnrt, 14.0 s" in sentence
+    (sentence,) = verdict([first, plain("pkg", [[8, 0], [5.9, 1]])])
+    assert "no layout waited less" in sentence, "so small a difference is noise"
+    assert verdict([plain("hash", [[0.4, 0]]), plain("mnrt", [[0.2, 0.2]])]) == []
+    unmeasured = plain("hash", [[8, 0]])
+    for join in unmeasured["joins"]:
+        del join["busy_s_by_batch"]
+    assert verdict([unmeasured, first]) == []
+    assert printed(summary_table([unmeasured]))[1].split()[2] == "-"
+
+
+def test_seconds_are_emulated_or_measured():
+    plain = [report("hash", [[8, 0], [6, 1]], work_us=0)]
+    titles, line = printed(summary_table(plain))
+    assert "busiest s busy" in titles and "slowest s" not in titles
+    assert line.split()[2:4] == ["14.0", "1.00"]
+    assert len(titles.rstrip()) <= 80, "as wide as a terminal"
+    assert summary_legend(plain)[0].startswith("busiest s")
     emulated = [report("hash", [[8, 0]])]
     assert "slowest s run s" in printed(summary_table(emulated))[0]
     assert "1,000,000 us" in summary_legend(emulated)[0]

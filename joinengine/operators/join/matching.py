@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,22 +22,66 @@ from joinengine.kernels.bands import numbers_of, own_cells, within_distance
 from joinengine.kernels.comparing import equal_at, latest_time
 from joinengine.kernels.expanding import expand_pairs
 from joinengine.kernels.hashing import fixed_width
-from joinengine.kernels.probing import Ints
-from joinengine.kernels.seating import Seats
+from joinengine.kernels.probing import Ints, Rows
 from joinengine.model.conditions import Distance
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_START, OutputColumn
 from joinengine.model.windows import Sliding
 from joinengine.operators.join.arriving import SortedTuples
 from joinengine.operators.join.spec import JoinSpec
+from joinengine.operators.join.tallying import Tally
 from joinengine.operators.join.watching import Marker
 from joinengine.predicates.theta import holds
 
 #: Candidate pairs that are compared together.
 PAIRS = 1 << 18
+#: Pairs that become results together, where nothing is left to compare: so they stay in the cache.
+MADE = 1 << 15
 
 Bools = NDArray[np.bool_]
-Rows = Mapping[Side, Ints]
+#: Per side the event time of each pair's tuple.
+Times = Mapping[Side, Ints]
+
+
+class Pairs(NamedTuple):
+    """Candidate pairs: (n,) `rows` of tuples of `side` that `arrived`, and of `stored` ones.
+
+    `cells`: per arrived row the cell that it probed; None: no band. `tally` counts their results.
+    """
+
+    side: Side
+    arrived: SortedTuples
+    rows: Rows
+    stored: pa.RecordBatch
+    stored_rows: Rows
+    cells: Ints | None
+    tally: Tally
+
+    @property
+    def columns(self) -> Mapping[Side, pa.RecordBatch]:
+        """The tuples of each side."""
+        return {self.side: self.arrived.columns, self.side.other: self.stored}
+
+    @property
+    def at(self) -> Mapping[Side, Rows]:
+        """(n,) rows of each side."""
+        return {self.side: self.rows, self.side.other: self.stored_rows}
+
+    def only(self, some: Bools | Ints) -> Pairs:
+        """Some of the pairs."""
+        return self._replace(rows=self.rows[some], stored_rows=self.stored_rows[some])
+
+
+class Unsettled(NamedTuple):
+    """What is not known of candidate pairs: whether their keys are equal, and their times near.
+
+    `marks`: the pairs that match are still to be marked; `counts`: their results to be counted.
+    """
+
+    keys: bool
+    times: bool
+    marks: bool = True
+    counts: bool = True
 
 
 class Matcher:
@@ -53,86 +99,81 @@ class Matcher:
         self._results = results
         self._marker = marker
         self._timed = timed
-        self._counts = np.zeros(1, np.int64)
 
-    def begin(self, seats: int) -> None:
-        """Count results anew, for a team of so many instances."""
-        self._counts = np.zeros(seats, np.int64)
+    def is_settled(self, unsettled: Unsettled) -> bool:
+        """Whether pairs of which no more is unsettled are all known to match."""
+        settled = self._spec.distance is None and self._spec.predicate is None
+        return settled and not (unsettled.keys or unsettled.times)
 
-    def counts(self) -> Ints:
-        """(seats,) how many results each instance of the team has made."""
-        return self._counts
+    @property
+    def marks_tuples(self) -> bool:
+        """Whether a tuple is marked as such, and not for each window in which it has matched."""
+        return self._marker is not None and not isinstance(self._spec.window, Sliding)
 
-    def match(
-        self,
-        side: Side,
-        arrived: SortedTuples,
-        rows: Ints,
-        stored: pa.RecordBatch,
-        their_rows: Ints,
-        cells: Ints | None,
-    ) -> None:
-        """Compare (n,) pairs: `rows` of `arrived`, of `side`, with `their_rows` of `stored`.
+    def mark(self, pairs: Pairs) -> None:
+        """Mark tuples that have matched, once each; rows of the two sides belong to no pairs."""
+        times = None if self._spec.window is None else self._times(pairs)
+        self._marked(pairs, times, None)
 
-        `cells`: per arrived row the cell that it probed; None: no band.
-        """
-        other = side.other
-        columns = {side: arrived.columns, other: stored}
-        at = {side: rows, other: their_rows}
-        keep = self._equal(side, columns, at)
-        times = self._times(arrived, stored, at, side)
-        if times is not None:
-            keep &= self._near(times)
-        if self._spec.distance is not None:
-            sought = None if cells is None else cells[rows]
-            keep &= _in_band(self._spec.distance, columns, at, other, sought)
-        if not keep.all():
-            at = {one: some[keep] for one, some in at.items()}
-            times = None if times is None else {one: some[keep] for one, some in times.items()}
-        if self._spec.predicate is not None and len(at[side]):
-            keep = holds(
-                self._spec.predicate,
-                (columns[Side.LEFT], columns[Side.RIGHT]),
-                (at[Side.LEFT], at[Side.RIGHT]),
-            )
-            at = {one: some[keep] for one, some in at.items()}
-            times = None if times is None else {one: some[keep] for one, some in times.items()}
-        if len(at[side]):
-            seats = None if arrived.seats is None else arrived.seats[at[side]]
-            self._make(columns, at, times, seats)
+    def match(self, pairs: Pairs, unsettled: Unsettled) -> None:
+        """Compare pairs as far as they are unsettled, and make results and marks of the others."""
+        with self._timed("match"):
+            keep = self._agreeing(pairs, unsettled)
+            if keep is not None and not keep.all():
+                pairs = pairs.only(keep)
+            if self._spec.predicate is not None and len(pairs.rows):
+                columns, at = pairs.columns, pairs.at
+                found = holds(
+                    self._spec.predicate,
+                    (columns[Side.LEFT], columns[Side.RIGHT]),
+                    (at[Side.LEFT], at[Side.RIGHT]),
+                )
+                pairs = pairs.only(found)
+        if len(pairs.rows):
+            self._make(pairs, unsettled)
 
-    def _make(
-        self,
-        columns: Mapping[Side, pa.RecordBatch],
-        at: Rows,
-        times: Rows | None,
-        seats: Seats,
-    ) -> None:
-        """Results and marks of pairs that match, each at the instance of its seat."""
-        for pairs, windows in self._windows(times, len(at[Side.LEFT])):
-            here = at if pairs is None else {side: some[pairs] for side, some in at.items()}
-            if self._marker is not None:
-                for side in self._spec.watched:
-                    # The last column is the number of the tuple.
-                    last = columns[side].column(columns[side].num_columns - 1)
-                    ids = fixed_width(last, np.dtype(np.uint64))[here[side]]
-                    mine = None if times is None else times[side]
-                    mine = mine if pairs is None or mine is None else mine[pairs]
-                    self._marker.add(side, ids, mine, windows)
+    def _agreeing(self, pairs: Pairs, unsettled: Unsettled) -> Bools | None:
+        """(n,) which pairs agree in key, time and band; None: that was settled for all."""
+        spec, found = self._spec, list[Bools]()
+        if unsettled.keys:
+            found += self._equal(pairs)
+        if unsettled.times:
+            assert spec.window is not None
+            times = self._times(pairs)
+            found.append(spec.window.near(times[Side.LEFT], times[Side.RIGHT]))
+        if spec.distance is not None:
+            found.append(_in_band(spec.distance, pairs))
+        return reduce(np.logical_and, found) if found else None
+
+    def _make(self, pairs: Pairs, unsettled: Unsettled) -> None:
+        """Results and marks of pairs that match."""
+        marks, times = unsettled.marks and self._marker is not None, None
+        if self._spec.window is not None and (marks or isinstance(self._spec.window, Sliding)):
+            times = self._times(pairs)
+        for some, windows in self._windows(times, len(pairs.rows)):
+            here = pairs if some is None else pairs.only(some)
+            if marks:
+                mine = times
+                if times is not None and some is not None:
+                    mine = {side: one[some] for side, one in times.items()}
+                self._marked(here, mine, windows)
             if self._spec.makes_pairs:
                 with self._timed("result"):
-                    self._count(len(here[Side.LEFT]), seats, pairs)
-                    self._results.add(self._columns(columns, here, windows))
+                    if unsettled.counts:
+                        here.tally.make(here.rows)
+                    self._results.add(self._columns(here, windows))
 
-    def _count(self, n: int, seats: Seats, pairs: Ints | None) -> None:
-        """Count `n` results; `pairs`: the place in `seats` of each, None: one of each."""
-        if seats is None:
-            self._counts[0] += n
-        else:
-            made = seats if pairs is None else seats[pairs]
-            self._counts += np.bincount(made, minlength=len(self._counts))
+    def _marked(self, pairs: Pairs, times: Times | None, windows: Ints | None) -> None:
+        """Mark the tuples of watched sides, in these windows."""
+        assert self._marker is not None
+        columns, at = pairs.columns, pairs.at
+        for side in self._spec.watched:
+            # The last column is the number of the tuple.
+            last = columns[side].column(columns[side].num_columns - 1)
+            ids = fixed_width(last, np.dtype(np.uint64))[at[side]]
+            self._marker.add(side, ids, None if times is None else times[side], windows)
 
-    def _windows(self, times: Rows | None, n: int) -> Iterator[tuple[Ints | None, Ints | None]]:
+    def _windows(self, times: Times | None, n: int) -> Iterator[tuple[Ints | None, Ints | None]]:
         """Yields (pairs, the number of a window that holds each); None: all pairs, no window."""
         window = self._spec.window
         if not isinstance(window, Sliding):
@@ -142,10 +183,8 @@ class Matcher:
         first, counts = window.shared(times[Side.LEFT], times[Side.RIGHT])
         yield from expand_pairs(np.arange(n), first, counts, PAIRS)
 
-    def _columns(
-        self, columns: Mapping[Side, pa.RecordBatch], at: Rows, windows: Ints | None
-    ) -> list[pa.Array]:
-        chosen = {side: pa.array(some) for side, some in at.items()}
+    def _columns(self, pairs: Pairs, windows: Ints | None) -> list[pa.Array]:
+        columns, chosen = pairs.columns, {side: pa.array(some) for side, some in pairs.at.items()}
         made = list[pa.Array]()
         for column, field in zip(self._spec.output, self._schema, strict=True):
             if column.side is None:
@@ -163,46 +202,33 @@ class Matcher:
         starts = windows * window.slide_us
         return pa.array(starts if column.column == WINDOW_START else starts + window.size_us)
 
-    def _equal(self, side: Side, columns: Mapping[Side, pa.RecordBatch], at: Rows) -> Bools:
-        keep = np.ones(len(at[side]), bool)
-        for mine, theirs in zip(self._spec.keys(side), self._spec.keys(side.other), strict=True):
-            keep &= equal_at(
-                columns[side].column(mine),
-                at[side],
-                columns[side.other].column(theirs),
-                at[side.other],
-            )
-        return keep
+    def _equal(self, pairs: Pairs) -> Iterator[Bools]:
+        """Per key column (n,) whether both tuples of each pair have the same value."""
+        side, other = pairs.side, pairs.side.other
+        columns, at = pairs.columns, pairs.at
+        for mine, theirs in zip(self._spec.keys(side), self._spec.keys(other), strict=True):
+            one, another = columns[side].column(mine), columns[other].column(theirs)
+            yield equal_at(one, at[side], another, at[other])
 
-    def _times(
-        self, arrived: SortedTuples, stored: pa.RecordBatch, at: Rows, side: Side
-    ) -> dict[Side, Ints] | None:
+    def _times(self, pairs: Pairs) -> dict[Side, Ints]:
         """The times of both tuples of each pair."""
-        if arrived.times is None:
-            return None
-        theirs = latest_time(stored, self._spec.times(side.other))
-        return {side: arrived.times[at[side]], side.other: theirs[at[side.other]]}
-
-    def _near(self, times: Rows) -> Bools:
-        window = self._spec.window
-        assert window is not None
-        return window.near(times[Side.LEFT], times[Side.RIGHT])
+        assert pairs.arrived.times is not None
+        theirs = latest_time(pairs.stored, self._spec.times(pairs.side.other))
+        mine = pairs.arrived.times[pairs.rows]
+        return {pairs.side: mine, pairs.side.other: theirs[pairs.stored_rows]}
 
 
-def _in_band(
-    distance: Distance,
-    columns: Mapping[Side, pa.RecordBatch],
-    rows: Rows,
-    stored: Side,
-    cells: Ints | None,
-) -> Bools:
+def _in_band(distance: Distance, pairs: Pairs) -> Bools:
     """(n,) which pairs are within the band, and have the stored tuple in the probed cell.
 
     Two cells may share a hash; a tuple that probes both would otherwise find a pair twice.
     """
+    columns = pairs.columns
     numbers = {
         side: numbers_of(distance, columns[side].column(distance.column(side)).take(pa.array(at)))
-        for side, at in rows.items()
+        for side, at in pairs.at.items()
     }
     keep = within_distance(distance, numbers[Side.LEFT], numbers[Side.RIGHT])
-    return keep if cells is None else keep & (own_cells(distance, numbers[stored]) == cells)
+    if pairs.cells is not None:
+        keep &= own_cells(distance, numbers[pairs.side.other]) == pairs.cells[pairs.rows]
+    return keep

@@ -23,34 +23,30 @@ import numpy as np
 import pyarrow as pa
 
 from joinengine.exchange.reports import InstanceReport
-from joinengine.kernels.expanding import expand_pairs, rows_of_hits
-from joinengine.kernels.hashing import Words, first_word
-from joinengine.kernels.probing import live_rows
-from joinengine.kernels.seating import Seats, find_seated, group_seated, row_bounds, seated_order
-from joinengine.model.keys import U_BITS, Side
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.seating import Seats, group_seated, row_bounds, seated_order
+from joinengine.model.keys import Side
 from joinengine.operators.base import OperatorTask
 from joinengine.operators.desk import Desk
 from joinengine.operators.hot import texts_in, texts_of_team
 from joinengine.operators.join.arriving import Arrivals, SortedTuples
-from joinengine.operators.join.matching import PAIRS, Matcher
+from joinengine.operators.join.matching import Matcher
+from joinengine.operators.join.probing import Prober, Runs
 from joinengine.operators.join.shelf import StateShelf
 from joinengine.operators.join.spec import JoinSpec
 from joinengine.operators.join.watching import Watchers
 from joinengine.operators.levels import named_in
 from joinengine.operators.spines import Spines
 from joinengine.operators.unbacked import unbacked_keys
-from joinengine.routing.routes import KEPT, STORE, probe_flag
+from joinengine.routing.routes import KEPT, STORE
 from joinengine.routing.table import TableRouter
 from joinengine.state.gathering import Sheet, sheets_of
-from joinengine.state.run import OpenRun, Run
+from joinengine.state.run import OpenRun
 from joinengine.state.run_file import Page
 
 #: Rows that a task may merge in any batch; if more, this many for each row that arrives.
 MERGE_ROWS = 1 << 18
 MERGE_PER_ROW = 8
-
-#: Per seat some runs of one side.
-Runs = list[list[OpenRun]]
 
 
 def join_arrived(spec: JoinSpec, task: OperatorTask, desk: Desk) -> None:
@@ -104,7 +100,7 @@ class _Worker:
             self._watchers = Watchers(desk, spec, task, merge_rows)
         self._arrivals = Arrivals(spec, task, desk, self._watchers)
         marker = None if self._watchers is None else self._watchers.marker
-        self._matcher = Matcher(spec, desk.results, marker, self._timed)
+        self._prober = Prober(spec, task, Matcher(spec, desk.results, marker, self._timed))
         table = spec.table
         self._sides = tuple(Side) if table is None else (table, table.other)
         window = spec.window
@@ -133,7 +129,7 @@ class _Worker:
                     side: _Kept(self._spines.of_team(team, side), [[] for _ in team])
                     for side in Side
                 }
-            self._matcher.begin(len(team))
+            self._prober.begin(len(team))
             self._judge(team, here)
             for side in self._sides:
                 for arrived, last in self._arrivals.at(team, side):
@@ -159,9 +155,10 @@ class _Worker:
                 ]
             with self._timed("count"):
                 self._count_keys(team, [kept[side].homed for side in Side], after)
-            made = self._matcher.counts().tolist()
+            counts = self._prober.counts.T.tolist()
             for seat, (instance, one) in enumerate(zip(team, here, strict=True)):
-                one.results += made[seat]
+                one.probed, one.candidates, made = counts[seat]
+                one.results += made
                 one.probe_copies = sum(one.received) - sum(one.stored)
                 one.unbacked = self._unbacked(instance, [spines[seat] for spines in after])
 
@@ -181,69 +178,7 @@ class _Worker:
         state = theirs.before
         if fresh:
             state = [older + newer for older, newer in zip(state, theirs.fresh, strict=True)]
-        sheets = sheets_of(self._near(side, arrived, state))
-        if not sheets:
-            return
-        keying = self._keying
-        several = None if keying.is_plain else keying.probed(side, arrived.columns)
-        for slot in range(len(self._task.stored.versions) * keying.probes):
-            version, number = divmod(slot, keying.probes)
-            asked = self._task.stored.versions[version]
-            stored = [sheet for sheet in sheets if sheet.version == asked]
-            if not stored:
-                continue
-            probing = np.flatnonzero(arrived.flags & probe_flag(slot))
-            words, cells = arrived.words[probing], None
-            seats = None if arrived.seats is None else arrived.seats[probing]
-            if several is not None:
-                words = first_word(several[number].hashes[probing] >> np.uint64(U_BITS))
-                order = seated_order(words, seats)
-                probing, words, cells = probing[order], words[order], several[number].cells
-                seats = None if seats is None else seats[order]
-            needles = group_seated(words, seats)
-            for sheet in stored:
-                hits = find_seated(*sheet.stretch[:2], needles, sheet.gone)
-                limit = self._pairs(arrived, sheet)
-                for rows, ranks in expand_pairs(*rows_of_hits(hits, needles), limit):
-                    found = ranks if sheet.gone is None else live_rows(sheet.gone, ranks)
-                    columns = sheet.page.columns
-                    self._matcher.match(side, arrived, probing[rows], columns, found, cells)
-
-    def _pairs(self, arrived: SortedTuples, sheet: Sheet) -> int:
-        """How many candidate pairs may be compared together: their results must fit."""
-        mine, theirs = arrived.columns, sheet.page.columns
-        size = sum(one.nbytes / one.num_rows for one in (mine, theirs) if one.num_rows)
-        return max(min(PAIRS, int(self._task.memory_bytes / 8 / max(size, 1.0))), 1)
-
-    def _near(self, side: Side, arrived: SortedTuples, state: Runs) -> Runs:
-        """The runs that may hold tuples close enough in time to those that arrived at their seat.
-
-        At a seat where none arrived, none are near.
-        """
-        bounds, times = arrived.bounds, arrived.times
-        some = np.flatnonzero(np.diff(bounds))
-        near: Runs = [[] for _ in state]
-        if self._spec.window is None or times is None:
-            for seat in some.tolist():
-                near[seat] = state[seat]
-            return near
-        firsts = bounds[some]
-        earliest, latest = np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts)
-        reached = zip(some.tolist(), earliest.tolist(), latest.tolist(), strict=True)
-        for seat, *mine in reached:
-            near[seat] = [one for one in state[seat] if not self._apart(side, mine, one.run)]
-        return near
-
-    def _apart(self, side: Side, mine: Sequence[int], run: Run) -> bool:
-        """Whether no tuple of the run can be close enough in time to those between two times."""
-        window = self._spec.window
-        if window is None or run.min_time is None or run.max_time is None:
-            return False
-        theirs = run.min_time, run.max_time
-        left, right = (mine, theirs) if side is Side.LEFT else (theirs, mine)
-        lower, upper = window.lower_us, window.upper_us
-        early = lower is not None and right[1] - left[0] < lower
-        return early or (upper is not None and right[0] - left[1] > upper)
+        self._prober.probe(side, arrived, state)
 
     def _store(
         self,
@@ -307,14 +242,14 @@ class _Worker:
             words = [_joined([some for some, _ in homed[side]]) for side in Side]
             texts = texts_in(self._keying, alone)
             named = named_in(self._task.header.levels, self._keying, alone)
-            self._desk.count_keys(team[0], words, alone, texts, named)
+            self._desk.count_keys(team[0], words, alone, texts, named, self._prober.done)
             return
         stored = [group_seated(*_joined_seats(homed[side])) for side in Side]
         told = texts_of_team(self._keying, stored, held)
         sheets = list[Sequence[Sheet]]()
         if self._task.header.counted is not None:
             sheets = [sheets_of(held[side]) for side in Side]
-        self._desk.count_keys_of_team(team, stored, sheets, told)
+        self._desk.count_keys_of_team(team, stored, sheets, told, self._prober.done)
 
     def _unbacked(self, instance: int, spines: Iterable[Sequence[OpenRun]]) -> int:
         """How many keys have their home here, and no complete copy anywhere else."""

@@ -38,6 +38,8 @@ class StateView {
         make("span", {}, figure("input_rows", entry.input_rows, count(entry.input_rows)), entry.input_rows === 1 ? " row" : " rows")],
       ["rows/s", figure("rows_per_s", rowsPerSecond(entry), count(rowsPerSecond(entry))),
         `${duration(perBatch(entry, entry.elapsed_s))} a batch`],
+      ...(known(join.candidates) ? [["candidates", figure("candidates", join.candidates, count(perBatch(entry, join.candidates))),
+        `${count(perBatch(entry, join.output_rows))} results`]] : []),
       ["watermark", ...this.watermark(join, timed), "wide"],
       ["late rows", figure("late_rows", late, count(late)), `${count(entry.late_rows)} in this batch`],
       ["state rows", figure("state_rows", join.state_rows, count(join.state_rows)), this.forecast("forecast_rows", join, count, timed)],

@@ -1,0 +1,307 @@
+"""The loads that planners get: what each key costs its homes, and what cannot be moved.
+
+Load: the expected work of the next batch, or, for planners as their papers have them, tuples. Work
+is told in tuples too: as many as cost the same, at what a tuple of the operator costs as a mean. So
+tolerances and allowances for noise mean the same under both.
+
+A key's load has a part that can be divided among its homes (`spread`) and a part that every home
+pays (`fixed`). Under COPIED the split side and the pairs are divided, and each home receives,
+stores and probes with the other side; under SPLIT the pairs and the storing are divided, and each
+home receives and probes with all. In tuples, which count what is *stored*, nothing is fixed under
+SPLIT.
+
+What is expected follows the last intervals. They are taken together as far back as they agree with
+the newest one: if keys have become hot or cold since, the intervals before that say nothing.
+
+Source: Fang et al. (JOS 2017) balance the tuples held; here loads are those of the last intervals,
+so that a planner follows a shift although all history is held. That the work of a key goes with the
+product of its sides: Simois (ICDCS 2019), FastJoin (IPDPS 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from joinengine.balancing.statistics import Bools, Floats, Interval, Ints, Work
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import distinct, rows_among
+from joinengine.model.keys import Side
+from joinengine.routing.base import Base
+from joinengine.routing.holding import backups_of, fragments_of
+from joinengine.routing.table import RoutingTable
+
+#: The smaller side is copied if the larger one is at least this many times as large. Over
+#: the life of the state, copying costs X + D*Y messages and (D - 1)*Y copies, probing all homes
+#: D*(X + Y) messages: equal at X = Y. The margin keeps a key from flapping between the two.
+COPY_MARGIN = 2.0
+#: Intervals disagree if the tuples of a key differ by more than chance (in sigmas of a Poisson
+#: count), and by more than this part of what an instance stores as a mean.
+DEPART_SIGMAS = 5.0
+DEPART_PART = 0.1
+#: The pairs of so many tuples of a key are expected to come again by half.
+FEW_TUPLES = 2.0
+
+
+@dataclass(frozen=True)
+class Loads:
+    """A planner's input: K keys over N instances. All loads are in tuples, or work told in tuples.
+
+    `hashes` (K,) ascending; `homes` (K,) base homes; `spread` and `fixed` (K,) as above; `held`
+    (K,) tuples of the state, of which every home has the `held_fixed` (K,); `copied` (K,) and
+    `split_sides` (K,) how a key would be split.
+    Fragment f is the share `shares[f]` of key `keys[f]` at `instances[f]`; the fragments of one
+    key sum to 1 and stand together. `rest` (N,) cannot be moved. Key `backup_keys[b]` has a backup
+    at `backup_instances[b]`, which loads it by `backup` (K,) of the key.
+    `whole` (2, K): the tuples of a side at a home that stores all of them; `carried` (2, K): at one
+    that stores none; `pairs` (K,): what is compared and made, wherever. `hosts`: how many tasks
+    host the instances; 0: each has its own. `level` (N,): the loads under the present modes of
+    divided keys, which may be others than planners would choose now; empty: they are the same.
+    """
+
+    hashes: Words
+    homes: Ints
+    spread: Floats
+    fixed: Floats
+    held: Floats
+    held_fixed: Floats
+    copied: Bools
+    split_sides: Ints
+    keys: Ints
+    instances: Ints
+    shares: Floats
+    rest: Floats
+    backup_keys: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    backup_instances: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    backup: Floats = field(default_factory=lambda: np.zeros(0))
+    whole: Floats = field(default_factory=lambda: np.zeros((2, 0)))
+    carried: Floats = field(default_factory=lambda: np.zeros((2, 0)))
+    pairs: Floats = field(default_factory=lambda: np.zeros(0))
+    hosts: int = 0
+    level: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def n_instances(self) -> int:
+        """N, the number of instances."""
+        return len(self.rest)
+
+    @property
+    def tasks(self) -> Ints:
+        """(N,) the task that hosts each instance; those of one work one after another."""
+        return np.arange(self.n_instances) % (self.hosts or self.n_instances)
+
+    def per_instance(self) -> Floats:
+        """(N,) the load of each instance under the present fragments and backups."""
+        return self.level.copy() if len(self.level) else self.as_planned()
+
+    def as_planned(self) -> Floats:
+        """(N,) the same if divided keys had the modes that planners would choose."""
+        return self._with(self.spread, self.fixed)
+
+    def _with(self, spread: Floats, fixed: Floats) -> Floats:
+        n = self.n_instances
+        weights = self.shares * spread[self.keys] + fixed[self.keys]
+        moved = np.bincount(self.instances, weights, minlength=n)
+        if not len(self.backup_keys):
+            return np.asarray(self.rest + moved)
+        copied = np.bincount(self.backup_instances, self.backup[self.backup_keys], minlength=n)
+        return np.asarray(self.rest + moved + copied)
+
+    def under(self, fixed: Floats) -> Loads:
+        """The loads if each home of a key pays `fixed` (K,) at present."""
+        return replace(self, level=self._with(self.spread + self.fixed - fixed, fixed))
+
+
+def agreeing(history: Sequence[Interval]) -> Sequence[Interval]:
+    """The last intervals, back to the first one that does not agree with the newest.
+
+    An interval that brought no tuples says nothing, and agrees with all.
+    """
+    newest = next((one for one in reversed(history) if one.stored.any()), history[-1])
+    for number in range(len(history) - 2, -1, -1):
+        if _departs(newest, history[number]):
+            return history[number + 1 :]
+    return history
+
+
+def _departs(newest: Interval, before: Interval) -> bool:
+    """Whether some key has become hotter or colder than chance explains.
+
+    An interval may be shorter than another: what counts are a key's parts of the tuples.
+    """
+    sizes = [float(one.stored.sum()) for one in (newest, before)]
+    if not all(sizes):
+        return False
+    hashes = distinct(np.concatenate([newest.loaded, before.loaded]))
+    counts = np.zeros((2, len(hashes)))
+    for row, one in zip(counts, (newest, before), strict=True):
+        rows, places = rows_among(hashes, one.hashes)
+        row[rows] = one.arrived.sum(axis=0)[places]
+    now, scale = counts[0], sizes[0] / sizes[1]
+    then = counts[1] * scale
+    noise = DEPART_SIGMAS * np.sqrt(now + then * scale + max(1.0, scale) ** 2)
+    enough = DEPART_PART * sizes[0] / newest.stored.shape[1]
+    return bool((np.abs(now - then) > np.maximum(noise, enough)).any())
+
+
+class _Sums(NamedTuple):
+    """What (K,) keys have brought in some intervals, and (N,) what cannot be moved.
+
+    `whole`, `carried` (2, K) and `pairs` (K,) as in Loads; `backup` (K,): what a backup costs.
+    """
+
+    whole: Floats
+    carried: Floats
+    pairs: Floats
+    rest: Floats
+    backup: Floats
+
+
+def gather_loads(
+    history: Sequence[Interval], table: RoutingTable, base: Base, backup_work: float = 0.0
+) -> Loads:
+    """The loads of the intervals in `history`, newest last, as they would be under `table`.
+
+    A planner may move the keys of `table` and those with arrivals. State is that after the newest
+    interval; a key that it does not report has no state. `backup_work`: the part of its key's load
+    that a backup is, in tuples; what it costs is known if loads are work. They are if the newest
+    interval has any, and then those before it that have none are left out.
+    """
+    newest = history[-1]
+    if newest.work is not None:
+        history = [one for one in history if one.work is not None]
+    hashes = _movable(history, table)
+    arrived, held = _counted(history, hashes)
+    split_sides, copied = _how_to_split(hashes, arrived + held, table)
+    if newest.work is None:
+        sums = _in_tuples(history, hashes, arrived, backup_work)
+    else:
+        sums = _in_work(history, hashes)
+    columns = np.arange(len(hashes))
+    larger, smaller = (sums.whole[some, columns] for some in (split_sides, 1 - split_sides))
+    carried = sums.carried.sum(axis=0)
+    fixed = np.where(copied, smaller, carried)
+    keys, instances, shares = fragments_of(hashes, table, base)
+    backup_keys, backup_instances = backups_of(hashes, table, base)
+    found = Loads(
+        hashes=hashes,
+        homes=base.homes(hashes).astype(np.int64),
+        spread=larger + smaller + sums.pairs - fixed,
+        fixed=fixed,
+        held=held.sum(axis=0),
+        held_fixed=np.where(copied, held[1 - split_sides, columns], 0.0),
+        copied=copied,
+        split_sides=split_sides,
+        keys=keys,
+        instances=instances,
+        shares=shares,
+        rest=sums.rest,
+        backup_keys=backup_keys,
+        backup_instances=backup_instances,
+        backup=sums.backup,
+        whole=sums.whole,
+        carried=sums.carried,
+        pairs=sums.pairs,
+        hosts=0 if newest.work is None else newest.work.hosts,
+    )
+    return found.under(_fixed_now(found, table))
+
+
+def _movable(history: Sequence[Interval], table: RoutingTable) -> Words:
+    listed = table.columns.hashes
+    return distinct(np.concatenate([listed, *(interval.loaded for interval in history)]))
+
+
+def _counted(history: Sequence[Interval], hashes: Words) -> tuple[Floats, Floats]:
+    """Twice (2, K) tuples per side and key: arrived in all intervals, held after the last one."""
+    arrived, held = np.zeros((2, 2, len(hashes)))
+    for interval in history:
+        some = interval.arrived.any(axis=0)  # `hashes` has all keys with arrivals
+        arrived[:, np.searchsorted(hashes, interval.hashes[some])] += interval.arrived[:, some]
+    known, places = rows_among(history[-1].hashes, hashes)
+    held[:, places] = history[-1].held[:, known]
+    return arrived, held
+
+
+def _in_tuples(
+    history: Sequence[Interval], hashes: Words, arrived: Floats, backup_work: float
+) -> _Sums:
+    """Loads are the tuples that are stored."""
+    backed = [backup_work * interval.backed for interval in history if len(interval.backed)]
+    rest = np.sum([*(interval.rest for interval in history), *backed], axis=0)
+    nothing = np.zeros((2, len(hashes)))
+    return _Sums(arrived, nothing, nothing[0], rest, backup_work * arrived.sum(axis=0))
+
+
+def _in_work(history: Sequence[Interval], hashes: Words) -> _Sums:
+    """Loads are work, at the prices of the newest interval."""
+    newest = history[-1].work
+    assert newest is not None
+    routed_s, stored_s, probed_s, candidate_s, result_s = newest.costs
+    arrived, probed, pairs_s = np.zeros((3, 2, len(hashes)))
+    seconds, total_s, tuples = np.zeros(history[-1].stored.shape[1]), 0.0, 0.0
+    for interval in history:
+        work = interval.work
+        assert work is not None
+        rows, places = rows_among(interval.hashes, hashes)
+        arrived[:, places] += interval.arrived[:, rows]
+        probed[:, places] += work.probed[:, rows]
+        spent = candidate_s * work.candidates + result_s * work.results
+        pairs_s[:, places] += spent[:, rows]
+        seconds += newest.costs @ work.others
+        total_s += float((newest.costs @ work.done).sum())
+        tuples += float(work.done[1].sum())
+    # A tuple is routed to an instance once, even if it probes several cells there.
+    routed = np.maximum(probed * _routed_each(history), arrived)
+    carried = routed_s * routed + probed_s * probed
+    whole = carried + stored_s * arrived
+    if not probed.any():  # as in an aggregation, whose tuples go where they are stored
+        carried = np.zeros_like(carried)
+    # A tuple that meets all that has waited for it is no sign of others: few tuples say little.
+    pairs_s *= probed / (probed + FEW_TUPLES)
+    unit = tuples / total_s if total_s > 0 else 0.0
+    backup = unit * (routed_s + stored_s) * arrived.sum(axis=0)
+    return _Sums(unit * whole, unit * carried, unit * pairs_s.sum(axis=0), unit * seconds, backup)
+
+
+def _routed_each(history: Sequence[Interval]) -> float:
+    """How many of the tuples that probe have been routed for it: less than one under a band."""
+    works: list[Work] = [one.work for one in history if one.work is not None]
+    routed, probed = (sum(float(work.done[row].sum()) for work in works) for row in (0, 2))
+    return min(routed / probed, 1.0) if probed else 1.0
+
+
+def _fixed_now(loads: Loads, table: RoutingTable) -> Floats:
+    """(K,) what each home of a key pays under the mode that it has in the table.
+
+    Of a grid each cell pays for the left tuples of its row, and for the right ones of its column.
+    """
+    fixed, columns = loads.fixed.copy(), table.columns
+    rows, places = columns.rows_in(loads.hashes)
+    homes = np.diff(columns.bounds)[rows]
+    rows, places, homes = (some[homes > 1] for some in (rows, places, homes))
+    whole = loads.whole[:, places]
+    sides = 1 - columns.split_sides[rows]
+    copied = whole[sides, np.arange(len(places))]
+    fixed[places] = np.where(columns.copied[rows], copied, loads.carried[:, places].sum(axis=0))
+    wide = columns.grid_columns[rows]
+    some = np.flatnonzero(wide)
+    lines, wide = homes[some] // wide[some], wide[some]
+    fixed[places[some]] = whole[Side.LEFT, some] / lines + whole[Side.RIGHT, some] / wide
+    return fixed
+
+
+def _how_to_split(hashes: Words, sizes: Floats, table: RoutingTable) -> tuple[Ints, Bools]:
+    """Per key the side to be divided, and whether to copy the other one."""
+    split_sides = (sizes[Side.RIGHT] > sizes[Side.LEFT]).astype(np.int64)
+    rows, places = table.columns.rows_in(hashes)
+    some = table.columns.copied[rows]  # they keep their side until the other is clearly larger
+    ours, places = table.columns.split_sides[rows[some]], places[some]
+    stays = sizes[1 - ours, places] < COPY_MARGIN * sizes[ours, places]
+    split_sides[places[stays]] = ours[stays]
+    columns = np.arange(len(hashes))
+    larger, smaller = sizes[split_sides, columns], sizes[1 - split_sides, columns]
+    return split_sides, larger >= COPY_MARGIN * smaller

@@ -1,0 +1,98 @@
+"""Counting what probes do: pairs compared and results made, by key where planners weigh keys.
+
+Why: a batch waits for pairs and results, so planners must know which keys they are of. Where a
+dense key's pairs are all known to match, they are counted by its tuples, and no pair is looked at
+for it.
+
+Law: the sums over the groups are those over all pairs.
+Cost: 4 ns for each pair that is compared one by one, if keys are weighed; else hardly any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from joinengine.balancing.counting import Done
+from joinengine.kernels.probing import Ints, Needles, Rows
+from joinengine.kernels.seating import seat_bounds, seats_of
+from joinengine.model.keys import Side
+from joinengine.operators.join.arriving import SortedTuples
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What the tuples that probe in one slot have done, by group: a needle, or else a seat.
+
+    `group_of_needle` (needles,); `group_of_row`: per arrived row, None: there is one group. Counts
+    are (groups,).
+    """
+
+    needles: Needles
+    seats: int
+    weighs: bool
+    group_of_needle: Ints
+    group_of_row: Ints | None
+    candidates: Ints
+    results: Ints
+
+    @classmethod
+    def of(
+        cls, needles: Needles, rows: Ints, arrived: SortedTuples, seats: int, *, weighs: bool
+    ) -> Tally:
+        """Nothing yet.
+
+        `rows`: those of `arrived` that probe, in the order of the needles; they are at `seats`
+        seats. `weighs`: keys are weighed.
+        """
+        n = len(needles.hashes)
+        if weighs:
+            of_needle, of_row = np.arange(n), np.zeros(len(arrived.words), np.int64)
+            of_row[rows] = np.repeat(of_needle, np.diff(needles.starts))
+            return cls(needles, seats, weighs, of_needle, of_row, *np.zeros((2, n), np.int64))
+        counts = np.zeros((2, seats), np.int64)
+        if arrived.seats is None:
+            return cls(needles, seats, weighs, np.zeros(n, np.int64), None, *counts)
+        at_seats = arrived.seats.astype(np.int64)
+        return cls(needles, seats, weighs, seats_of(needles.hashes), at_seats, *counts)
+
+    def compare(self, needles: Ints, counts: Ints) -> None:
+        """Count pairs that are compared: so many of each of some needles."""
+        _add(self.candidates, self.group_of_needle[needles], counts)
+
+    def look_at(self, rows: Ints) -> None:
+        """Count arrived rows that are looked at in place of their pairs."""
+        self._add_rows(self.candidates, rows)
+
+    def make_all(self, needles: Ints, counts: Ints) -> None:
+        """Count results: so many of each of some needles."""
+        _add(self.results, self.group_of_needle[needles], counts)
+
+    def make(self, rows: Rows) -> None:
+        """Count a result of each of some arrived rows."""
+        self._add_rows(self.results, rows)
+
+    def _add_rows(self, totals: Ints, rows: Rows) -> None:
+        if self.group_of_row is None:
+            totals[0] += len(rows)
+        else:
+            totals += np.bincount(self.group_of_row[rows], minlength=len(totals))
+
+    def per_seat(self) -> Ints:
+        """(3, seats) tuples that have probed, pairs compared, and results."""
+        bounds = seat_bounds(self.needles.hashes, self.seats)
+        probed = np.diff(self.needles.starts[bounds])
+        counts = [self.candidates, self.results]
+        if self.weighs:
+            counts = [np.diff(np.append(0, np.cumsum(one))[bounds]) for one in counts]
+        return np.stack([probed, *counts])
+
+    def done(self, side: Side) -> Done:
+        """What the keys have done as tuples of `side`, if they are weighed."""
+        probed = np.diff(self.needles.starts)
+        return Done(side, self.needles.hashes, probed, self.candidates, self.results)
+
+
+def _add(totals: Ints, places: Ints, counts: Ints) -> None:
+    totals += np.bincount(places, counts, len(totals)).astype(np.int64)

@@ -1,0 +1,373 @@
+"""Loads as work: what keys have done is told whole and once, priced, and followed at once."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.balancing import loads as loads_module
+from joinengine.balancing.costs import (
+    FARTHEST,
+    GAIN,
+    MOST_CHANGE,
+    PRICED,
+    STEPS,
+    Amounts,
+    Costs,
+    Load,
+    shared_out,
+)
+from joinengine.balancing.loads import agreeing, gather_loads
+from joinengine.balancing.statistics import Interval
+from joinengine.driver.settings import Settings
+from joinengine.layouts import LAYOUTS, Mnrt
+from joinengine.layouts.key_based import KeyBased
+from joinengine.model.conditions import band
+from joinengine.model.keys import Mode
+from joinengine.model.windows import within
+from joinengine.state.plain import costs_from_json, costs_to_json
+from tests.harness import InlineJobs, LocalQuery, Timeless, two_way
+from tests.laws.cases import CHOICES, relaxed, skewed_batches, streams, windows
+
+WEIGHED = [name for name, choice in CHOICES.items() if choice.counts_keys]
+
+
+def newest(query):
+    """The counts of the last batch; None: the planner keeps none."""
+    history = query.state.layouts.history
+    return query.runner._counts[history[-1].name] if history else None
+
+
+# What tasks tell
+
+
+@pytest.mark.parametrize("layout", WEIGHED)
+@relaxed
+@given(batches=streams(), window=windows, on=st.sampled_from([None, "band"]), lazy=st.booleans())
+def test_pairs_and_results_are_told_once(layout, batches, window, on, lazy):
+    """Of reported keys and of all others together as many as instances have made."""
+    on = band("lv", "rv", lower=-3, upper=3) if on else None
+    with tempfile.TemporaryDirectory() as folder:
+        plan, settings = two_way(window, 4, on=on), Settings(lazy=lazy)
+        query = LocalQuery(folder, plan, layout, choice=CHOICES[layout], settings=settings)
+        for number, (left, right) in enumerate(batches):
+            before = query.state.layouts.history
+            query.run_tuples(number, left, right)
+            if query.state.layouts.history in ((), before):
+                continue
+            interval, record = newest(query), query.records[-1].joins[0]
+            work = interval.work
+            assert (work is None) == lazy
+            if work is None:
+                continue
+            routed, stored, _, candidates, results = work.done.sum(axis=1)
+            assert (routed, stored) == (sum(record.received), sum(record.stored))
+            assert (candidates, results) == (record.candidates, sum(record.made))
+            told = [one.sum() for one in (work.candidates, work.results)]
+            assert np.allclose(told + work.others[3:].sum(axis=1), [candidates, results])
+            assert (interval.arrived <= work.probed).all() or on or lazy
+
+
+@relaxed
+@given(batches=streams(), window=windows, layout=st.sampled_from(["hash", "llfd", "mixed"]))
+def test_loads_are_what_instances_have_done(batches, window, layout):
+    """Where keys are whole, and pairs are believed however few tuples have made them."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loads_module, "FEW_TUPLES", 1e-9)
+        choice = CHOICES["mixed"] if layout == "hash" else CHOICES[layout]
+        query = LocalQuery(folder, two_way(window, 3), layout, choice=choice)
+        for number, (left, right) in enumerate(batches):
+            before = query.layout
+            query.run_tuples(number, left, right)
+            interval = newest(query)
+            if interval is None or not interval.work.done.any():
+                continue
+            level = gather_loads([interval], before.table, before.base).per_instance()
+            seconds = interval.work.seconds()
+            assert np.allclose(level / level.sum(), seconds / seconds.sum())
+            assert np.isclose(level.sum(), interval.work.done[1].sum())
+
+
+def test_a_divided_key_is_told_as_if_it_were_whole(tmp_path):
+    """What it costs does not depend on its homes: neither copies nor probes count twice."""
+    window = within("lt", "rt", lower="-1 day", upper="1 day", delay="1 day")
+    found = {}
+    for name, choice in (("whole", Mnrt(imbalance=99.0)), ("divided", Mnrt(imbalance=0.0))):
+        query = LocalQuery(tmp_path / name, two_way(window, 4), "mnrt", choice=choice)
+        for number in range(3):
+            left = [(0, 1000 * number + i, number) for i in range(200)]
+            right = [(0, 10_000 + 1000 * number + i, number) for i in range(20)]
+            query.run_tuples(number, left, right)
+        interval = newest(query)
+        found[name] = [interval.arrived, *interval.work[:3]]
+        modes = {p.mode for p in query.layout.table.placements.values()}
+        assert modes == ({Mode.COPIED} if name == "divided" else set())
+    for one, other in zip(found["whole"], found["divided"], strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_planners_balance_tuples_if_they_are_asked(tmp_path):
+    settings = Settings(load=Load.TUPLES)
+    query = LocalQuery(tmp_path, two_way(None, 4), "mnrt", choice=Mnrt(), settings=settings)
+    for number, (left, right) in enumerate(skewed_batches(2)):
+        query.run_tuples(number, left, right)
+    assert newest(query).work is None
+    assert query.state.costs == Costs()
+
+
+def products(hot, batches):
+    """Batches in which four keys bring 40 tuples a side each, and `hot` all within 40 us."""
+
+    def side(batch, first):
+        for key in range(4):
+            for i in range(40):
+                apart = 1 if key == hot else 500
+                yield key, first + 1000 * batch + 40 * key + i, 1_000_000 * batch + apart * i
+
+    return [([*side(b, 0)], [*side(b, 100_000)]) for b in range(batches)]
+
+
+def test_a_key_with_many_pairs_is_divided_although_all_bring_as_many_tuples(tmp_path):
+    """Four keys on four instances, 40 tuples a side each; one of them makes nearly all results."""
+    window = within("lt", "rt", lower="-40 us", upper="40 us", delay="1 s")
+    divided = {}
+    for load in Load:
+        settings, choice = Settings(load=load), Mnrt(imbalance=0.05)
+        folder = tmp_path / load
+        query = LocalQuery(folder, two_way(window, 4), "mnrt", choice=choice, settings=settings)
+        for number, (left, right) in enumerate(products(0, 4)):
+            query.run_tuples(number, left, right)
+        placed = query.layout.table.placements.values()
+        divided[load] = max((len(one.homes) for one in placed), default=1)
+    assert divided[Load.WORK] > divided[Load.TUPLES] == 1
+
+
+# Prices
+
+
+def task(scales, size=1000.0):
+    """What a task tells whose steps are slower than the first machine by these factors."""
+    amounts = Amounts(1, *(size * n for n in (50, 40, 50, 900, 600, 600 * 48)))
+    parts = zip(STEPS.values(), scales, strict=True)
+    return {step.parts[0]: f * float(np.dot(step.prices, amounts)) for step, f in parts}, amounts
+
+
+SCALES = st.lists(st.floats(0.2, 20), min_size=len(STEPS), max_size=len(STEPS))
+
+
+@given(scales=SCALES, seed=st.integers(0, 99))
+def test_prices_come_to_what_was_measured(scales, seed):
+    """Within a fifth after twenty batches that are off by a tenth each."""
+    rng, costs = np.random.default_rng(seed), Costs()
+    for _ in range(20):
+        noise = rng.uniform(0.9, 1.1, len(scales))
+        costs = costs.after([task(np.array(scales) * noise) for _ in range(2)])
+    assert np.allclose(costs.scales, scales, rtol=0.2)
+    assert costs.result_bytes == 48
+
+
+def test_one_batch_that_was_disturbed_changes_little():
+    costs = Costs()
+    for _ in range(10):
+        costs = costs.after([task([2.0] * len(STEPS))])
+    disturbed = costs.after([task([2000.0] * len(STEPS))])
+    assert max(disturbed.scales) <= 2.0 * MOST_CHANGE**GAIN * 1.01
+
+
+def test_a_task_among_many_that_was_disturbed_counts_for_nothing():
+    tasks = [task([1.0] * len(STEPS)) for _ in range(5)] + [task([500.0] * len(STEPS))]
+    assert np.allclose(Costs().after(tasks).scales, 1.0)
+
+
+@given(
+    seconds=st.lists(
+        st.sampled_from([0.0, 1e-9, 5.0, math.nan, math.inf, -1.0]), min_size=5, max_size=5
+    ),
+    amounts=st.lists(st.sampled_from([0.0, 1.0, 1e12]), min_size=7, max_size=7),
+)
+def test_prices_are_finite_and_positive_whatever_was_measured(seconds, amounts):
+    parts = dict(zip((step.parts[0] for step in STEPS.values()), seconds, strict=True))
+    costs = Costs()
+    for _ in range(40):
+        costs = costs.after([(parts, Amounts(*amounts))])
+    prices = costs.prices()
+    assert len(prices) == len(PRICED)
+    assert np.isfinite(prices).all() and (prices > 0).all()
+
+
+@pytest.mark.parametrize(
+    "scales", [(math.nan,) * 5, (0.0,) * 5, (1.0,) * 4, (2 * FARTHEST,) * 5, ("x",) * 5]
+)
+def test_costs_that_cannot_be_are_not_believed(scales):
+    """A checkpoint may come from anywhere, or have been written by another version."""
+    assert Costs(scales, 7) == Costs()
+    assert costs_from_json({"costs": [7, 48, *scales]}) == Costs(result_bytes=48)
+    assert costs_from_json({}) == Costs()
+
+
+def test_costs_of_another_machine_are_left_behind(tmp_path):
+    """Those of a checkpoint count at first, and batches here replace them."""
+    costs = Costs((1000.0,) * len(STEPS), 500)
+    assert costs_from_json({"costs": json.loads(json.dumps(costs_to_json(costs)))}) == costs
+    for _ in range(60):
+        costs = costs.after([task([1.0] * len(STEPS))])
+    assert np.allclose(costs.scales, 1.0, rtol=0.3)
+
+
+class Slow(Timeless):
+    """Each look at the clock takes a millisecond more."""
+
+    def __init__(self):
+        self.looks = 0
+
+    def timer_s(self):
+        self.looks += 1
+        return self.looks / 1e3
+
+
+def test_a_restart_goes_on_with_the_costs_of_the_manifest(tmp_path):
+    query = LocalQuery(tmp_path, two_way(None, 3), "mnrt", jobs=InlineJobs(world=Slow()))
+    for number, (left, right) in enumerate(skewed_batches(3)):
+        query.run_tuples(number, left, right)
+    before = query.state.costs
+    assert before.batches == 3 and before.scales != Costs().scales
+    query.restart()
+    assert query.state.costs == before
+
+
+def test_steps_of_a_team_are_shared_out_by_what_they_cost():
+    one = Amounts(0.5, 100, 100, 100, 0, 0, 0)
+    other = Amounts(0.5, 100, 100, 100, 10**6, 10**6, 0)
+    spent = {"sort": 1.0, "match": 1.0, "result": 2.0, "probe": 1.0, "untold": 1.0}
+    first, second = shared_out(spent, [one, other])
+    assert np.isclose(sum(first) + sum(second), sum(spent.values()))
+    steps = [*STEPS, "other"]
+    assert np.isclose(first[steps.index("receive")], second[steps.index("receive")])
+    assert first[steps.index("make")] < 0.1
+    assert second[steps.index("make")] > 1.8
+
+
+@pytest.mark.parametrize("instances", [1, 6])
+def test_the_seconds_of_instances_are_those_of_their_steps(instances, tmp_path):
+    jobs = InlineJobs(world=Slow())
+    reports = []
+    original = jobs.run
+    jobs.run = lambda *given: reports.append(original(*given)) or reports[-1]
+    query = LocalQuery(tmp_path, two_way(None, instances), "hash", jobs=jobs)
+    query.run_tuples(0, *skewed_batches(1)[0])
+    for one in (one for report in reports[0] for one in report.instances.values()):
+        assert len(one.seconds) == len(STEPS) + 1
+        assert np.isclose(sum(one.seconds), one.busy_s)
+        assert one.busy_s > 0
+
+
+# What is expected of the next batch
+
+
+def interval_of(counts, instances=4):
+    hashes = np.arange(len(counts), dtype=np.uint64)
+    arrived = np.array([counts, np.zeros(len(counts))], float)
+    stored = np.zeros((2, instances))
+    np.add.at(stored[0], np.arange(len(counts)) % instances, counts)
+    return Interval(hashes, arrived, arrived, np.zeros(instances), stored)
+
+
+GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "plans").glob("*.json"))
+
+
+def drawn(path, seed, batches=20):
+    """Batches in which the keys of a golden case bring as many tuples as there, but for chance."""
+    case = json.loads(path.read_text())
+    rates = [10 * (one["left"] + one["right"]) for one in case["keys"].values()]
+    rng = np.random.default_rng(seed)
+    return [interval_of(rng.poisson(rates), case["instances"]) for _ in range(batches)]
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_intervals_of_a_steady_stream_agree(path):
+    for seed in range(20):
+        history = drawn(path, seed)
+        assert all(len(agreeing(history[:n])) == n for n in range(1, len(history) + 1))
+
+
+def moved(layout, history):
+    """Tuples that plans move over a history, as the layout's own."""
+    choice = LAYOUTS[layout]()
+    state, total = choice.start(history[0].stored.shape[1]), 0.0
+    for n in range(1, len(history) + 1):
+        plan = choice.plan(state, history[max(n - choice.history_intervals, 0) : n])
+        if plan is not None:
+            state, total = plan.layout, total + plan.reason.cost.rows
+    return total
+
+
+@pytest.mark.parametrize("layout", ["mnrt", "qmmp", "mixed"])
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_a_steady_stream_moves_no_more_than_if_all_intervals_counted(path, layout, monkeypatch):
+    found = [sum(moved(layout, drawn(path, seed)) for seed in range(3))]
+    monkeypatch.setattr("joinengine.layouts.key_based.agreeing", lambda history: history)
+    found.append(sum(moved(layout, drawn(path, seed)) for seed in range(3)))
+    assert found[0] <= found[1]
+
+
+@pytest.mark.parametrize("layout", ["mnrt", "qmmp"])
+def test_a_shift_of_the_hot_keys_is_level_in_the_second_batch(layout):
+    """A quarter of the tuples change their key every six batches."""
+    choice, rng = LAYOUTS[layout](), np.random.default_rng(1)
+    state, history, skews = choice.start(8), [], []
+    for batch in range(30):
+        rates = np.full(200, 50.0)
+        rates[(7 * (batch // 6)) % 200] = 5000
+        history.append(interval_of(rng.poisson(rates), 8))
+        assert isinstance(state, KeyBased)
+        level = choice.gather(state.base, state.table, history[-1:]).per_instance()
+        skews.append(level.max() / level.mean())
+        plan = choice.plan(state, history[-choice.history_intervals :])
+        state = state if plan is None else plan.layout
+    shifts = range(0, 30, 6)
+    assert all(skews[first] > 1.8 for first in shifts)
+    assert all(skew < 1.2 for n, skew in enumerate(skews) if n not in shifts), skews
+
+
+def scaled(interval, times):
+    """The same keys in a batch that is so many times as long."""
+    of = {name: times * getattr(interval, name) for name in ("arrived", "held", "stored")}
+    return interval._replace(**of)
+
+
+def test_intervals_count_as_far_back_as_they_agree():
+    hot, cold = interval_of([500, 20, 20, 20]), interval_of([20, 20, 20, 500])
+    tick, long = scaled(hot, 0), scaled(hot, 3)
+    for history, agree in (
+        ([hot, hot, cold], 1),
+        ([hot, cold, cold], 2),
+        ([hot, hot], 2),
+        ([cold, hot, tick], 2),  # a batch without tuples says nothing
+        ([hot, tick, hot], 3),
+        ([long, hot], 2),
+        ([hot, long], 2),
+        ([long, cold], 1),
+    ):
+        found = agreeing(history)
+        assert [id(one) for one in found] == [id(one) for one in history[-agree:]]
+
+
+@pytest.mark.parametrize(("rights", "part"), [(1, 1 / 3), (40, 40 / 42)])
+def test_a_tuple_that_meets_all_that_has_waited_is_no_sign_of_others(rights, part, tmp_path):
+    """Few right tuples meet 300 left ones each: a part of these pairs is expected again."""
+    query = LocalQuery(tmp_path, two_way(None, 2), "mnrt", choice=Mnrt(imbalance=99))
+    query.run_tuples(0, [(0, i, 0) for i in range(300)], [])
+    query.run_tuples(1, [], [(0, 1000 + i, 0) for i in range(rights)])
+    interval, layout = newest(query), query.layout
+    loads = gather_loads([interval], layout.table, layout.base)
+    work = interval.work
+    assert work.candidates.sum() == work.results.sum() == 300 * rights
+    spent = 300 * rights * work.costs[3:].sum() / work.seconds().sum()
+    assert np.isclose(loads.pairs.sum() / work.done[1].sum(), part * spent)
