@@ -101,7 +101,10 @@ class MemoryStorage:
 
 @dataclass
 class MemoryWorld:
-    """Its clock ticks a millisecond whenever it is read; nonces are numbered."""
+    """Its clock ticks whenever it is read, 1024 times a second; nonces are numbered.
+
+    By powers of two: how long something took is then the same whenever it began.
+    """
 
     files: dict = field(default_factory=dict)
     readings: int = 0
@@ -109,15 +112,14 @@ class MemoryWorld:
 
     def now_s(self):
         self.readings += 1
-        return 1.8e9 + self.readings / 1e3
+        return 1.8e9 + self.readings / 1024
 
     def timer_s(self):
         self.readings += 1
-        # By powers of two: how long something took is then the same whenever it began.
         return self.readings / 1024
 
     def sleep(self, seconds):
-        self.readings += int(seconds * 1e3)
+        self.readings += int(seconds * 1024)
 
     def nonce(self):
         self.nonces += 1

@@ -187,7 +187,7 @@ def test_what_is_computed_again_is_refused_by_the_clock_that_it_had():
         jobs = ClusterJobs()
         query = started(jobs, window, imbalance=9.0)
         for number, sides in enumerate(batches):
-            jobs.world.readings = number * 3_600_000
+            jobs.world.readings = number * 3600 * 1024
             if number in starts:
                 start_again(query)
             query.run_tuples(number, *sides)
