@@ -45,8 +45,8 @@ class _Duration(click.ParamType[int]):
 DURATION = _Duration()
 PATH = click.Path(path_type=Path)
 LAYOUT_HELP = (
-    "See `joinengine layouts`. [default: mnrt; of first-story dlb-h; of --theta and open bands "
-    "dynamic]"
+    "See `joinengine layouts`. [default: auto, and a checkpoint goes on as it was begun; of "
+    "first-story dlb-h]"
 )
 
 
@@ -346,7 +346,7 @@ def check_levels(levels: Path | None, layouts: Iterable[LayoutChoice]) -> None:
         )
 
 
-def options_of(settings: dict[str, Any], *, layout: str, zipf: float) -> Any:
+def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float) -> Any:
     """The options as a query takes them. Raises click.UsageError where two say the same."""
     from joinengine.queries import Options  # noqa: PLC0415
     from joinengine.queries.base import layout_of  # noqa: PLC0415

@@ -19,7 +19,7 @@ from joinengine.api.columns import (
     output_columns,
 )
 from joinengine.api.queries import StreamQuery, number_of
-from joinengine.layouts import LayoutChoice, choose
+from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.model.conditions import Columns, Condition, condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
@@ -50,7 +50,8 @@ class StreamJoin(StreamQuery):
     inner, left, right, full, left_semi or left_anti, or another of Spark's names for these; when
     the window of an unmatched tuple has closed, the tuple is a result. `suffixes` are added to
     column names that both sides have; None: such names are refused.
-    `layout`: a name or an object of `joinengine.layouts`. `instances`: logical join workers; None:
+    `layout`: a name or an object of `joinengine.layouts`; None: `auto`, and a checkpoint keeps the
+    layout that it was begun with. `instances`: logical join workers; None:
     as many as Spark has cores.
 
     Raises InvalidRequest, before anything runs, for arguments that cannot be served.
@@ -68,7 +69,7 @@ class StreamJoin(StreamQuery):
         left_where: str | None = None,
         right_where: str | None = None,
         suffixes: tuple[str, str] | None = None,
-        layout: str | LayoutChoice = "mnrt",
+        layout: str | LayoutChoice | None = None,
         instances: int | None = None,
     ) -> None:
         self._sides = (left, right)
@@ -76,13 +77,14 @@ class StreamJoin(StreamQuery):
             if not isinstance(side, StreamJoin):
                 checks.check_source(side)
         self._table = checks.table_side(left, right)
-        self._choice = choose(layout)
+        self._choice = asked_or_auto(layout)
         self._instances = number_of(instances)
         written, exact, zone = condition(on), session.case_sensitive(), session.zone()
         self._how = join_type(how)
         self._choice.check(written, self._instances)
         self._schemas = (schema_of_side(left), schema_of_side(right))
         self._condition = found_columns(written, self._schemas, exact=exact)
+        self._choice = self._choice.serving(self._condition)
         self._distance = check_condition(self._condition, self._schemas)
         self._predicate = check_predicate(self._condition, where, self._schemas, zone, exact=exact)
         self._filters = tuple(

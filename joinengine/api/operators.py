@@ -10,7 +10,7 @@ import pyarrow as pa
 from joinengine.api import checks
 from joinengine.api.joins import schema_of_side
 from joinengine.api.queries import StreamQuery, number_of
-from joinengine.layouts import LayoutChoice, choose
+from joinengine.layouts import LayoutChoice, asked_or_auto
 from joinengine.layouts.base import check_aggregates
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import FromSource
@@ -25,7 +25,8 @@ class StreamOperator(StreamQuery):
     """An operator over one stream, with the writer, the layouts and the guarantees of a join.
 
     `make(index, source, schema, instances)` returns the operator (docs/operators.md). `layout`: a
-    name or an object of `joinengine.layouts`. `instances`: None: as many as Spark has cores.
+    name or an object of `joinengine.layouts`; None: as for a join. `instances`: None: as many as
+    Spark has cores.
 
     Raises InvalidRequest, before anything runs, if the source is not a stream or the layout cannot
     serve the operator.
@@ -36,14 +37,14 @@ class StreamOperator(StreamQuery):
         source: Source,
         make: MakeOperator,
         *,
-        layout: str | LayoutChoice = "mnrt",
+        layout: str | LayoutChoice | None = None,
         instances: int | None = None,
     ) -> None:
         checks.check_source(source)
         if checks.is_table(source):
             raise InvalidRequest("the source is a bounded DataFrame; an operator needs a stream")
         self._source, self._make = source, make
-        self._choice = choose(layout)
+        self._choice = asked_or_auto(layout)
         self._instances = number_of(instances)
         self._schema = schema_of_side(source)
         operator = self._operator(0)

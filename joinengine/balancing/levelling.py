@@ -74,7 +74,7 @@ def filled(
     within = np.flatnonzero(tops <= limit)
     homes = order[: int(within[0]) + 1 if len(within) else len(tops)]
     found = _poured(level, homes, spread, fixed)
-    apart = _poured(level, _in_turn(level, order, tasks)[: len(homes)], spread, fixed)
+    apart = _poured(level, in_turn(level, order, tasks)[: len(homes)], spread, fixed)
     return apart if apart.peak <= max(limit, found.peak * SPREAD_OUT) else found
 
 
@@ -98,7 +98,7 @@ def _poured(level: Floats, homes: Ints, spread: float, fixed: float) -> Filled:
     return Filled(top + fixed, shares)
 
 
-def _in_turn(level: Floats, order: Ints, tasks: Ints) -> Ints:
+def in_turn(level: Floats, order: Ints, tasks: Ints) -> Ints:
     """Instances, emptiest first as in `order`, but each task's first before any task's second."""
     by_task = order[np.argsort(tasks[order], kind="stable")]
     turn = np.arange(len(order)) - np.searchsorted(tasks[by_task], tasks[by_task])

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise, starmap
 from typing import NamedTuple
 
 import numpy as np
@@ -58,8 +59,9 @@ class Loads:
     at `backup_instances[b]`, which loads it by `backup` (K,) of the key.
     `whole` (2, K): the tuples of a side at a home that stores all of them; `carried` (2, K): at one
     that stores none; `pairs` (K,): what is compared and made, wherever. `hosts`: how many tasks
-    host the instances; 0: each has its own. `level` (N,): the loads under the present modes of
-    divided keys, which may be others than planners would choose now; empty: they are the same.
+    host the instances; 0: each has its own. `row`: what it costs to move a tuple. `level` (N,): the
+    loads under the present modes of divided keys, which may be others than planners would choose
+    now; empty: they are the same.
     """
 
     hashes: Words
@@ -81,6 +83,7 @@ class Loads:
     carried: Floats = field(default_factory=lambda: np.zeros((2, 0)))
     pairs: Floats = field(default_factory=lambda: np.zeros(0))
     hosts: int = 0
+    row: float = 1.0
     level: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
@@ -127,6 +130,16 @@ def agreeing(history: Sequence[Interval]) -> Sequence[Interval]:
     return history
 
 
+def expected_life(history: Sequence[Interval]) -> float:
+    """For how many intervals loads will be as they are now, judged by how often they changed.
+
+    Without a change so far, as long again as they have been seen.
+    """
+    told = [one for one in history if one.stored.any()]
+    changes = sum(starmap(_departs, pairwise(told)))
+    return max(len(told), 1) / max(changes, 1)
+
+
 def _departs(newest: Interval, before: Interval) -> bool:
     """Whether some key has become hotter or colder than chance explains.
 
@@ -150,7 +163,8 @@ def _departs(newest: Interval, before: Interval) -> bool:
 class _Sums(NamedTuple):
     """What (K,) keys have brought in some intervals, and (N,) what cannot be moved.
 
-    `whole`, `carried` (2, K) and `pairs` (K,) as in Loads; `backup` (K,): what a backup costs.
+    `whole`, `carried` (2, K), `pairs` (K,) and `row` as in Loads; `backup` (K,): what a backup
+    costs.
     """
 
     whole: Floats
@@ -158,6 +172,7 @@ class _Sums(NamedTuple):
     pairs: Floats
     rest: Floats
     backup: Floats
+    row: float = 1.0
 
 
 def gather_loads(
@@ -206,8 +221,9 @@ def gather_loads(
         carried=sums.carried,
         pairs=sums.pairs,
         hosts=0 if newest.work is None else newest.work.hosts,
+        row=sums.row,
     )
-    return found.under(_fixed_now(found, table))
+    return found.under(fixed_now(found, table))
 
 
 def _movable(history: Sequence[Interval], table: RoutingTable) -> Words:
@@ -263,8 +279,9 @@ def _in_work(history: Sequence[Interval], hashes: Words) -> _Sums:
     # A tuple that meets all that has waited for it is no sign of others: few tuples say little.
     pairs_s *= probed / (probed + FEW_TUPLES)
     unit = tuples / total_s if total_s > 0 else 0.0
-    backup = unit * (routed_s + stored_s) * arrived.sum(axis=0)
-    return _Sums(unit * whole, unit * carried, unit * pairs_s.sum(axis=0), unit * seconds, backup)
+    row = unit * (routed_s + stored_s)
+    weights = unit * whole, unit * carried, unit * pairs_s.sum(axis=0), unit * seconds
+    return _Sums(*weights, row * arrived.sum(axis=0), row)
 
 
 def _routed_each(history: Sequence[Interval]) -> float:
@@ -274,7 +291,7 @@ def _routed_each(history: Sequence[Interval]) -> float:
     return min(routed / probed, 1.0) if probed else 1.0
 
 
-def _fixed_now(loads: Loads, table: RoutingTable) -> Floats:
+def fixed_now(loads: Loads, table: RoutingTable) -> Floats:
     """(K,) what each home of a key pays under the mode that it has in the table.
 
     Of a grid each cell pays for the left tuples of its row, and for the right ones of its column.

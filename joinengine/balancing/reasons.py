@@ -42,6 +42,8 @@ class Cause(StrEnum):
     #: a candidate layout has learnt which keys are heavy, or how loads are; nothing moves
     HEAD = "head"
     LOADS = "loads"
+    #: a plan would lower the loads, and not pay back what it moves; the layout stays
+    DECLINED = "declined"
     #: a user wishes another layout, or another number of instances
     SWITCH = "switch"
     RESIZE = "resize"
@@ -62,7 +64,7 @@ class Cause(StrEnum):
         match self:
             case Cause.OVERLOAD | Cause.HEAVY_KEY | Cause.COOLED_KEY | Cause.SHAPE:
                 return True
-            case Cause.HEAD | Cause.LOADS:
+            case Cause.HEAD | Cause.LOADS | Cause.DECLINED:
                 return False
             case Cause.SWITCH | Cause.RESIZE | Cause.RESTART | Cause.CAPACITY:
                 return False
@@ -77,6 +79,7 @@ _WORDS = {
     Cause.SHAPE: "its shape no longer fits the streams",
     Cause.HEAD: "other keys are heavy",
     Cause.LOADS: "loads are learnt",
+    Cause.DECLINED: "a plan would not pay back what it moves",
     Cause.SWITCH: "another layout is wished",
     Cause.RESIZE: "another number of instances is wished",
     Cause.RESTART: "the restart asks for another layout",
@@ -215,7 +218,7 @@ def reason_of(
         return Reason(cause, before, after, None, tuple(told), more, switched_roles=switched)
     loads = counted.loads
     weights = _at(loads.hashes, loads.spread + loads.fixed, hashes)
-    moved, copied = _costs(moves, counted.newest, hashes)
+    moved, copied = rows_of(moves, counted.newest, hashes)
     told = list[KeyChange]()
     for row in _heaviest(weights):
         hash_, old, new = changed[row]
@@ -247,7 +250,7 @@ def _heaviest(weights: Floats) -> list[int]:
     return found
 
 
-def _costs(moves: Moves, newest: Interval, hashes: Words) -> tuple[Floats, Floats]:
+def rows_of(moves: Moves, newest: Interval, hashes: Words) -> tuple[Floats, Floats]:
     """(C,) tuples of each key that move, and copies that are made; `hashes` (C,) ascending.
 
     Of the tuples of a range that are read once for each new home, as many move as old homes drop

@@ -1,7 +1,7 @@
 """Fits the choice of a layout to the join that it is for.
 
 Why: a user writes service levels in values and SQL; planners and tasks need the hashes of keys, and
-predicates that are compiled.
+predicates that are compiled. `auto` needs to know whether there are keys.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def fitted(
 
     Raises InvalidRequest, with the name of the level, for service levels that do not fit.
     """
+    choice = choice.serving(operator.condition)
     if not isinstance(choice, Ftlb) or not choice.levels:
         return choice
     levels = list[Level]()

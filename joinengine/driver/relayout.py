@@ -20,6 +20,7 @@ from joinengine.balancing.statistics import Interval
 from joinengine.driver.fitting import Naming, fitted
 from joinengine.driver.losses import next_refill, returned
 from joinengine.layouts import Chosen
+from joinengine.layouts.auto import Unasked
 from joinengine.layouts.base import LayoutChoice, Plan, check_aggregates
 from joinengine.layouts.changing import Occasion, change, plan_between
 from joinengine.layouts.key_based import asked_of, has_backups
@@ -95,10 +96,12 @@ def as_asked(
 ) -> tuple[OperatorState, Reason | None]:
     """The state of a checkpoint with the layout that this start of the query asks for, and why.
 
-    If the last start asked for the same, the layout stays as batches have changed it since, and
-    there is no reason.
+    If the last start asked for the same, or this one for none, the layout stays as batches have
+    changed it since, and there is no reason.
     """
     layouts, instances = state.layouts, operator.instances
+    if isinstance(choice, Unasked):
+        choice = layouts.asked.choice
     asked = Chosen.start(choice, instances)
     newest = layouts.newest
     if asked.starts_like(layouts.asked) or not operator.policy.changes:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from joinengine.kernels.hashing import Words
+from joinengine.layouts.auto import Auto, Unasked
 from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router, by_instance
 from joinengine.layouts.biclique import Bi, BiK
 from joinengine.layouts.choices import DChoices, Pkg, WChoices
@@ -34,6 +35,7 @@ from joinengine.model.errors import InvalidRequest
 LAYOUTS: Mapping[str, type[LayoutChoice]] = {
     choice.name: choice
     for choice in (
+        Auto,
         Hash,
         Readj,
         Llfd,
@@ -59,6 +61,7 @@ LAYOUTS: Mapping[str, type[LayoutChoice]] = {
 
 __all__ = [
     "LAYOUTS",
+    "Auto",
     "Bi",
     "BiK",
     "Chosen",
@@ -84,6 +87,7 @@ __all__ = [
     "Router",
     "Shuffle",
     "WChoices",
+    "asked_or_auto",
     "choose",
 ]
 
@@ -109,6 +113,11 @@ def choose(layout: str | LayoutChoice) -> LayoutChoice:
     if layout not in LAYOUTS:
         raise InvalidRequest(f"layout {layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
     return LAYOUTS[layout]()
+
+
+def asked_or_auto(layout: str | LayoutChoice | None) -> LayoutChoice:
+    """As `choose`; None: none was asked for."""
+    return Unasked() if layout is None else choose(layout)
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,10 @@ class LayoutChoice(Protocol):
         """What else `explain` says of the layout."""
         return []
 
+    def serving(self, condition: Condition) -> LayoutChoice:
+        """The choice as it serves joins with a condition."""
+        return self
+
     @classmethod
     def serves(cls) -> str:
         """Which joins the layout serves, in words."""
@@ -231,18 +235,23 @@ def check_settings(choice: Any) -> None:
             object.__setattr__(choice, one.name, plain)  # it is frozen, and being made
 
 
+def without_keys(condition: Condition) -> str | None:
+    """What joins with such a condition are, if any two of their tuples may match; None: by keys."""
+    if isinstance(condition, Theta):
+        return "theta joins"
+    if isinstance(condition, Band) and condition.equal is None:
+        if condition.lower is None or condition.upper is None:
+            return "bands with an open end"
+    return None
+
+
 def check_serves(name: str, condition: Condition, *, theta: bool) -> None:
     """Raise InvalidRequest, naming the layout, for a condition that it does not serve.
 
     `theta`: whether the layout serves any predicate. (Every layout serves all join types, since
     watchers know which tuples have matched: joinengine.operators.join.watching.)
     """
-    kind = None
-    if isinstance(condition, Theta):
-        kind = "theta joins"
-    elif isinstance(condition, Band) and condition.equal is None:
-        if condition.lower is None or condition.upper is None:
-            kind = "bands with an open end"
+    kind = without_keys(condition)
     if kind is not None and not theta:
         hint = ""
         if isinstance(condition, Theta) and (names := condition.equated) is not None:

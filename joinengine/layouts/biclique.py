@@ -165,7 +165,7 @@ class _Biclique(LayoutChoice):
     @override
     def start(self, instances: int) -> Biclique:
         """Half of the instances to each side."""
-        return _sized(instances, instances // 2, self.subgroups(instances))
+        return sized(instances, instances // 2, self.subgroups(instances))
 
     @override
     def restore(self, state: dict[str, Any]) -> Biclique:
@@ -194,11 +194,11 @@ class _Biclique(LayoutChoice):
         now, then = (_greatest(state, size, n) for size in (len(layout.units(Side.LEFT)), best))
         if now <= self.tolerance * then:
             return None
-        sized, mean = _sized(n, best, least), float(state.sum()) / n
-        cost = Cost(moved=_leaving(layout, sized, history[-1].state))
-        shapes = _in_words(layout), _in_words(sized)
+        wanted, mean = sized(n, best, least), float(state.sum()) / n
+        cost = Cost(moved=_leaving(layout, wanted, history[-1].state))
+        shapes = in_words(layout), in_words(wanted)
         reason = Reason(Cause.SHAPE, Balance(now, mean), Balance(then, mean), cost, shapes=shapes)
-        return Plan(sized, reason, rehome=True)
+        return Plan(wanted, reason, rehome=True)
 
     @override
     def resize(self, layout: Layout, instances: int) -> Biclique:
@@ -226,7 +226,7 @@ class _Biclique(LayoutChoice):
         return layout
 
 
-def _sized(instances: int, left: int, k: int) -> Biclique:
+def sized(instances: int, left: int, k: int) -> Biclique:
     """`left` instances for the left side, in k subgroups a side."""
     lefts, rights = np.arange(left), np.arange(left, instances)
     return Biclique(
@@ -237,7 +237,8 @@ def _sized(instances: int, left: int, k: int) -> Biclique:
     )
 
 
-def _in_words(layout: Biclique) -> str:
+def in_words(layout: Biclique) -> str:
+    """The sizes of the sides, for whoever reads why they change."""
     left, right = (len(layout.units(side)) for side in Side)
     return f"{left} left and {right} right instances"
 

@@ -114,7 +114,7 @@ class _KeyBasedChoice(LayoutChoice):
             )
 
     @override
-    def start(self, instances: int) -> KeyBased:
+    def start(self, instances: int) -> Layout:
         """All keys at their base homes."""
         return KeyBased(BASES[self.base](instances))
 
@@ -123,12 +123,12 @@ class _KeyBasedChoice(LayoutChoice):
         return gather_loads(history, table, base)
 
     @override
-    def restore(self, state: dict[str, Any]) -> KeyBased:
+    def restore(self, state: dict[str, Any]) -> Layout:
         base = BASES[state["base"]](int(state["instances"]))
         return KeyBased(base, routing_table.from_json(state["table"]))
 
     @override
-    def resize(self, layout: Layout, instances: int) -> KeyBased:
+    def resize(self, layout: Layout, instances: int) -> Layout:
         """Keys of the table stay, unless one of their homes goes; other keys follow the base.
 
         A key that is now whole at its base home leaves the table.
@@ -145,7 +145,7 @@ class _KeyBasedChoice(LayoutChoice):
         return KeyBased(base, RoutingTable(stay))
 
     @override
-    def grow(self, layout: Layout, held: Sequence[int]) -> KeyBased:
+    def grow(self, layout: Layout, held: Sequence[int]) -> Layout:
         """One instance more."""
         return self.resize(layout, layout.instances + 1)
 
@@ -157,6 +157,21 @@ class Hash(_KeyBasedChoice):
     name: ClassVar[str] = "hash"
     source: ClassVar[str] = "key grouping"
     summary: ClassVar[str] = "key hash modulo instances; never changes"
+
+
+def plan_to(
+    layout: KeyBased,
+    table: RoutingTable,
+    cause: Cause,
+    levels: tuple[Floats, Floats],
+    counted: Counted,
+) -> Plan:
+    """The plan that takes a layout to another table; `levels`: loads (N,) before and after."""
+    changed = replaced(layout.table, table, layout.base)
+    moves = plan_moves(changed)
+    before, after = map(Balance.of, levels)
+    reason = reason_of(cause, (before, after), changed, moves, counted)
+    return Plan(KeyBased(layout.base, table), reason, moves)
 
 
 @dataclass(frozen=True)
@@ -235,12 +250,8 @@ class Planned(_KeyBasedChoice):
                 cause, new, after = Cause.OVERLOAD, planned, balanced
         if new.placements == table.placements:
             return None
-        changed = replaced(table, new, base)
-        moves = plan_moves(changed)
         counted = Counted(loads, history[-1], self.limit(before))
-        balances = Balance.of(before), Balance.of(after)
-        reason = reason_of(cause, balances, changed, moves, counted)
-        return Plan(KeyBased(base, new), reason, moves)
+        return plan_to(layout, new, cause, (before, after), counted)
 
 
 @dataclass(frozen=True)

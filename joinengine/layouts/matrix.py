@@ -141,7 +141,7 @@ class Dynamic(LayoutChoice):
         # Tuples whose line gets longer stay and are copied; those of the other side only leave.
         longer = [max(after - before, 0) for before, after in zip(layout.shape, best, strict=True)]
         cost = Cost(copied=sizes[0] * longer[1] + sizes[1] * longer[0])
-        shapes = _in_words(layout.shape), _in_words(best)
+        shapes = in_words(layout.shape), in_words(best)
         reason = Reason(Cause.SHAPE, Balance(now, now), Balance(then, then), cost, shapes=shapes)
         return Plan(Grid(reshaped(layout.cells, best[0])), reason, rehome=True)
 
@@ -176,7 +176,8 @@ def stored_each(shape: tuple[int, int], left: float, right: float) -> float:
     return left / shape[0] + right / shape[1]
 
 
-def _in_words(shape: tuple[int, int]) -> str:
+def in_words(shape: tuple[int, int]) -> str:
+    """The shape, for whoever reads why it changes."""
     return f"a grid of {shape[0]} x {shape[1]} instances"
 
 

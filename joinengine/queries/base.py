@@ -16,7 +16,8 @@ from joinengine.balancing.costs import Load
 from joinengine.driver.failing import as_recovered
 from joinengine.driver.settings import ShowKeys
 from joinengine.exchange.exchange import ExchangeKind, chosen_exchange
-from joinengine.layouts import Ftlb, LayoutChoice, Mnrt, choose
+from joinengine.layouts import Ftlb, LayoutChoice, asked_or_auto
+from joinengine.layouts.auto import Unasked
 from joinengine.layouts.base import check_aggregates
 from joinengine.layouts.levels import read_file
 from joinengine.layouts.versions import Moving
@@ -59,7 +60,7 @@ class Options:
     disorder_us: int = 0
     shift_us: int | None = None
     window_us: int | None = None
-    layout: LayoutChoice = field(default_factory=Mnrt)
+    layout: LayoutChoice = field(default_factory=Unasked)
     instances: int = 8
     relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
     losses: tuple[tuple[int, int], ...] = ()
@@ -206,8 +207,8 @@ class Query(Protocol):
 
     @property
     @abstractmethod
-    def layout(self) -> str:
-        """The name of the layout if the user names none."""
+    def layout(self) -> str | None:
+        """The name of the layout if the user names none; None: `auto`."""
 
     @abstractmethod
     def stream(self, options: Options) -> Recordable:
@@ -231,9 +232,9 @@ def check(query: Query, options: Options) -> None:
                 check_aggregates(layout)
 
 
-def layout_of(name: str, levels: Path | None = None) -> LayoutChoice:
+def layout_of(name: str | None, levels: Path | None = None) -> LayoutChoice:
     """The layout of a name; `ftlb` with the service levels of a file, if there is one."""
-    choice = choose(name)
+    choice = asked_or_auto(name)
     if levels is None or not isinstance(choice, Ftlb):
         return choice
     return replace(choice, levels=read_file(levels))

@@ -39,7 +39,7 @@ class Bnci(Query):
     aggregates = False
     whole_keys = False
     generated = True
-    layout = "mnrt"
+    layout = None
 
     @override
     def stream(self, options: Options) -> StreamSpec:

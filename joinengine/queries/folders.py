@@ -21,7 +21,7 @@ from joinengine.exchange.feeds import FolderFeed, by_file
 from joinengine.exchange.listing import OnBadFile, survey
 from joinengine.exchange.reading import Reading
 from joinengine.exchange.sourcefiles import exists, find, parquet_files
-from joinengine.model.conditions import Band, Columns, Condition, Theta
+from joinengine.model.conditions import Columns, Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.windows import Window
@@ -65,14 +65,7 @@ class Folders(Query):
     aggregates = False
     whole_keys = False
     generated = False
-
-    @property
-    @override
-    def layout(self) -> str:
-        """`dynamic` if two tuples of any keys may match, else `mnrt`."""
-        band = self.on if isinstance(self.on, Band) and self.on.equal is None else None
-        is_open = band is not None and None in (band.lower, band.upper)
-        return "dynamic" if is_open or isinstance(self.on, Theta) else "mnrt"
+    layout = None
 
     @property
     @override

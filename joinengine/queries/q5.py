@@ -48,7 +48,7 @@ class Q5(Query):
     aggregates = True
     whole_keys = False
     generated = True
-    layout = "mnrt"
+    layout = None
 
     @override
     def stream(self, options: Options) -> StreamSpec:

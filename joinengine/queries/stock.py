@@ -51,7 +51,7 @@ class Stock(Query):
     aggregates = False
     whole_keys = False
     generated = True
-    layout = "mnrt"
+    layout = None
 
     @override
     def stream(self, options: Options) -> SyntheticSpec:

@@ -52,7 +52,7 @@ class Topk(Query):
     aggregates = True
     whole_keys = False
     generated = True
-    layout = "mnrt"
+    layout = None
 
     @override
     def stream(self, options: Options) -> Recordable:

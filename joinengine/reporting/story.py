@@ -75,6 +75,7 @@ class Story:
         self._left_out = 0
         self._changed = list[Entry]()
         self._open: dict[int, _Told] = {}
+        self._declined = set[int]()
         self._records = deque[BatchRecord](maxlen=_FORECAST_BATCHES)
         self._batches = 0
         self._forecast_at = 0.0
@@ -283,10 +284,17 @@ class Story:
             if not resumed:
                 self._complete(number, join)
             if reason is None or reason.cause is Cause.LOADS:
+                self._declined.discard(number)
+                continue
+            declined, again = reason.cause is Cause.DECLINED, number in self._declined
+            (self._declined.add if declined else self._declined.discard)(number)
+            if declined and again:  # batch after batch
                 continue
             entry = self._plan(number, record, join, reason)
             self._plans.append(entry)
             self._changed.append(entry)
+            if declined:  # the layout stays
+                continue
             self._open[number] = _Told(entry, reason, join.instances)
             if resumed:
                 self._complete(number, join)

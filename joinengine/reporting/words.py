@@ -25,6 +25,7 @@ _CAUSES = {
     Cause.SHAPE: "the shape no longer fitted the streams",
     Cause.HEAD: "other keys became heavy",
     Cause.LOADS: "loads were learnt",
+    Cause.DECLINED: "a plan would not have paid back what it moves",
     Cause.SWITCH: "another layout was asked for",
     Cause.RESIZE: "another number of instances was asked for",
     Cause.RESTART: "the restart asked for another layout",
@@ -189,6 +190,8 @@ def _first(reason: Reason, names: Mapping[int, str], instances: int, *, sided: b
             f"{before} no longer fitted the streams, now {after}; the fullest instance had "
             f"{_tuples(round(reason.before.greatest))}, {reason.after.greatest:,.0f} expected"
         )
+    if reason.cause is Cause.DECLINED and reason.cost is not None:
+        return f"{_CAUSES[reason.cause]}, {_tuples(round(reason.cost.rows))} ({skew})"
     if not reason.keys:
         return f"{_CAUSES[reason.cause]} ({skew})"
     placed = (key for key in reason.keys if is_elsewhere(key.before, key.after))

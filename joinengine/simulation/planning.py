@@ -87,6 +87,7 @@ class Sizes:
 def replay(choice: Planned | Hash, stream: KeyStream, sizes: Sizes) -> dict[str, Any]:
     """The figures of one planner over the intervals of `stream`, at most `sizes.intervals`."""
     layout = choice.start(sizes.instances)
+    assert isinstance(layout, KeyBased)
     recent = deque[tuple[Words, Floats]](maxlen=sizes.window)
     rows, loads, reasons = list[dict[str, Any]](), None, dict[int, str]()
     for counted in islice(stream.intervals(layout.base), sizes.intervals):

@@ -23,13 +23,13 @@ from joinengine.reference.protocol import Disk, Engine, Layout, Manifest, Row
 from tests.harness import Killed
 
 #: The planners at their most nervous: they re-plan for the smallest imbalance and gain.
-NERVOUS = {"imbalance": 0.0, "threshold": 0.0, "min_gain": 0.0, "intervals": 1}
+NERVOUS = {"imbalance": 0.0, "threshold": 0.0, "min_gain": 0.0, "intervals": 1, "payback": 0.0}
 CHOICES = {
     name: choice(**{f.name: NERVOUS[f.name] for f in fields(choice) if f.name in NERVOUS})
     for name, choice in LAYOUTS.items()
 }
 PLANNED = {name for name, choice in LAYOUTS.items() if issubclass(choice, Planned)}
-SPLITTING = {"qmmp", "mnrt"}
+SPLITTING = {"auto", "qmmp", "mnrt"}
 #: Layouts that fit their shape to the sizes of the streams.
 SHAPED = {"dynamic", "bi", "bi-k"}
 #: Layouts that never change of themselves.

@@ -34,6 +34,9 @@ def of_a_placement(placement, a, b):
         case Mode.COPIED:
             larger, smaller = (a, b) if placement.split_side == 0 else (b, a)
             return larger + homes * smaller, larger + homes * smaller
+        case Mode.GRID:
+            copies = placement.columns * a + placement.rows * b
+            return copies, copies
 
 
 def messages_and_copies(layout, hash_, a, b):

@@ -113,7 +113,12 @@ def test_a_reason_says_what_its_plan_does(layout, told, acting, batches, instanc
         if reason is None:
             assert old.to_json() == new.to_json()
             continue
-        assert (reason.cause is Cause.LOADS) or old.to_json() != new.to_json()
+        stays = reason.cause in {Cause.LOADS, Cause.DECLINED}
+        assert stays or old.to_json() != new.to_json()
+        if reason.cause is Cause.DECLINED:
+            assert old.to_json() == new.to_json()
+            assert reason.after.greatest <= reason.before.greatest
+            continue
         if isinstance(old, CandidateBased):
             assert (reason.cause is Cause.HEAD) == (old.degrees != new.degrees)
         assert len(reason.keys) + reason.more_keys == len(placed_anew(old, new))

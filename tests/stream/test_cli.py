@@ -331,5 +331,5 @@ def test_usage_errors_exit_with_2_before_spark(home, arguments, message):
 
 def test_a_usage_error_is_one_line(home):
     done = typed(home, "run", "eq5", "--instances", "0", code=2)
-    assert done.stderr.startswith("joinengine: instances: layout mnrt cannot have 0")
+    assert done.stderr.startswith("joinengine: instances: layout auto cannot have 0")
     assert done.stderr.count("\n") == 1

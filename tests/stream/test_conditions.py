@@ -192,9 +192,13 @@ REFUSED = {
         "on": band("nothing", "order_id", lower=0, upper=1)
     },
     "layout mnrt goes by keys and serves no bands with an open end: use dynamic": {
-        "on": band("id", "order_id", lower=0)
+        "on": band("id", "order_id", lower=0),
+        "layout": "mnrt",
     },
-    "layout mnrt goes by keys and serves no theta joins: use dynamic": {"on": theta("id < 3")},
+    "layout mnrt goes by keys and serves no theta joins: use dynamic": {
+        "on": theta("id < 3"),
+        "layout": "mnrt",
+    },
     "theta: 'id <' is no predicate": {"on": theta("id <"), "layout": "bi"},
     "theta: column 'left.sold' is not there; the columns are id": {
         "on": theta("left.sold = 3"),

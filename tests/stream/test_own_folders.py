@@ -237,19 +237,20 @@ def test_explain_ones_own_reads_no_more_than_footers(home, own):
 
 
 @pytest.mark.parametrize(
-    ("condition", "layout"),
+    ("condition", "keyless"),
     [
-        (KEYS, "mnrt"),
-        (("--band", "price,price,-1,1"), "mnrt"),
-        (("--band", "price,price,-1,"), "dynamic"),
-        ((*KEYS, "--band", "price,price,-1,"), "mnrt"),
-        (("--theta", "left.price < right.price"), "dynamic"),
+        (KEYS, False),
+        (("--band", "price,price,-1,1"), False),
+        (("--band", "price,price,-1,"), True),
+        ((*KEYS, "--band", "price,price,-1,"), False),
+        (("--theta", "left.price < right.price"), True),
     ],
 )
-def test_the_layout_follows_the_condition_where_none_is_given(own, tmp_path, condition, layout):
+def test_the_layout_follows_the_condition_where_none_is_given(own, tmp_path, condition, keyless):
     sides = "--left", own / "clicks", "--right", own / "purchases", "--suffixes", "_c,_p"
     done = called(tmp_path / "home", no_session, "explain", *sides, *condition)
-    assert f"  layout {layout} on 8 instances" in done.stdout
+    assert "  layout auto on 8 instances" in done.stdout
+    assert ("a matrix (dynamic) or a biclique (bi)" in done.stdout) == keyless
 
 
 def test_explain_keeps_nothing(tmp_path):

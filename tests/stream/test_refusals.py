@@ -32,7 +32,7 @@ def interval(**changes):
 
 
 REFUSED = {
-    "layout 'best' is unknown; choose one of hash": {"layout": "best"},
+    "layout 'best' is unknown; choose one of auto, hash": {"layout": "best"},
     "column 'nokey' of the left side is not there; the columns of the left side are id": {
         "on": equi("nokey", "order_id")
     },
@@ -40,7 +40,7 @@ REFUSED = {
         "on": equi("id", "buyer")
     },
     "column 'id' of the right side is not there; .* are order_id": {"on": "id"},
-    "instances: layout mnrt cannot have 0": {"instances": 0},
+    "instances: layout auto cannot have 0": {"instances": 0},
     "how: 'sideways' is unknown": {"how": "sideways"},
     "how: 'left' needs a window": {"how": "left_outer"},
     "how late may o_ts be. Give": {"within": tumbling("o_ts", "i_ts", size="1 s")},

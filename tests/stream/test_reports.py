@@ -119,7 +119,7 @@ def test_a_run_writes_its_page(joinengine, tmp_path):
     )
     assert done.stdout.splitlines()[-1] == f"report: {page}"
     (shown,) = data_of(page)["reports"]
-    assert (shown["query"], shown["layout"], shown["zipf"]) == ("eq5", "mnrt", 1.3)
+    assert (shown["query"], shown["layout"], shown["zipf"]) == ("eq5", "auto", 1.3)
     assert shown["story"]["batches"]
 
 

@@ -69,7 +69,7 @@ def test_a_query_tells_how_it_runs(joined, tmp_path):
     assert "4 batches, 640 rows read" in lines[4]
     plan = query.explain()
     assert repr(plan) == plan
-    assert "layout mnrt on 4 instances" in plan
+    assert "layout auto on 4 instances" in plan
     forecast = re.findall(r"some ([\d,]+) rows and [\d.]+ kB in the state", plan)
     held = query.batches()[-1].joins[0].side_rows
     for said, rows in zip(forecast, held, strict=True):
@@ -84,7 +84,7 @@ def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_pa
         query.switch_layout(Qmmp())
         query.resize(6)
         told = query.explain().splitlines()
-        assert "layout mnrt on 4 instances" in told[1]
+        assert "layout auto on 4 instances" in told[1]
         assert told[-2:] == [
             "asked for: layout qmmp; takes effect with the next batch",
             "asked for: 6 instances; takes effect with the next batch",

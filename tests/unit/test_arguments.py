@@ -71,9 +71,13 @@ JOINS = {
     r"; for columns with two names write equi\('a', 'rt'\)": {"on": ("a", "rt")},
     r"; for columns with two names write equi\('lt', 'rt'\)": {"on": "lt = rt"},
     r"serves no theta joins: .*; an equality is equi\('user_id', 'b'\), .* layout serves$": {
-        "on": theta("right.b == Left.user_id ")
+        "on": theta("right.b == Left.user_id "),
+        "layout": "mnrt",
     },
-    "serves no theta joins: use dynamic, bi or shuffle$": {"on": theta("lt = rt or a = b")},
+    "serves no theta joins: use dynamic, bi or shuffle$": {
+        "on": theta("lt = rt or a = b"),
+        "layout": "mnrt",
+    },
     "on: g of the left side is double and user_id of the right side is int32; cast": {
         "on": equi("g", "user_id", floats="normalised")
     },
@@ -83,7 +87,6 @@ JOINS = {
     r"instances: '4' \(str\) is no whole number": {"instances": "4"},
     "instances: True .* is no whole number": {"instances": True},
     "instances: 4.0 .* is no whole number": {"instances": 4.0},
-    "layout: None is no layout": {"layout": None},
     "layout: 3 .* is no layout": {"layout": 3},
     r"layout: the class Mnrt is no layout; .* Mnrt\(\)": {"layout": Mnrt},
     "suffixes: '_x' .* is no pair of texts": {"suffixes": "_x"},

@@ -258,4 +258,4 @@ def test_what_cannot_be_read_is_refused(arguments, message, tmp_path):
 def test_nothing_to_simulate_is_a_usage_error():
     done = CliRunner().invoke(cli, ["simulate"])
     assert done.exit_code == 2
-    assert "name a PLANNER or several, of hash" in done.output
+    assert "name a PLANNER or several, of auto, hash" in done.output

@@ -1,0 +1,1 @@
+"""`auto` beside single layouts, cell by cell (`make bench-auto`)."""

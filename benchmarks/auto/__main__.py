@@ -1,0 +1,143 @@
+"""`make bench-auto`: seconds of the busiest instance under `auto`, beside eight single layouts.
+
+Each cell of a fixed sample runs without Spark and without emulated work, one task after another,
+each instance in a task of its own (`benchmarks.inprocess`). What counts is what a cluster would
+wait for: the seconds of the busiest instance, summed over the batches. Noise of the machine is some
+per cent, so each layout runs `--repeat` times in turn, and the least is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import inprocess
+from benchmarks.auto.cells import Cell, batches, condition, sample, window
+from joinengine.driver.records import BatchRecord
+from joinengine.layouts import choose
+
+AUTO = "auto"
+SINGLE = ("hash", "mixed", "dlb-h", "mnrt", "qmmp", "pkg", "dynamic", "bi-k")
+#: Goals: in every cell, and in nine of ten.
+MOST, NEAR, NEAR_PART = 1.1, 1.02, 0.9
+console = Console(soft_wrap=True)
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), default=Path("out/auto"))
+@click.option(
+    "--repeat", default=2, show_default=True, help="Runs of each layout; the least counts."
+)
+@click.option("--cells", default=None, type=int, help="Only the first so many cells.")
+def main(out: Path, repeat: int, cells: int | None) -> None:
+    """Run the cells; write the table and the JSON."""
+    out.mkdir(parents=True, exist_ok=True)
+    found = list[dict[str, Any]]()
+    for cell in sample()[:cells]:
+        found.append(measured(cell, repeat))
+        console.print(_line(found[-1]))
+        (out / "cells.json").write_text(json.dumps(found, indent=1))
+    table = _table(found)
+    for line in _verdict(found):
+        console.print(line)
+    with (out / "cells.txt").open("w") as file:
+        printed = Console(file=file, width=200)
+        printed.print(table)
+        for line in _verdict(found):
+            printed.print(line)
+
+
+def measured(cell: Cell, repeat: int) -> dict[str, Any]:
+    """A cell: per layout the seconds of the busiest instance, and how `auto` has planned."""
+    frames = list(batches(cell))
+    seconds, clock = dict[str, list[float]](), dict[str, list[float]]()
+    plans = list[str]()
+    results = set[int]()
+    for _ in range(repeat):
+        for name in (AUTO, *SINGLE):
+            start = time.perf_counter()
+            records = _run(cell, name, frames)
+            clock.setdefault(name, []).append(time.perf_counter() - start)
+            seconds.setdefault(name, []).append(_busiest(records))
+            results.add(sum(sum(record.joins[-1].made) for record in records))
+            if name == AUTO:
+                plans = _plans(records)
+    if len(results) > 1:
+        raise click.ClickException(f"{cell}: layouts differ in their results: {results}")
+    least = {name: min(some) for name, some in seconds.items()}
+    best = min(SINGLE, key=least.__getitem__)
+    return {
+        "cell": str(cell),
+        **cell._asdict(),
+        "seconds": least,
+        "clock_s": {name: min(some) for name, some in clock.items()},
+        "best": best,
+        "ratio": least[AUTO] / least[best],
+        "results": results.pop(),
+        "plans": plans,
+    }
+
+
+def _run(cell: Cell, name: str, frames: Sequence[inprocess.Frame]) -> list[BatchRecord]:
+    schemas = frames[0][0].schema, frames[0][1].schema
+    query = inprocess.join_of(schemas, condition(cell), window(cell), cell.instances)
+    return inprocess.run(query, choose(name), frames)
+
+
+def _busiest(records: Sequence[BatchRecord]) -> float:
+    return float(sum(max(record.joins[-1].busy_s) for record in records))
+
+
+def _plans(records: Sequence[BatchRecord]) -> list[str]:
+    """What `auto` did, did not do, and why."""
+    reasons = ((record.batch, record.joins[-1].reason) for record in records)
+    return [f"batch {batch}: {reason}" for batch, reason in reasons if reason is not None]
+
+
+def _line(one: dict[str, Any]) -> str:
+    least = one["seconds"]
+    return (
+        f"{one['cell']}: auto {least[AUTO]:.3f} s, best {one['best']} {least[one['best']]:.3f} s, "
+        f"hash {least['hash']:.3f} s, ratio {one['ratio']:.2f}"
+    )
+
+
+def _table(found: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=None, header_style="bold")
+    for title in ("cell", AUTO, *SINGLE, "best", "ratio"):
+        table.add_column(title, no_wrap=True)
+    for one in sorted(found, key=lambda one: -one["ratio"]):
+        seconds = [f"{one['seconds'][name]:.3f}" for name in (AUTO, *SINGLE)]
+        table.add_row(one["cell"], *seconds, one["best"], f"{one['ratio']:.2f}")
+    return table
+
+
+def _verdict(found: Sequence[dict[str, Any]]) -> list[str]:
+    ratios = np.array([one["ratio"] for one in found])
+    total = {n: sum(one["seconds"][n] for one in found) for n in (AUTO, *SINGLE)}
+    lines = [
+        f"auto: at most {MOST} times the best single layout in {(ratios <= MOST).sum()} of "
+        f"{len(ratios)} cells, within {NEAR - 1:.0%} of it or better in {(ratios <= NEAR).sum()}; "
+        f"median {np.median(ratios):.2f}, worst {ratios.max():.2f}",
+        "all cells, seconds: " + ", ".join(f"{n} {s:.2f}" for n, s in total.items()),
+    ]
+    even = [one for one in found if one["zipf"] == 0]
+    if even:
+        clock = [one["clock_s"][AUTO] / one["clock_s"]["hash"] for one in even]
+        lines.append(f"even streams: by the clock {np.median(clock):.2f} times hash (median)")
+    short = (one for one in found if one["ratio"] > MOST)
+    return lines + [
+        f"short: {one['cell']}: {one['ratio']:.2f}; {one['plans'] or 'no plan'}" for one in short
+    ]
+
+
+if __name__ == "__main__":
+    main()

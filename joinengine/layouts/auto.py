@@ -1,0 +1,239 @@
+"""The layout that chooses: per key the cheapest mode, by measured costs; most keys stay hashed.
+
+Why: no single layout is best for every stream, nor for every key of one. What is best follows from
+what tuples, pairs and results of a key cost, which is measured anyway.
+
+How: heavy keys are divided the way that costs least (`balancing.dividing`), others moved by MNRT's
+planner. A plan is taken if the busiest instance then has less by more than noise, and if that pays
+back the tuples that move before the loads are expected to change again. What is declined is told
+with what it would have cost. Reports are light while loads are level, so that even streams cost
+little more than under `hash`.
+
+Law: functions of the layout and of the history. No plan raises the greatest load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any, ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from joinengine.balancing.dividing import divide, gather, resting
+from joinengine.balancing.llfd import ROUNDING
+from joinengine.balancing.loads import Loads, agreeing, expected_life
+from joinengine.balancing.mnrt import plan_mnrt
+from joinengine.balancing.reasons import Cause, Counted, rows_of
+from joinengine.balancing.shares import NewShares
+from joinengine.balancing.statistics import Floats, Interval
+from joinengine.layouts import keyless
+from joinengine.layouts.base import Layout, Plan, without_keys
+from joinengine.layouts.biclique import Biclique
+from joinengine.layouts.key_based import KeyBased, WithinLimit, noise, plan_to
+from joinengine.layouts.matrix import Grid
+from joinengine.model.conditions import Condition
+from joinengine.model.errors import InvalidRequest
+from joinengine.routing.base import Base
+from joinengine.routing.moves import plan_moves, replaced
+from joinengine.routing.table import RoutingTable
+
+
+@dataclass(frozen=True)
+class Auto(WithinLimit):
+    """Per key the cheapest of all modes.
+
+    `payback`: how many times a plan must save what it moves, before loads are expected to change.
+    `most_moved`: of the state, in one interval.
+    `intervals`: how far back changes of the loads are looked for. `keyless`: any two tuples may
+    match, so that it is a matrix or a biclique (`layouts.keyless`); follows from the join.
+    """
+
+    intervals: int = 8
+    min_gain: float = 0.02
+    payback: float = 1.0
+    most_moved: float = 0.5
+    keyless: bool = False
+
+    name: ClassVar[str] = "auto"
+    source: ClassVar[str] = "ours"
+    summary: ClassVar[str] = "per key the cheapest way to divide it, by measured costs"
+    serves_theta: ClassVar[bool] = True
+    keeps_keys_whole: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.payback >= 0:
+            raise InvalidRequest(f"auto: payback {self.payback} must be 0 or more")
+        if not self.most_moved > 0:
+            raise InvalidRequest(
+                f"auto: most_moved {self.most_moved} must be above 0 (1: no limit)"
+            )
+
+    @override
+    def serving(self, condition: Condition) -> Auto:
+        """By keys, if the condition has any."""
+        return replace(self, keyless=without_keys(condition) is not None)
+
+    @override
+    def lines(self) -> list[str]:
+        """What it is without keys."""
+        what = (
+            "any two tuples may match: a matrix (dynamic) or a biclique (bi), whichever costs less"
+        )
+        return [what] if self.keyless else []
+
+    @property
+    @override
+    def counts_keys(self) -> bool:
+        """Unless there are none."""
+        return not self.keyless
+
+    @override
+    def start(self, instances: int) -> Layout:
+        """All keys at their base homes; without keys the kind that uses most instances."""
+        return keyless.start(instances) if self.keyless else super().start(instances)
+
+    @override
+    def restore(self, state: dict[str, Any]) -> Layout:
+        return keyless.restore(state) if self.keyless else super().restore(state)
+
+    @override
+    def resize(self, layout: Layout, instances: int) -> Layout:
+        """By the rule of its kind."""
+        if isinstance(layout, KeyBased):
+            return super().resize(layout, instances)
+        return keyless.choice_of(layout).resize(layout, instances)
+
+    @override
+    def grow(self, layout: Layout, held: Sequence[int]) -> Layout:
+        """By the rule of its kind."""
+        if isinstance(layout, KeyBased):
+            return super().grow(layout, held)
+        return keyless.choice_of(layout).grow(layout, held)
+
+    @override
+    def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
+        """If loads are out of tolerance; until they are, a few keys are enough."""
+        if not history or not isinstance(layout, KeyBased):
+            return False
+        loads = self.gather(layout.base, layout.table, _alike(history))
+        return self.is_due(_of_tasks(loads, loads.per_instance()))
+
+    @override
+    def changes(self, loads: Loads) -> NewShares:
+        """MNRT's, for keys that are not divided."""
+        return plan_mnrt(loads, self.imbalance)
+
+    @override
+    def planned(self, base: Base, table: RoutingTable, loads: Loads) -> RoutingTable:
+        return divide(table, loads, self.imbalance)
+
+    @override
+    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+        """The plan that pays; one that keeps the layout, if none does; None: none is due."""
+        if isinstance(layout, Grid | Biclique):
+            return keyless.plan(layout, history, len(history) / max(self.payback, ROUNDING))
+        assert isinstance(layout, KeyBased)
+        base, table, recent = layout.base, layout.table, _alike(history)
+        loads = self.gather(base, table, recent)
+        before = loads.per_instance()
+        counted = Counted(loads, recent[-1], self.limit(before))
+        due = self.is_due(_of_tasks(loads, before))
+        wanted = self._wanted(table, history, counted, due=due)
+        if wanted.placements == table.placements:
+            return None
+        new, after = wanted, self.gather(base, wanted, recent).per_instance()
+        part, moved = self._affordable(layout, wanted, before, counted)
+        if moved < 1:
+            level = self.gather(base, part, recent).per_instance()
+            # A part of the changes may do next to nothing for the busiest instance.
+            if before.max() - level.max() >= moved / 2 * (before.max() - after.max()):
+                new, after = part, level
+        if after.max() > before.max() * (1 + ROUNDING):
+            return None
+        cause = Cause.OVERLOAD if due else Cause.COOLED_KEY
+        plan = plan_to(layout, new, cause, (before, after), counted)
+        if self._is_paid_back(plan, loads, (before, after), expected_life(history), due=due):
+            return plan
+        if not due:
+            return None
+        declined = plan_to(layout, table, Cause.DECLINED, (before, after), counted)
+        return Plan(layout, declined.reason.at_cost(plan.reason.cost))
+
+    def _wanted(
+        self, table: RoutingTable, history: Sequence[Interval], counted: Counted, *, due: bool
+    ) -> RoutingTable:
+        """The table that would be best, whether or not it pays."""
+        loads, limit = counted.loads, counted.limit
+        stay, cold = resting(table, loads, history, limit)
+        return (
+            divide(table, loads, self.imbalance, stay) if due else gather(table, loads, limit, cold)
+        )
+
+    def _is_paid_back(
+        self, plan: Plan, loads: Loads, levels: tuple[Floats, Floats], life: float, *, due: bool
+    ) -> bool:
+        """Whether a plan saves what it moves within `life` intervals, and more than noise.
+
+        `levels`: loads (N,) before and after. If none is `due`, what counts is work in all.
+        """
+        waited, then = (_of_tasks(loads, level) for level in levels)
+        gain = float(waited.max() - then.max()) if due else float((waited - then).mean())
+        enough = max(self.min_gain * float(waited.mean()), noise(self.limit(waited)))
+        if gain <= 0 or (due and gain < enough):
+            return False
+        assert plan.reason.cost is not None
+        # The new homes read what moves side by side.
+        readers = max(len({pull.target for pull in plan.moves.pulls}), 1)
+        return gain * life > self.payback * loads.row * plan.reason.cost.rows / readers
+
+    def _affordable(
+        self, layout: KeyBased, wanted: RoutingTable, before: Floats, counted: Counted
+    ) -> tuple[RoutingTable, float]:
+        """The changes for which an interval moves not too much of the state, and their part of it.
+
+        Those come first that relieve overloaded instances most for each tuple.
+        """
+        loads, newest = counted.loads, counted.newest
+        changed = replaced(layout.table, wanted, layout.base)
+        hashes = np.array([one.hash_ for one in changed], np.uint64)
+        rows = np.sum(rows_of(plan_moves(changed), newest, hashes), axis=0)
+        most = self.most_moved * float(newest.state.sum())
+        if len(changed) < 2 or rows.sum() <= most:
+            return wanted, 1.0
+        over = {int(one) for one in np.flatnonzero(before > counted.limit)}
+        weights = (loads.spread + loads.fixed)[np.searchsorted(loads.hashes, hashes)]
+        relief = [
+            sum(f.u_upper - f.u_lower for f in one.before.fragments if f.instance in over)
+            - sum(f.u_upper - f.u_lower for f in one.after.fragments if f.instance in over)
+            for one in changed
+        ]
+        order = np.argsort(-weights * np.array(relief) / np.maximum(rows, 1.0), kind="stable")
+        within = int(np.searchsorted(np.cumsum(rows[order]), most, side="right"))
+        taken = order[: max(within, 1)]
+        placed = {**layout.table.placements}
+        for hash_ in hashes[taken].tolist():
+            placed.pop(hash_, None)
+            if hash_ in wanted.placements:
+                placed[hash_] = wanted.placements[hash_]
+        return RoutingTable(placed), float(rows[taken].sum() / rows.sum())
+
+
+@dataclass(frozen=True)
+class Unasked(Auto):
+    """`auto` where none was asked for: a checkpoint keeps the layout that it was begun with."""
+
+
+def _of_tasks(loads: Loads, level: Floats) -> Floats:
+    """(N,) loads of instances -> (T,) those of tasks: a batch waits for the busiest one."""
+    return np.bincount(loads.tasks, level).astype(float)
+
+
+def _alike(history: Sequence[Interval]) -> Sequence[Interval]:
+    """The last intervals that agree, and whose reports tell as many keys as the newest one's."""
+    recent, whole = agreeing(history), history[-1].whole
+    some = list(takewhile(lambda one: one.whole is whole, reversed(recent)))
+    return some[::-1]

@@ -1,0 +1,158 @@
+"""Matrix or biclique, for predicates without keys: whichever costs the busiest instance less.
+
+Why: under a matrix each tuple is stored and sent along a line of cells, some sqrt(N) of them; under
+a biclique it is stored once and sent to all instances of the other side. A matrix sends less, and
+uses a power of two of the instances; a biclique stores less, and uses all.
+
+How: both are priced for the tuples and pairs of the last interval, each in its best shape. The
+other kind is taken if it costs so much less that moving the whole state is paid back. Within its
+kind a layout adapts its shape as `dynamic` and `bi` do.
+
+Law: a function of the layout and of the history.
+Source: Elseidy et al., PVLDB 2014; Lin et al., SIGMOD 2015; to choose by measured costs is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
+from joinengine.balancing.statistics import Interval
+from joinengine.layouts import biclique, matrix
+from joinengine.layouts.base import Layout, LayoutChoice, Plan
+from joinengine.layouts.biclique import Bi, Biclique, sized
+from joinengine.layouts.matrix import Dynamic, Grid
+from joinengine.model.keys import Side
+
+#: The other kind must cost the busiest instance less by this factor.
+CLEARLY = 1.25
+
+
+class Traffic(NamedTuple):
+    """What an interval brings: tuples of each side, and seconds: of a tuple, and of all pairs.
+
+    `routed`, `stored` and `probed`: for each tuple, once for each instance.
+    """
+
+    left: float
+    right: float
+    routed: float
+    stored: float
+    probed: float
+    pairs: float
+    hosts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A layout, and what the busiest instance, or the busiest task, would work under it."""
+
+    layout: Grid | Biclique
+    seconds: float
+
+
+def start(instances: int) -> Grid | Biclique:
+    """The layout before anything is known: pairs count, and they are as many on both sides."""
+    return cheapest(instances, Traffic(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0), None).layout
+
+
+def choice_of(layout: Layout) -> LayoutChoice:
+    """The choice whose layouts are of the same kind."""
+    return Dynamic() if isinstance(layout, Grid) else Bi()
+
+
+def restore(state: dict[str, Any]) -> Layout:
+    """A layout from the manifest."""
+    return (Dynamic() if "cells" in state else Bi()).restore(state)
+
+
+def plan(layout: Grid | Biclique, history: Sequence[Interval], life: float) -> Plan | None:
+    """The plan after the last interval; `life`: for how many intervals it is expected to hold."""
+    newest = history[-1]
+    traffic = _traffic(layout, newest)
+    now, best = _of(layout, traffic), cheapest(layout.instances, traffic, layout)
+    if type(best.layout) is not type(layout):
+        moved = _held(layout, newest)
+        row = (traffic.routed + traffic.stored) / best.layout.instances
+        if (now.seconds - best.seconds) * life > moved * row:
+            words = _in_words(layout), _in_words(best.layout)
+            before, after = (Balance(one.seconds, one.seconds) for one in (now, best))
+            reason = Reason(Cause.SHAPE, before, after, Cost(moved), shapes=words)
+            return Plan(best.layout, reason, rehome=True)
+    return choice_of(layout).plan(layout, history)
+
+
+def cheapest(instances: int, traffic: Traffic, now: Layout | None) -> Option:
+    """The cheaper kind in its best shape.
+
+    `now`: its kind stays unless the other is clearly cheaper; None: that of the matrix.
+    """
+    grid = _best_grid(instances, traffic)
+    if instances < 2:
+        return grid
+    sides = _best_biclique(instances, traffic)
+    if isinstance(now, Biclique):
+        return grid if grid.seconds * CLEARLY < sides.seconds else sides
+    return sides if sides.seconds * CLEARLY < grid.seconds else grid
+
+
+def _best_grid(instances: int, traffic: Traffic) -> Option:
+    used = 1 << (instances.bit_length() - 1)
+    cells = np.arange(used, dtype=np.uint16)
+    shapes = [cells.reshape(1 << power, -1) for power in range(used.bit_length())]
+    # The most square one comes first: without tuples all are alike.
+    shapes.sort(key=lambda one: (abs(one.shape[0] - one.shape[1]), one.shape[0]))
+    return min((_of(Grid(one), traffic) for one in shapes), key=lambda one: one.seconds)
+
+
+def _best_biclique(instances: int, traffic: Traffic) -> Option:
+    half = instances // 2
+    sizes = sorted(range(1, instances), key=lambda size: abs(size - half))
+    return min(
+        (_of(sized(instances, size, 1), traffic) for size in sizes), key=lambda one: one.seconds
+    )
+
+
+def _of(layout: Grid | Biclique, traffic: Traffic) -> Option:
+    """What a layout costs: the busiest instance, or what each task has of all work."""
+    left, right, n = traffic.left, traffic.right, layout.instances
+    if isinstance(layout, Grid):
+        rows, columns = layout.shape
+        each = traffic.routed + traffic.stored + traffic.probed
+        busiest = (left / rows + right / columns) * each + traffic.pairs / n
+        total = busiest * n
+    else:
+        sizes = [len(layout.units(side)) for side in Side]
+        sent = traffic.routed + traffic.probed
+        at_left = (left / sizes[0]) * (traffic.routed + traffic.stored) + right * sent
+        at_right = (right / sizes[1]) * (traffic.routed + traffic.stored) + left * sent
+        # Which side's tuples find the pairs follows from the window; by halves if it is wide.
+        each_half = traffic.pairs / 2
+        busiest = max(at_left + each_half / sizes[0], at_right + each_half / sizes[1])
+        total = at_left * sizes[0] + at_right * sizes[1] + traffic.pairs
+    return Option(layout, max(busiest, total / (traffic.hosts or n)))
+
+
+def _traffic(layout: Grid | Biclique, interval: Interval) -> Traffic:
+    left, right = (float(interval.stored[side].sum()) / layout.copies(side) for side in Side)
+    if interval.work is None:  # in tuples: those that are sent, and those that are stored
+        return Traffic(left, right, 1.0, 1.0, 0.0, 0.0, 0)
+    work = interval.work
+    routed, stored, probed, candidate, result = work.costs.tolist()
+    pairs = candidate * float(work.done[3].sum()) + result * float(work.done[4].sum())
+    return Traffic(left, right, routed, stored, probed, pairs, work.hosts)
+
+
+def _held(layout: Grid | Biclique, interval: Interval) -> float:
+    """Tuples of the state, each once."""
+    return sum(float(interval.state[side].sum()) / layout.copies(side) for side in Side)
+
+
+def _in_words(layout: Grid | Biclique) -> str:
+    if isinstance(layout, Grid):
+        return matrix.in_words(layout.shape)
+    return biclique.in_words(layout)

@@ -1,0 +1,354 @@
+"""`auto`: per key the cheapest mode, plans that pay, and none that flap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joinengine.balancing import dividing
+from joinengine.balancing.dividing import COOLED, Shape, choose_way, costs_of, ways_over
+from joinengine.balancing.loads import gather_loads
+from joinengine.balancing.reasons import Cause
+from joinengine.balancing.statistics import Interval, Work, skew
+from joinengine.driver.fitting import Naming, fitted
+from joinengine.layouts import Auto, Mnrt
+from joinengine.layouts.auto import Unasked
+from joinengine.layouts.biclique import Biclique
+from joinengine.layouts.key_based import KeyBased
+from joinengine.layouts.matrix import Grid
+from joinengine.model.conditions import equi, theta
+from joinengine.model.keys import Mode, Side
+from joinengine.model.windows import within
+from joinengine.routing.table import RoutingTable
+from tests.harness import LocalQuery, two_way
+from tests.laws.cases import feed, matched, relaxed
+
+COSTS = np.array([1.2e-7, 9e-8, 7e-8, 1.3e-8, 2e-8])
+OTHERS = 400
+
+
+def counted(heavy, instances, *, tuples=50.0, pairs=500.0, hosts=0, state=1.0, keys=OTHERS):
+    """An interval: `heavy` is key -> (left, right, pairs) among others that are alike.
+
+    Counts are as if each key lay whole at its base home.
+    """
+    hashes = np.arange(1, keys + 1, dtype=np.uint64) * 977
+    arrived = np.full((2, keys), tuples)
+    candidates = np.zeros((2, keys))
+    candidates[0] = pairs
+    for key, (left, right, made) in heavy.items():
+        arrived[:, key], candidates[0, key] = (left, right), made
+    homes = (hashes % instances).astype(int)
+
+    def at_homes(values):
+        return np.bincount(homes, values, minlength=instances)
+
+    done = np.array([at_homes(one) for one in [*[arrived.sum(axis=0)] * 3, *candidates]])
+    work = Work(arrived, candidates, 0 * candidates, done, np.zeros((5, instances)), COSTS, hosts)
+    stored = np.array([at_homes(side) for side in arrived])
+    return Interval(
+        hashes, arrived, state * arrived, np.zeros(instances), stored, state * stored, work=work
+    )
+
+
+def planned(choice, layout, history):
+    """The layout that is planned, its plan, and loads under it."""
+    plan = choice.plan(layout, history[-choice.history_intervals :])
+    after = layout if plan is None else plan.layout
+    level = choice.gather(after.base, after.table, history[-1:]).per_instance()
+    return after, plan, level
+
+
+def placement(layout, key):
+    return layout.table.place((key + 1) * 977, layout.base)
+
+
+# The cheapest mode
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    instances=st.sampled_from([2, 3, 5, 8, 16]),
+    hosts=st.sampled_from([0, 2]),
+)
+def test_the_way_is_the_best_of_all(seed, instances, hosts):
+    """Beside each mode over each number of homes, reckoned one by one."""
+    rng = np.random.default_rng(seed)
+    left, right = rng.integers(0, 10**5, 2) + 1.0
+    interval = counted({0: (left, right, 10.0 ** rng.uniform(3, 9))}, instances, hosts=hosts)
+    layout = Auto().start(instances)
+    loads = gather_loads([interval], layout.table, layout.base)
+    whole, level = float(loads.spread[0] + loads.fixed[0]), loads.per_instance()
+    others, limit = float(level.sum()) - whole, 1.05 * float(level.mean())
+    ours, _ = choose_way(loads, 0, others, limit, None)
+    lefts, rights = loads.whole[:, 0]
+    carried, pairs = loads.carried[:, 0].sum(), loads.pairs[0]
+    tasks = hosts or instances
+    found = {}
+    for rows, columns in product(range(instances + 1), range(1, instances + 1)):
+        homes = max(rows, 1) * columns
+        if homes > instances or (rows == 0 and columns == 1):
+            continue
+        total = pairs + lefts * columns + rights * rows
+        if rows == 0:
+            total = whole + (homes - 1) * carried
+        at_task = max(total / homes * -(-homes // tasks), (others + total) / tasks)
+        top = max(total / homes, (others + total) / instances, limit)
+        found[Shape(rows, columns)] = at_task, top, total
+    least = min(at_task for at_task, _, _ in found.values())
+    allowed = {s: one for s, one in found.items() if one[0] <= least * dividing.EVENNESS}
+    lowest = min(top for _, top, _ in allowed.values())
+    near = [total for _, top, total in allowed.values() if top <= lowest * (1 + dividing.CLOSE)]
+    assert ours in allowed
+    _, top, total = allowed[ours]
+    assert top <= lowest * (1 + dividing.CLOSE)
+    assert total <= min(near) * dividing.UNEVEN, "grids must be that much better"
+
+
+def test_ways_are_all_there_once():
+    for instances in (1, 2, 7, 64):
+        ways = ways_over(instances)
+        pairs = list(zip(ways.rows.tolist(), ways.columns.tolist(), strict=True))
+        assert len(set(pairs)) == len(pairs)
+        assert max(max(r, 1) * c for r, c in pairs) == instances
+        loads = gather_loads(
+            [counted({0: (9.0, 4.0, 0.0)}, 4)], RoutingTable(), Auto().start(4).base
+        )
+        each, total = costs_of(loads, 0, ways)
+        homes = np.maximum(ways.rows, 1) * ways.columns
+        assert np.allclose(each * homes, total)
+        assert total.min() == pytest.approx(loads.spread[0] + loads.fixed[0])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "pairs", "mode"),
+    [
+        (200_000, 3_000, 1e8, Mode.COPIED),
+        (3_000, 200_000, 1e8, Mode.COPIED),
+        (200_000, 200_000, 1e8, Mode.GRID),
+    ],
+)
+@pytest.mark.parametrize("instances", [16, 64])
+def test_a_hot_key_is_divided_the_way_that_suits_its_sides(left, right, pairs, mode, instances):
+    interval = counted({0: (left, right, pairs)}, instances)
+    layout, plan, level = planned(Auto(), Auto().start(instances), [interval])
+    before = gather_loads([interval], RoutingTable(), layout.base).per_instance()
+    found = placement(layout, 0)
+    assert plan.reason.cause is Cause.HEAVY_KEY
+    assert found.mode is mode
+    if mode is Mode.COPIED:
+        assert found.split_side is (Side.LEFT if left > right else Side.RIGHT)
+    assert level.max() < 0.15 * before.max()
+    assert skew(level) < 1.2
+    _, _, theirs = planned(Mnrt(), Mnrt().start(instances), [interval])
+    assert level.max() <= theirs.max() * 1.02, "no worse than the modes of the paper"
+
+
+def test_one_silent_side_is_never_a_reason_for_copies():
+    interval = counted({0: (100_000, 0, 0)}, 8)
+    layout, _, level = planned(Auto(), Auto().start(8), [interval])
+    found, loads = placement(layout, 0), gather_loads([interval], layout.table, layout.base)
+    assert len(found.homes) > 1
+    assert level.sum() == pytest.approx(loads.spread.sum() + loads.fixed.sum() + loads.rest.sum())
+
+
+def test_all_rows_of_one_key():
+    interval = counted({0: (50_000, 50_000, 1e9)}, 8, keys=1)
+    layout, _, level = planned(Auto(), Auto().start(8), [interval])
+    assert len(placement(layout, 0).homes) == 8
+    assert skew(level) < 1.05
+
+
+def test_a_key_that_makes_pairs_goes_before_one_that_brings_tuples():
+    """The first has ten times the tuples, the second a hundred times the work."""
+    heavy = {0: (20_000, 20, 1e4), 1: (2_000, 2_000, 4e7)}
+    layout, plan, _ = planned(Auto(), Auto().start(8), [counted(heavy, 8)])
+    assert len(placement(layout, 1).homes) > len(placement(layout, 0).homes)
+    assert plan.reason.keys[0].hash_ == 2 * 977
+
+
+def test_a_hot_key_among_many_is_seen():
+    interval = counted({7: (30_000, 3_000, 3e7)}, 16, tuples=1.0, pairs=1.0, keys=200_000)
+    layout, _, level = planned(Auto(), Auto().start(16), [interval])
+    assert len(placement(layout, 7).homes) > 1
+    assert skew(level) < 1.1
+
+
+def test_keys_without_weight_stay_hashed():
+    interval = counted({}, 8)
+    layout, plan, _ = planned(Auto(), Auto().start(8), [interval])
+    assert plan is None
+    assert not layout.table.placements
+
+
+def test_where_instances_share_tasks_a_task_does_not_work_more():
+    """Two tasks with four instances each: copies to all eight would cost more than they level."""
+    interval = counted({0: (200_000, 200_000, 1e6)}, 8, hosts=2)
+    start = Auto().start(8)
+    loads = gather_loads([interval], start.table, start.base)
+    _, _, level = planned(Auto(), start, [interval])
+    tasks = [np.bincount(loads.tasks, one).max() for one in (loads.per_instance(), level)]
+    assert tasks[1] <= tasks[0]
+
+
+# When a plan is made
+
+
+def test_what_does_not_pay_back_is_declined_and_told():
+    """A key that has much state and a little too much work."""
+    interval = counted({0: (4_000, 100, 1e5)}, 8, state=500.0)
+    choice = Auto(intervals=1)
+    layout, plan, _ = planned(choice, choice.start(8), [interval])
+    assert plan.reason.cause is Cause.DECLINED
+    assert not plan.moves and not layout.table.placements
+    assert plan.reason.cost.rows > 0
+    assert plan.reason.after.greatest < plan.reason.before.greatest
+    assert "pay back" in str(plan.reason)
+    cheap = replace(choice, payback=0.0)
+    _, plan, _ = planned(cheap, cheap.start(8), [interval])
+    assert plan.reason.cause.is_replan and plan.moves
+
+
+def test_two_keys_that_turn_hot_by_turns_do_not_flap():
+    choice, layout, history, moved = Auto(), Auto().start(8), [], []
+    hot = (20_000, 2_000, 2e7)
+    for number in range(16):
+        history.append(counted({number % 2: hot}, 8))
+        layout, plan, _ = planned(choice, layout, history)
+        moved.append(0 if plan is None or not plan.moves else plan.reason.cost.rows)
+    assert sum(1 for one in moved[4:] if one) == 0, moved
+    assert all(len(placement(layout, key).homes) > 1 for key in (0, 1))
+
+
+def test_a_key_is_gathered_once_it_has_cooled_by_half_and_not_before():
+    choice = Auto(intervals=2)
+    hot = (20_000, 2_000, 2e7)
+    layout, _, _ = planned(choice, choice.start(8), [counted({0: hot}, 8)])
+    assert len(placement(layout, 0).homes) > 1
+    cold = counted({}, 8)
+    for _ in range(3):
+        layout, plan, _ = planned(choice, layout, [cold, cold])
+    assert len(placement(layout, 0).homes) == 1
+    layout, _, _ = planned(choice, choice.start(8), [counted({0: hot}, 8)])
+    loads = gather_loads([cold], RoutingTable(), layout.base)
+    limit = choice.limit(loads.per_instance())
+    part = (COOLED + 1) / 2 * limit / 2  # of one key, below the limit and above half of it
+    warm = counted({0: (part, part / 10, 0)}, 8)
+    after, plan, _ = planned(choice, layout, [warm, warm])
+    assert plan is None or len(placement(after, 0).homes) > 1
+
+
+def test_a_slow_drift_is_followed():
+    """A key that gains 10 % an interval is divided before it has doubled what is allowed."""
+    choice, layout, history = Auto(), Auto().start(8), []
+    for number in range(30):
+        size = 300.0 * 1.1**number
+        history.append(counted({0: (size, size / 10, size**2 / 10)}, 8))
+        layout, _, level = planned(choice, layout, history)
+        assert skew(level) < 1.35, number
+
+
+def test_a_large_change_is_spread_over_intervals():
+    """Many keys that have to move, and more state than may move at once."""
+    rng = np.random.default_rng(2)
+    heavy = {key: (rng.integers(400, 900), 100, 1e5) for key in range(0, 400, 8)}
+    interval = counted(heavy, 8, state=3.0)
+    every = Auto(most_moved=1.0, payback=0.0)
+    _, at_once, _ = planned(every, every.start(8), [interval])
+    state = float(interval.state.sum())
+    part = at_once.reason.cost.rows / state / 3
+    choice = Auto(most_moved=part, payback=0.0, min_gain=0.0)
+    layout, costs = choice.start(8), []
+    for _ in range(8):
+        layout, plan, level = planned(choice, layout, [interval])
+        if plan is not None and plan.moves:
+            costs.append(plan.reason.cost.rows)
+    assert len(costs) > 1
+    assert costs[0] < at_once.reason.cost.rows
+    assert skew(level) < 1.1
+
+
+# Without keys
+
+
+def traffic(left, right, pairs, instances, layout):
+    rows = np.array([left * layout.copies(Side.LEFT), right * layout.copies(Side.RIGHT)])
+    stored = np.repeat(rows[:, None] / instances, instances, axis=1)
+    done = np.zeros((5, instances))
+    done[3] = pairs / instances
+    none, empty = np.zeros(0, np.uint64), np.zeros((2, 0))
+    work = Work(empty, empty, empty, done, done, COSTS, 0)
+    return Interval(none, empty, empty, np.zeros(instances), stored, stored, work=work)
+
+
+def test_without_keys_the_kind_follows_from_the_instances_and_the_traffic():
+    choice = Auto(keyless=True)
+    assert isinstance(choice.start(8), Grid)
+    assert isinstance(choice.start(6), Biclique), "a matrix would use four of six"
+    start = choice.start(48)
+    plan = choice.plan(start, [traffic(1e5, 1e5, 1e4, 48, start)])
+    assert isinstance(plan.layout, Grid), "tuples cost more than pairs"
+    assert plan.rehome
+    assert choice.plan(start, [traffic(1e3, 1e3, 1e6, 48, start)]) is None
+    back = choice.restore(plan.layout.to_json())
+    assert back.to_json() == plan.layout.to_json()
+    assert choice.restore(start.to_json()) == start
+
+
+def test_a_join_without_keys_makes_it_keyless():
+    near = theta("left.lv < right.rv")
+    (by_keys,) = two_way(None, 4).operators
+    (any_pair,) = two_way(within("lts", "rts", upper="5s"), 4, on=near).operators
+    for choice in (Auto(), Unasked(), Auto(keyless=True)):
+        assert not fitted(choice, by_keys, 1, Naming()).keyless
+        assert fitted(choice, any_pair, 1, Naming()).keyless
+        assert type(fitted(choice, any_pair, 1, Naming())) is type(choice)
+    assert isinstance(by_keys.condition, type(equi("a", "b")))
+
+
+# In a query
+
+
+@relaxed
+@given(seed=st.integers(0, 10**6), instances=st.sampled_from([4, 6, 9]))
+def test_grids_join_exactly(seed, instances, tmp_path_factory):
+    """Both sides of a key are hot, then another key is; results are those of the nested loop."""
+    rng = np.random.default_rng(seed)
+    serial = iter(range(10**6))
+    batches = []
+    for batch in range(6):
+        hot = batch // 3
+        sides = [
+            [
+                (hot if rng.random() < 0.8 else int(rng.integers(30)), next(serial), batch)
+                for _ in range(60)
+            ]
+            for _ in Side
+        ]
+        batches.append(tuple(sides))
+    choice = Auto(imbalance=0.0, min_gain=0.0, intervals=1, payback=0.0, most_moved=1.0)
+    query = LocalQuery(
+        tmp_path_factory.mktemp("grid"), two_way(None, instances), "auto", choice=choice
+    )
+    feed(query, batches)
+    everything = [[row for one in batches for row in one[side]] for side in Side]
+    expected = matched(*everything, None)
+    assert expected
+    assert query.output() == expected
+
+
+def test_a_checkpoint_keeps_the_layout_that_it_was_begun_with(tmp_path):
+    batches = [([(i % 5, i, 0) for i in range(20)], [(i % 5, 100 + i, 0) for i in range(20)])]
+    query = LocalQuery(tmp_path, two_way(None, 4), "mnrt", choice=Mnrt())
+    feed(query, batches)
+    again = LocalQuery(tmp_path, two_way(None, 4), "auto", choice=Unasked())
+    assert again.state.layouts.newest.choice.name == "mnrt"
+    asked = LocalQuery(tmp_path, two_way(None, 4), "auto", choice=Auto())
+    assert asked.state.layouts.newest.choice.name == "auto"
+    assert isinstance(asked.layout, KeyBased)
