@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all chaos bench bench-peers bench-kernels bench-planners bench-scale bench-workers bench-long bench-papers golden pictures lint types fmt clean
+.PHONY: help setup demo test test-all chaos bench bench-auto bench-peers bench-kernels bench-planners bench-scale bench-workers bench-long bench-papers golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,11 +23,9 @@ $(READY): pyproject.toml constraints.txt tools/ensure-java
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
 
-demo: $(READY)  ## a skewed stream under two layouts, checked and drawn (out/demo)
-	@echo "demo: EQ5, Zipf 1.2, 8 instances that work 100 us a tuple (emulated): layout hash, then mnrt"
-	$(BIN)/joinengine compare eq5 --layouts hash,mnrt --zipf 1.2 --scale 0.1 --interval-rows 40200 \
-		--instances 8 --work-per-tuple 100us --json out/demo/demo.json --figure out/demo/demo.png \
-		--report out/demo/demo.html
+demo: $(READY)  ## a hot key by the clock: Spark, Spark salted by hand, hash, the default (out/demo)
+	@echo "demo: one product has 30 % of views and purchases; nothing is emulated"
+	$(BIN)/python -m benchmarks.demo --out out/demo
 
 # One process has the Spark session, the others run what needs none (tests/conftest.py). Tests wait
 # half their time for programs that they have started, so there is one process more than cores.
@@ -55,6 +53,10 @@ chaos: $(READY)  ## thousands of seeds of the fault simulator; then real process
 bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/bench); QUICK=1: six layouts
 	@echo "bench: EQ5 and BNCI, z = 0, 0.8, 1.5; every layout in 20 minutes, six with QUICK=1 in five"
 	$(BIN)/python -m benchmarks.layouts --out out/bench $(if $(QUICK),--quick)
+
+bench-auto: $(READY)  ## the default beside eight single layouts, in forty cells (out/auto)
+	@echo "bench-auto: seconds of the busiest instance, without Spark and without emulated work; some twenty minutes"
+	$(BIN)/python -m benchmarks.auto --out out/auto
 
 bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers)
 	@echo "bench-peers: orders join lineitem within an interval"

@@ -16,6 +16,7 @@ from joinengine.balancing.costs import Load
 from joinengine.driver.failing import as_recovered
 from joinengine.driver.settings import ShowKeys
 from joinengine.exchange.exchange import ExchangeKind, chosen_exchange
+from joinengine.exchange.sourcefiles import SourceFile
 from joinengine.layouts import Ftlb, LayoutChoice, asked_or_auto
 from joinengine.layouts.auto import Unasked
 from joinengine.layouts.base import check_aggregates
@@ -166,10 +167,14 @@ class Recordable(Protocol):
 
 
 class Oracle(NamedTuple):
-    """SQL for DuckDB, and the tables of Arrow that it names, each to be read once."""
+    """SQL for DuckDB, and the tables of Arrow that it names, each to be read once.
+
+    `files`: what the tables are read from; as long as they are the same, so are the results.
+    """
 
     sql: str
     tables: Mapping[str, RecordBatchReader]
+    files: tuple[SourceFile, ...] = ()
 
 
 class Query(Protocol):

@@ -124,7 +124,8 @@ class Folders(Query):
             )
             for side, folder in zip(Side, (self.left, self.right), strict=True)
         }
-        return Oracle(join_sql(join), tables)
+        files = (file for folder in (self.left, self.right) for file in find(str(folder)))
+        return Oracle(join_sql(join), tables, tuple(files))
 
     def head(self, place: str) -> Folders:
         """The same join of the first rows of each side, with all its columns, below `place`."""

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from joinengine.api.queries import StreamQuery
 from joinengine.driver.records import BatchRecord
 from joinengine.exchange.exchange import chosen_exchange
 from joinengine.exchange.reading import conform
+from joinengine.exchange.sourcefiles import SourceFile
 from joinengine.kernels.hashing import hash_columns, multiset_checksum
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.recovery import Recovery
@@ -151,9 +151,14 @@ def _validate(
         report["valid"] = same_files(out, joined, oracle)
     elif not resumed:  # a resumed run knows the checksum of its own batches only
         schema = types.arrow_schema(joined.schema)
-        # Layouts are compared over one and the same stream, whose files never change.
-        known = query.generated and isinstance(oracle, str)
-        expected = _known_checksum(oracle, schema) if known else oracle_checksum(schema, oracle)
+        # Layouts are compared over one and the same stream, as long as its files do not change.
+        told = (oracle, ()) if isinstance(oracle, str) else (oracle.sql, oracle.files)
+        known = query.generated if isinstance(oracle, str) else bool(oracle.files)
+        expected = _known.get((schema, *told)) if known else None
+        if expected is None:
+            expected = oracle_checksum(schema, oracle)
+        if known:
+            _known[schema, *told] = expected
         report["valid"] = report["result_checksum"] == expected
         if query.whole_keys and not options.layout.keeps_keys_whole:
             _count_false_alarms(report, expected, say)
@@ -227,9 +232,8 @@ def has_checksum(joined: StreamQuery) -> bool:
     return True
 
 
-@lru_cache(maxsize=64)
-def _known_checksum(sql: str | Oracle, schema: pa.Schema) -> str:
-    return oracle_checksum(schema, sql)
+#: The checksums of oracles that this process has run: by schema, SQL and files.
+_known: dict[tuple[pa.Schema, str, tuple[SourceFile, ...]], str] = {}
 
 
 def oracle_checksum(schema: pa.Schema, oracle: str | Oracle) -> str:
@@ -329,7 +333,7 @@ def _duckdb(oracle: str | Oracle) -> Iterator[tuple[Any, str]]:
 
     Ctrl-C inside is a KeyboardInterrupt, which DuckDB makes a RuntimeError of.
     """
-    sql, tables = (oracle, {}) if isinstance(oracle, str) else oracle
+    sql, tables = (oracle, {}) if isinstance(oracle, str) else (oracle.sql, oracle.tables)
     with duckdb.connect(":memory:") as db:
         furnish(db, session.zone())
         for name, table in tables.items():

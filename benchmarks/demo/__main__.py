@@ -1,0 +1,163 @@
+"""`make demo`: a hot key on both sides of a stream join, by the clock, beside what else there is.
+
+The same stream goes through Spark's own join, Spark's join with the hot key salted by hand, the
+layout `hash`, which is key by key as Spark, and the default, which divides the hot key. No work is
+emulated. Spark would take many minutes, so it gets the first files alone; joinengine's results are
+compared with DuckDB's, those of Spark's two joins with each other.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import matplotlib as mpl
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.demo.stream import FILES, PART, PRICES, ROWS, WINDOW_S, record
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+console = Console(soft_wrap=True)
+#: Files that Spark gets, of FILES; joinengine reads all of them in BATCHES batches.
+SPARK_FILES, BATCHES = 1, 10
+LAYOUTS = ("hash", "auto")
+_PEERS = {
+    "spark": "Spark's join",
+    "salted": "Spark's join, salted by hand",
+}
+_GREY, _COLOURS = "#555555", {"hash": "#1f6fb4", "auto": "#d1632c"}
+_ON = ["--on", "v_product=p_product", "--delay", "1s"]
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), default=Path("out/demo"))
+@click.option("--instances", default=8, show_default=True)
+def main(out: Path, instances: int) -> None:
+    """Run all, one after another; write the table, the JSON, the picture and the page."""
+    total = sum(ROWS.values())
+    console.print(f"writing views and purchases: {total:,} rows, {PART:.0%} of both of one product")
+    record(out / "stream")
+    lines = [_peer(name, out / "stream") for name in ("spark", "salted")]
+    reports = _compared(out, instances)
+    lines += [_ours(report) for report in reports]
+    _check(lines)
+    console.print(_table(lines))
+    for line in _legend():
+        console.print(line)
+    _draw(lines, reports, out / "demo.png")
+    (out / "seconds.json").write_text(json.dumps(lines, indent=1))
+    console.print(f"picture: {out / 'demo.png'}")
+    console.print(f"report: {out / 'demo.html'}")
+
+
+def _peer(name: str, folder: Path) -> dict[str, Any]:
+    """One of `benchmarks.demo.peers`, in a process of its own."""
+    console.print(f"{_PEERS[name]}: the first {SPARK_FILES} of {FILES} files")
+    command = [sys.executable, "-m", "benchmarks.demo.peers", name, str(folder), str(SPARK_FILES)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise click.ClickException(f"{name} failed:\n{done.stderr[-3000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found | {"name": _PEERS[name], "files": SPARK_FILES}
+
+
+def _compared(out: Path, instances: int) -> list[dict[str, Any]]:
+    """The reports of `joinengine compare`, which shows its own table and checks the results."""
+    near, rows = f"v_time,p_time,0s,{WINDOW_S}s", sum(ROWS.values()) // BATCHES
+    command = [str(Path(sys.executable).with_name("joinengine")), "compare"]
+    command += ["--left", str(out / "stream/views"), "--right", str(out / "stream/purchases")]
+    command += [*_ON, "--within", near, "--where", _where(), "--layouts", ",".join(LAYOUTS)]
+    command += ["--instances", str(instances), "--interval-rows", str(rows)]
+    command += ["--json", str(out / "demo.json"), "--report", str(out / "demo.html")]
+    if subprocess.run(command, check=False).returncode:
+        raise click.ClickException("joinengine compare failed; its message is above")
+    found: list[dict[str, Any]] = json.loads((out / "demo.json").read_text())["runs"]
+    return found
+
+
+def _where() -> str:
+    return PRICES.replace("v_price", "left.v_price").replace("p_price", "right.p_price")
+
+
+def _ours(report: dict[str, Any]) -> dict[str, Any]:
+    if report["valid"] is not True:
+        raise click.ClickException(f"layout {report['layout']} differs from DuckDB")
+    return {
+        "name": f"joinengine, {report['layout']}",
+        "files": FILES,
+        "seconds": report["elapsed_s"],
+        "results": report["output_rows"],
+    }
+
+
+def _check(lines: list[dict[str, Any]]) -> None:
+    """Those who have joined as many files have as many results."""
+    for files in {line["files"] for line in lines}:
+        if len({line["results"] for line in lines if line["files"] == files}) > 1:
+            raise click.ClickException(f"the results differ: {lines}")
+
+
+def _rate(line: dict[str, Any]) -> float:
+    return sum(ROWS.values()) * line["files"] / FILES / float(line["seconds"])
+
+
+def _table(lines: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    for title in ("seconds", "of the stream", "rows/s", "results"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for line in lines:
+        of = "all" if line["files"] == FILES else f"{line['files']}/{FILES}"
+        cells = f"{line['seconds']:.1f}", of, f"{_rate(line):,.0f}", f"{line['results']:,}"
+        table.add_row(line["name"], *cells)
+    return table
+
+
+def _legend() -> list[str]:
+    return [
+        "seconds: by the clock, from the start of the query; Spark gets the first part alone, in "
+        "which least state is held"
+    ]
+
+
+def _draw(lines: list[dict[str, Any]], reports: list[dict[str, Any]], path: Path) -> None:
+    """Rows per second of all, and the busy seconds of each instance under both layouts."""
+    figure, (rates, busy) = plt.subplots(1, 2, figsize=(12.4, 3.8), layout="constrained")
+    names = [line["name"] for line in lines]
+    colours = [_COLOURS.get(name.rpartition(" ")[2], _GREY) for name in names]
+    values = [_rate(line) for line in lines]
+    bars = rates.barh(names, values, color=colours)
+    rates.bar_label(bars, [f"{value:,.0f}" for value in values], padding=3, fontsize=8)
+    rates.invert_yaxis()
+    rates.set_xscale("log")
+    rates.set_xlim(right=max(values) * 4)
+    rates.set_xlabel("rows per second, by the clock")
+    _busy(busy, reports)
+    for axis in (rates, busy):
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(f"one product has {PART:.0%} of {sum(ROWS.values()):,} views and purchases")
+    figure.savefig(path, dpi=120)
+
+
+def _busy(axis: Axes, reports: list[dict[str, Any]]) -> None:
+    width = 0.8 / len(reports)
+    for number, report in enumerate(reports):
+        seconds = np.array(report["busy_s_per_instance"])
+        places = np.arange(len(seconds)) + number * width
+        axis.bar(places, seconds, width, label=report["layout"], color=_COLOURS[report["layout"]])
+    axis.set_xlabel("instance")
+    axis.set_ylabel("seconds that it worked")
+    axis.legend(frameon=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""What a user would take instead: Spark's join, plain or salted by hand, in a process of its own.
+
+    python -m benchmarks.demo.peers spark|salted FOLDER FILES
+
+prints one JSON line: seconds by the clock from the start of the query, and the results, of the
+first FILES files of each side. Spark has as many threads as joinengine, and drops the results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.demo.stream import HOT, PRICES, WINDOW_S
+from joinengine import session
+
+#: Parts of the hot product, as a user would write it by hand; its purchases go to all of them.
+SALTS = 8
+
+
+def spark_join(folder: Path, files: int, *, salted: bool) -> dict[str, Any]:
+    """Spark's stream-stream join; `salted`: the hot product divided by hand."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    spark = session(spark__sql__shuffle__partitions="8")
+    views, purchases = (_stream(spark, folder / name, files) for name in ("views", "purchases"))
+    near = f.expr(
+        f"v_product = p_product and p_time >= v_time "
+        f"and p_time <= v_time + interval {WINDOW_S} seconds and {PRICES}"
+    )
+    if salted:
+        salts = f.array(*[f.lit(number) for number in range(SALTS)])
+        drawn = (f.rand(3) * SALTS).cast("int")
+        one = f.array(f.lit(0))
+        views = views.withColumn("v_salt", f.when(f.col("v_product") == HOT, drawn).otherwise(0))
+        all_salts = f.explode(f.when(f.col("p_product") == HOT, salts).otherwise(one))
+        purchases = purchases.withColumn("p_salt", all_salts)
+        near = near & (f.col("v_salt") == f.col("p_salt"))
+    counted = views.join(purchases, near).observe("results", f.count(f.lit(1)).alias("rows"))
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = counted.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        start = time.perf_counter()
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        seconds = time.perf_counter() - start
+        metrics = [progress["observedMetrics"] for progress in query.recentProgress]
+    results = sum(one["results"]["rows"] for one in metrics if one)
+    return {"seconds": seconds, "results": results}
+
+
+def _stream(spark: Any, folder: Path, count: int) -> Any:
+    """The first files of a folder as a stream of one file a batch."""
+    files = sorted(folder.glob("*.parquet"))[:count]
+    part = Path(tempfile.mkdtemp()) / folder.name
+    part.mkdir()
+    for file in files:
+        (part / file.name).symlink_to(file.resolve())
+    reader = spark.readStream.schema(spark.read.parquet(str(part)).schema)
+    reader = reader.option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(part)).withWatermark(f"{folder.name[0]}_time", "1 second")
+
+
+def main() -> None:
+    """Run one of them, and print what it took."""
+    name, folder, files = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    found = spark_join(folder, files, salted=name == "salted")
+    print(json.dumps(found), flush=True)
+    os._exit(0)  # the JVM takes seconds to end
+
+
+if __name__ == "__main__":
+    main()
