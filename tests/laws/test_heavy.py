@@ -1,0 +1,93 @@
+"""Keys that match as much as they can: right results, bounded memory, and no trouble with time."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from joinengine.driver.settings import Settings
+from joinengine.layouts import LAYOUTS
+from joinengine.model.windows import within
+from tests.harness import LEFT, RIGHT, LocalQuery, two_way
+from tests.laws.cases import CHOICES, enough, feed, matched
+
+KEYED = sorted(name for name in LAYOUTS if name not in {"dynamic", "bi", "shuffle"})
+MB = 1 << 20
+
+
+def sides(left, right, values=1000):
+    """Tuples of one key and one time, and their values."""
+    rng = np.random.default_rng(4)
+    found = []
+    for schema, rows in ((LEFT, left), (RIGHT, right)):
+        columns = [np.full(rows, 7), rng.integers(0, values, rows), np.full(rows, 1000)]
+        found.append(
+            pa.record_batch(
+                [
+                    pa.array(column).cast(field.type)
+                    for column, field in zip(columns, schema, strict=True)
+                ],
+                schema=schema,
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("layout", KEYED)
+def test_all_rows_are_of_one_key(layout, tmp_path):
+    """In several batches, so that planners see it, and divide it where they can."""
+    instances = enough(layout, 4)
+    batches = [
+        (
+            [(7, 100 * batch + i, batch) for i in range(30)],
+            [(7, 10_000 + 100 * batch + i, batch) for i in range(20)],
+        )
+        for batch in range(4)
+    ]
+    query = LocalQuery(tmp_path, two_way(None, instances), layout, choice=CHOICES[layout])
+    feed(query, batches)
+    everything = [[row for one in batches for row in one[side]] for side in (0, 1)]
+    expected = matched(*everything, None)
+    assert len(expected) == 120 * 80
+    assert query.output() == expected
+
+
+@pytest.mark.parametrize("layout", ["auto", "hash", "mnrt"])
+@pytest.mark.parametrize("length", ["0s", "5s"])
+def test_a_window_of_nothing_and_times_that_are_all_equal(layout, length, tmp_path):
+    """With a window of zero the tuples of one instant match, and no others."""
+    window = within("lt", "rt", lower="0s", upper=length)
+    left = [(i % 3, i, 1000) for i in range(40)]
+    right = [(i % 3, 100 + i, 1000 + (i % 2)) for i in range(40)]
+    query = LocalQuery(tmp_path, two_way(window, 4), layout, choice=CHOICES[layout])
+    query.run_tuples(0, left[:20], right[:20])
+    query.run_tuples(1, left[20:], right[20:])
+    expected = matched(left, right, window)
+    assert expected
+    assert query.output() == expected
+
+
+@pytest.mark.parametrize("layout", ["auto", "hash"])
+def test_a_hundred_million_pairs_of_one_key_in_little_memory(layout, tmp_path):
+    """All tuples of one key and one time, so that nothing narrows what is compared."""
+    left, right = sides(10_000, 10_000)
+    query = LocalQuery(
+        tmp_path,
+        two_way(within("lt", "rt", lower="0s", upper="5s"), 4, where="left.lv + right.rv = 0"),
+        layout,
+        settings=Settings(memory_per_task=64 * MB),
+    )
+    tracemalloc.start()
+    try:
+        query.run(0, [[(0, left), (1, right)]])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    zeros = [int((np.asarray(side.column(1)) == 0).sum()) for side in (left, right)]
+    (record,) = query.records[-1].joins
+    assert record.candidates >= 10**8
+    assert sum(record.made) == zeros[0] * zeros[1] > 0
+    assert most < 6 * 64 * MB
