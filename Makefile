@@ -55,7 +55,7 @@ bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/be
 	$(BIN)/python -m benchmarks.layouts --out out/bench $(if $(QUICK),--quick)
 
 bench-auto: $(READY)  ## the default beside eight single layouts, in forty cells (out/auto)
-	@echo "bench-auto: seconds of the busiest instance, without Spark and without emulated work; some twenty minutes"
+	@echo "bench-auto: seconds of the busiest instance, without Spark and without emulated work; an hour or more"
 	$(BIN)/python -m benchmarks.auto --out out/auto
 
 bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers)

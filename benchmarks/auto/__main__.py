@@ -2,15 +2,16 @@
 
 Each cell of a fixed sample runs without Spark and without emulated work, one task after another,
 each instance in a task of its own (`benchmarks.inprocess`). What counts is what a cluster would
-wait for: the seconds of the busiest instance, summed over the batches. Noise of the machine is some
-per cent, so each layout runs `--repeat` times in turn, and the least is taken.
+wait for: the seconds of the busiest instance, summed over the batches. The machine is noisy, and of
+many instances some one is always disturbed: layouts run `--repeat` times in turn, and of each
+instance and batch the least is taken. A layout that is not through with a cell after MOST_S is out.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import inprocess
-from benchmarks.auto.cells import Cell, batches, condition, sample, window
+from benchmarks.auto.cells import Cell, Floats, batches, condition, sample, window
 from joinengine.driver.records import BatchRecord
 from joinengine.layouts import choose
 
 AUTO = "auto"
 SINGLE = ("hash", "mixed", "dlb-h", "mnrt", "qmmp", "pkg", "dynamic", "bi-k")
+#: Seconds by the clock that a layout has for a cell.
+MOST_S = 60.0
 #: Goals: in every cell, and in nine of ten.
 MOST, NEAR, NEAR_PART = 1.1, 1.02, 0.9
 console = Console(soft_wrap=True)
@@ -33,15 +36,13 @@ console = Console(soft_wrap=True)
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/auto"))
-@click.option(
-    "--repeat", default=2, show_default=True, help="Runs of each layout; the least counts."
-)
-@click.option("--cells", default=None, type=int, help="Only the first so many cells.")
-def main(out: Path, repeat: int, cells: int | None) -> None:
+@click.option("--repeat", default=3, show_default=True, help="Runs of each layout.")
+@click.option("--rows", default=None, type=int, help="Only cells whose batches have so many rows.")
+def main(out: Path, repeat: int, rows: int | None) -> None:
     """Run the cells; write the table and the JSON."""
     out.mkdir(parents=True, exist_ok=True)
     found = list[dict[str, Any]]()
-    for cell in sample()[:cells]:
+    for cell in (one for one in sample() if rows in (None, one.rows)):
         found.append(measured(cell, repeat))
         console.print(_line(found[-1]))
         (out / "cells.json").write_text(json.dumps(found, indent=1))
@@ -58,21 +59,24 @@ def main(out: Path, repeat: int, cells: int | None) -> None:
 def measured(cell: Cell, repeat: int) -> dict[str, Any]:
     """A cell: per layout the seconds of the busiest instance, and how `auto` has planned."""
     frames = list(batches(cell))
-    seconds, clock = dict[str, list[float]](), dict[str, list[float]]()
-    plans = list[str]()
-    results = set[int]()
+    busy, clock = dict[str, list[Floats]](), dict[str, list[float]]()
+    plans, results = list[str](), set[int]()
     for _ in range(repeat):
         for name in (AUTO, *SINGLE):
+            if name in busy and not busy[name]:
+                continue
             start = time.perf_counter()
             records = _run(cell, name, frames)
+            if len(records) < len(frames):
+                busy[name] = []
+                continue
             clock.setdefault(name, []).append(time.perf_counter() - start)
-            seconds.setdefault(name, []).append(_busiest(records))
+            busy.setdefault(name, []).append(_busy(records, cell.instances))
             results.add(sum(sum(record.joins[-1].made) for record in records))
-            if name == AUTO:
-                plans = _plans(records)
+            plans = _plans(records) if name == AUTO else plans
     if len(results) > 1:
         raise click.ClickException(f"{cell}: layouts differ in their results: {results}")
-    least = {name: min(some) for name, some in seconds.items()}
+    least = {name: _least(some) for name, some in busy.items()}
     best = min(SINGLE, key=least.__getitem__)
     return {
         "cell": str(cell),
@@ -87,13 +91,31 @@ def measured(cell: Cell, repeat: int) -> dict[str, Any]:
 
 
 def _run(cell: Cell, name: str, frames: Sequence[inprocess.Frame]) -> list[BatchRecord]:
+    """The records of the batches that are over in time."""
     schemas = frames[0][0].schema, frames[0][1].schema
     query = inprocess.join_of(schemas, condition(cell), window(cell), cell.instances)
-    return inprocess.run(query, choose(name), frames)
+    return inprocess.run(query, choose(name), _in_time(frames))
 
 
-def _busiest(records: Sequence[BatchRecord]) -> float:
-    return float(sum(max(record.joins[-1].busy_s) for record in records))
+def _in_time(frames: Sequence[inprocess.Frame]) -> Iterator[inprocess.Frame]:
+    end = time.perf_counter() + MOST_S
+    for frame in frames:
+        if time.perf_counter() > end:
+            return
+        yield frame
+
+
+def _busy(records: Sequence[BatchRecord], instances: int) -> Floats:
+    """(B, N) seconds of each instance in each batch; a matrix may have fewer instances."""
+    found = np.zeros((len(records), instances))
+    for row, record in zip(found, records, strict=True):
+        row[: len(record.joins[-1].busy_s)] = record.joins[-1].busy_s
+    return found
+
+
+def _least(runs: Sequence[Floats]) -> float:
+    """Seconds of the busiest instance, summed over the batches; none: infinite."""
+    return float(np.min(runs, axis=0).max(axis=1).sum()) if len(runs) else np.inf
 
 
 def _plans(records: Sequence[BatchRecord]) -> list[str]:
