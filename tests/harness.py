@@ -177,11 +177,17 @@ def rows(side, tuples):
 
 
 def two_way(
-    window=None, instances=3, on=None, where=None, how="inner", table=None, filters=(None, None)
+    window=None,
+    instances=3,
+    on=None,
+    where=None,
+    how="inner",
+    table=None,
+    filters=(None, None),
+    schemas=(LEFT, RIGHT),
 ):
     """LEFT join RIGHT on lk = rk, or on any condition, predicate, and filters of the sides."""
     on = on or equi("lk", "rk")
-    schemas = (LEFT, RIGHT)
     how = JoinType(how)
     spec = Join(
         index=0,

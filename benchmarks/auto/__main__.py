@@ -24,6 +24,7 @@ from benchmarks import inprocess
 from benchmarks.auto.cells import Cell, Floats, batches, condition, sample, window
 from joinengine.driver.records import BatchRecord
 from joinengine.layouts import choose
+from tests.harness import two_way
 
 AUTO = "auto"
 SINGLE = ("hash", "mixed", "dlb-h", "mnrt", "qmmp", "pkg", "dynamic", "bi-k")
@@ -93,7 +94,7 @@ def measured(cell: Cell, repeat: int) -> dict[str, Any]:
 def _run(cell: Cell, name: str, frames: Sequence[inprocess.Frame]) -> list[BatchRecord]:
     """The records of the batches that are over in time."""
     schemas = frames[0][0].schema, frames[0][1].schema
-    query = inprocess.join_of(schemas, condition(cell), window(cell), cell.instances)
+    query = two_way(window(cell), cell.instances, on=condition(cell), schemas=schemas)
     return inprocess.run(query, choose(name), _in_time(frames))
 
 

@@ -130,12 +130,12 @@ def choose_way(
     allowed = a_task <= a_task.min() * EVENNESS
     top = np.maximum(np.maximum(each, (others + total) / n), limit)
     grid = (ways.rows > 1) & (ways.columns > 1)
-    total = np.where(grid, total * UNEVEN, total)
-    best = _best(top, total, allowed)
+    weighed = np.where(grid, total * UNEVEN, total)
+    best = _best(top, weighed, allowed)
     same = allowed & ways.alike(now) if now is not None else np.zeros(len(top), bool)
     if same.any():
-        stays = _best(top, total, same)
-        if top[stays] <= KEPT * top[best] and total[stays] <= KEPT * total[best]:
+        stays = _best(top, weighed, same)
+        if top[stays] <= KEPT * top[best] and weighed[stays] <= KEPT * weighed[best]:
             best = stays
     shape = Shape(int(ways.rows[best]), int(ways.columns[best]))
     return shape, float(total[best])
@@ -155,7 +155,7 @@ def divide(
     Keys of `stay` (key numbers) lie as they do.
     """
     limit = (1 + imbalance) * float(loads.per_instance().mean())
-    loads = _without(loads, {key: _at_homes(table, loads, key) for key in stay})
+    loads = _without(loads, _at_homes(table, loads, stay))
     shapes = _shapes(table, loads, limit)
     ready = _as_shaped(loads, shapes)
     grids = {key: shape for key, shape in shapes.items() if shape.is_grid}
@@ -220,11 +220,16 @@ def _shares(loads: Loads, key: int) -> dict[int, float]:
     return dict(zip(*homes, strict=True))
 
 
-def _at_homes(table: RoutingTable, loads: Loads, key: int) -> dict[int, float]:
-    """The homes of a key, and its load there as it lies."""
-    fixed = float(fixed_now(loads, table)[key])
-    spread = float(loads.spread[key] + loads.fixed[key]) - fixed
-    return {home: fixed + share * spread for home, share in _shares(loads, key).items()}
+def _at_homes(
+    table: RoutingTable, loads: Loads, keys: Collection[int]
+) -> dict[int, dict[int, float]]:
+    """Key -> its homes -> its load there, as it lies."""
+    found, fixed = dict[int, dict[int, float]](), fixed_now(loads, table)
+    for key in keys:
+        spread = float(loads.spread[key] + loads.fixed[key] - fixed[key])
+        shares = _shares(loads, key).items()
+        found[key] = {home: float(fixed[key]) + share * spread for home, share in shares}
+    return found
 
 
 def _as_shaped(loads: Loads, shapes: Mapping[int, Shape]) -> Loads:
@@ -322,9 +327,9 @@ def _grid(homes: tuple[int, ...], columns: int) -> Placement:
 def gather(table: RoutingTable, loads: Loads, limit: float, cold: Sequence[int]) -> RoutingTable:
     """The table in which divided keys that have cooled are whole, at homes that have room."""
     level, placed = loads.per_instance(), dict(table.placements)
-    whole = loads.spread + loads.fixed
+    whole, at_homes = loads.spread + loads.fixed, _at_homes(table, loads, cold)
     for key in sorted(cold, key=lambda one: float(whole[one])):
-        hash_, homes = int(loads.hashes[key]), _at_homes(table, loads, key)
+        hash_, homes = int(loads.hashes[key]), at_homes[key]
         home = int(loads.homes[key])
         if home not in homes or level[home] - homes[home] + whole[key] > limit:
             home = min(homes, key=lambda one: float(level[one]) - homes[one])

@@ -5,7 +5,7 @@ a restart with other settings), an instance that is full, and a plan that pays. 
 this order, and the first that applies wins; the state is then treated the same way for all three.
 
 Law: functions of the state, of the counts and of the wishes. No Spark, no files. A layout changes
-if and only if a reason is given.
+only with a reason; the one reason for which it stays is that a plan was declined.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def after_batch(
     capacity: int | None,
     lazy: bool,
 ) -> tuple[OperatorState, Reason | None]:
-    """The state with the layout of the next batch, and why it is another; None: it is the same.
+    """The state with the layout of the next batch, and why it differs, or why a plan was declined.
 
     `history`: the counts that the planner may see, the last batch's at the end; empty if that batch
     brought nothing. `capacity`: tuples that an instance may hold; None: any number. `lazy`: state

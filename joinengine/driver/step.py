@@ -138,7 +138,8 @@ class Next:
     """The outcome of a batch.
 
     `manifest` is to be committed once the files of `sealed` (name -> content) are written. Planners
-    see `counts` from then on. `reasons`: per operator why its layout changes; None: it stays.
+    see `counts` from then on. `reasons`: per operator why its layout changes, or why a plan
+    was declined; None: it stays.
     """
 
     manifest: Manifest

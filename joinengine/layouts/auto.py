@@ -145,20 +145,29 @@ class Auto(WithinLimit):
         wanted = self._wanted(table, history, counted, due=due)
         if wanted.placements == table.placements:
             return None
-        new, after = wanted, self.gather(base, wanted, recent).per_instance()
-        part, moved = self._affordable(layout, wanted, before, counted)
-        if moved < 1:
-            level = self.gather(base, part, recent).per_instance()
+        cause = Cause.OVERLOAD if due else Cause.COOLED_KEY
+
+        def plan_of(wanted: RoutingTable) -> tuple[Plan, Floats]:
+            after = self.gather(base, wanted, recent).per_instance()
+            return plan_to(layout, wanted, cause, (before, after), counted), after
+
+        plan, after = plan_of(wanted)
+        part = self._affordable(layout, wanted, before, counted)
+        if part is not None:
+            smaller, level = plan_of(part)
             # A part of the changes may do next to nothing for the busiest instance.
-            if before.max() - level.max() >= moved / 2 * (before.max() - after.max()):
-                new, after = part, level
+            half = _rows(smaller) / _rows(plan) / 2
+            if before.max() - level.max() >= half * (before.max() - after.max()):
+                plan, after = smaller, level
         if after.max() > before.max() * (1 + ROUNDING):
             return None
-        cause = Cause.OVERLOAD if due else Cause.COOLED_KEY
-        plan = plan_to(layout, new, cause, (before, after), counted)
-        if self._is_paid_back(plan, loads, (before, after), expected_life(history), due=due):
+        gain = self._gain(_of_tasks(loads, before), _of_tasks(loads, after), due=due)
+        # The new homes read what moves side by side.
+        readers = max(len({pull.target for pull in plan.moves.pulls}), 1)
+        cost = self.payback * loads.row * _rows(plan) / readers
+        if gain > 0 and gain * expected_life(history) > cost:
             return plan
-        if not due:
+        if gain <= 0 or not due:
             return None
         declined = plan_to(layout, table, Cause.DECLINED, (before, after), counted)
         return Plan(layout, declined.reason.at_cost(plan.reason.cost))
@@ -173,27 +182,21 @@ class Auto(WithinLimit):
             divide(table, loads, self.imbalance, stay) if due else gather(table, loads, limit, cold)
         )
 
-    def _is_paid_back(
-        self, plan: Plan, loads: Loads, levels: tuple[Floats, Floats], life: float, *, due: bool
-    ) -> bool:
-        """Whether a plan saves what it moves within `life` intervals, and more than noise.
+    def _gain(self, before: Floats, after: Floats, *, due: bool) -> float:
+        """What a plan saves an interval, for loads (T,) of tasks; 0: no more than noise.
 
-        `levels`: loads (N,) before and after. If none is `due`, what counts is work in all.
+        If none is `due`, what counts is work in all.
         """
-        waited, then = (_of_tasks(loads, level) for level in levels)
-        gain = float(waited.max() - then.max()) if due else float((waited - then).mean())
-        enough = max(self.min_gain * float(waited.mean()), noise(self.limit(waited)))
-        if gain <= 0 or (due and gain < enough):
-            return False
-        assert plan.reason.cost is not None
-        # The new homes read what moves side by side.
-        readers = max(len({pull.target for pull in plan.moves.pulls}), 1)
-        return gain * life > self.payback * loads.row * plan.reason.cost.rows / readers
+        if not due:
+            return float((before - after).mean())
+        gain = float(before.max() - after.max())
+        enough = max(self.min_gain * float(before.mean()), noise(self.limit(before)))
+        return gain if gain >= enough else 0.0
 
     def _affordable(
         self, layout: KeyBased, wanted: RoutingTable, before: Floats, counted: Counted
-    ) -> tuple[RoutingTable, float]:
-        """The changes for which an interval moves not too much of the state, and their part of it.
+    ) -> RoutingTable | None:
+        """The changes for which an interval moves not too much of the state; None: all of them.
 
         Those come first that relieve overloaded instances most for each tuple.
         """
@@ -203,7 +206,7 @@ class Auto(WithinLimit):
         rows = np.sum(rows_of(plan_moves(changed), newest, hashes), axis=0)
         most = self.most_moved * float(newest.state.sum())
         if len(changed) < 2 or rows.sum() <= most:
-            return wanted, 1.0
+            return None
         over = {int(one) for one in np.flatnonzero(before > counted.limit)}
         weights = (loads.spread + loads.fixed)[np.searchsorted(loads.hashes, hashes)]
         relief = [
@@ -219,12 +222,17 @@ class Auto(WithinLimit):
             placed.pop(hash_, None)
             if hash_ in wanted.placements:
                 placed[hash_] = wanted.placements[hash_]
-        return RoutingTable(placed), float(rows[taken].sum() / rows.sum())
+        return RoutingTable(placed)
 
 
 @dataclass(frozen=True)
 class Unasked(Auto):
     """`auto` where none was asked for: a checkpoint keeps the layout that it was begun with."""
+
+
+def _rows(plan: Plan) -> float:
+    assert plan.reason.cost is not None
+    return plan.reason.cost.rows
 
 
 def _of_tasks(loads: Loads, level: Floats) -> Floats:

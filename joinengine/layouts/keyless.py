@@ -80,7 +80,11 @@ def plan(layout: Grid | Biclique, history: Sequence[Interval], life: float) -> P
         row = (traffic.routed + traffic.stored) / best.layout.instances
         if (now.seconds - best.seconds) * life > moved * row:
             words = _in_words(layout), _in_words(best.layout)
-            before, after = (Balance(one.seconds, one.seconds) for one in (now, best))
+            # Loads are told in tuples that cost as much, as those of other planners are.
+            each = traffic.routed + traffic.stored + traffic.probed
+            before, after = (
+                Balance(load, load) for load in (now.seconds / each, best.seconds / each)
+            )
             reason = Reason(Cause.SHAPE, before, after, Cost(moved), shapes=words)
             return Plan(best.layout, reason, rehome=True)
     return choice_of(layout).plan(layout, history)

@@ -152,13 +152,11 @@ def _validate(
     elif not resumed:  # a resumed run knows the checksum of its own batches only
         schema = types.arrow_schema(joined.schema)
         # Layouts are compared over one and the same stream, as long as its files do not change.
-        told = (oracle, ()) if isinstance(oracle, str) else (oracle.sql, oracle.files)
-        known = query.generated if isinstance(oracle, str) else bool(oracle.files)
-        expected = _known.get((schema, *told)) if known else None
+        text, files = (oracle, ()) if isinstance(oracle, str) else (oracle.sql, oracle.files)
+        told = schema, text, files, session.zone()
+        expected = _known.get(told) if files or query.generated else None
         if expected is None:
-            expected = oracle_checksum(schema, oracle)
-        if known:
-            _known[schema, *told] = expected
+            expected = _known[told] = oracle_checksum(schema, oracle)
         report["valid"] = report["result_checksum"] == expected
         if query.whole_keys and not options.layout.keeps_keys_whole:
             _count_false_alarms(report, expected, say)
@@ -232,8 +230,8 @@ def has_checksum(joined: StreamQuery) -> bool:
     return True
 
 
-#: The checksums of oracles that this process has run: by schema, SQL and files.
-_known: dict[tuple[pa.Schema, str, tuple[SourceFile, ...]], str] = {}
+#: The checksums of oracles that this process has run: by schema, SQL, files and zone.
+_known: dict[tuple[pa.Schema, str, tuple[SourceFile, ...], str], str] = {}
 
 
 def oracle_checksum(schema: pa.Schema, oracle: str | Oracle) -> str:
