@@ -31,6 +31,8 @@ from joinengine.balancing.workspace import DUST, Workspace
 TRIED = 12
 #: A step must lower the greatest load by this part.
 LEAST_GAIN = 1e-3
+#: A plan is done that ends within this part of what no plan is below.
+NEAR = 0.02
 #: Homes on other tasks may make the maximum so much greater.
 SPREAD_OUT = 1.01
 #: If no key alone lowers the maximum, so many of them are tried together with so many others.
@@ -107,24 +109,31 @@ def in_turn(level: Floats, order: Ints, tasks: Ints) -> Ints:
 
 
 def level_out(work: Workspace, limit: float) -> None:
-    """Place keys of the busiest instances anew until all are within `limit`, or none is better."""
+    """Place keys of the busiest instances anew until all are low enough, or none is better.
+
+    Low enough is `limit`, or NEAR what no plan is below.
+    """
     if work.level.max() <= limit * (1 + DUST):
         return
-    goal = max(limit, least_possible(work.loads))
+    bound = least_possible(work.loads)
+    goal, enough = max(limit, bound), max(limit * (1 + DUST), bound * (1 + NEAR))
     for _ in range(2 * work.loads.n_instances + 16):
-        if not _stepped(work, limit, goal, [_singly]):
+        if not _stepped(work, enough, goal, [_singly]):
             break
-    if work.level.max() > limit * (1 + DUST):
+    if work.level.max() > enough:
         _rebuild(work, goal)
     for _ in range(THOROUGH_STEPS):
-        if not _stepped(work, limit, goal, [_singly, _pairs, _afresh]):
+        if not _stepped(work, enough, goal, [_singly, _pairs, _afresh]):
             return
 
 
-def _stepped(work: Workspace, limit: float, goal: float, ways: Sequence[_Way]) -> bool:
-    """Place keys of the busiest instance anew in the first way that helps; whether one did."""
+def _stepped(work: Workspace, enough: float, goal: float, ways: Sequence[_Way]) -> bool:
+    """Place keys of the busiest instance anew in the first way that helps; whether one did.
+
+    No step is needed if that instance has `enough` or less.
+    """
     top = int(np.argmax(work.level))
-    if work.level[top] <= limit * (1 + DUST):
+    if work.level[top] <= enough:
         return False
     keys, shares = work.on(top)
     weights = shares * work.loads.spread[keys] + work.loads.fixed[keys]
