@@ -106,6 +106,12 @@ class Costs:
         found = total._replace(routed=total.routed + work_s, results=made)
         return np.array([getattr(found, name) for name in PRICED])
 
+    @property
+    def turn_s(self) -> float:
+        """Seconds that a task needs whatever comes."""
+        scaled = zip(STEPS.values(), self.scales, strict=True)
+        return sum(step.prices.turns * scale for step, scale in scaled)
+
     def after(self, tasks: Sequence[tuple[Mapping[str, float], Amounts]]) -> Costs:
         """The fit after a batch; `tasks`: per task the seconds of its parts, and its amounts."""
         if not tasks:

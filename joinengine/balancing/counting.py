@@ -8,7 +8,8 @@ keys, and those in the routing table. What each instance stored is exact all the
 
 Law: `held` of every reported key is exact on both sides after the batch; a key that is asked for is
 reported at every instance that holds it or stored it in the batch.
-Cost: for each reported key one binary search per side and run.
+Cost: some passes over the keys of the batch; for each reported key one binary search per side and
+run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from joinengine.balancing.statistics import HEAVY_PART, Bools, Ints, KeyCounts
 from joinengine.kernels.hashing import Words
-from joinengine.kernels.probing import Needles, rows_among, rows_of_keys
+from joinengine.kernels.probing import Needles, distinct, rows_among, rows_of_keys
 from joinengine.kernels.seating import (
     Stretch,
     find_seated,
@@ -65,8 +66,12 @@ class Asked(NamedTuple):
 
 NO_KEYS = Asked(np.empty(0, np.uint64), np.empty(0, np.uint64), whole=False)
 
-#: As many heavy keys of each side an instance tells in a light report.
-MOST_LIGHT = 32
+#: As many heavy keys of each side an instance tells in a light report, and only those with more
+#: than one tuple, or pair, in so many: lighter ones move no instance by themselves.
+MOST_LIGHT, LIGHT_PART = 32, 256
+#: Of fewer tuples of a side, or pairs, a light report tells no key: to count them costs a task some
+#: half a millisecond, and that is what they cost themselves.
+FEW_TUPLES, FEW_PAIRS = 1000, 20_000
 
 
 def count_keys(
@@ -82,23 +87,27 @@ def count_keys(
     after it; `done`: what keys have done, none twice on a side. A key is reported, on both sides,
     if it has more than 1/HEAVY_PART of the tuples that a side stored at an instance, of the pairs
     that were compared there or of the results, or if it is `asked` for there; in a light report of
-    the former only the heaviest.
+    the former only the heaviest, those with more than one of them and 1/LIGHT_PART of all, and none
+    where all are few.
     """
     whole = np.array([one.whole for one in asked])
-    heavy = [_heavy(some.hashes, np.diff(some.starts), whole) for some in arrived]
+    heavy = [_heavy(some.hashes, np.diff(some.starts), whole, FEW_TUPLES) for some in arrived]
     for one in done:
-        heavy += [_heavy(one.hashes, counts, whole) for counts in (one.candidates, one.results)]
-    chosen = np.unique(np.concatenate([*heavy, *_seated([one.listed for one in asked])]))
+        pairs = one.candidates, one.results
+        heavy += [_heavy(one.hashes, counts, whole, FEW_PAIRS) for counts in pairs]
+    chosen = distinct(np.concatenate([*heavy, *_seated([one.listed for one in asked])]))
     recent = _seated([one.recent for one in asked])
-    hashes = np.unique(np.concatenate([chosen, *recent])) if recent else chosen
-    reported = np.zeros(len(hashes), bool)
-    reported[np.searchsorted(hashes, chosen)] = True
+    if not len(chosen) and not recent:
+        return KeyCounts.empty()
+    hashes = distinct(np.concatenate([chosen, *recent])) if recent else chosen
+    places = np.searchsorted(hashes, chosen)
     parts = list[KeyCounts]()
     for side, (some, runs) in enumerate(zip(arrived, state, strict=True)):
-        counts = np.where(reported, rows_of_keys(some, hashes), 0)
+        counts, work = np.zeros(len(hashes), np.int64), np.zeros((3, len(hashes)), np.int64)
+        counts[places] = rows_of_keys(some, chosen)
+        work[:, places] = _done([one for one in done if one.side == side], chosen)
         held = _held(runs, hashes)
-        work = np.where(reported, _done([one for one in done if one.side == side], hashes), 0)
-        rows = np.flatnonzero((counts > 0) | (held > 0) | work.any(axis=0))
+        rows = np.flatnonzero(counts + held + work.sum(axis=0))
         found = hashes[rows]
         where = np.asarray(team)[seats_of(found)], np.full(len(rows), side)
         parts.append(KeyCounts(*where, keys_of(found), counts[rows], held[rows], *work[:, rows]))
@@ -112,13 +121,21 @@ def _seated(keys: Sequence[Words]) -> list[Words]:
     ]
 
 
-def _heavy(hashes: Words, counts: Ints, whole: Bools) -> Words:
-    """The heavy ones of ascending seated keys; where not (seats,) `whole` the heaviest of them."""
+def _heavy(hashes: Words, counts: Ints, whole: Bools, few: int) -> Words:
+    """The heavy ones of ascending seated keys.
+
+    Where not (seats,) `whole` the heaviest of them, and none where `counts` sum up to less than
+    `few`.
+    """
+    if not whole.any() and counts.sum() < few:
+        return hashes[:0]
     bounds = seat_bounds(hashes, len(whole))
     of_seat = np.diff(np.append(0, np.cumsum(counts))[bounds])
+    light = np.where(of_seat < few, np.inf, np.maximum(of_seat / LIGHT_PART, 1.0))
+    least = np.where(whole, of_seat / HEAVY_PART, light)
     seats = seats_of(hashes)
-    heavy = np.flatnonzero(counts * HEAVY_PART > of_seat[seats])
-    if whole.all():
+    heavy = np.flatnonzero(counts > least[seats])
+    if whole.all() or not len(heavy):
         return hashes[heavy]
     seats = seats[heavy]
     order = np.lexsort((-counts[heavy], seats))

@@ -59,9 +59,10 @@ class Loads:
     at `backup_instances[b]`, which loads it by `backup` (K,) of the key.
     `whole` (2, K): the tuples of a side at a home that stores all of them; `carried` (2, K): at one
     that stores none; `pairs` (K,): what is compared and made, wherever. `hosts`: how many tasks
-    host the instances; 0: each has its own. `row`: what it costs to move a tuple. `level` (N,): the
-    loads under the present modes of divided keys, which may be others than planners would choose
-    now; empty: they are the same.
+    host the instances; 0: each has its own. `turn`: what each task works whatever comes; no load of
+    an instance has it. `row`: what it costs to move a tuple. `level` (N,): the loads under the
+    present modes of divided keys, which may be others than planners would choose now; empty: they
+    are the same.
     """
 
     hashes: Words
@@ -83,6 +84,7 @@ class Loads:
     carried: Floats = field(default_factory=lambda: np.zeros((2, 0)))
     pairs: Floats = field(default_factory=lambda: np.zeros(0))
     hosts: int = 0
+    turn: float = 0.0
     row: float = 1.0
     level: Floats = field(default_factory=lambda: np.zeros(0))
 
@@ -163,8 +165,8 @@ def _departs(newest: Interval, before: Interval) -> bool:
 class _Sums(NamedTuple):
     """What (K,) keys have brought in some intervals, and (N,) what cannot be moved.
 
-    `whole`, `carried` (2, K), `pairs` (K,) and `row` as in Loads; `backup` (K,): what a backup
-    costs.
+    `whole`, `carried` (2, K), `pairs` (K,), `row` and `turn` as in Loads; `backup` (K,): what a
+    backup costs.
     """
 
     whole: Floats
@@ -173,6 +175,7 @@ class _Sums(NamedTuple):
     rest: Floats
     backup: Floats
     row: float = 1.0
+    turn: float = 0.0
 
 
 def gather_loads(
@@ -221,6 +224,7 @@ def gather_loads(
         carried=sums.carried,
         pairs=sums.pairs,
         hosts=0 if newest.work is None else newest.work.hosts,
+        turn=sums.turn,
         row=sums.row,
     )
     return found.under(fixed_now(found, table))
@@ -281,7 +285,8 @@ def _in_work(history: Sequence[Interval], hashes: Words) -> _Sums:
     unit = tuples / total_s if total_s > 0 else 0.0
     row = unit * (routed_s + stored_s)
     weights = unit * whole, unit * carried, unit * pairs_s.sum(axis=0), unit * seconds
-    return _Sums(*weights, row * arrived.sum(axis=0), row)
+    turns = len(history) * unit * newest.turn_s
+    return _Sums(*weights, row * arrived.sum(axis=0), row, turns)
 
 
 def _routed_each(history: Sequence[Interval]) -> float:

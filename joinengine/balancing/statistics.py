@@ -72,6 +72,14 @@ class KeyCounts(NamedTuple):
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
+class Prices(NamedTuple):
+    """What work costs at the end of an interval; as in `Work`."""
+
+    costs: Floats
+    hosts: int
+    turn_s: float
+
+
 class Work(NamedTuple):
     """What the keys and the instances of an operator have done in an interval, and what that costs.
 
@@ -79,7 +87,7 @@ class Work(NamedTuple):
     compared; `results`. (5, N) `done`: of each instance the tuples routed to it, stored, and
     probing, pairs and results, and (5, N) `others`: of these, what keys that are not reported have
     done. `costs` (5,): seconds for each of the five. `hosts`: how many tasks have hosted the
-    instances.
+    instances. `turn_s`: seconds that a task needs whatever comes.
     """
 
     probed: Floats
@@ -89,6 +97,7 @@ class Work(NamedTuple):
     others: Floats
     costs: Floats
     hosts: int
+    turn_s: float = 0.0
 
     def seconds(self) -> Floats:
         """(N,) what the work of each instance costs."""
@@ -143,8 +152,9 @@ class Interval(NamedTuple):
             told = {n.removeprefix(_WORK): arrays[n] for n in arrays if n.startswith(_WORK)}
         whole = bool(fields.get("whole", True))  # as all were in earlier versions
         work = None
-        if told.keys() == {*Work._fields}:
-            work = Work(**told | {"hosts": int(told["hosts"])})
+        if told:
+            numbers = {"hosts": int(told["hosts"]), "turn_s": float(told.get("turn_s", 0.0))}
+            work = Work(**told | numbers)
         return cls(**fields | {"tasks": int(fields["tasks"]), "whole": whole, "work": work})
 
 
@@ -203,12 +213,11 @@ def weighed(
     table: RoutingTable,
     base: Base | None,
     done: Floats,
-    costs: Floats,
-    hosts: int,
+    prices: Prices,
 ) -> Interval:
     """The interval that `summarise` has made of `counts` under `table`, with its work.
 
-    `base`: the base function; None: keys do not lie by one. `done`, `costs`, `hosts` as in `Work`.
+    `base`: the base function; None: keys do not lie by one. `done` as in `Work`.
     """
     known = numbered(counts.hashes)
     n, weights = done.shape[1], (counts.probed, counts.candidates, counts.results)
@@ -229,7 +238,7 @@ def weighed(
         ours[:2, :n] += np.bincount(instances, interval.arrived.sum(axis=0)[keys], n)
     others = np.maximum(done - ours[:, :n], 0.0)
     probed = _probed(counts, probed, known, table)
-    work = Work(probed, compared, made, done, others, costs, hosts)
+    work = Work(probed, compared, made, done, others, *prices)
     return interval._replace(work=work)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from joinengine.balancing.costs import Amounts, Costs
-from joinengine.balancing.statistics import AMOUNTS, Interval, KeyCounts, summarise, weighed
+from joinengine.balancing.statistics import AMOUNTS, Interval, KeyCounts, Prices, summarise, weighed
 from joinengine.driver.losses import refilled
 from joinengine.exchange.reports import OperatorReport
 from joinengine.layouts.key_based import KeyBased, has_backups
@@ -132,5 +132,6 @@ def interval_of(
     if weighing is None:
         return found
     costs = state.costs.prices(weighing.work_s, weighing.result_work_s)
+    prices = Prices(costs, weighing.hosts, state.costs.turn_s)
     base = layout.base if isinstance(layout, KeyBased) else None
-    return weighed(found, keys, layout.table, base, done, costs, weighing.hosts)
+    return weighed(found, keys, layout.table, base, done, prices)

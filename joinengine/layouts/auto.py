@@ -236,8 +236,11 @@ def _rows(plan: Plan) -> float:
 
 
 def _of_tasks(loads: Loads, level: Floats) -> Floats:
-    """(N,) loads of instances -> (T,) those of tasks: a batch waits for the busiest one."""
-    return np.bincount(loads.tasks, level).astype(float)
+    """(N,) loads of instances -> (T,) those of tasks: a batch waits for the busiest one.
+
+    Each task works some time whatever comes, which is all that there is of a small batch.
+    """
+    return np.bincount(loads.tasks, level).astype(float) + loads.turn
 
 
 def _alike(history: Sequence[Interval]) -> Sequence[Interval]:

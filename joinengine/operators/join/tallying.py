@@ -81,11 +81,15 @@ class Tally:
 
     def per_seat(self) -> Ints:
         """(3, seats) tuples that have probed, pairs compared, and results."""
+        counts = np.stack([self.candidates, self.results])
+        if self.seats == 1:
+            probed = self.needles.starts[-1] - self.needles.starts[0]
+            return np.append(probed, counts.sum(axis=1))[:, None]
         bounds = seat_bounds(self.needles.hashes, self.seats)
         probed = np.diff(self.needles.starts[bounds])
-        counts = [self.candidates, self.results]
         if self.weighs:
-            counts = [np.diff(np.append(0, np.cumsum(one))[bounds]) for one in counts]
+            ends = np.cumsum(counts, axis=1)
+            counts = np.diff(np.pad(ends, ((0, 0), (1, 0)))[:, bounds])
         return np.stack([probed, *counts])
 
     def done(self, side: Side) -> Done:
