@@ -69,9 +69,9 @@ NO_KEYS = Asked(np.empty(0, np.uint64), np.empty(0, np.uint64), whole=False)
 #: As many heavy keys of each side an instance tells in a light report, and only those with more
 #: than one tuple, or pair, in so many: lighter ones move no instance by themselves.
 MOST_LIGHT, LIGHT_PART = 32, 256
-#: Of fewer tuples of a side, or pairs, a light report tells no key: to count them costs a task some
-#: half a millisecond, and that is what they cost themselves.
-FEW_TUPLES, FEW_PAIRS = 1000, 20_000
+#: Of fewer tuples of a side, or pairs, a light report tells no key. They cost an instance some 1.5
+#: ms, of which a plan would save a part; to count keys costs it half a millisecond.
+FEW_TUPLES, FEW_PAIRS = 4000, 80_000
 
 
 def count_keys(
