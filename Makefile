@@ -50,8 +50,8 @@ chaos: $(READY)  ## thousands of seeds of the fault simulator; then real process
 	@echo "chaos: 30 runs of real processes, an hour"
 	$(BIN)/python -m tests.chaos --runs 30
 
-bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/bench); QUICK=1: six layouts
-	@echo "bench: EQ5 and BNCI, z = 0, 0.8, 1.5; every layout in 20 minutes, six with QUICK=1 in five"
+bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/bench); QUICK=1: seven layouts
+	@echo "bench: EQ5 and BNCI, z = 0, 0.8, 1.5, with emulated work; then hot keys on both sides, without any"
 	$(BIN)/python -m benchmarks.layouts --out out/bench $(if $(QUICK),--quick)
 
 bench-auto: $(READY)  ## the default beside eight single layouts, in forty cells (out/auto)

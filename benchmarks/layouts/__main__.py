@@ -7,6 +7,9 @@ measures what Spark's jobs cost, which is the same for every layout.
 
 The rank is by tuples received, times work: so it does not depend on the machine. Rows per second
 are by the clock.
+
+Then come streams whose pairs dominate (`benchmarks.layouts.pairs`): there nothing is emulated, and
+the rank is by the measured seconds of the busiest instance.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from benchmarks.layouts import pairs
 from joinengine import session
 from joinengine.commands.pages import write_page
 from joinengine.layouts import LAYOUTS
@@ -35,7 +39,7 @@ from joinengine.reporting.verdicts import verdict
 QUERIES = {"eq5": (0.02, 15_200), "bnci": (0.02, 15_100)}
 SKEWS = (0.0, 0.8, 1.5)
 #: The baseline, and one layout of each kind.
-QUICK = ("hash", "mixed", "mnrt", "w-choices", "dynamic", "bi-k")
+QUICK = ("hash", "mixed", "mnrt", "w-choices", "dynamic", "bi-k", "auto")
 WAIT_S = 6.0
 console = Console(soft_wrap=True)
 
@@ -43,7 +47,7 @@ console = Console(soft_wrap=True)
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench"))
 @click.option("--instances", default=8, show_default=True)
-@click.option("--quick", is_flag=True, help=f"Six layouts: {', '.join(QUICK)}.")
+@click.option("--quick", is_flag=True, help=f"Seven layouts: {', '.join(QUICK)}.")
 def main(out: Path, instances: int, quick: bool) -> None:
     """Run all cells in one session; write tables, JSON, a picture for each query, and the page."""
     out.mkdir(parents=True, exist_ok=True)
@@ -59,15 +63,32 @@ def main(out: Path, instances: int, quick: bool) -> None:
             console.print(line)
         draw_ranking(ours, out / f"{name}.png")
         reports += ours
+    dominated = _dominated_by_pairs(spark, out, quick=quick)
     spark.stop()
     content = {"format": FORMAT, "runs": reports, "verdict": _verdict(reports)}
     (out / "bench.json").write_text(json.dumps(content | {"made_by": made_by()}, indent=1))
     write_page(out / "bench.html", content)
     console.print(f"figures: {out / 'bench.json'}, pictures: {out}/*.png")
     console.print(f"report: {out / 'bench.html'}")
-    wrong = [r for r in reports if r["valid"] is not True]
+    wrong = [r for r in [*reports, *dominated] if r["valid"] is not True]
     if wrong:
         raise click.ClickException(f"{len(wrong)} cells differ from DuckDB")
+
+
+def _dominated_by_pairs(spark: Any, out: Path, *, quick: bool) -> list[dict[str, Any]]:
+    """The reports of the cells of `pairs`, for the layouts of QUICK; a table and words for each."""
+    found = list[dict[str, Any]]()
+    for cell in pairs.cells(quick=quick):
+        ours = pairs.measured(spark, cell, QUICK, out, console.print)
+        console.print(f"\n{cell}: {2 * cell.stream.rows:,} rows; nothing is emulated")
+        console.print(ranking_table(ours), width=max(console.width, TABLE_WIDTH))
+        for line in verdict(ours):
+            console.print(line)
+        found += ours
+        (out / "pairs.json").write_text(json.dumps(found, indent=1))
+    for line in ranking_legend(0):
+        console.print(line)
+    return found
 
 
 def _verdict(reports: list[dict[str, Any]]) -> list[str]:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from joinengine.balancing.statistics import skew
 from joinengine.reporting.reports import received_by_batch
-from joinengine.reporting.verdicts import busiest_s
+from joinengine.reporting.verdicts import busiest_s, waited_s
 
 #: Columns of text that the widest table takes.
 TABLE_WIDTH = 110
@@ -37,7 +37,7 @@ _FIGURES: _Columns = (
 )
 _RANKED: _Columns = (
     *(("zipf", "zipf", "{:g}"), ("rank", "rank", "{}"), ("layout", "layout", "{}")),
-    ("slowest s", "slowest_instance_s", "{:.2f}"),
+    ("slowest s", "waited", "{:.2f}"),
     ("rows/s", "rows_per_s", "{:,.0f}"),
     ("stored", "stored", "{:,}"),
     ("sent", "sent", "{:,}"),
@@ -79,16 +79,21 @@ def ranking_table(reports: Sequence[dict[str, Any]]) -> Table:
     lines = list[Mapping[str, Any]]()
     for z in dict.fromkeys(report["zipf"] for report in reports):
         ours = [report for report in reports if report["zipf"] == z]
-        ours.sort(key=lambda report: report["slowest_instance_s"])
+        ours.sort(key=waited_s)
         lines += [_values(report) | {"rank": n} for n, report in enumerate(ours, start=1)]
     return _table(_RANKED, lines)
 
 
 def ranking_legend(work_us: int) -> list[str]:
-    """What the columns of `ranking_table` mean."""
+    """What the columns of `ranking_table` mean; `work_us`: emulated work for a tuple, or 0."""
+    waited = (
+        f"tuples that it receives, times {work_us:,} us of emulated work"
+        if work_us
+        else "seconds that it worked, as measured; nothing is emulated"
+    )
     return [
-        "slowest s: how long batches wait for their slowest instance: tuples that it receives, "
-        f"times {work_us:,} us of emulated work; rows/s: by the clock, and so with Spark's jobs",
+        f"slowest s: how long batches wait for their slowest instance: {waited}; "
+        "rows/s: by the clock, and so with Spark's jobs",
         "stored: copies held at the end; sent: tuples delivered to instances, to store or to "
         "probe; moved: tuples of the state that changed their home",
         f"skew: {_LOAD}, in the last half of the run",
@@ -101,6 +106,7 @@ def _values(report: dict[str, Any]) -> dict[str, Any]:
         "first": skew(loads[0]) if len(loads) else 1.0,
         "later": report["load_skew"]["received"]["last_half"],
         "busiest": busiest_s(report),
+        "waited": waited_s(report),
         "busy": report["load_skew"].get("busy", {}).get("last_half"),
         "stored": sum(report["stored_per_instance"]),
         "sent": sum(report["received_per_instance"]),

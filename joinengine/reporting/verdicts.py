@@ -116,7 +116,7 @@ def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
     sentences = list[str]()
     for z in dict.fromkeys(report["zipf"] for report in reports):
         ours = [report for report in reports if report["zipf"] == z]
-        waits = [_waited(report) for report in ours]
+        waits = [waited_s(report) for report in ours]
         if len(ours) > 1 and all(waits) and (ours[0]["work_per_tuple_us"] or waits[0] > WORTH_S):
             best = int(np.argmin(waits))
             near = not ours[0]["work_per_tuple_us"] and waits[best] > waits[0] * ALIKE
@@ -124,8 +124,11 @@ def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
     return sentences
 
 
-def _waited(report: dict[str, Any]) -> float:
-    """Seconds that batches have waited for their busiest instance; 0: it is not told."""
+def waited_s(report: dict[str, Any]) -> float:
+    """Seconds that batches have waited for their busiest instance; 0: it is not told.
+
+    By emulated work, where there is any; else as measured.
+    """
     emulated = report["work_per_tuple_us"]
     return float((report["slowest_instance_s"] if emulated else busiest_s(report)) or 0.0)
 
@@ -141,7 +144,7 @@ def _sentences(base: dict[str, Any], best: dict[str, Any]) -> list[str]:
             f"{start}{name} ({key['on']}) brought {key['share']:.0%} of the tuples; "
             f"{best['layout']} {key['done']}"
         )
-    was, now = _waited(base), _waited(best)
+    was, now = waited_s(base), waited_s(best)
     factor = f", {was / now:.1f} times less" if now else ""
     told.append(
         f"{start}batches waited {now:.1f} s for their slowest instance under {best['layout']}, "

@@ -49,7 +49,7 @@ def check_moment(tab, entry):
     assert math.isclose(float(told(tab, "rows_per_s")), rate)
     late = sum(one["late_rows"] for one in STORY["batches"] if one["last"] <= entry["last"])
     assert told(tab, "late_rows") == str(late)
-    assert bars(tab) == join["received"]
+    assert bars(tab) == join["busy"]
     hot = tab.locator("#keys tbody tr")
     keys = hot.evaluate_all("rows => rows.map(row => [row.dataset.key, Number(row.dataset.rows)])")
     assert keys == [[one["key"], one["rows"]] for one in join["hot"]]
@@ -99,7 +99,17 @@ def test_a_link_keeps_the_view(watch):
         assert bars(other) == STORY["batches"][12]["joins"][0]["stored"]
 
 
-@pytest.mark.parametrize("measure", ["stored", "busy"])
+def test_what_a_batch_waits_for_comes_first(watch):
+    """Seconds that instances worked; what they received and hold stands beside it."""
+    with watch(REPORT) as tab:
+        first = tab.locator("[data-measure]").first
+        expect(first).to_have_text("busy")
+        expect(first).to_have_attribute("aria-pressed", "true")
+        busy = STORY["batches"][-1]["joins"][0]["busy"]
+        assert math.isclose(float(told(tab, "busy_skew")), max(busy) * len(busy) / sum(busy))
+
+
+@pytest.mark.parametrize("measure", ["received", "stored"])
 def test_bars_show_what_the_reader_asks_for(watch, measure):
     with watch(REPORT) as tab:
         tab.locator(f"[data-measure={measure}]").click()
@@ -109,6 +119,7 @@ def test_bars_show_what_the_reader_asks_for(watch, measure):
 
 def test_hovering_tells_the_figure_of_a_bar(watch):
     with watch(REPORT) as tab:
+        tab.locator("[data-measure=received]").click()
         tab.locator("#load rect[data-instance='3']").hover()
         load = STORY["batches"][-1]["joins"][0]["received"][3]
         expect(tab.locator(".tip")).to_be_visible()
@@ -118,6 +129,7 @@ def test_hovering_tells_the_figure_of_a_bar(watch):
 
 def test_the_keyboard_reaches_the_same_figures(watch):
     with watch(REPORT) as tab:
+        tab.locator("[data-measure=received]").click()
         tab.locator("#load svg.bars").focus()
         tab.keyboard.press("ArrowUp")
         expect(tab.locator(".tip")).to_be_visible()
@@ -144,7 +156,7 @@ def test_each_operator_of_a_chain_has_its_figures(watch):
         expect(tab.locator("#state [data-field=state_rows]")).to_have_attribute(
             "data-value", str(last["state_rows"])
         )
-        assert bars(tab) == last["received"]
+        assert bars(tab) == last["busy"]
 
 
 def test_merged_batches_show_a_batch_on_average(watch):
@@ -152,7 +164,7 @@ def test_merged_batches_show_a_batch_on_average(watch):
     with watch(merged) as tab:
         entry = merged["story"]["batches"][-1]
         assert told(tab, "batch") == "63"
-        assert bars(tab) == [load / 4 for load in entry["joins"][0]["received"]]
+        assert bars(tab) == [load / 4 for load in entry["joins"][0]["busy"]]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -173,7 +185,7 @@ def test_a_phone_needs_no_sideways_scrolling(watch, instances):
 def test_a_thousand_instances_are_a_heat_map(watch):
     many = report(12, 1_000)
     with watch(many) as tab:
-        loads = many["story"]["batches"][-1]["joins"][0]["received"]
+        loads = many["story"]["batches"][-1]["joins"][0]["busy"]
         assert bars(tab) == []
         rows = tab.locator("#load tr[data-instance]")
         top = rows.evaluate_all("rows => rows.map(row => Number(row.dataset.value))")

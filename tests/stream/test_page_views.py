@@ -62,6 +62,7 @@ def test_a_batch_without_tuples_has_no_busiest_instance(watch):
     one = report(12, 8)
     one["story"]["batches"][-1]["joins"][0]["received"] = [0] * 8
     with watch(one) as tab:
+        tab.locator("[data-measure=received]").click()
         words = tab.locator("#load .words")
         expect(words).to_have_text("No instance received any tuple in batch 11.")
 

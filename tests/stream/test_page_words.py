@@ -62,7 +62,7 @@ def test_nothing_received_is_no_even_load(watch):
     with watch(one) as tab:
         expect(state(tab, "load_skew")).to_have_text(UNKNOWN)
         for row in tab.locator("#operators tbody tr").all():
-            expect(row.locator("td").nth(3)).to_have_text(UNKNOWN)
+            expect(row.locator("td").nth(4)).to_have_text(UNKNOWN)
         expect(tab.locator("#whole")).to_contain_text(f"load skew{UNKNOWN}; last half {UNKNOWN}")
 
 

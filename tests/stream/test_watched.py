@@ -137,6 +137,7 @@ def test_the_page_says_what_the_metrics_say(watched, chromium):
             expect(batch).to_have_attribute("data-value", str(last["batch"]), timeout=PATIENT_MS)
             assert told(tab, "state_rows") == str(entry["joins"][0]["state_rows"])
             assert told(tab, "late_rows") == str(watched.report["late_rows"])
+            tab.locator("[data-measure=received]").click()
             loads = "bars => bars.map(bar => Number(bar.dataset.value))"
             bars = tab.locator("#load rect[data-instance]").evaluate_all(loads)
             assert bars == watched.report["joins"][0]["received_by_batch"][-1]

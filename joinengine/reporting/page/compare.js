@@ -20,6 +20,10 @@
     ["rank", "rank", (run) => run.rank, count, 1, "place by time at this query and skew"],
     ["slowest_instance_s", "slowest s", (run) => run.slowest, seconds, 1,
       "how long batches waited for their slowest instance: tuples times emulated work"],
+    ["busiest", "busiest s", (run) => run.busiest, seconds, 1,
+      "seconds that the busiest instance of each batch worked, added up"],
+    ["busy", "busy skew", (run) => run.busy, ratio, 1,
+      "seconds that the busiest instance worked, over the mean, in the last half of the run"],
     ["elapsed_s", "run s", (run) => run.elapsed, seconds, 1, "the whole run, by the clock"],
     ["rows_per_s", "rows/s", (run) => run.report.rows_per_s, count, -1, "by the clock"],
     ["first", "skew", (run) => run.first, ratio, 1,
@@ -97,6 +101,8 @@
       layout: report.layout ?? "layout not known",
       zipf: given(report.zipf),
       slowest: report.work_per_tuple_us === 0 ? null : given(report.slowest_instance_s),
+      busiest: report.work_per_tuple_us === 0 ? busiestOf(report) : null,
+      busy: report.work_per_tuple_us === 0 ? given(skewOf(report, "last_half", "busy")) : null,
       elapsed: given(report.elapsed_s),
       first: start ? summary(start.loads).skew : null,
       later: given(skewOf(report, "last_half")),
@@ -314,7 +320,7 @@
     const queries = new Set(ours.map((run) => run.query));
     const empty = (value) => ours.every((run) => value(run) === null);
     const shown = COLUMNS.filter(([field, , value]) => (field === "query" ? queries.size > 1 : true)
-      && !(["zipf", "slowest_instance_s"].includes(field) && empty(value)));
+      && !(["zipf", "slowest_instance_s", "busiest", "busy"].includes(field) && empty(value)));
     const body = make("tbody", {}, ...ours.map((run) => rowOf(run, shown, tools)));
     const heads = shown.map((column, n) => headOf(column, n, body));
     const meanings = shown.filter(([, , , , , meaning]) => meaning);

@@ -61,8 +61,8 @@ class StateView {
   }
 
   skew(join) {
-    const skew = summary(join.received ?? []).skew;
-    return make("span", {}, "load skew ", figure("load_skew", skew, ratio(skew)));
+    const [busy, received] = [join.busy, join.received].map((loads) => summary(loads ?? []).skew);
+    return make("span", {}, "skew: busy ", figure("busy_skew", busy, ratio(busy)), ", received ", figure("load_skew", received, ratio(received)));
   }
 
   forecast(field, join, text, timed) {
@@ -79,7 +79,7 @@ class OperatorsView {
     this.app = app;
     this.tabs = make("div", { class: "tabs", role: "group", "aria-label": "operator" });
     const columns = [["operator", ""], ["condition", ""], ["instances", "number"], ["received", "number"],
-      ["load skew", "number"], ["skew over time", ""], ["state rows", "number"]];
+      ["busy skew", "number"], ["load skew", "number"], ["busy skew over time", ""], ["state rows", "number"]];
     const { box, body } = table("operators of the query, at the shown moment", columns);
     [this.box, this.body] = [box, body];
     this.root = make("section", { class: "card", id: "operators", "aria-label": "operators" }, this.tabs, this.box);
@@ -96,7 +96,7 @@ class OperatorsView {
     [...this.tabs.children].forEach((tab, i) => tab.setAttribute("aria-pressed", i === operator));
     if (this.drawn !== scene.stamp) {
       this.drawn = scene.stamp;
-      this.skews = run.operators.map((_, i) => scene.entries.map((one) => summary(one.joins[i]?.received ?? []).skew));
+      this.skews = run.operators.map((_, i) => scene.entries.map((one) => summary(one.joins[i]?.busy ?? []).skew));
     }
     this.body.replaceChildren(...run.operators.map((one, i) => this.row(one, i, scene)));
   }
@@ -109,6 +109,7 @@ class OperatorsView {
       make("td", {}, one.on ?? UNKNOWN),
       make("td", { class: "number" }, count(join.instances)),
       make("td", { class: "number" }, count(perBatch(entry, facts.total))),
+      make("td", { class: "number" }, ratio(summary(join.busy ?? []).skew)),
       make("td", { class: "number" }, ratio(facts.skew)),
       make("td", {}, this.spark(this.skews[i])),
       make("td", { class: "number" }, count(join.state_rows)));
@@ -122,7 +123,7 @@ class OperatorsView {
     const path = values.map((value, i) => !known(value) ? "" : `${known(values[i - 1]) ? "L" : "M"}${x(i).toFixed(1)} ${y(value).toFixed(1)}`).join("");
     if (!path) return UNKNOWN;
     return make("svg:svg", { role: "img", width: 120, height: 22, viewBox: "0 0 120 22",
-      "aria-label": `load skew from ${ratio(least)} to ${ratio(greatest)}` }, make("svg:path", { class: "line c0", d: path }));
+      "aria-label": `busy skew from ${ratio(least)} to ${ratio(greatest)}` }, make("svg:path", { class: "line c0", d: path }));
   }
 }
 
@@ -138,7 +139,8 @@ class WholeView {
     this.root.hidden = !report;
     if (!report || this.drawn === stamp) return;
     this.drawn = stamp;
-    const skew = report.load_skew?.received && ["run", "last_half"].map((part) => ratio(skewOf(report, part)));
+    const skew = (of) => report.load_skew?.[of]
+      ? `${ratio(skewOf(report, "run", of))}; last half ${ratio(skewOf(report, "last_half", of))}` : null;
     const one = (field, text) => (known(report[field]) ? figure(`run_${field}`, report[field], text(report[field])) : null);
     this.body.replaceChildren(terms([
       ["rows in", one("input_rows", count)],
@@ -146,7 +148,8 @@ class WholeView {
       ["time", one("elapsed_s", duration)],
       ["rows/s", one("rows_per_s", count)],
       ["slowest instance", one("slowest_instance_s", duration)],
-      ["load skew", skew ? `${skew[0]}; last half ${skew[1]}` : null],
+      ["busy skew", skew("busy")],
+      ["load skew", skew("received")],
       ["re-plans", one("replans", count)],
       ["rows moved", one("moved_rows", count)],
       ["Zipf", known(report.zipf) ? String(report.zipf) : null],

@@ -4,14 +4,16 @@
 // no document. Where an entry stands for several batches, sums are shown as means per batch: else
 // the newest entry, which may hold fewer batches, would look like a drop of the load.
 
+// The first one is what a batch waits for, and what is shown unless the reader asks for another.
 const MEASURES = {
+  busy: { title: "busy", unit: "seconds", text: duration, axis: durationTicks,
+    meaning: "time that tasks worked for the instance in the batch" },
   received: { title: "received", unit: "tuples", text: count, axis: countTicks,
     meaning: "tuples delivered to the instance in the batch, to store or to probe" },
   stored: { title: "stored", unit: "tuples", text: count, axis: countTicks,
     meaning: "copies of tuples that the instance holds after the batch" },
-  busy: { title: "busy", unit: "seconds", text: duration, axis: durationTicks,
-    meaning: "time that tasks worked for the instance in the batch" },
 };
+const FIRST_MEASURE = Object.keys(MEASURES)[0];
 const STEPS = [
   ["route", "reading, filtering and routing the rows"],
   ["join", "the jobs of all operators: moves, probing, storing, results"],
@@ -143,11 +145,20 @@ function summary(loads) {
   return { total, mean, greatest, busiest, skew: mean > 0 ? greatest / mean : null };
 }
 
-/** A load skew of a report; null: not known, or the run received nothing. */
-function skewOf(report, part) {
+/** Seconds that the busiest instance of each batch worked, of the operator that worked most; null: not known. */
+function busiestOf(report) {
+  const told = (report.joins ?? []).map((join) => join.busy_s_by_batch ?? []).filter((rows) => rows.length);
+  const total = (values) => values.reduce((sum, value) => sum + value, 0);
+  const all = (rows) => total(rows.map(total));
+  const most = told.reduce((top, rows) => (top && all(top) >= all(rows) ? top : rows), null);
+  return most && total(most.map((row) => summary(row).greatest));
+}
+
+/** A skew of a report, of what was `received` or of seconds `busy`; null: not known, or nothing was received. */
+function skewOf(report, part, of = "received") {
   const received = report.received_per_instance;
   const isIdle = Array.isArray(received) && !received.some((load) => load > 0);
-  return isIdle ? null : report.load_skew?.received?.[part] ?? null;
+  return isIdle ? null : report.load_skew?.[of]?.[part] ?? null;
 }
 
 /** The first operator that received half as much as the busiest: of a chain, where the work is. */

@@ -52,7 +52,7 @@ const address = {
     const given = new URLSearchParams(location.hash.slice(1));
     const number = (name) => (/^\d+$/.test(given.get(name) ?? "") ? Number(given.get(name)) : null);
     return { run: number("run") ?? 0, operator: number("join"), batch: number("batch"), paused: number("paused"),
-      measure: given.get("measure") in MEASURES ? given.get("measure") : "received" };
+      measure: given.get("measure") in MEASURES ? given.get("measure") : FIRST_MEASURE };
   },
 
   /** Not if the reader has just changed the address: then `hashchange` is on its way. */
@@ -61,7 +61,7 @@ const address = {
     if (run) wanted.set("run", run);
     if (operator !== null) wanted.set("join", operator);
     if (batch !== null) wanted.set("batch", batch);
-    if (measure !== "received") wanted.set("measure", measure);
+    if (measure !== FIRST_MEASURE) wanted.set("measure", measure);
     if (paused !== null) wanted.set("paused", paused);
     const hash = wanted.size ? `#${wanted}` : "";
     // Replaced, not pushed: a walk through a hundred batches is no hundred steps of the back button.

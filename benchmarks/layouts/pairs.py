@@ -1,0 +1,140 @@
+"""Streams whose pairs dominate: skew on both sides, windows of several lengths, nothing emulated.
+
+Each stream has so many tuples that about PAIRS pairs share a key within the window, whatever the
+skew and the window; a condition on values keeps the results few. A batch then waits for pairs that
+are compared, and what counts are the measured seconds of its busiest instance.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from joinengine import equi, within
+from joinengine.layouts import LAYOUTS
+from joinengine.model.errors import InvalidRequest
+from joinengine.queries import Options
+from joinengine.queries.base import check
+from joinengine.queries.folders import Folders
+from joinengine.queries.running import Places, run
+
+Say = Callable[[str], None]
+
+#: Pairs within the window that share a key, in the whole stream.
+PAIRS = 6e7
+BATCHES, BATCH_S, KEYS = 10, 100, 100_000
+#: Zipf exponents of both sides; the window in batches; instances.
+SKEWS, WINDOWS, INSTANCES = (1.0, 1.5), (0.1, 1.0, 10.0), (4, 64)
+#: A pair is a result if its values differ by less than this; they are spread evenly over 0 .. 1.
+NEAR = 0.001
+_BEGIN_US = 1_700_000_000_000_000
+
+
+class Stream(NamedTuple):
+    """Two sides with the same skew; `window`: in batches, to either side."""
+
+    zipf: float
+    window: float
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"pairs-z{self.zipf:g}-w{self.window:g}"
+
+    def weights(self) -> NDArray[np.float64]:
+        """(KEYS,) the part of a side's tuples that each key has."""
+        weights = np.arange(1, KEYS + 1) ** -self.zipf
+        return np.asarray(weights / weights.sum())
+
+    @property
+    def rows(self) -> int:
+        """Of each side."""
+        alike = float((self.weights() ** 2).sum())
+        near = 1 - max(0.0, 1 - self.window / BATCHES) ** 2
+        return round((PAIRS / alike / near) ** 0.5)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A stream on so many instances."""
+
+    stream: Stream
+    instances: int
+
+    def __str__(self) -> str:
+        window = f"{self.stream.window:g}"
+        return f"z={self.stream.zipf:g} window={window} batches n={self.instances}"
+
+
+def cells(*, quick: bool) -> Iterator[Cell]:
+    """All of them; `quick`: the greatest skew on the fewest instances."""
+    for zipf in SKEWS[-1:] if quick else SKEWS:
+        for window in WINDOWS:
+            for instances in INSTANCES[:1] if quick else INSTANCES:
+                yield Cell(Stream(zipf, window), instances)
+
+
+def measured(
+    spark: Any, cell: Cell, names: tuple[str, ...], folder: Path, say: Say
+) -> list[dict[str, Any]]:
+    """The reports of the layouts that serve the cell, each compared with DuckDB."""
+    query, found = _query(cell.stream, folder), list[dict[str, Any]]()
+    for name in names:
+        options = Options(
+            layout=LAYOUTS[name](),
+            instances=cell.instances,
+            interval_rows=-(-2 * cell.stream.rows // BATCHES),
+        )
+        try:
+            check(query, options)
+        except InvalidRequest as error:
+            say(f"{cell} {name}: left out: {error}")
+            continue
+        report = run(spark, query, options, Places(), validate=True)
+        found.append(report | {"cell": str(cell), "zipf": cell.stream.zipf})
+    return found
+
+
+def _query(stream: Stream, folder: Path) -> Folders:
+    home = folder / stream.name
+    _record(stream, home)
+    length = f"{int(stream.window * BATCH_S)} s"
+    return Folders(
+        home / "left",
+        home / "right",
+        on=equi("l_key", "r_key"),
+        within=within("l_time", "r_time", lower=f"-{length}", upper=length, delay="1 s"),
+        where=f"l_value - r_value < {NEAR} and r_value - l_value < {NEAR}",
+    )
+
+
+def _record(stream: Stream, home: Path) -> None:
+    """Write the stream, unless it is there."""
+    done = home / f"{stream.rows}.done"
+    if done.exists():
+        return
+    rng = np.random.default_rng(5)
+    ends = np.cumsum(stream.weights())
+    for side in ("left", "right"):
+        (home / side).mkdir(parents=True, exist_ok=True)
+        keys = np.searchsorted(ends, rng.random(stream.rows) * ends[-1])
+        times = np.sort(rng.integers(0, BATCHES * BATCH_S * 1_000_000, stream.rows)) + _BEGIN_US
+        columns = {
+            f"{side[0]}_key": pa.array(keys, pa.int64()),
+            f"{side[0]}_time": pa.array(times).cast(pa.timestamp("us", tz="UTC")),
+            f"{side[0]}_value": rng.random(stream.rows),
+        }
+        table, size = pa.table(columns), -(-stream.rows // BATCHES)
+        for number in range(BATCHES):
+            path = home / side / f"{number:03d}.parquet"
+            pq.write_table(table.slice(number * size, size), path)
+            os.utime(path, (1_700_000_000 + number,) * 2)  # streams read files in this order
+    done.touch()
