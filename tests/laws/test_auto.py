@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from itertools import product
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joinengine.balancing import dividing
+from joinengine.balancing.costs import Costs
 from joinengine.balancing.dividing import COOLED, Shape, choose_way, costs_of, ways_over
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.reasons import Cause
@@ -25,7 +27,7 @@ from joinengine.model.conditions import equi, theta
 from joinengine.model.keys import Mode, Side
 from joinengine.model.windows import within
 from joinengine.routing.table import RoutingTable
-from tests.harness import LocalQuery, two_way
+from tests.harness import InlineJobs, LocalQuery, Timeless, two_way
 from tests.laws.cases import feed, matched, relaxed
 
 COSTS = np.array([1.2e-7, 9e-8, 7e-8, 1.3e-8, 2e-8])
@@ -312,7 +314,46 @@ def test_a_join_without_keys_makes_it_keyless():
     assert isinstance(by_keys.condition, type(equi("a", "b")))
 
 
+def test_a_batch_so_small_that_tasks_work_anyway_is_not_planned():
+    """What a task works whatever comes counts as its load; nobody would see the gain."""
+    layout, interval = Auto().start(4), counted({0: (4000.0, 4000.0, 1e6)}, 4)
+    work_s = interval.work.seconds()
+    assert planned(Auto(), layout, [interval] * 4)[1] is not None
+    for turn_s, due in ((work_s.mean() / 10, True), (work_s.max() * 100, False)):
+        small = interval._replace(work=interval.work._replace(turn_s=float(turn_s)))
+        assert (planned(Auto(), layout, [small] * 4)[1] is not None) is due
+        assert Auto().asks(layout, [small] * 4) is due
+        again = Interval.from_bytes(small.to_bytes())
+        assert again.work.turn_s == turn_s
+
+
+def test_counts_of_the_version_before_have_no_turns():
+    interval = counted({0: (4000.0, 4000.0, 1e6)}, 4)
+    with np.load(io.BytesIO(interval.to_bytes())) as arrays:
+        earlier = {name: arrays[name] for name in arrays if not name.endswith("turn_s")}
+    buffer = io.BytesIO()
+    np.savez(buffer, **earlier)
+    work = Interval.from_bytes(buffer.getvalue()).work
+    assert work.turn_s == 0 and work.hosts == interval.work.hosts
+
+
 # In a query
+
+
+def test_a_first_batch_that_measures_nothing_is_no_obstacle(tmp_path):
+    """One without tuples, and tasks that have worked no time: planners go on by known prices."""
+    jobs = InlineJobs(world=Timeless())
+    spec = two_way(None, 4, where="left.lv = right.rv")
+    query = LocalQuery(tmp_path, spec, "auto", choice=Auto(), jobs=jobs)
+    left, right = ([(7, i, 0) for i in range(rows)] for rows in (6000, 300))
+    query.run_tuples(0, [], [])
+    query.run_tuples(1, left, right[:200])
+    assert query.state.costs.scales == Costs().scales
+    assert len(query.layout.table.placements) == 1
+    query.run_tuples(2, [], right[200:])
+    (placed,) = query.layout.table.placements.values()
+    assert len(placed.homes) > 1
+    assert query.output().total() == 300
 
 
 @relaxed

@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing.costs import Load
+from joinengine.balancing.counting import NO_KEYS, Asked, count_keys
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.statistics import Interval
 from joinengine.driver import step
 from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
+from joinengine.kernels.probing import Needles
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import U_BITS, Mode, Side
@@ -192,6 +194,20 @@ def test_counts_survive_bytes_also_those_without_holders(seen, tmp_path):
     again = Interval.from_bytes(buffer.getvalue())
     assert np.array_equal(again.held, interval.held)
     assert again.holders.shape == (2, 0)
+
+
+def test_a_light_report_tells_no_key_where_there_are_few_tuples(monkeypatch):
+    """Unless it is asked for; of many tuples it tells the heaviest."""
+    monkeypatch.setattr("joinengine.balancing.counting.FEW_TUPLES", 100)
+    listed = np.array([5], np.uint64)
+    for copies, told in ((1, [5]), (2, [5, 7])):
+        rows = copies * np.array([1, 1, 60, 3])
+        needles = Needles(np.array([3, 5, 7, 9], np.uint64), np.append(0, np.cumsum(rows)))
+        nothing = Needles(np.empty(0, np.uint64), np.zeros(1, np.int64))
+        asked = [Asked(listed, NO_KEYS.recent, whole=False)]
+        counts = count_keys([0], [needles, nothing], [[], []], asked)
+        assert counts.hashes.tolist() == told
+        assert counts.stored.tolist() == [copies, 60 * copies][: len(told)]
 
 
 def test_there_are_layouts_that_count():
