@@ -39,11 +39,11 @@ def plus_held(values: Times, k: int) -> tuple[Times, Bools]:
     >>> plus_held(np.array([5, INT_MAX - 1]), 3)[0].tolist() == [8, INT_MAX]
     True
     """
-    if k >= 0:
-        beyond = values > INT_MAX - k
-        return np.where(beyond, INT_MAX, values + np.where(beyond, 0, k)), beyond
-    beyond = values < INT_MIN - k
-    return np.where(beyond, INT_MIN, values + np.where(beyond, 0, k)), beyond
+    end = INT_MAX if k >= 0 else INT_MIN
+    beyond = values > end - k if k >= 0 else values < end - k
+    if not beyond.any():
+        return values + k, beyond
+    return np.where(beyond, end, values + np.where(beyond, 0, k)), beyond
 
 
 def window_numbers(size_us: int, slide_us: int) -> tuple[int, int]:
