@@ -15,6 +15,7 @@ from joinengine.driver.batch import BatchRunner
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import DiscardSink
+from joinengine.kernels.allocating import keep_freed_memory
 from joinengine.layouts.base import LayoutChoice
 from joinengine.operators.base import QuerySpec
 from joinengine.state.checkpoint import Checkpoint
@@ -29,6 +30,7 @@ ROUTERS = 2
 
 def run(query: QuerySpec, choice: LayoutChoice, batches: Iterable[Frame]) -> list[BatchRecord]:
     """The records of all batches; each instance has a task of its own."""
+    keep_freed_memory()  # as workers do
     records = list[BatchRecord]()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         checkpoint = Checkpoint.below(folder)

@@ -38,6 +38,7 @@ def _evaluated(predicate: Predicate, arrays: list[pa.Array]) -> NDArray[np.bool_
     here = engine(predicate.zone)
     arrays = [array.cast(evaluated_type(array.type)) for array in arrays]
     here.register("pairs", pa.table(arrays, names=[f"c{i}" for i in range(len(arrays))]))
-    found = here.sql(predicate.sql).to_arrow_table().column(0)
+    # A relation, as `sql` makes one, is bound twice.
+    (found,) = here.execute(predicate.sql).fetchnumpy().values()
     here.unregister("pairs")
-    return np.asarray(found.fill_null(False).to_numpy(), bool)
+    return np.asarray(np.ma.filled(found, False), bool)

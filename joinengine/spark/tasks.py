@@ -29,6 +29,7 @@ from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.results import ToOperator
 from joinengine.exchange.route import Portion, RoutePlan, RouteTask
 from joinengine.exchange.shuffle import Packet, ShuffleExchange, forwarded, sender
+from joinengine.kernels.allocating import keep_freed_memory
 from joinengine.operators.base import Operator, OperatorTask, carry_out
 from joinengine.operators.desk import TaskHeader
 from joinengine.spark.daemon import end_quietly
@@ -255,7 +256,8 @@ def settle_in() -> None:
     """Settle a worker process in, once.
 
     Imported modules are excluded from the garbage collection that runs after each task: saves 13
-    ms. It ends without a trace.
+    ms. Freed arrays leave their memory to the next ones. It ends without a trace.
     """
+    keep_freed_memory()
     gc.freeze()
     end_quietly()
