@@ -184,10 +184,10 @@ def two_way(
     how="inner",
     table=None,
     filters=(None, None),
-    schemas=(LEFT, RIGHT),
+    schemas=None,
 ):
     """LEFT join RIGHT on lk = rk, or on any condition, predicate, and filters of the sides."""
-    on = on or equi("lk", "rk")
+    on, schemas = on or equi("lk", "rk"), schemas or (LEFT, RIGHT)
     how = JoinType(how)
     spec = Join(
         index=0,
