@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,8 @@ from joinengine.options import (
     query_options,
 )
 
+#: Spark ends a worker that had nothing to do for a minute.
+IDLE_S = 50.0
 #: `\b`: Click keeps the lines as they are.
 _EXAMPLES = """\b
 Examples:
@@ -209,10 +213,14 @@ def compare(
     reports, stopped = list[dict[str, Any]](), False
     try:
         with sessions.started(master) as spark:
-            sessions.warm_up(spark, found, cells[0], state)
+            idle_s = math.inf
             for options in cells:
+                if idle_s > IDLE_S:  # while DuckDB compared, Spark has ended its workers
+                    sessions.warm_up(spark, found, options, state)
+                begin = time.monotonic()
                 with sessions.passing(state) as places:
                     reports.append(sessions.run(spark, found, options, places, validate=validate))
+                idle_s = time.monotonic() - begin - reports[-1]["elapsed_s"]
     except KeyboardInterrupt:
         if not reports:
             raise

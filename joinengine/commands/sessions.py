@@ -118,7 +118,7 @@ def passing(state: str | None) -> Iterator[Any]:
 
 
 def warm_up(spark: Any, query: Any, options: Any, state: str | None = None) -> None:
-    """Let the first layout of a comparison not pay for the start of the JVM and its workers.
+    """Let the next layout of a comparison not pay for the start of the JVM and its workers.
 
     `state`: as in `passing`.
     """
