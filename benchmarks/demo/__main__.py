@@ -139,7 +139,7 @@ def _draw(lines: list[dict[str, Any]], reports: list[dict[str, Any]], path: Path
     rates.bar_label(bars, [f"{value:,.0f}" for value in values], padding=3, fontsize=8)
     rates.invert_yaxis()
     rates.set_xscale("log")
-    rates.set_xlim(right=max(values) * 4)
+    rates.set_xlim(10 ** np.floor(np.log10(min(values))), max(values) * 4)
     rates.set_xlabel("rows per second, by the clock")
     _busy(busy, reports)
     for axis in (rates, busy):
