@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from joinengine.balancing.statistics import HEAVY_PART, Bools, Ints, KeyCounts
+from joinengine.balancing.statistics import HEAVY_PART, Ints, KeyCounts
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Needles, distinct, rows_among, rows_of_keys
 from joinengine.kernels.seating import (
@@ -51,12 +51,14 @@ class Asked(NamedTuple):
     `listed`: the keys in the routing table; arrived and held tuples are counted. `recent`: keys
     whose load of earlier intervals the planner still sees; only held tuples are counted, since the
     arrivals of light keys belong to the rest of the instance. `whole`: all heavy keys are counted
-    beside these; otherwise MOST_LIGHT of each side.
+    beside these; otherwise MOST_LIGHT of each side, or, if the report is `sparing`, those of them
+    that a plan would gain by.
     """
 
     listed: Words
     recent: Words
     whole: bool = True
+    sparing: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -66,11 +68,11 @@ class Asked(NamedTuple):
 
 NO_KEYS = Asked(np.empty(0, np.uint64), np.empty(0, np.uint64), whole=False)
 
-#: As many heavy keys of each side an instance tells in a light report, and only those with more
-#: than one tuple, or pair, in so many: lighter ones move no instance by themselves.
+#: As many heavy keys of each side an instance tells in a light report; in a sparing one only those
+#: with more than one tuple, or pair, in so many: lighter ones move no instance by themselves.
 MOST_LIGHT, LIGHT_PART = 32, 256
-#: Of fewer tuples of a side, or pairs, a light report tells no key. They cost an instance some 1.5
-#: ms, of which a plan would save a part; to count keys costs it half a millisecond.
+#: Of fewer tuples of a side, or pairs, a sparing report tells no key. They cost an instance some
+#: 1.5 ms, of which a plan would save a part; to count keys costs it half a millisecond.
 FEW_TUPLES, FEW_PAIRS = 4000, 80_000
 
 
@@ -87,14 +89,13 @@ def count_keys(
     after it; `done`: what keys have done, none twice on a side. A key is reported, on both sides,
     if it has more than 1/HEAVY_PART of the tuples that a side stored at an instance, of the pairs
     that were compared there or of the results, or if it is `asked` for there; in a light report of
-    the former only the heaviest, those with more than one of them and 1/LIGHT_PART of all, and none
-    where all are few.
+    the former only the heaviest; in a sparing one only those with more than one of them and
+    1/LIGHT_PART of all, and none where all are few.
     """
-    whole = np.array([one.whole for one in asked])
-    heavy = [_heavy(some.hashes, np.diff(some.starts), whole, FEW_TUPLES) for some in arrived]
+    heavy = [_heavy(some.hashes, np.diff(some.starts), asked, FEW_TUPLES) for some in arrived]
     for one in done:
         pairs = one.candidates, one.results
-        heavy += [_heavy(one.hashes, counts, whole, FEW_PAIRS) for counts in pairs]
+        heavy += [_heavy(one.hashes, counts, asked, FEW_PAIRS) for counts in pairs]
     chosen = distinct(np.concatenate([*heavy, *_seated([one.listed for one in asked])]))
     recent = _seated([one.recent for one in asked])
     if not len(chosen) and not recent:
@@ -121,18 +122,19 @@ def _seated(keys: Sequence[Words]) -> list[Words]:
     ]
 
 
-def _heavy(hashes: Words, counts: Ints, whole: Bools, few: int) -> Words:
-    """The heavy ones of ascending seated keys.
+def _heavy(hashes: Words, counts: Ints, asked: Sequence[Asked], few: int) -> Words:
+    """The heavy ones of ascending seated keys, as far as they are `asked` for.
 
-    Where not (seats,) `whole` the heaviest of them, and none where `counts` sum up to less than
-    `few`.
+    `few`: if a report is sparing, none is heavy where `counts` sum up to less.
     """
-    if not whole.any() and counts.sum() < few:
+    whole = np.array([one.whole for one in asked])
+    sparing = np.array([one.sparing for one in asked]) & ~whole
+    if sparing.all() and counts.sum() < few:
         return hashes[:0]
-    bounds = seat_bounds(hashes, len(whole))
+    bounds = seat_bounds(hashes, len(asked))
     of_seat = np.diff(np.append(0, np.cumsum(counts))[bounds])
-    light = np.where(of_seat < few, np.inf, np.maximum(of_seat / LIGHT_PART, 1.0))
-    least = np.where(whole, of_seat / HEAVY_PART, light)
+    spared = np.where(of_seat < few, np.inf, np.maximum(of_seat / LIGHT_PART, 1.0))
+    least = np.where(sparing, spared, of_seat / HEAVY_PART)
     seats = seats_of(hashes)
     heavy = np.flatnonzero(counts > least[seats])
     if whole.all() or not len(heavy):

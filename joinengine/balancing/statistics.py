@@ -152,7 +152,7 @@ class Interval(NamedTuple):
             told = {n.removeprefix(_WORK): arrays[n] for n in arrays if n.startswith(_WORK)}
         whole = bool(fields.get("whole", True))  # as all were in earlier versions
         work = None
-        if told:
+        if told.keys() | {"turn_s"} == {*Work._fields}:  # an earlier version knew no turns
             numbers = {"hosts": int(told["hosts"]), "turn_s": float(told.get("turn_s", 0.0))}
             work = Work(**told | numbers)
         return cls(**fields | {"tasks": int(fields["tasks"]), "whole": whole, "work": work})

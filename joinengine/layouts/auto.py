@@ -122,6 +122,11 @@ class Auto(WithinLimit):
         loads = self.gather(layout.base, layout.table, _alike(history))
         return self.is_due(_of_tasks(loads, loads.per_instance()))
 
+    @property
+    @override
+    def spares_reports(self) -> bool:
+        return True
+
     @override
     def changes(self, loads: Loads) -> NewShares:
         """MNRT's, for keys that are not divided."""

@@ -212,8 +212,6 @@ def test_report_bytes_are_what_is_sent(choice, tmp_path):
 
 def test_light_reports_tell_the_same_loads_in_fewer_bytes(tmp_path, monkeypatch):
     """While loads are in balance; also what the hash layout would make of them is the same."""
-    monkeypatch.setattr("joinengine.balancing.counting.FEW_TUPLES", 0)  # as in large batches
-    monkeypatch.setattr("joinengine.balancing.counting.FEW_PAIRS", 0)
     batches, found = batches_of([False] * 5), []
     for whole in (False, True):
         monkeypatch.setattr(Ftlb, "asks", lambda *_: True) if whole else None
@@ -229,6 +227,5 @@ def test_light_reports_tell_the_same_loads_in_fewer_bytes(tmp_path, monkeypatch)
             told.append([*loads.tolist(), query.records[-1].joins[0].heat.under_hash])
         found.append((told, sum(one.joins[0].report_bytes_up for one in query.records)))
     (light, fewer), (whole, more) = found
-    # Pairs of few tuples count half, but only those of keys that are told.
-    assert np.allclose(light, whole, rtol=1e-3)
+    assert np.allclose(light, whole)
     assert fewer < 0.5 * more
