@@ -17,7 +17,7 @@ from hypothesis import settings
 from joinengine.spark.home import VARIABLE, spark_home
 
 # No test measures time: the first example of a process may import what takes half a second.
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
 
 #: Files of tests/stream whose tests start programs of their own instead.
