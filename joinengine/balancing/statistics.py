@@ -24,7 +24,7 @@ from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import distinct, numbered
 from joinengine.model.keys import Side
 from joinengine.routing.base import Base
-from joinengine.routing.holding import backups_of
+from joinengine.routing.holding import backups_of, fragments_of
 from joinengine.routing.table import RoutingTable
 
 Floats = NDArray[np.float64]
@@ -186,9 +186,18 @@ def summarise(
     n = stored.shape[1]
     places = counts.sides * n + counts.instances
     reported = np.bincount(places, counts.stored, minlength=2 * n).reshape(2, n)
-    arrived = _per_key(counts, counts.stored.astype(float), known, table, copies=False)
+    arrived = _per_key(counts, counts.stored.astype(float), known, table)
+    held = counts.held.astype(float)
     at_homes, rest = stored, np.zeros(0)
-    if backed is not None:
+    if backed is None:
+        held = _per_key(counts, held, known, table)
+    else:
+        # Backups may still have what has expired: runs leave as a whole, and theirs are others.
+        keys, instances, _ = fragments_of(hashes, table, backed[1])
+        homes = np.zeros(len(hashes), np.int64)
+        homes[keys] = instances
+        held = np.where(counts.instances == homes[where], held, 0.0)
+        _, held = _most_and_total(counts, held, known)
         at_homes = stored - backed[0]
         keys, instances = backups_of(hashes, table, backed[1])
         ours = np.bincount(instances, arrived.sum(axis=0)[keys], minlength=stored.shape[1])
@@ -196,7 +205,7 @@ def summarise(
     return Interval(
         hashes,
         arrived,
-        _per_key(counts, counts.held.astype(float), known, table, copies=backed is not None),
+        held,
         np.maximum(at_homes - reported, 0).sum(axis=0),
         stored.astype(float),
         state.astype(float),
@@ -275,21 +284,13 @@ def _holders(counts: KeyCounts, where: Ints, instances: int) -> Ints:
 
 
 def _per_key(
-    counts: KeyCounts,
-    values: Floats,
-    keys: tuple[Words, Ints],
-    table: RoutingTable,
-    *,
-    copies: bool,
+    counts: KeyCounts, values: Floats, keys: tuple[Words, Ints], table: RoutingTable
 ) -> Floats:
     """(2, K) tuples per side and key, each counted once however many instances store it.
 
-    `keys`: (K,) keys, and the key of each count. `copies`: each instance that has tuples of a key
-    has all of them.
+    `keys`: (K,) keys, and the key of each count.
     """
     most, total = _most_and_total(counts, values, keys)
-    if copies:
-        return most
     rows, places = table.columns.rows_in(keys[0])
     some = table.columns.copied[rows]
     others, copied = 1 - table.columns.split_sides[rows[some]], places[some]

@@ -175,6 +175,17 @@ def test_state_that_has_expired_is_not_told(seen, tmp_path):
     assert loads.held[loads.spread == 100].tolist() == [0]
 
 
+def test_what_has_expired_at_its_home_is_not_told_of_a_backup(seen, tmp_path):
+    """It still lies there, in a run with younger tuples of other keys."""
+    window = within("lt", "rt", lower="-1 day", upper="-50 us", delay="100 us")
+    choice = replace(CHOICES["ftlb"], intervals=3)
+    query = LocalQuery(tmp_path, two_way(window, 3), "ftlb", choice=choice)
+    query.run_tuples(0, [(1, 0, 35), (1, 1, -25), (1, 2, 150), (1, 3, -26), (2, 4, -29)], [])
+    query.run_tuples(1, [], [(2, 7000, 392)])
+    query.run_tuples(2, [(2, 8000, 256)], [])
+    assert check(query, seen)
+
+
 def test_counts_survive_bytes_also_those_without_holders(seen, tmp_path):
     query = LocalQuery(tmp_path, two_way(None, 3), "mixed", choice=CHOICES["mixed"])
     query.run_tuples(0, [(i, i, 0) for i in range(9)], [(0, 100, 0)])
