@@ -12,8 +12,10 @@ from tests.laws.cases import STEADY
 
 @pytest.fixture(autouse=True)
 def no_noise_allowance(monkeypatch):
-    """Take the allowance for noise away: planners then act on small counts."""
+    """Take the allowance for noise away, and tell few tuples, too: planners act on small counts."""
     monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
+    monkeypatch.setattr("joinengine.balancing.counting.FEW_TUPLES", 0)
+    monkeypatch.setattr("joinengine.balancing.counting.FEW_PAIRS", 0)
 
 
 @pytest.fixture

@@ -92,6 +92,9 @@ bounds = st.tuples(st.integers(-6, 6), st.sampled_from([0, 1, 2, 3, 9])).map(
 @example(
     fed=HOT, ends=(-1, 1), instances=3, lazy=False, resize=None, kills={(1, "joined")}, twice=True
 )
+@example(
+    fed=HOT, ends=(-1, 1), instances=2, lazy=False, resize=None, kills={(1, "joined")}, twice=True
+)
 @given(
     fed=streams_of_values,
     ends=bounds,
