@@ -6,7 +6,9 @@ Spark adds to a batch is left out; `make bench-peers` measures that.
 
 from __future__ import annotations
 
+import math
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
@@ -28,14 +30,31 @@ Frame = Sequence[pa.RecordBatch]
 ROUTERS = 2
 
 
-def run(query: QuerySpec, choice: LayoutChoice, batches: Iterable[Frame]) -> list[BatchRecord]:
-    """The records of all batches; each instance has a task of its own."""
+class TimeUp(Exception):
+    """A run has taken as long as it may."""
+
+
+def run(
+    query: QuerySpec,
+    choice: LayoutChoice,
+    batches: Iterable[Frame],
+    most_s: float = math.inf,
+) -> list[BatchRecord]:
+    """The records of all batches; each instance has a task of its own.
+
+    Raises TimeUp after the task that ends later than `most_s` seconds from now.
+    """
     keep_freed_memory()  # as workers do
-    records = list[BatchRecord]()
+    records, end = list[BatchRecord](), time.perf_counter() + most_s
+
+    def step(_: str) -> None:
+        if time.perf_counter() > end:
+            raise TimeUp(f"a run of {choice.label} has taken more than {most_s:g} s")
+
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         checkpoint = Checkpoint.below(folder)
         checkpoint.create()
-        jobs = InlineJobs(query.operators[0].instances, world=MACHINE)
+        jobs = InlineJobs(query.operators[0].instances, step=step, world=MACHINE)
         settings = Settings(exchange=jobs.exchange)
         runner = BatchRunner(jobs, query, [choice], checkpoint, "q", DiscardSink(), settings)
         runner.observe(records.append)

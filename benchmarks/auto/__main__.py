@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,9 @@ def measured(cell: Cell, repeat: int) -> dict[str, Any]:
             if name in busy and not busy[name]:
                 continue
             start = time.perf_counter()
-            records = _run(cell, name, frames)
-            if len(records) < len(frames):
+            try:
+                records = _run(cell, name, frames)
+            except inprocess.TimeUp:
                 busy[name] = []
                 continue
             clock.setdefault(name, []).append(time.perf_counter() - start)
@@ -93,18 +94,10 @@ def measured(cell: Cell, repeat: int) -> dict[str, Any]:
 
 
 def _run(cell: Cell, name: str, frames: Sequence[inprocess.Frame]) -> list[BatchRecord]:
-    """The records of the batches that are over in time."""
+    """The records of all batches; raises TimeUp if they take more than MOST_S."""
     schemas = frames[0][0].schema, frames[0][1].schema
     query = two_way(window(cell), cell.instances, on=condition(cell), schemas=schemas)
-    return inprocess.run(query, choose(name), _in_time(frames))
-
-
-def _in_time(frames: Sequence[inprocess.Frame]) -> Iterator[inprocess.Frame]:
-    end = time.perf_counter() + MOST_S
-    for frame in frames:
-        if time.perf_counter() > end:
-            return
-        yield frame
+    return inprocess.run(query, choose(name), frames, MOST_S)
 
 
 def _busy(records: Sequence[BatchRecord], instances: int) -> Floats:

@@ -92,11 +92,17 @@ def count_keys(
     the former only the heaviest; in a sparing one only those with more than one of them and
     1/LIGHT_PART of all, and none where all are few.
     """
-    heavy = [_heavy(some.hashes, np.diff(some.starts), asked, FEW_TUPLES) for some in arrived]
+    told = [(some.hashes, np.diff(some.starts), FEW_TUPLES) for some in arrived]
     for one in done:
-        pairs = one.candidates, one.results
-        heavy += [_heavy(one.hashes, counts, asked, FEW_PAIRS) for counts in pairs]
-    chosen = distinct(np.concatenate([*heavy, *_seated([one.listed for one in asked])]))
+        told += [(one.hashes, counts, FEW_PAIRS) for counts in (one.candidates, one.results)]
+    if all(one.sparing and not one.whole for one in asked):
+        told = [(hashes, counts, few) for hashes, counts, few in told if counts.sum() >= few]
+        if not told and not any(len(one.listed) + len(one.recent) for one in asked):
+            return KeyCounts.empty()
+    heavy = [_heavy(hashes, counts, asked, few) for hashes, counts, few in told]
+    chosen = distinct(
+        np.concatenate([NO_KEYS.listed, *heavy, *_seated([one.listed for one in asked])])
+    )
     recent = _seated([one.recent for one in asked])
     if not len(chosen) and not recent:
         return KeyCounts.empty()
@@ -129,8 +135,6 @@ def _heavy(hashes: Words, counts: Ints, asked: Sequence[Asked], few: int) -> Wor
     """
     whole = np.array([one.whole for one in asked])
     sparing = np.array([one.sparing for one in asked]) & ~whole
-    if sparing.all() and counts.sum() < few:
-        return hashes[:0]
     bounds = seat_bounds(hashes, len(asked))
     of_seat = np.diff(np.append(0, np.cumsum(counts))[bounds])
     spared = np.where(of_seat < few, np.inf, np.maximum(of_seat / LIGHT_PART, 1.0))

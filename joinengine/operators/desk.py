@@ -112,7 +112,9 @@ class Desk:
         self._keepers = dict[str, Keeper]()
         self._allowance = Allowance(header.inline_bytes)
         self._hot = HotKeys(named=header.named)
+        #: by part, and in all
         self._seconds: dict[str, float] = defaultdict(float)
+        self._charged_s = 0.0
         #: when the emulated work of the last instance ends; None: there was none
         self._busy_until: float | None = None
 
@@ -208,10 +210,11 @@ class Desk:
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
         """Charge the time inside to `part`, and not to the part around it."""
-        start, inside = self._world.timer_s(), sum(self._seconds.values())
+        start, inside = self._world.timer_s(), self._charged_s
         yield
-        nested = sum(self._seconds.values()) - inside
-        self._seconds[part] += self._world.timer_s() - start - nested
+        spent = self._world.timer_s() - start - (self._charged_s - inside)
+        self._seconds[part] += spent
+        self._charged_s += spent
 
     def count_keys(
         self,

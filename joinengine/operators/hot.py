@@ -6,6 +6,7 @@ with the value of some tuple of each.
 
 Law: what is reported for a key is never more than the task stored; a key that brought more than
 1/MOST_NAMED of a side's tuples to some instance, and is among the MOST_NAMED of the task, is there.
+A key that brought less than 1/LEAST_PART of both sides' tuples to each of them is not.
 No value makes a task fail, whatever it is.
 Cost: some passes over the distinct keys of an instance, and for the whole task few gathered values:
 some 4 ms of one core for half a million tuples of a hundred thousand keys.
@@ -21,6 +22,7 @@ import pyarrow as pa
 from joinengine.exchange.blocks import Tuples
 from joinengine.exchange.keying import Keying
 from joinengine.exchange.reports import HotKey
+from joinengine.kernels.bands import Bools
 from joinengine.kernels.hashing import Words, first_word, key_hash
 from joinengine.kernels.probing import Ints, Needles, distinct, rows_among, rows_of_keys
 from joinengine.kernels.seating import keys_of, seats_of
@@ -30,6 +32,8 @@ from joinengine.state.run import OpenRun
 #: As many keys a task tells, and as many characters of each.
 MOST_NAMED = 32
 MOST_TEXT = 64
+#: Lighter keys are no news, and to name them would be the dearest step of a small batch.
+LEAST_PART = 256
 
 #: (K,) ascending key hashes -> the value of each as text; None: not known.
 Texts = Callable[[Words], list[str | None]]
@@ -47,7 +51,11 @@ class HotKeys:
 
     def see(self, stored: Sequence[Needles], texts: Texts) -> None:
         """Take note of an instance; per side `stored` are the keys that it stored in the batch."""
-        heads = [some.hashes[_largest(np.diff(some.starts))] for some in stored]
+        heads = list[Words]()
+        for some in stored:
+            counts = np.diff(some.starts)
+            top = _largest(counts)
+            heads.append(some.hashes[top[counts[top] * LEAST_PART >= some.starts[-1]]])
         hashes = np.unique(np.concatenate(heads))
         rows = np.zeros((2, len(hashes)), np.int64)
         for side, some in enumerate(stored):
@@ -57,12 +65,13 @@ class HotKeys:
     def see_team(self, stored: Sequence[Needles], texts: Texts) -> None:
         """Take note of several instances; `stored`: seated keys, otherwise as in `see`."""
         keys = [keys_of(some.hashes) for some in stored]
-        hashes, at = np.unique(np.concatenate(keys), return_inverse=True)
+        hashes = distinct(
+            np.concatenate([own[_heavy(some)] for own, some in zip(keys, stored, strict=True)])
+        )
         rows = np.zeros((2, len(hashes)), np.int64)
-        ends = np.cumsum([len(some) for some in keys])
-        for side, (some, end) in enumerate(zip(stored, ends.tolist(), strict=True)):
-            here = at[end - len(some.hashes) : end]
-            rows[side] = np.bincount(here, np.diff(some.starts), len(hashes))
+        for side, (own, some) in enumerate(zip(keys, stored, strict=True)):
+            here, at = rows_among(own, hashes)
+            rows[side] = np.bincount(at, np.diff(some.starts)[here], len(hashes))
         self._add(hashes, rows, texts)
 
     def _add(self, hashes: Words, rows: Ints, texts: Texts) -> None:
@@ -211,6 +220,12 @@ def _spelled(value: pa.Scalar) -> str | None:
 
 def _cut(text: str) -> str:
     return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"
+
+
+def _heavy(stored: Needles) -> Bools:
+    """(n,) which of the seated keys have 1/LEAST_PART of the tuples of their seat."""
+    counts, seats = np.diff(stored.starts), seats_of(stored.hashes)
+    return np.asarray(counts * LEAST_PART >= np.bincount(seats, counts)[seats])
 
 
 def _largest(counts: Ints) -> Ints:

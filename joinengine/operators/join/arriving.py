@@ -74,7 +74,7 @@ class Arrivals:
     def teams(self, *, alone: bool) -> list[tuple[int, ...]]:
         """The hosted instances in teams, ascending; `alone`: each by itself."""
         hosted = self._task.header.hosted
-        if alone:
+        if alone or len(hosted) == 1:
             return [(instance,) for instance in hosted]
         rows = [_rows(reader, hosted) for reader in self._readers]
         size = sum(_row_bytes(reader) * n for reader, n in zip(self._readers, rows, strict=True))

@@ -192,14 +192,19 @@ class Prober:
 
     def _meet(self, slot: _Slot, sheet: Sheet, hits: Hits) -> None:
         """Pair the tuples of one sheet with the arrived ones that have their keys."""
+        if not len(hits.needles):
+            return
         is_near, dense = self._is_near(slot, sheet), slot.dense[hits.needles]
-        sparse = Hits(*(column[~dense] for column in hits))
-        unsettled = Unsettled(keys=True, times=not is_near)
         limit = self._limit(slot.arrived, sheet)
-        slot.tally.compare(sparse.needles, sparse.counts * slot.sizes[sparse.needles])
-        for rows, ranks in expand_pairs(*rows_of_hits(sparse, slot.needles), limit):
-            pairs = slot.pairs(sheet, slot.rows[rows], _live(sheet, ranks))
-            self._matcher.match(pairs, unsettled)
+        if not dense.all():
+            sparse = hits if not dense.any() else Hits(*(column[~dense] for column in hits))
+            unsettled = Unsettled(keys=True, times=not is_near)
+            slot.tally.compare(sparse.needles, sparse.counts * slot.sizes[sparse.needles])
+            for rows, ranks in expand_pairs(*rows_of_hits(sparse, slot.needles), limit):
+                pairs = slot.pairs(sheet, slot.rows[rows], _live(sheet, ranks))
+                self._matcher.match(pairs, unsettled)
+        if not dense.any():
+            return
         hits = Hits(*(column[dense] for column in hits))
         for needle, ranks in expand_pairs(hits.needles, hits.lower, hits.counts, STORED):
             stored = _live(sheet, ranks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from joinengine.model.query import (
 from joinengine.model.windows import Sliding, Window
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JoinSpec:
     """One join, with all names resolved.
 
@@ -44,7 +45,7 @@ class JoinSpec:
     filters: tuple[Predicate | None, Predicate | None] = (None, None)
     table: Side | None = None
 
-    @property
+    @cached_property
     def keying(self) -> Keying:
         """Under which hashes tuples are stored and probed."""
         kinds = [field.type for field in self.key_fields]
@@ -88,15 +89,29 @@ class JoinSpec:
 
     def carried_schema(self, side: Side) -> pa.Schema:
         """The columns with which a tuple travels; last, on a watched side, its number."""
-        shown = {c.column for c in self.output if c.side is side}
-        shown |= {c.instead for c in self.output if c.side is side.other and c.instead}
-        return self._with_id(side, self._asked(side) | shown)
+        return self._carried[side]
 
     def stored_schema(self, side: Side) -> pa.Schema:
         """The columns with which a tuple waits for partners."""
+        return self._stored[side]
+
+    @cached_property
+    def _carried(self) -> tuple[pa.Schema, pa.Schema]:
+        left, right = (self._with_id(side, self._shown(side)) for side in Side)
+        return left, right
+
+    @cached_property
+    def _stored(self) -> tuple[pa.Schema, pa.Schema]:
         if self.makes_pairs:
-            return self.carried_schema(side)
-        return self._with_id(side, self._asked(side))
+            return self._carried
+        left, right = (self._with_id(side, self._asked(side)) for side in Side)
+        return left, right
+
+    def _shown(self, side: Side) -> set[str]:
+        """The columns that decide whether a tuple matches, and those that results have."""
+        shown = {c.column for c in self.output if c.side is side}
+        shown |= {c.instead for c in self.output if c.side is side.other and c.instead}
+        return self._asked(side) | shown
 
     def _asked(self, side: Side) -> set[str]:
         """The columns that decide whether a tuple matches."""
@@ -114,7 +129,7 @@ class JoinSpec:
         own = [pa.field(number, pa.uint64())] if side in self.watched else []
         return pa.schema([*fields, *own])
 
-    @property
+    @cached_property
     def output_schema(self) -> pa.Schema:
         """The schema of the joined rows."""
         return output_schema(self.schemas, self.output, self.window)
