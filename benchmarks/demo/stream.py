@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 #: The stream lies in so many files on each side, of so many seconds of event time.
-FILES, FILE_S = 20, 50
-ROWS = {"views": 1_000_000, "purchases": 200_000}
+FILES, FILE_S = 40, 25
+ROWS = {"views": 1_100_000, "purchases": 220_000}
 #: The hot product, and its part of the tuples of both streams; the others are alike.
 HOT, PART, PRODUCTS = 7, 0.3, 200_000
 WINDOW_S = 60

@@ -26,7 +26,6 @@ from joinengine.kernels.seating import (
     Stretch,
     find_seated,
     keys_of,
-    seat_bounds,
     seated_keys,
     seats_of,
 )
@@ -70,7 +69,7 @@ NO_KEYS = Asked(np.empty(0, np.uint64), np.empty(0, np.uint64), whole=False)
 
 #: As many heavy keys of each side an instance tells in a light report; in a sparing one only those
 #: with more than one tuple, or pair, in so many: lighter ones move no instance by themselves.
-MOST_LIGHT, LIGHT_PART = 32, 256
+MOST_LIGHT, LIGHT_PART = 32, 64
 #: Of fewer tuples of a side, or pairs, a sparing report tells no key. They cost an instance some
 #: 1.5 ms, of which a plan would save a part; to count keys costs it half a millisecond.
 FEW_TUPLES, FEW_PAIRS = 4000, 80_000
@@ -135,15 +134,14 @@ def _heavy(hashes: Words, counts: Ints, asked: Sequence[Asked], few: int) -> Wor
     """
     whole = np.array([one.whole for one in asked])
     sparing = np.array([one.sparing for one in asked]) & ~whole
-    bounds = seat_bounds(hashes, len(asked))
-    of_seat = np.diff(np.append(0, np.cumsum(counts))[bounds])
+    seats = seats_of(hashes) if len(asked) > 1 else np.zeros(1, np.int64)
+    of_seat = np.bincount(seats, counts, len(asked)) if len(asked) > 1 else counts.sum()[None]
     spared = np.where(of_seat < few, np.inf, np.maximum(of_seat / LIGHT_PART, 1.0))
     least = np.where(sparing, spared, of_seat / HEAVY_PART)
-    seats = seats_of(hashes)
     heavy = np.flatnonzero(counts > least[seats])
     if whole.all() or not len(heavy):
         return hashes[heavy]
-    seats = seats[heavy]
+    seats = seats_of(hashes[heavy])
     order = np.lexsort((-counts[heavy], seats))
     rank = np.arange(len(order)) - np.searchsorted(seats, seats)
     return hashes[heavy[order[whole[seats] | (rank < MOST_LIGHT)]]]

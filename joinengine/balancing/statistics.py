@@ -168,6 +168,30 @@ def skew(loads: Floats | Ints) -> float:
     return float(np.max(loads)) * len(loads) / total if total else 1.0
 
 
+def loads_of(history: Sequence[Interval]) -> Floats:
+    """(N,) what instances have had in some intervals, in tuples.
+
+    If they were weighed, it is their work, in tuples that cost as much.
+    """
+    tuples = np.sum([interval.stored.sum(axis=0) for interval in history], axis=0)
+    works = [interval.work for interval in history if interval.work is not None]
+    seconds = np.sum([work.seconds() for work in works], axis=0)
+    if len(works) < len(history) or not seconds.sum() > 0:
+        return np.asarray(tuples)
+    return np.asarray(seconds * (tuples.sum() / seconds.sum()))
+
+
+def parts_of(interval: Interval) -> Floats:
+    """(K,) the part of each key in all that was stored, or in all work, if it is weighed."""
+    arrived, work = interval.arrived.sum(axis=0), interval.work
+    total = float(interval.stored.sum())
+    if work is not None and work.seconds().sum() > 0:
+        done = (work.probed, work.candidates, work.results)
+        amounts = np.stack([arrived, arrived, *(one.sum(axis=0) for one in done)])
+        arrived, total = work.costs @ amounts, float(work.seconds().sum())
+    return np.asarray(arrived / max(total, 1e-12))
+
+
 def summarise(
     counts: KeyCounts,
     stored: Ints,

@@ -8,8 +8,9 @@ subgroup of the other side is probed.
 Law: a stored tuple never has a copy; growing moves nothing, since new instances are probed from
 then on and old ones still are. Cost: 1 + n_other / k messages a tuple.
 Source: Lin et al., SIGMOD 2015 (BiStream, ContRand); Bi and Bi_6 in Fang et al., JOS 2017. Ours:
-sides are sized by the state of the streams, and sized again if one side stores 1.25 times what it
-would at the best size; after growth the emptier instances get the larger shares of new tuples.
+sides are sized by the state of the streams, or by the work that it means, and sized again if the
+busier side has 1.25 times what it would at the best size; after growth the emptier instances get
+the larger shares of new tuples.
 """
 
 from __future__ import annotations
@@ -184,20 +185,18 @@ class _Biclique(LayoutChoice):
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """Other sizes of the sides, if the instances of one side store too much."""
         assert isinstance(layout, Biclique)
-        state = history[-1].state.sum(axis=1)
+        newest, n = history[-1], layout.instances
         least = len(layout.groups[0])  # the number of subgroups stays while the layout grows
-        if not state.sum():
+        if not newest.state.sum():
             return None
-        n = layout.instances
-        sizes = range(least, n - least + 1)
-        best = min(sizes, key=lambda size: _greatest(state, size, n))
-        now, then = (_greatest(state, size, n) for size in (len(layout.units(Side.LEFT)), best))
-        if now <= self.tolerance * then:
+        loads = _loads(newest, n, least)
+        best = min(range(least, n - least + 1), key=lambda size: loads[size - 1].greatest)
+        now, then = loads[len(layout.units(Side.LEFT)) - 1], loads[best - 1]
+        if now.greatest <= self.tolerance * then.greatest:
             return None
-        wanted, mean = sized(n, best, least), float(state.sum()) / n
-        cost = Cost(moved=_leaving(layout, wanted, history[-1].state))
-        shapes = in_words(layout), in_words(wanted)
-        reason = Reason(Cause.SHAPE, Balance(now, mean), Balance(then, mean), cost, shapes=shapes)
+        wanted, shapes = sized(n, best, least), in_words(layout)
+        cost = Cost(moved=_leaving(layout, wanted, newest.state))
+        reason = Reason(Cause.SHAPE, now, then, cost, shapes=(shapes, in_words(wanted)))
         return Plan(wanted, reason, rehome=True)
 
     @override
@@ -243,9 +242,28 @@ def in_words(layout: Biclique) -> str:
     return f"{left} left and {right} right instances"
 
 
-def _greatest(state: NDArray[np.float64], left: int, instances: int) -> float:
-    """How much each instance of the fuller side stores."""
-    return float(max(state[0] / left, state[1] / (instances - left)))
+def _loads(interval: Interval, instances: int, subgroups: int) -> list[Balance]:
+    """The loads with 1, 2, .. instances for the left side: of the busier side, and the mean.
+
+    An instance stores its part of a side; if work is weighed, it is also probed by all tuples of
+    the other side's subgroup, and finds its part of the pairs. Sides bring tuples as they stand in
+    the state, so that one odd batch changes nothing.
+    """
+    left, right = interval.state.sum(axis=1).tolist()
+    sizes = np.arange(1, instances)
+    stores, probes, pairs = 1.0, 0.0, 0.0
+    if interval.work is not None and interval.stored.sum():
+        routed, stored, probed, candidate, result = interval.work.costs.tolist()
+        each = routed + stored + probed
+        stores, probes = (routed + stored) / each, (routed + probed) / each
+        done = interval.work.done.sum(axis=1)
+        pairs = float(candidate * done[3] + result * done[4]) / each
+        pairs *= (left + right) / float(interval.stored.sum())
+    # Which side's tuples find the pairs follows from the window; by halves if it is wide.
+    at_left = (left * stores + pairs / 2) / sizes + right * probes / subgroups
+    at_right = (right * stores + pairs / 2) / sizes[::-1] + left * probes / subgroups
+    means = (at_left * sizes + at_right * sizes[::-1]) / instances
+    return list(map(Balance, np.maximum(at_left, at_right).tolist(), means.tolist()))
 
 
 def _leaving(before: Biclique, after: Biclique, state: NDArray[np.float64]) -> float:

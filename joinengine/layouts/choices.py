@@ -15,7 +15,8 @@ tasks at the next batch, not before.
 Cost: one sort of the words, and d messages a tuple.
 Source: Nasir et al., ICDE 2015 (pkg) and ICDE 2016 (d-choices, w-choices). Ours: the head comes
 from exact counts of the heaviest keys, which the tasks make anyway, instead of a SpaceSaving
-summary; "store at one, probe all", since the papers serve aggregation.
+summary; "store at one, probe all", since the papers serve aggregation; loads and the head go by
+work, if it is weighed. Within a batch a task counts tuples.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import numpy as np
 from typing_extensions import override
 
 from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
-from joinengine.balancing.statistics import Floats, Interval
+from joinengine.balancing.statistics import Floats, Interval, loads_of, parts_of
 from joinengine.kernels.hashing import Words, key_hash
 from joinengine.kernels.probing import Ints, expand_ranges, group_keys
 from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
@@ -281,12 +282,12 @@ class Pkg(LayoutChoice):
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
         """The loads that the next batch starts from; nothing moves."""
         assert isinstance(layout, CandidateBased)
-        stored = np.sum([interval.stored.sum(axis=0) for interval in history], axis=0)
+        found = loads_of(history)
         # Each task levels its own part of what comes.
-        loads = (stored - stored.min()) / max(history[-1].tasks, 1)
+        loads = (found - found.min()) / max(history[-1].tasks, 1)
         seen = replace(layout, loads=tuple(loads.tolist()), degrees=self.head(layout, history))
         cause = Cause.LOADS if seen.degrees == layout.degrees else Cause.HEAD
-        return Plan(seen, Reason(cause, Balance.of(stored), cost=Cost()))
+        return Plan(seen, Reason(cause, Balance.of(found), cost=Cost()))
 
     def head(self, layout: CandidateBased, history: Sequence[Interval]) -> tuple[Degree, ...]:
         """The keys with more candidates, and how many."""
@@ -315,14 +316,14 @@ class _WithHead(Pkg):
 
     @override
     def head(self, layout: CandidateBased, history: Sequence[Interval]) -> tuple[Degree, ...]:
-        """Keys with more than HEAD_PART / N of the tuples, and those that have cooled."""
+        """Keys with more than HEAD_PART / N of tuples, or of work, and those that have cooled."""
         n = layout.instances
         total = float(np.sum([interval.stored.sum() for interval in history]))
         counts = dict[int, float]()
         for interval in history:
-            arrived = interval.arrived.sum(axis=0)
-            for hash_, count in zip(interval.hashes.tolist(), arrived.tolist(), strict=True):
-                counts[hash_] = counts.get(hash_, 0.0) + count
+            loads = parts_of(interval) * interval.stored.sum()
+            for hash_, load in zip(interval.hashes.tolist(), loads.tolist(), strict=True):
+                counts[hash_] = counts.get(hash_, 0.0) + load
         head = {h: tuples / total for h, tuples in counts.items() if tuples * n > HEAD_PART * total}
         degree = max(self.degree(sorted(head.values(), reverse=True), n), layout.choices)
         found = [Degree(hash_, degree, degree) for hash_ in head]

@@ -33,7 +33,7 @@ from joinengine.state.run import OpenRun
 MOST_NAMED = 32
 MOST_TEXT = 64
 #: Lighter keys are no news, and to name them would be the dearest step of a small batch.
-LEAST_PART = 256
+LEAST_PART = 64
 
 #: (K,) ascending key hashes -> the value of each as text; None: not known.
 Texts = Callable[[Words], list[str | None]]

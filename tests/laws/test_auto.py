@@ -18,9 +18,9 @@ from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.reasons import Cause
 from joinengine.balancing.statistics import Interval, Work, skew
 from joinengine.driver.fitting import Naming, fitted
-from joinengine.layouts import Auto, Mnrt
+from joinengine.layouts import LAYOUTS, Auto, Mnrt
 from joinengine.layouts.auto import Unasked
-from joinengine.layouts.biclique import Biclique
+from joinengine.layouts.biclique import Biclique, sized
 from joinengine.layouts.key_based import KeyBased
 from joinengine.layouts.matrix import Grid
 from joinengine.model.conditions import equi, theta
@@ -393,3 +393,39 @@ def test_a_checkpoint_keeps_the_layout_that_it_was_begun_with(tmp_path):
     asked = LocalQuery(tmp_path, two_way(None, 4), "auto", choice=Auto())
     assert asked.state.layouts.newest.choice.name == "auto"
     assert isinstance(asked.layout, KeyBased)
+
+
+# Layouts that have no keys to move
+
+
+def test_candidates_are_filled_by_what_instances_work():
+    """An instance with the pairs of a hot key begins the next batch as full as that makes it."""
+    choice, history = LAYOUTS["pkg"](), [counted({3: (50.0, 50.0, 400 * 500.0)}, 8)]
+    assert choice.plan(choice.start(8), [history[0]._replace(work=None)]).layout.loads == (0.0,) * 8
+    loads = np.array(choice.plan(choice.start(8), history).layout.loads)
+    home = 4 * 977 % 8
+    assert loads[home] > 0
+    assert loads.argmax() == home
+    spent = history[0].work.seconds()
+    times = history[0].stored.sum() / spent.sum()
+    assert np.allclose(loads, (spent - spent.min()) * times)
+
+
+@pytest.mark.parametrize("layout", ["w-choices", "d-choices"])
+def test_the_head_is_of_keys_that_make_work(layout):
+    """A key with as many tuples as others, and half of all pairs, gets more candidates."""
+    choice, interval = LAYOUTS[layout](), counted({3: (50.0, 50.0, 400 * 500.0)}, 8)
+    (degree,) = choice.plan(choice.start(8), [interval]).layout.degrees
+    assert degree.hash_ == 4 * 977
+    assert not choice.plan(choice.start(8), [interval._replace(work=None)]).layout.degrees
+
+
+def test_a_side_with_few_tuples_gets_instances_for_its_pairs():
+    """By tuples two of sixteen are enough for it, which then find half of all pairs."""
+    choice = LAYOUTS["bi"]()
+    uneven = sized(16, 14, 1)
+    interval = traffic(1e5, 1e4, 1e8, 16, uneven)
+    assert choice.plan(uneven, [interval._replace(work=None)]) is None
+    plan = choice.plan(uneven, [interval])
+    assert len(plan.layout.units(Side.LEFT)) == 7, "the right ones are probed more often, too"
+    assert plan.reason.before.greatest > 3 * plan.reason.after.greatest
