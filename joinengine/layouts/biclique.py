@@ -8,9 +8,9 @@ subgroup of the other side is probed.
 Law: a stored tuple never has a copy; growing moves nothing, since new instances are probed from
 then on and old ones still are. Cost: 1 + n_other / k messages a tuple.
 Source: Lin et al., SIGMOD 2015 (BiStream, ContRand); Bi and Bi_6 in Fang et al., JOS 2017. Ours:
-sides are sized by the state of the streams, or by the work that it means, and sized again if the
-busier side has 1.25 times what it would at the best size; after growth the emptier instances get
-the larger shares of new tuples.
+sides are sized by the state of the streams, within the sizes at which no side works 1.25 times what
+it would at the best one, and sized again if one side stores or works so much more; after growth the
+emptier instances get the larger shares of new tuples.
 """
 
 from __future__ import annotations
@@ -189,14 +189,17 @@ class _Biclique(LayoutChoice):
         least = len(layout.groups[0])  # the number of subgroups stays while the layout grows
         if not newest.state.sum():
             return None
-        loads = _loads(newest, n, least)
-        best = min(range(least, n - least + 1), key=lambda size: loads[size - 1].greatest)
-        now, then = loads[len(layout.units(Side.LEFT)) - 1], loads[best - 1]
-        if now.greatest <= self.tolerance * then.greatest:
+        state, work = stored(newest, n), worked(newest, n, least)
+        enough = self.tolerance * min(work[size].greatest for size in range(least, n - least + 1))
+        level = [size for size in range(least, n - least + 1) if work[size].greatest <= enough]
+        now, best = len(layout.units(Side.LEFT)), min(level, key=lambda one: state[one].greatest)
+        loads = state if now in level else work
+        if loads is state and state[now].greatest <= self.tolerance * state[best].greatest:
             return None
-        wanted, shapes = sized(n, best, least), in_words(layout)
+        wanted = sized(n, best, least)
         cost = Cost(moved=_leaving(layout, wanted, newest.state))
-        reason = Reason(Cause.SHAPE, now, then, cost, shapes=(shapes, in_words(wanted)))
+        shapes = in_words(layout), in_words(wanted)
+        reason = Reason(Cause.SHAPE, loads[now], loads[best], cost, shapes=shapes)
         return Plan(wanted, reason, rehome=True)
 
     @override
@@ -242,28 +245,41 @@ def in_words(layout: Biclique) -> str:
     return f"{left} left and {right} right instances"
 
 
-def _loads(interval: Interval, instances: int, subgroups: int) -> list[Balance]:
-    """The loads with 1, 2, .. instances for the left side: of the busier side, and the mean.
-
-    An instance stores its part of a side; if work is weighed, it is also probed by all tuples of
-    the other side's subgroup, and finds its part of the pairs. Sides bring tuples as they stand in
-    the state, so that one odd batch changes nothing.
-    """
+def stored(interval: Interval, instances: int) -> dict[int, Balance]:
+    """By the number of instances for the left side: what each of the fuller side stores."""
     left, right = interval.state.sum(axis=1).tolist()
-    sizes = np.arange(1, instances)
-    stores, probes, pairs = 1.0, 0.0, 0.0
-    if interval.work is not None and interval.stored.sum():
-        routed, stored, probed, candidate, result = interval.work.costs.tolist()
-        each = routed + stored + probed
-        stores, probes = (routed + stored) / each, (routed + probed) / each
-        done = interval.work.done.sum(axis=1)
-        pairs = float(candidate * done[3] + result * done[4]) / each
-        pairs *= (left + right) / float(interval.stored.sum())
+    mean = (left + right) / instances
+    return {
+        size: Balance(max(left / size, right / (instances - size)), mean)
+        for size in range(1, instances)
+    }
+
+
+def worked(interval: Interval, instances: int, subgroups: int) -> dict[int, Balance]:
+    """The same of work, in tuples that cost as much; nothing, if it is not weighed.
+
+    An instance stores its part of a side, is probed by all tuples of the other side's subgroup, and
+    finds its part of the pairs. Sides bring tuples as they stand in the state, so that one odd
+    batch changes nothing.
+    """
+    sizes = range(1, instances)
+    if interval.work is None or not interval.stored.sum():
+        return dict.fromkeys(sizes, Balance(0.0, 0.0))
+    left, right = interval.state.sum(axis=1).tolist()
+    routed, stored, probed, candidate, result = interval.work.costs.tolist()
+    each, done = routed + stored + probed, interval.work.done.sum(axis=1)
     # Which side's tuples find the pairs follows from the window; by halves if it is wide.
-    at_left = (left * stores + pairs / 2) / sizes + right * probes / subgroups
-    at_right = (right * stores + pairs / 2) / sizes[::-1] + left * probes / subgroups
-    means = (at_left * sizes + at_right * sizes[::-1]) / instances
-    return list(map(Balance, np.maximum(at_left, at_right).tolist(), means.tolist()))
+    half = float(candidate * done[3] + result * done[4]) / 2
+    half *= (left + right) / float(interval.stored.sum())
+    found = dict[int, Balance]()
+    for size in sizes:
+        at_left = (left * (routed + stored) + half) / size
+        at_right = (right * (routed + stored) + half) / (instances - size)
+        at_left += right * (routed + probed) / subgroups
+        at_right += left * (routed + probed) / subgroups
+        total = at_left * size + at_right * (instances - size)
+        found[size] = Balance(max(at_left, at_right) / each, total / instances / each)
+    return found
 
 
 def _leaving(before: Biclique, after: Biclique, state: NDArray[np.float64]) -> float:

