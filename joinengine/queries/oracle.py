@@ -3,7 +3,8 @@
 The columns of a side are called l0, l1, .. and r0, r1, .., and those of the results c0, c1, .., so
 no name of the user's meets another, or is one that SQL lacks. Windows with edges are what
 docs/joins.md says: each row stands once for each window that holds it, and the windows are columns
-to join on. Predicates are in the dialect of the engine, whose functions the connection must have
+to join on. Stretches of time, as such columns, keep DuckDB quick where times are near each other.
+Predicates are in the dialect of the engine, whose functions the connection must have
 (predicates.engine.furnish). The tables hold tuples as the streams read them (`queries.folders`): a
 type that DuckDB would find for itself in files and names of folders may be another one.
 """
@@ -30,6 +31,8 @@ _KINDS = {
     JoinType.LEFT_ANTI: "anti join",
 }
 _MICROSECOND = timedelta(microseconds=1)
+#: Stretches of time that a window is long.
+STRETCHES = 4
 
 
 def join_sql(join: Join) -> str:
@@ -70,7 +73,37 @@ def _side(join: Join, side: Side) -> str:
         time = _time(join, side)
         first, last = floored(f"{time} - {size}", slide), floored(time, slide)
         rows = f"select *, unnest(generate_series({first} + 1, {last})) as {letter}k from ({rows})"
+    elif _has_stretches(join):
+        rows = f"select *, {_stretches(join, side)} as {letter}k from ({rows})"
     return rows
+
+
+def _has_stretches(join: Join) -> bool:
+    """Whether rows are also joined by stretches of time.
+
+    Without them DuckDB would compare all rows of a key, and look at their times afterwards. Each
+    right row stands in all stretches that its partners may be in; each left row in one, so no pair
+    is found twice. Right rows must not be results by themselves.
+    """
+    window = join.window
+    if window is None or isinstance(window, Sliding):
+        return False
+    closed = window.lower_us is not None and window.upper_us is not None
+    return closed and join.how not in (JoinType.RIGHT, JoinType.FULL)
+
+
+def _stretches(join: Join, side: Side) -> str:
+    """SQL of the stretches of a row."""
+    assert join.window is not None
+    assert not isinstance(join.window, Sliding)
+    lower, upper, time = join.window.lower_us, join.window.upper_us, _time(join, side)
+    assert lower is not None
+    assert upper is not None
+    length = max((upper - lower) // STRETCHES, 1)
+    if side is Side.LEFT:
+        return floored(time, length)
+    first, last = (floored(f"{time} - {bound}", length) for bound in (upper, lower))
+    return f"unnest(generate_series({first}, {last}))"
 
 
 def _conditions(join: Join) -> list[str]:
@@ -82,9 +115,9 @@ def _conditions(join: Join) -> list[str]:
         found += _band(join, join.condition)
     if join.predicate is not None:
         found.append(_expression(join.predicate))
-    if isinstance(join.window, Sliding):
+    if isinstance(join.window, Sliding) or _has_stretches(join):
         found.append("lk = rk")
-    elif join.window is not None:
+    if join.window is not None and not isinstance(join.window, Sliding):
         lead = f"{_time(join, Side.RIGHT)} - {_time(join, Side.LEFT)}"
         found += _bounds(lead, join.window.lower_us, join.window.upper_us)
     return found
