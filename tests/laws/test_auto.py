@@ -16,46 +16,15 @@ from joinengine.balancing.costs import Costs
 from joinengine.balancing.dividing import COOLED, Shape, choose_way, costs_of, ways_over
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.reasons import Cause
-from joinengine.balancing.statistics import Interval, Work, skew
-from joinengine.driver.fitting import Naming, fitted
-from joinengine.layouts import LAYOUTS, Auto, Mnrt
+from joinengine.balancing.statistics import Interval, skew
+from joinengine.layouts import Auto, Mnrt
 from joinengine.layouts.auto import Unasked
-from joinengine.layouts.biclique import Biclique, sized
 from joinengine.layouts.key_based import KeyBased
-from joinengine.layouts.matrix import Grid
-from joinengine.model.conditions import equi, theta
 from joinengine.model.keys import Mode, Side
-from joinengine.model.windows import within
 from joinengine.routing.table import RoutingTable
 from tests.harness import InlineJobs, LocalQuery, Timeless, two_way
 from tests.laws.cases import feed, matched, relaxed
-
-COSTS = np.array([1.2e-7, 9e-8, 7e-8, 1.3e-8, 2e-8])
-OTHERS = 400
-
-
-def counted(heavy, instances, *, tuples=50.0, pairs=500.0, hosts=0, state=1.0, keys=OTHERS):
-    """An interval: `heavy` is key -> (left, right, pairs) among others that are alike.
-
-    Counts are as if each key lay whole at its base home.
-    """
-    hashes = np.arange(1, keys + 1, dtype=np.uint64) * 977
-    arrived = np.full((2, keys), tuples)
-    candidates = np.zeros((2, keys))
-    candidates[0] = pairs
-    for key, (left, right, made) in heavy.items():
-        arrived[:, key], candidates[0, key] = (left, right), made
-    homes = (hashes % instances).astype(int)
-
-    def at_homes(values):
-        return np.bincount(homes, values, minlength=instances)
-
-    done = np.array([at_homes(one) for one in [*[arrived.sum(axis=0)] * 3, *candidates]])
-    work = Work(arrived, candidates, 0 * candidates, done, np.zeros((5, instances)), COSTS, hosts)
-    stored = np.array([at_homes(side) for side in arrived])
-    return Interval(
-        hashes, arrived, state * arrived, np.zeros(instances), stored, state * stored, work=work
-    )
+from tests.laws.intervals import counted
 
 
 def planned(choice, layout, history):
@@ -276,44 +245,6 @@ def test_a_large_change_is_spread_over_intervals():
     assert skew(level) < 1.1
 
 
-# Without keys
-
-
-def traffic(left, right, pairs, instances, layout):
-    rows = np.array([left * layout.copies(Side.LEFT), right * layout.copies(Side.RIGHT)])
-    stored = np.repeat(rows[:, None] / instances, instances, axis=1)
-    done = np.zeros((5, instances))
-    done[3] = pairs / instances
-    none, empty = np.zeros(0, np.uint64), np.zeros((2, 0))
-    work = Work(empty, empty, empty, done, done, COSTS, 0)
-    return Interval(none, empty, empty, np.zeros(instances), stored, stored, work=work)
-
-
-def test_without_keys_the_kind_follows_from_the_instances_and_the_traffic():
-    choice = Auto(keyless=True)
-    assert isinstance(choice.start(8), Grid)
-    assert isinstance(choice.start(6), Biclique), "a matrix would use four of six"
-    start = choice.start(48)
-    plan = choice.plan(start, [traffic(1e5, 1e5, 1e4, 48, start)])
-    assert isinstance(plan.layout, Grid), "tuples cost more than pairs"
-    assert plan.rehome
-    assert choice.plan(start, [traffic(1e3, 1e3, 1e6, 48, start)]) is None
-    back = choice.restore(plan.layout.to_json())
-    assert back.to_json() == plan.layout.to_json()
-    assert choice.restore(start.to_json()) == start
-
-
-def test_a_join_without_keys_makes_it_keyless():
-    near = theta("left.lv < right.rv")
-    (by_keys,) = two_way(None, 4).operators
-    (any_pair,) = two_way(within("lts", "rts", upper="5s"), 4, on=near).operators
-    for choice in (Auto(), Unasked(), Auto(keyless=True)):
-        assert not fitted(choice, by_keys, 1, Naming()).keyless
-        assert fitted(choice, any_pair, 1, Naming()).keyless
-        assert type(fitted(choice, any_pair, 1, Naming())) is type(choice)
-    assert isinstance(by_keys.condition, type(equi("a", "b")))
-
-
 def test_a_batch_so_small_that_tasks_work_anyway_is_not_planned():
     """What a task works whatever comes counts as its load; nobody would see the gain."""
     layout, interval = Auto().start(4), counted({0: (4000.0, 4000.0, 1e6)}, 4)
@@ -393,39 +324,3 @@ def test_a_checkpoint_keeps_the_layout_that_it_was_begun_with(tmp_path):
     asked = LocalQuery(tmp_path, two_way(None, 4), "auto", choice=Auto())
     assert asked.state.layouts.newest.choice.name == "auto"
     assert isinstance(asked.layout, KeyBased)
-
-
-# Layouts that have no keys to move
-
-
-def test_candidates_are_filled_by_what_instances_work():
-    """An instance with the pairs of a hot key begins the next batch as full as that makes it."""
-    choice, history = LAYOUTS["pkg"](), [counted({3: (50.0, 50.0, 400 * 500.0)}, 8)]
-    assert choice.plan(choice.start(8), [history[0]._replace(work=None)]).layout.loads == (0.0,) * 8
-    loads = np.array(choice.plan(choice.start(8), history).layout.loads)
-    home = 4 * 977 % 8
-    assert loads[home] > 0
-    assert loads.argmax() == home
-    spent = history[0].work.seconds()
-    times = history[0].stored.sum() / spent.sum()
-    assert np.allclose(loads, (spent - spent.min()) * times)
-
-
-@pytest.mark.parametrize("layout", ["w-choices", "d-choices"])
-def test_the_head_is_of_keys_that_make_work(layout):
-    """A key with as many tuples as others, and half of all pairs, gets more candidates."""
-    choice, interval = LAYOUTS[layout](), counted({3: (50.0, 50.0, 400 * 500.0)}, 8)
-    (degree,) = choice.plan(choice.start(8), [interval]).layout.degrees
-    assert degree.hash_ == 4 * 977
-    assert not choice.plan(choice.start(8), [interval._replace(work=None)]).layout.degrees
-
-
-def test_a_side_with_few_tuples_gets_instances_for_its_pairs():
-    """By tuples two of sixteen are enough for it, which then find half of all pairs."""
-    choice = LAYOUTS["bi"]()
-    uneven = sized(16, 14, 1)
-    interval = traffic(1e5, 1e4, 1e8, 16, uneven)
-    assert choice.plan(uneven, [interval._replace(work=None)]) is None
-    plan = choice.plan(uneven, [interval])
-    assert 7 <= len(plan.layout.units(Side.LEFT)) <= 9
-    assert plan.reason.before.greatest > 3 * plan.reason.after.greatest

@@ -75,6 +75,21 @@ def test_pairs_and_results_are_told_once(layout, batches, window, on, lazy):
             assert (interval.arrived <= work.probed).all() or on or lazy
 
 
+@pytest.mark.parametrize(("few", "told"), [(60, 60), (61, 0)])
+def test_few_pairs_are_not_told_by_key(few, told, monkeypatch, tmp_path):
+    """To sort them by key would cost more than a plan could save; they count all the same."""
+    monkeypatch.setattr("joinengine.balancing.counting.FEW_PAIRS", few)
+    query = LocalQuery(tmp_path, two_way(None, 1), "auto", choice=LAYOUTS["auto"]())
+    query.run_tuples(0, [(7, i, 0) for i in range(20)], [(7, 100 + i, 0) for i in range(3)])
+    work = newest(query).work
+    assert (work.done[3].sum(), work.candidates.sum(), work.others[3].sum()) == (
+        60,
+        told,
+        60 - told,
+    )
+    assert work.probed.sum() == 23
+
+
 @relaxed
 @given(batches=streams(), window=windows, layout=st.sampled_from(["hash", "llfd", "mixed"]))
 def test_loads_are_what_instances_have_done(batches, window, layout):

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from joinengine.balancing import counting
 from joinengine.balancing.counting import Done
 from joinengine.kernels.bands import Bools
 from joinengine.kernels.comparing import equal_at, latest_time
@@ -149,7 +150,13 @@ class Prober:
         self._spec = spec
         self._task = task
         self._matcher = matcher
-        self._weighs = task.header.weighs and task.header.counted is not None
+        counted = task.header.counted
+        self._weighs = task.header.weighs and counted is not None
+        #: whether no key is told of few pairs
+        self._spares = all(
+            one.sparing and not one.whole and not len(one.listed)
+            for one in (counted or {}).values()
+        )
         #: what keys have done at the team, of the newest layout version
         self.done = list[Done]()
         #: (3, seats) tuples that have probed, pairs that were compared, and results
@@ -181,8 +188,9 @@ class Prober:
                 seats = None if seats is None else seats[order]
             needles = group_seated(words, seats)
             found = [find_seated(*one.stretch[:2], needles, one.gone) for one in stored]
-            dense = _dense(needles, found)
-            tally = Tally.of(needles, rows, arrived, self.counts.shape[1], weighs=weighs)
+            dense, pairs = _dense(needles, found)
+            by_key = weighs and not (self._spares and pairs < counting.FEW_PAIRS)
+            tally = Tally.of(needles, rows, arrived, self.counts.shape[1], by_key=by_key)
             slot = _Slot(self._spec, side, arrived, rows, needles, cells, dense, tally)
             for sheet, hits in zip(stored, found, strict=True):
                 self._meet(slot, sheet, hits)
@@ -305,13 +313,14 @@ class Prober:
         return early or (upper is not None and right[0] - left[1] > upper)
 
 
-def _dense(needles: Needles, found: Sequence[Hits]) -> Bools:
-    """(needles,) which have more pairs with stored tuples than tuples."""
+def _dense(needles: Needles, found: Sequence[Hits]) -> tuple[Bools, int]:
+    """(needles,) which have more pairs with stored tuples than tuples; and how many all have."""
     stored = np.zeros(len(needles.hashes), np.int64)
     for hits in found:
         stored[hits.needles] += hits.counts
     arrived = np.diff(needles.starts)
-    return np.asarray(arrived * stored > arrived + stored)
+    pairs = arrived * stored
+    return np.asarray(pairs > arrived + stored), int(pairs.sum())
 
 
 def _live(sheet: Sheet, ranks: Ints) -> Ints:

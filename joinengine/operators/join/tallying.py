@@ -5,7 +5,7 @@ dense key's pairs are all known to match, they are counted by its tuples, and no
 for it.
 
 Law: the sums over the groups are those over all pairs.
-Cost: 4 ns for each pair that is compared one by one, if keys are weighed; else hardly any.
+Cost: 4 ns for each pair that is compared one by one, if pairs are told by key; else hardly any.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Tally:
 
     needles: Needles
     seats: int
-    weighs: bool
+    by_key: bool
     group_of_needle: Ints
     group_of_row: Ints | None
     candidates: Ints
@@ -39,23 +39,23 @@ class Tally:
 
     @classmethod
     def of(
-        cls, needles: Needles, rows: Ints, arrived: SortedTuples, seats: int, *, weighs: bool
+        cls, needles: Needles, rows: Ints, arrived: SortedTuples, seats: int, *, by_key: bool
     ) -> Tally:
         """Nothing yet.
 
         `rows`: those of `arrived` that probe, in the order of the needles; they are at `seats`
-        seats. `weighs`: keys are weighed.
+        seats. `by_key`: pairs are told by key.
         """
         n = len(needles.hashes)
-        if weighs:
+        if by_key:
             of_needle, of_row = np.arange(n), np.zeros(len(arrived.words), np.int64)
             of_row[rows] = np.repeat(of_needle, np.diff(needles.starts))
-            return cls(needles, seats, weighs, of_needle, of_row, *np.zeros((2, n), np.int64))
+            return cls(needles, seats, by_key, of_needle, of_row, *np.zeros((2, n), np.int64))
         counts = np.zeros((2, seats), np.int64)
         if arrived.seats is None:
-            return cls(needles, seats, weighs, np.zeros(n, np.int64), None, *counts)
+            return cls(needles, seats, by_key, np.zeros(n, np.int64), None, *counts)
         at_seats = arrived.seats.astype(np.int64)
-        return cls(needles, seats, weighs, seats_of(needles.hashes), at_seats, *counts)
+        return cls(needles, seats, by_key, seats_of(needles.hashes), at_seats, *counts)
 
     def compare(self, needles: Ints, counts: Ints) -> None:
         """Count pairs that are compared: so many of each of some needles."""
@@ -87,15 +87,18 @@ class Tally:
             return np.append(probed, counts.sum(axis=1))[:, None]
         bounds = seat_bounds(self.needles.hashes, self.seats)
         probed = np.diff(self.needles.starts[bounds])
-        if self.weighs:
+        if self.by_key:
             ends = np.cumsum(counts, axis=1)
             counts = np.diff(np.pad(ends, ((0, 0), (1, 0)))[:, bounds])
         return np.stack([probed, *counts])
 
     def done(self, side: Side) -> Done:
-        """What the keys have done as tuples of `side`, if they are weighed."""
+        """What the keys have done as tuples of `side`; no pairs, if these are not told by key."""
         probed = np.diff(self.needles.starts)
-        return Done(side, self.needles.hashes, probed, self.candidates, self.results)
+        pairs = self.candidates, self.results
+        if not self.by_key:
+            pairs = np.zeros_like(probed), np.zeros_like(probed)
+        return Done(side, self.needles.hashes, probed, *pairs)
 
 
 def _add(totals: Ints, places: Ints, counts: Ints) -> None:

@@ -1,0 +1,75 @@
+"""Layouts that move no keys: matrix and biclique, and those that fill candidates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from joinengine.driver.fitting import Naming, fitted
+from joinengine.layouts import LAYOUTS, Auto
+from joinengine.layouts.auto import Unasked
+from joinengine.layouts.biclique import Biclique, sized
+from joinengine.layouts.matrix import Grid
+from joinengine.model.conditions import equi, theta
+from joinengine.model.keys import Side
+from joinengine.model.windows import within
+from tests.harness import two_way
+from tests.laws.intervals import counted, traffic
+
+
+def test_without_keys_the_kind_follows_from_the_instances_and_the_traffic():
+    choice = Auto(keyless=True)
+    assert isinstance(choice.start(8), Grid)
+    assert isinstance(choice.start(6), Biclique), "a matrix would use four of six"
+    start = choice.start(48)
+    plan = choice.plan(start, [traffic(1e5, 1e5, 1e4, 48, start)])
+    assert isinstance(plan.layout, Grid), "tuples cost more than pairs"
+    assert plan.rehome
+    assert choice.plan(start, [traffic(1e3, 1e3, 1e6, 48, start)]) is None
+    back = choice.restore(plan.layout.to_json())
+    assert back.to_json() == plan.layout.to_json()
+    assert choice.restore(start.to_json()) == start
+
+
+def test_a_join_without_keys_makes_it_keyless():
+    near = theta("left.lv < right.rv")
+    (by_keys,) = two_way(None, 4).operators
+    (any_pair,) = two_way(within("lts", "rts", upper="5s"), 4, on=near).operators
+    for choice in (Auto(), Unasked(), Auto(keyless=True)):
+        assert not fitted(choice, by_keys, 1, Naming()).keyless
+        assert fitted(choice, any_pair, 1, Naming()).keyless
+        assert type(fitted(choice, any_pair, 1, Naming())) is type(choice)
+    assert isinstance(by_keys.condition, type(equi("a", "b")))
+
+
+def test_candidates_are_filled_by_what_instances_work():
+    """An instance with the pairs of a hot key begins the next batch as full as that makes it."""
+    choice, history = LAYOUTS["pkg"](), [counted({3: (50.0, 50.0, 400 * 500.0)}, 8)]
+    assert choice.plan(choice.start(8), [history[0]._replace(work=None)]).layout.loads == (0.0,) * 8
+    loads = np.array(choice.plan(choice.start(8), history).layout.loads)
+    home = 4 * 977 % 8
+    assert loads[home] > 0
+    assert loads.argmax() == home
+    spent = history[0].work.seconds()
+    times = history[0].stored.sum() / spent.sum()
+    assert np.allclose(loads, (spent - spent.min()) * times)
+
+
+@pytest.mark.parametrize("layout", ["w-choices", "d-choices"])
+def test_the_head_is_of_keys_that_make_work(layout):
+    """A key with as many tuples as others, and half of all pairs, gets more candidates."""
+    choice, interval = LAYOUTS[layout](), counted({3: (50.0, 50.0, 400 * 500.0)}, 8)
+    (degree,) = choice.plan(choice.start(8), [interval]).layout.degrees
+    assert degree.hash_ == 4 * 977
+    assert not choice.plan(choice.start(8), [interval._replace(work=None)]).layout.degrees
+
+
+def test_a_side_with_few_tuples_gets_instances_for_its_pairs():
+    """By tuples two of sixteen are enough for it, which then find half of all pairs."""
+    choice = LAYOUTS["bi"]()
+    uneven = sized(16, 14, 1)
+    interval = traffic(1e5, 1e4, 1e8, 16, uneven)
+    assert choice.plan(uneven, [interval._replace(work=None)]) is None
+    plan = choice.plan(uneven, [interval])
+    assert 7 <= len(plan.layout.units(Side.LEFT)) <= 9
+    assert plan.reason.before.greatest > 3 * plan.reason.after.greatest
