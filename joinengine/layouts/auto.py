@@ -40,6 +40,10 @@ from joinengine.routing.base import Base
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable
 
+#: The first plan must save this part of what a task works whatever comes. Tasks count listed keys
+#: from then on, for a fifth of it; and so much what a few thousand tuples cost is uncertain.
+LISTED_PART = 0.5
+
 
 @dataclass(frozen=True)
 class Auto(WithinLimit):
@@ -120,7 +124,12 @@ class Auto(WithinLimit):
         if not history or not isinstance(layout, KeyBased):
             return False
         loads = self.gather(layout.base, layout.table, _alike(history))
-        return self.is_due(_of_tasks(loads, loads.per_instance()))
+        return self._is_due(layout.table, loads, loads.per_instance())
+
+    def _is_due(self, table: RoutingTable, loads: Loads, level: Floats) -> bool:
+        """Whether tasks are out of tolerance, and by more than it costs to list a first key."""
+        tasks = _of_tasks(loads, level)
+        return self.is_due(tasks) and tasks.max() - tasks.mean() > _listing(table, loads)
 
     @property
     @override
@@ -146,7 +155,7 @@ class Auto(WithinLimit):
         loads = self.gather(base, table, recent)
         before = loads.per_instance()
         counted = Counted(loads, recent[-1], self.limit(before))
-        due = self.is_due(_of_tasks(loads, before))
+        due = self._is_due(table, loads, before)
         wanted = self._wanted(table, history, counted, due=due)
         if wanted.placements == table.placements:
             return None
@@ -167,6 +176,7 @@ class Auto(WithinLimit):
         if after.max() > before.max() * (1 + ROUNDING):
             return None
         gain = self._gain(_of_tasks(loads, before), _of_tasks(loads, after), due=due)
+        gain -= _listing(table, loads) if due else 0.0
         # The new homes read what moves side by side.
         readers = max(len({pull.target for pull in plan.moves.pulls}), 1)
         cost = self.payback * loads.row * _rows(plan) / readers
@@ -238,6 +248,11 @@ class Unasked(Auto):
 def _rows(plan: Plan) -> float:
     assert plan.reason.cost is not None
     return plan.reason.cost.rows
+
+
+def _listing(table: RoutingTable, loads: Loads) -> float:
+    """What it may cost each task to list a first key: next to nothing, unless batches are small."""
+    return 0.0 if table.placements else LISTED_PART * loads.turn
 
 
 def _of_tasks(loads: Loads, level: Floats) -> Floats:
