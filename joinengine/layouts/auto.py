@@ -129,7 +129,8 @@ class Auto(WithinLimit):
     def _is_due(self, table: RoutingTable, loads: Loads, level: Floats) -> bool:
         """Whether tasks are out of tolerance, and by more than it costs to list a first key."""
         tasks = _of_tasks(loads, level)
-        return self.is_due(tasks) and tasks.max() - tasks.mean() > _listing(table, loads)
+        above = float(tasks.max() - tasks.mean())
+        return self.is_due(tasks) and above > _listing(table, loads)
 
     @property
     @override

@@ -30,7 +30,7 @@ from joinengine.kernels.comparing import equal_at, latest_time
 from joinengine.kernels.expanding import expand_pairs, rows_of_hits
 from joinengine.kernels.hashing import first_word
 from joinengine.kernels.probing import Hits, Ints, Needles, Rows, live_rows
-from joinengine.kernels.seating import find_seated, group_seated, seated_order
+from joinengine.kernels.seating import find_seated, group_seated, row_bounds, seated_order
 from joinengine.kernels.timelines import Timeline, covered
 from joinengine.model.keys import U_BITS, Side
 from joinengine.model.windows import Sliding
@@ -176,11 +176,12 @@ class Prober:
             asked = self._task.stored.versions[version]
             stored = [sheet for sheet in sheets if sheet.version == asked]
             weighs = self._weighs and version == 0
-            if not (stored or weighs):
-                continue
             rows = np.flatnonzero(arrived.flags & probe_flag(number))
-            words, cells = arrived.words[rows], None
             seats = None if arrived.seats is None else arrived.seats[rows]
+            if not (stored or weighs):
+                self.counts[0] += np.diff(row_bounds(seats, len(rows), self.counts.shape[1]))
+                continue
+            words, cells = arrived.words[rows], None
             if several is not None:
                 words = first_word(several[place].hashes[rows] >> np.uint64(U_BITS))
                 order = seated_order(words, seats)
