@@ -18,7 +18,7 @@ from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.reasons import Cause
 from joinengine.balancing.statistics import Interval, skew
 from joinengine.layouts import Auto, Mnrt
-from joinengine.layouts.auto import Unasked
+from joinengine.layouts.auto import Unasked, _listing
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import Mode, Side
 from joinengine.routing.table import RoutingTable
@@ -256,6 +256,20 @@ def test_a_batch_so_small_that_tasks_work_anyway_is_not_planned():
         assert Auto().asks(layout, [small] * 4) is due
         again = Interval.from_bytes(small.to_bytes())
         assert again.work.turn_s == turn_s
+
+
+@pytest.mark.parametrize(("turns", "due"), [(1.9, True), (2.1, False)])
+def test_a_first_key_is_listed_if_that_saves_half_a_turn(turns, due, monkeypatch):
+    """Tasks count listed keys from then on; where some are listed, it costs no more."""
+    monkeypatch.setattr("joinengine.layouts.auto.LISTED_PART", 0.5)
+    layout, interval = Auto().start(4), counted({0: (4000.0, 4000.0, 1e6)}, 4)
+    work_s = interval.work.seconds()
+    turn_s = turns * float(work_s.max() - work_s.mean())
+    small = interval._replace(work=interval.work._replace(turn_s=turn_s))
+    assert Auto().asks(layout, [small] * 4) is due
+    listing = planned(Auto(), layout, [interval] * 4)[0]
+    cold = Auto().gather(layout.base, layout.table, [small])
+    assert _listing(layout.table, cold) > _listing(listing.table, cold) == 0
 
 
 def test_counts_of_the_version_before_have_no_turns():

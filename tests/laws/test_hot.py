@@ -113,6 +113,15 @@ def test_values_can_be_kept_from_reports(tmp_path):
     assert key.hash_ == int(key_hash(words)[0])
 
 
+@pytest.mark.parametrize("instances", [1, 6])
+def test_light_keys_are_not_named(instances, tmp_path):
+    """Of many keys with one tuple each none is hot; with a 64th of a side one is."""
+    query = LocalQuery(tmp_path, two_way(None, instances), "hash")
+    light = [(100 + i, i, 0) for i in range(1000)]
+    query.run_tuples(0, [*light, *[(7, 5000 + i, 0) for i in range(40)]], light)
+    assert {key.text for key in told(query).keys} == {"7"}
+
+
 def test_long_values_are_cut(monkeypatch, tmp_path):
     monkeypatch.setattr(hot, "MOST_TEXT", 4)
     query = LocalQuery(tmp_path, two_way(None, 2), "hash")
