@@ -1,7 +1,8 @@
 """Checkpoints of older versions, which later ones go on with: `python -m tests.golden.kept` writes.
 
-One for each combination of formats. A checkpoint names the files of its sources by their paths, so
-these are the same on every machine.
+For each combination of formats there is one of queries that have ended, and one of queries that
+were cut short. A checkpoint names the files of its sources by their paths, so these are the same on
+every machine.
 """
 
 from __future__ import annotations
@@ -11,15 +12,30 @@ import os
 import re
 import shutil
 import tarfile
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import FileLock
 
-from joinengine import StreamAggregate, StreamJoin, equi, parquet_stream, session, windows, within
+from joinengine import (
+    JoinEngineError,
+    StreamAggregate,
+    StreamJoin,
+    equi,
+    parquet_stream,
+    session,
+    windows,
+    within,
+)
+from joinengine.driver.batch import BatchRunner
+from joinengine.driver.durability import Uploaded
 from joinengine.exchange import sourcelog
 from joinengine.state import manifest, run_file
+from joinengine.state.checkpoint import Checkpoint
 
 KEPT = Path(__file__).parent / "checkpoints"
 #: Where the queries of kept checkpoints have their folders.
@@ -83,6 +99,88 @@ def run(query, name):
     started.awaitTermination()
 
 
+#: Queries that are cut short: in their last batch, or they lose what is not in their state.
+CUT = ("own", "frame", "apart", "replicas")
+#: The batch in which "own" and "frame" are cut short.
+LAST = 2
+
+
+def cut_query(spark, name):
+    """A query that is cut short: `frame` has a right side that Spark reads."""
+    left = parquet_stream(spark, HOME / "in" / "l", rows_per_interval=ROWS)
+    right = parquet_stream(spark, HOME / "in" / "r", rows_per_interval=ROWS)
+    if name == "frame":
+        files = spark.readStream.schema("rk long, rt timestamp, rv long")
+        right = files.option("maxFilesPerTrigger", 1).parquet(str(HOME / "in" / "r"))
+    pairs = within("lt", "rt", lower="-5 minutes", upper="5 minutes", delay="0 s")
+    layout = "ftlb" if name == "replicas" else "mnrt"
+    return StreamJoin(left, right, on=equi("lk", "rk"), within=pairs, layout=layout, instances=4)
+
+
+def run_cut(spark, name, durability="batch"):
+    """Run a query that is or was cut short over the files that are there."""
+    writer = cut_query(spark, name).writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(HOME / name))
+    if name == "apart":
+        writer = writer.option("stateLocation", str(HOME / f"{name}-state"))
+    writer = writer.option("durability", durability)
+    writer.start(str(HOME / f"{name}-out")).awaitTermination()
+
+
+def _cut_short(spark, name):
+    """Leave a checkpoint as a driver leaves it that is killed."""
+    if name == "apart":
+        run_cut(spark, name)
+        shutil.rmtree(HOME / name)
+        return
+    if name == "replicas":
+        with _stalled_uploads():
+            run_cut(spark, name, durability="replicas")
+        _lose(name)
+        return
+    real = BatchRunner._commit
+
+    def commit(self, *after):
+        if self.manifest.batch == LAST - 1:
+            raise OSError("killed")
+        return real(self, *after)
+
+    with patch.object(BatchRunner, "_commit", commit):
+        try:
+            run_cut(spark, name)
+        except JoinEngineError as error:
+            assert "killed" in str(error), error
+    assert (HOME / name / f"offsets/{LAST}").exists()
+    assert not (HOME / name / f"joinengine/manifest/{LAST:08d}.json").exists()
+
+
+@contextmanager
+def _stalled_uploads():
+    """The driver sees no upload that comes after the first batch."""
+    look = Uploaded._look
+
+    def stalled(self):
+        if self._line[-1].batch < 1:
+            look(self)
+
+    with patch.object(Uploaded, "_look", stalled), patch.object(Uploaded, "settle", lambda _: None):
+        yield
+
+
+def _lose(name):
+    """Remove what executors had not uploaded when they ended."""
+    checkpoint = Checkpoint.below(str(HOME / name))
+    newest = manifest.newest(checkpoint.manifests)
+    assert newest.batch - newest.restorable > 1, newest.restorable
+    kept = {stored.name for one in newest.operators for stored in one.layouts.history}
+    if newest.restorable >= 0:
+        kept |= manifest.read(checkpoint.manifests, newest.restorable).named_files()
+    lost = newest.named_files() - kept
+    assert lost
+    for file in lost:
+        checkpoint.runs.delete(file)
+
+
 def unpack(kept):
     """Put a kept checkpoint, its sources and its results where they were."""
     shutil.rmtree(HOME, ignore_errors=True)
@@ -92,22 +190,30 @@ def unpack(kept):
 
 def main():
     """Keep checkpoints of the formats that this version writes."""
-    path = KEPT / f"{formats()}.tar.gz"
-    assert not path.exists(), f"{path} is kept for ever"
+    with FileLock(f"{HOME}.lock"):
+        _keep(f"{formats()}.tar.gz", lambda spark: [run(q, n) for n, q in queries(spark).items()])
+        _keep(f"{formats()}-cut.tar.gz", lambda spark: [_cut_short(spark, n) for n in CUT])
+
+
+def _keep(name, make):
+    path = KEPT / name
+    if path.exists():
+        print(f"{path} is kept for ever")
+        return
     shutil.rmtree(HOME, ignore_errors=True)
     for number in range(FILES):
         write_input(number)
-    spark = session(master="local[2]")
-    for name, query in queries(spark).items():
-        run(query, name)
-    for marker in HOME.glob("*/joinengine/generations/*"):
+    spark = session(master="local-cluster[2,1,1024]", spark__executor__memory="512m")
+    make(spark)
+    spark.stop()
+    for marker in HOME.glob("**/joinengine/generations/*"):
         marker.write_text('{"host": "kept", "pid": 1}')
     KEPT.mkdir(exist_ok=True)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for file in sorted(HOME.rglob("*")):
-            if file.is_file() and file.suffix != ".crc":
-                archive.add(file, file.relative_to(HOME), filter=_nobody)
+            if file.suffix != ".crc":
+                archive.add(file, file.relative_to(HOME), recursive=False, filter=_nobody)
     path.write_bytes(packed.getvalue())
     print(f"{path}: {len(packed.getvalue()):,} bytes")
 

@@ -12,7 +12,8 @@ from joinengine.model.errors import CheckpointMismatch
 from joinengine.state.manifest import READ
 from tests.golden import kept
 
-ALL = sorted(kept.KEPT.glob("*.tar.gz"))
+CUT = sorted(kept.KEPT.glob("*-cut.tar.gz"))
+ALL = sorted(set(kept.KEPT.glob("*.tar.gz")) - set(CUT))
 PAIRS = """from read_parquet('{home}/in/l/*') {how} join read_parquet('{home}/in/r/*')
     on lk = rk and rt - lt between interval '-5 minutes' and interval '5 minutes'"""
 
@@ -28,7 +29,8 @@ def shown(name, columns):
 
 
 def test_the_formats_of_this_version_have_a_kept_checkpoint():
-    assert f"{kept.formats()}.tar.gz" in {path.name for path in ALL}, (
+    wanted = {f"{kept.formats()}.tar.gz", f"{kept.formats()}-cut.tar.gz"}
+    assert wanted <= {path.name for path in (*ALL, *CUT)}, (
         "formats have changed: write a checkpoint of them by python -m tests.golden.kept, and tell "
         "users in CHANGELOG.md what an upgrade asks of them"
     )
@@ -62,3 +64,19 @@ def test_a_query_goes_on_from_a_kept_checkpoint(spark, path):
         wanted = f"select e, lk, count(*), sum(lv) from (select *, {ends} e "
         wanted += f"{PAIRS.format(home=kept.HOME, how='inner')}) group by all"
         assert sums == Counter(row for row in duckdb.sql(wanted).fetchall() if row[0] <= last)
+
+
+@pytest.mark.parametrize("path", CUT, ids=lambda path: path.name.removesuffix(".tar.gz"))
+@pytest.mark.parametrize("name", kept.CUT)
+def test_a_query_that_was_cut_short_goes_on_from_a_kept_checkpoint(spark, path, name):
+    """Its last batch was logged and not done, or its disks are gone; all results come, once."""
+    with FileLock(f"{kept.HOME}.lock"):
+        kept.unpack(path)
+        before = shown(name, "*")
+        for number in range(kept.FILES, 2 * kept.FILES):
+            kept.write_input(number)
+        kept.run_cut(spark, name)
+        assert before
+        assert before < shown(name, "*")
+        columns = "lk, lt, lv, rk, rt, rv"
+        assert shown(name, columns) == asked(f"select {columns} ")
