@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         TakenOver,
     )
     from joinengine.model.windows import sliding, tumbling, within
+    from joinengine.spark.active import active, awaitAnyTermination
     from joinengine.spark.inputs import Stream, parquet_stream
     from joinengine.spark.query import JoinQuery
     from joinengine.spark.session import session
@@ -39,6 +40,8 @@ _HOMES = {
     "StreamAggregate": "api.aggregates",
     "StreamJoin": "api.joins",
     "TakenOver": "model.errors",
+    "active": "spark.active",
+    "awaitAnyTermination": "spark.active",
     "band": "model.conditions",
     "equi": "model.conditions",
     "parquet_stream": "spark.inputs",
@@ -62,6 +65,8 @@ __all__ = [
     "StreamAggregate",
     "StreamJoin",
     "TakenOver",
+    "active",
+    "awaitAnyTermination",
     "band",
     "equi",
     "parquet_stream",

@@ -102,15 +102,11 @@ class ClusterJobs(InlineJobs):
         """All files, wherever they are."""
         return ChainMap(self.world.files, *(one.disk for one in self.alive))
 
-    def repeat(self, batch, logged):
-        self.again = batch
-
-    def route(self, frame, plan):
+    def route(self, frame, plan, start, end):
         if frame is None:
-            assert self.again == plan.batch
             frame = self.frames[plan.batch]
         self.frames[plan.batch] = frame
-        return super().route(frame, plan)
+        return super().route(frame, plan, start, end)
 
     def _ran_at(self, operator, instances):
         n = self.tasks.get(operator.index, 1)

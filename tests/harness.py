@@ -80,10 +80,7 @@ class InlineJobs(OneProcess):
         self.mail = defaultdict(list)
         self.rng = random.Random(0)
 
-    def logged(self, batch):
-        return {}
-
-    def route(self, frame, plan):
+    def route(self, frame, plan, start, end):
         """`frame`: per map task, a list of (source, record batch or progress of event time)."""
         self.mail.clear()
         return self._routed(frame, plan)
@@ -316,7 +313,7 @@ class LocalQuery:
         frame = [[(source, math.inf) for source in sources]]
         for number in range(batch, batch + most):
             self._persist(number, frame)
-            due = clock.tick_due(self.query, self.runner.manifest, True, 0.0)
+            due = clock.tick_due(self.query, replace(self.runner.manifest, quiet=True), 0.0)
             if due is None:
                 return
             frame = [[]]

@@ -16,7 +16,6 @@ from joinengine.balancing.costs import Load
 from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.fitting import Naming
 from joinengine.driver.outputs import Wanted
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import CACHE_BYTES, MEMORY_PER_TASK, Settings, ShowKeys
 from joinengine.driver.sinks import DiscardSink, Sink, SinkFactory
 from joinengine.exchange.exchange import chosen_exchange
@@ -41,6 +40,7 @@ from joinengine.spark.request import Request
 from joinengine.spark.sinks import FrameSink, Transform, TransformedParquetSink
 from joinengine.spark.starting import start
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.wished import Relayout
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
 

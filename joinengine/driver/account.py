@@ -9,7 +9,7 @@ from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
 from joinengine.operators.base import QuerySpec
 from joinengine.state.checkpoint import Checkpoint, read_account, write_account
-from joinengine.state.manifest import FORMAT, READ
+from joinengine.state.manifests import FORMAT, READ
 
 
 class Claim(NamedTuple):

@@ -16,7 +16,6 @@ from statistics import median
 from joinengine.driver.failing import domains_of, has_copies, is_apart
 from joinengine.driver.jobs import Jobs
 from joinengine.driver.losses import losses_in, recovered, way_of
-from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
 from joinengine.exchange.reports import OperatorReport
 from joinengine.layouts.base import Layout
@@ -43,6 +42,8 @@ class Attempts:
         self._store = store
         self._jobs = jobs
         self._world = world
+        #: batches before which an executor was killed
+        self._killed = set[int]()
         #: when the running batch has found that instances are lost; None: it has not
         self._lost_at: float | None = None
         #: operator -> its layout, and whether each key has copies in two failure domains
@@ -81,7 +82,10 @@ class Attempts:
                 state, tries = begin, tries + 1
 
     def kill(self, batch: int) -> None:
-        """Kill an executor before a batch, to see what follows."""
+        """Kill an executor before a batch, once, to see what follows."""
+        if batch in self._killed:
+            return
+        self._killed.add(batch)
         self._lost_at = self._world.timer_s()
         _log.warning("joinengine: %s is killed before batch %s", self._jobs.kill(), batch)
 
@@ -151,12 +155,13 @@ class Attempts:
         _tell(operator, lost, ways)
         return replace(state, fetched={**state.fetched, **fetched.rows})
 
-    def recovery_s(self, record: BatchRecord) -> float:
+    def recovery_s(self, seconds: Mapping[str, float]) -> float:
         """Seconds from the first loss of a batch to now, its commit, less what batches take.
 
-        That is from the begin of their joins to their commit. 0 if nothing was lost.
+        That is from the begin of their joins to their commit. 0 if nothing was lost. `seconds`: of
+        the batch, by step.
         """
-        taken = sum(record.seconds[step] for step in ("join_s", "plan_s", "commit_s"))
+        taken = sum(seconds[step] for step in ("join_s", "plan_s", "commit_s"))
         if self._lost_at is None:
             self._usual.append(taken)
             return 0.0

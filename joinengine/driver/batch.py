@@ -1,6 +1,8 @@
-"""The driver's part of a batch: it interprets what `joinengine.driver.step` decides.
+"""The driver's part of a batch: open, route, compute, draft, commit, show, clean.
 
-`Jobs` runs the tasks and a `Sink` delivers; this module holds only the order of the steps.
+Each stage is a value made of the one before (joinengine.driver.stages); what is in them decides
+`joinengine.driver.step`. `Jobs` runs the tasks and a `Sink` delivers; this module holds only the
+order of the steps.
 
 Why this order: until the manifest of a batch is written, the batch has not happened; from then on
 all of it has. Results are delivered after the manifest, and delivery can be repeated. So if the
@@ -23,35 +25,36 @@ from threading import RLock
 from typing import Any
 
 from joinengine.balancing.reasons import Reason
-from joinengine.driver import clock, relayout, showings, step, totals
+from joinengine.driver import clock, relayout, showings, step
 from joinengine.driver.attempts import Attempts
 from joinengine.driver.cleaning import clean, clean_failed, clean_staged
-from joinengine.driver.computing import Computing
+from joinengine.driver.committing import Committing
+from joinengine.driver.computing import Computing, end_of
 from joinengine.driver.counts import read_counts
+from joinengine.driver.delivering import Delivery
 from joinengine.driver.durability import Uploaded
 from joinengine.driver.failing import check_losses
 from joinengine.driver.fitting import fitted
 from joinengine.driver.jobs import Jobs
-from joinengine.driver.records import BatchRecord, skipped_files
-from joinengine.driver.relayout import Relayout
+from joinengine.driver.records import BatchRecord
+from joinengine.driver.relayout import fitted_wish
 from joinengine.driver.restoring import line_to, restored
 from joinengine.driver.settings import Settings
-from joinengine.driver.showings import Held
 from joinengine.driver.sinks import SideOutput, Sink
-from joinengine.driver.step import Batch, Counts, Moment, Program
+from joinengine.driver.stages import Counts, Draft, Moment, Program
+from joinengine.driver.stopwatch import Stopwatch
 from joinengine.driver.wishes import Wishes
-from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.ticks import request_tick
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
+from joinengine.model.skipped import Skipped
 from joinengine.operators.base import QuerySpec
-from joinengine.state import fence
-from joinengine.state import manifest as manifests
+from joinengine.state import fence, manifests
 from joinengine.state.checkpoint import Checkpoint, tick_name
-from joinengine.state.manifest import Manifest
+from joinengine.state.manifest import Manifest, Position
 from joinengine.state.store import Store
-from joinengine.world.storage import tagged
+from joinengine.state.wished import Relayout
 
 _log = logging.getLogger("joinengine")
 
@@ -88,11 +91,11 @@ class BatchRunner:
         self._committed = False
         self._wishes = Wishes(settings.schedule)
         self._checkpoint = checkpoint
+        self._delivery = Delivery(checkpoint, sink, aside)
         self._sink = sink
         self._aside = aside
         self.settings = settings
-        self._held: Held = ()
-        self._told = set[Skipped]()  # the files that this run has named as skipped
+        self._named = set[Skipped]()  # the files that this run has named as skipped
         self._turn = RLock()  # a listener may stop the query
         self._observers = list[Callable[[BatchRecord], None]]()
         self.manifest = Manifest(query_id, -1, ())
@@ -101,6 +104,9 @@ class BatchRunner:
         self._attempts = Attempts(jobs, self._world, settings, self._store)
         self._computing = Computing(self._program, jobs, self._attempts, checkpoint)
         self._uploaded = Uploaded(checkpoint, settings)
+        self._committing = Committing(
+            query, checkpoint, jobs, self._store, self._attempts, self._uploaded
+        )
         self._counts: Counts = {}
         self._take_up_newest()
         for wish in chain.from_iterable(settings.schedule.values()):
@@ -141,9 +147,8 @@ class BatchRunner:
         if self._aside is not None:
             self._aside.prepare()
         self._take_up_newest()
-        # If this driver slept since `claim`, a newer one may have committed what was just read, and
-        # would remove the files of this one.
-        self._check_alone()
+        # After a sleep since `claim` a newer driver may have committed what was just read, and
+        self.check_alone()  # would remove the files of this one
         self._restore()
         if self._store is not None:
             self._store.take_up(self.manifest.operators)
@@ -153,23 +158,40 @@ class BatchRunner:
     def finish(self) -> None:
         """Show the results that are held back, and wait for uploads; no batch follows."""
         self._uploaded.settle()
-        if any(files for _, files in self._held):
+        if self._delivery.is_holding:
             with self._turn:
                 self._deliver(whole=True)
                 if self._committed:
                     makers = range(self.generation + 1)
-                    clean_staged(self.manifest, self._sink, self._held, makers)
+                    clean_staged(self.manifest, self._sink, self._delivery.held, makers)
 
     def __call__(self, frame: Any, batch: int) -> None:
-        """Run one micro-batch. Raises CheckpointMismatch if it does not follow the manifest.
+        """Run one micro-batch of Spark's, whose log says where it ends.
+
+        Raises CheckpointMismatch if it does not follow the manifest, and as `run`.
+        """
+        with self._turn:
+            self.check_alone()
+            with self.fenced():
+                if self._is_next(batch):
+                    self._run(frame, self._jobs.logged_end(batch, {}))
+                    self._request_tick(batch + 1, self.tick_due(self._world.now_s()))
+
+    def run(self, end: Position) -> None:
+        """Run the next batch, which ends at `end` in each source.
 
         Raises TakenOver if another driver was started on the checkpoint, also in place of any
         error that follows from that.
         """
         with self._turn:
-            self._check_alone()
+            self.check_alone()
             with self.fenced():
-                self._run(frame, batch)
+                self._run(None, end)
+
+    @property
+    def position(self) -> Position:
+        """Where the next batch begins in each source."""
+        return end_of(self._jobs, self.manifest)
 
     @contextmanager
     def fenced(self) -> Iterator[None]:
@@ -178,73 +200,71 @@ class BatchRunner:
             yield
         except Exception as error:
             if not isinstance(error, TakenOver):
-                self._check_alone()
+                self.check_alone()
             raise
 
-    def _run(self, frame: Any, batch: int) -> None:
+    def _is_next(self, batch: int) -> bool:
+        """Whether a batch of Spark's is to be computed; the last one again is delivered again."""
         # Spark has read its logs later than this driver the manifests.
         if batch > self.manifest.batch + 1 and self._was_first(batch - 1):
             self._deliver()
         last = self.manifest
         if batch == last.batch:
             self._deliver()
-            return
-        if batch != last.batch + 1:
-            raise CheckpointMismatch(
-                f"batch {batch} does not follow batch {last.batch}, the last one of "
-                f"{self._checkpoint.location}: Spark's own part of the checkpoint was changed or "
-                f"removed; restore it, or start with a new checkpoint"
-            )
-        record = BatchRecord(batch, self._world.now_s())
-        aside = None if self._aside is None else self._aside.staging.folder
-        here = self._computing.open(batch, self.generation, record.started, aside)
-        timed = partial(record.timed, self._world)
-        with timed("elapsed_s"):
+            return False
+        if batch == last.batch + 1:
+            return True
+        raise CheckpointMismatch(
+            f"batch {batch} does not follow batch {last.batch}, the last one of "
+            f"{self._checkpoint.location}: Spark's own part of the checkpoint was changed or "
+            f"removed; restore it, or start with a new checkpoint"
+        )
+
+    def _run(self, frame: Any, end: Position) -> None:
+        """Compute the next batch, commit it, show its results, and clean up."""
+        watch, number = Stopwatch(self._world), self.manifest.batch + 1
+        record = None  # of the batch, if this driver has committed it
+        with watch.timed("elapsed_s"):
             try:
-                ours, quiet = self._compute(frame, here, record)
+                draft = self._drafted(frame, end, watch)
+                with watch.timed("commit_s"):
+                    is_ours = self._commit(draft)
+                recovery_s = self._attempts.recovery_s(watch.seconds)
+                if is_ours:
+                    record = replace(draft.record, recovery_s=recovery_s, seconds=watch.seconds)
             except Exception:
-                if not self._was_first(batch):
+                if not self._was_first(number):
                     raise
-                ours, quiet = False, True
-            with timed("sink_s"):
-                self._deliver(whole=quiet and self.settings.finite)
-            with timed("clean_s"):
-                if ours:  # what was adopted may have been computed again, into files of other names
-                    self._uploaded.committed(self.manifest)
-                if self._committed:
-                    delivered = self._sink, self._aside, self._held
-                    clean(self._checkpoint, self.manifest, self._uploaded.kept, *delivered)
-                self._request_tick(batch, quiet=quiet)
-        if ours:
-            self._resumed_for = (None,) * len(record.joins)
+            with watch.timed("sink_s"):
+                self._deliver(whole=self.manifest.quiet and self.settings.finite)
+            with watch.timed("clean_s"):
+                self._clean(is_ours=record is not None)
+        if record is not None:
             for observer in self._observers:
                 observer(record)
 
-    def _compute(self, frame: Any, here: Batch, record: BatchRecord) -> tuple[bool, bool]:
-        """Compute a batch and commit it: what `_commit` returns, and whether nothing arrived."""
-        last, timed = self.manifest, partial(record.timed, self._world)
+    def _drafted(self, frame: Any, end: Position, watch: Stopwatch) -> Draft:
+        """The next batch, ready to be committed."""
         with self._leaving_nothing():
-            if here.number in self.settings.kills:
-                self._attempts.kill(here.number)
-            self._uploaded.share(last)
-            with timed("route_s"):
-                routed = self._computing.route(frame, last, here)
-            with timed("join_s"):
-                told = partial(self._sink.target, self.generation), record, self._resumed_for
-                done = self._computing.run(here, last, self._counts, routed, *told)
-        with timed("plan_s"):
-            wishes = self._wishes.before(here.number + 1)
-            moment = Moment(self._world.now_s(), self._world.nonce())
-            after = step.close(self._program, last, here, done, self._counts, wishes, moment)
-            record.skipped = skipped_files(routed, self._told)
-            after = self._with_skipped(after, record.skipped)
-        with timed("commit_s"):
-            record.close(routed, done, self.query, last, after)
-            is_copied = self._attempts.is_copied(self.query.operators, done.states)
-            is_copied &= last.batch >= 0 or not self.query.tables  # which are read only once
-            ours = self._commit(totals.counted(after, last.totals, record), is_copied)
-        record.recovery_s = self._attempts.recovery_s(record)
-        return ours, not any(one.rows for one in done.arrived.inputs)
+            opened = self._computing.open(
+                *(self.manifest, self._counts, end, self.generation, self._world.now_s()),
+                aside=self._aside,
+                resumed_for=self._resumed_for,
+                named=self._named,
+            )
+            if opened.number in self.settings.kills:
+                self._attempts.kill(opened.number)
+            self._uploaded.share(opened.last)
+            with watch.timed("route_s"):
+                routed = self._computing.route(frame, opened, self._aside)
+            with watch.timed("join_s"):
+                target = partial(self._sink.target, self.generation)
+                computed = self._computing.run(routed, target)
+        with watch.timed("plan_s"):
+            wishes = self._wishes.before(opened.number + 1)
+            held = self._delivery.before_next
+            now_s, nonce = self._world.now_s(), self._world.nonce()
+            return step.close(self._program, computed, Moment(now_s, nonce, wishes, held))
 
     @contextmanager
     def _leaving_nothing(self) -> Iterator[None]:
@@ -252,51 +272,37 @@ class BatchRunner:
         try:
             yield
         except Exception:
-            named = self.manifest, self._uploaded.kept, self._sink, self._held
+            named = self.manifest, self._uploaded.kept, self._sink, self._delivery.held
             with suppress(Exception):  # the first error is the one to tell
                 clean_failed(self._checkpoint, *named, self.generation)
             raise
 
-    # The steps
+    def _commit(self, draft: Draft) -> bool:
+        """Commit a batch; False if an older driver has committed it, which is then adopted."""
+        found, is_ours = self._committing.commit(draft, self.manifest, self.generation)
+        if not is_ours:
+            self._adopt(found)
+            return False
+        self.manifest, self._counts, self._committed = found, draft.counts, True
+        self._resumed_for = ()
+        self._wishes.granted(found.wishes or ())
+        self._name(found)
+        return True
 
-    def _with_skipped(self, after: step.Next, skipped: Sequence[Skipped]) -> step.Next:
-        """The outcome of a batch, whose side output names the source files that were skipped."""
-        for one in skipped:
-            _log.warning("joinengine: source file %s is left out: it %s", one.file, one.reason)
-        if self._aside is None or not skipped:
-            return after
-        manifest = after.manifest
-        name = tagged(self.generation, f"skipped-{self._world.nonce()}.parquet")
-        staged = self._aside.stage_skipped(name, manifest.batch, skipped)
-        return replace(after, manifest=replace(manifest, refused=(*manifest.refused, staged)))
+    def _name(self, manifest: Manifest) -> None:
+        """Name the source files that a batch has skipped."""
+        for one in manifest.skipped:
+            if one not in self._named:
+                _log.warning("joinengine: source file %s is left out: it %s", *one)
+        self._named.update(manifest.skipped)
 
-    def _commit(self, after: step.Next, is_copied: bool) -> bool:
-        """Commit `after`; False if an older driver has committed the batch, which is then adopted.
-
-        `is_copied`: as in `Uploaded.restorable`.
-
-        Spark logs the offsets of a batch before the batch is computed, so both drivers have
-        processed the same tuples.
-        """
-        for name, content in after.sealed.items():
-            self._checkpoint.runs.put(name, content)
-        if self._store is not None:
-            self._store.keep(after.manifest.operators)
-        done = replace(
-            after.manifest,
-            generation=self.generation,
-            nonce=self._world.nonce(),
-            parent=self.manifest.link,
-            restorable=self._uploaded.restorable(after.manifest, is_copied=is_copied),
-            spark=self._jobs.logged(after.manifest.batch),
-            held=self._held if self._sink.every > 1 else None,
-        )
-        found = manifests.commit(self._checkpoint, done, self.manifest)
-        if found.nonce == done.nonce:
-            self.manifest, self._counts, self._committed = found, after.counts, True
-            return True
-        self._adopt(found)
-        return False
+    def _clean(self, *, is_ours: bool) -> None:
+        """Remove what no manifest names."""
+        if is_ours:  # what was adopted may have been computed again, into files of other names
+            self._uploaded.committed(self.manifest)
+        if self._committed:
+            delivered = self._sink, self._aside, self._delivery.held
+            clean(self._checkpoint, self.manifest, self._uploaded.kept, *delivered)
 
     def _was_first(self, batch: int) -> bool:
         """Whether an older driver has committed a batch since; then it is adopted."""
@@ -316,9 +322,7 @@ class BatchRunner:
         )
         self._take_up(found)
         self._restore()
-        self._wishes.give_back()
-
-    # Around the steps
+        self._name(found)
 
     def _take_up_newest(self) -> None:
         """Go on from the newest manifest; an older driver may commit a newer one at any moment."""
@@ -367,34 +371,29 @@ class BatchRunner:
             self.query, manifest, self._choices, lazy=self.settings.lazy
         )
 
-    def _check_alone(self) -> None:
+    def check_alone(self) -> None:
+        """Raise TakenOver if another driver was started on the checkpoint."""
         fence.check_generation(self._checkpoint.generations, self.generation)
 
     def _check(self, wish: Relayout) -> None:
         for operator, state in zip(self.query.operators, self.manifest.operators, strict=True):
-            here = wish.fitted(operator, len(self.query.operators), self.settings.naming)
+            here = fitted_wish(wish, operator, len(self.query.operators), self.settings.naming)
             relayout.check(operator, state.layouts, here)
 
     def _deliver(self, *, whole: bool = False) -> None:
-        """Make the results and the refused tuples that the manifest names visible.
+        """Make visible what the manifest names; `whole`: also what is held back."""
+        self._delivery.deliver(self.manifest, self.generation, whole=whole)
 
-        If results are held back until there are those of several batches, `whole` shows them now.
+    def _request_tick(self, batch: int, due_s: float | None) -> None:
+        """Have Spark begin a batch at `due_s`, though nothing may be new."""
+        if due_s is not None:
+            request_tick(self._checkpoint.ticks, tick_name(self.generation), batch, due_s)
+
+    def tick_due(self, now_s: float) -> float | None:
+        """When a batch without data is due, in seconds since the epoch; None: none is.
+
+        `now_s`: when the last batch was over.
         """
-        last = self.manifest
-        if last.held is None:
-            self._sink.deliver(last.batch, last.results, self.generation)
-            self._held = ()
-        else:
-            self._held = self._sink.deliver_held(
-                showings.staged(last), self._checkpoint, self.generation, whole=whole
-            )
-        if self._aside is not None:
-            self._aside.deliver(self.manifest.batch, self.manifest.refused)
-
-    def _request_tick(self, batch: int, *, quiet: bool) -> None:
-        """Ask for a batch without data if some state is due to leave."""
-        due = clock.tick_due(self.query, self.manifest, quiet, self._world.now_s())
-        if self.settings.finite and any(files for _, files in self._held):
-            due = 0.0  # at once: if no data follows, a quiet batch shows what is held back
-        if due is not None:
-            request_tick(self._checkpoint.ticks, tick_name(self.generation), batch + 1, due)
+        if self.settings.finite and self._delivery.is_holding:  # a quiet batch shows it
+            return 0.0
+        return clock.tick_due(self.query, self.manifest, now_s)

@@ -95,7 +95,7 @@ def progress_of(reports: Iterable[RouteReport]) -> dict[int, float]:
     return promised
 
 
-def tick_due(query: QuerySpec, manifest: Manifest, quiet: bool, now_s: float) -> float | None:
+def tick_due(query: QuerySpec, manifest: Manifest, now_s: float) -> float | None:
     """When a batch without data is due (seconds since the epoch); None: not before data comes.
 
     It is due at once if the watermark is held back, if all sides have ended and state is left, if
@@ -109,9 +109,9 @@ def tick_due(query: QuerySpec, manifest: Manifest, quiet: bool, now_s: float) ->
             continue
         if (
             clock.held_back
-            or operator.is_due(state, manifest.batch + 1, quiet=quiet)
+            or operator.is_due(state, manifest.batch + 1, quiet=manifest.quiet)
             or clock.watermark == math.inf
-            or (quiet and operator.expire(state)[1])
+            or (manifest.quiet and operator.expire(state)[1])
         ):
             return now_s
         limit = None if operator.window is None else operator.window.idle_after_us

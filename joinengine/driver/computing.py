@@ -5,22 +5,22 @@ Nothing is committed or delivered here: what is computed may be thrown away, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from joinengine.balancing.reasons import Reason
-from joinengine.driver import clock, step
+from joinengine.driver import step
 from joinengine.driver.attempts import Attempts
 from joinengine.driver.folding import fold
 from joinengine.driver.jobs import Jobs
-from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.driver.step import Arrived, Batch, Counts, Done, Program
+from joinengine.driver.sinks import SideOutput
+from joinengine.driver.stages import Arrived, Computed, Counts, Opened, Program, Ran, Routed
 from joinengine.exchange.exchange import through
-from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.results import Target
+from joinengine.model.skipped import Skipped
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.manifest import Manifest
+from joinengine.state.manifest import Manifest, Position
 from joinengine.state.operator_state import OperatorState
 from joinengine.world.storage import tagged
 
@@ -36,58 +36,76 @@ class Computing:
         self._jobs = jobs
         self._checkpoint = checkpoint
 
-    def open(self, batch: int, generation: int, clock_s: float, aside: str | None) -> Batch:
-        """A batch with an exchange of its own; parameters as in `Batch`."""
-        name = tagged(generation, f"{batch:08d}-{self._checkpoint.world.nonce()}")
-        folder = self._checkpoint.exchange.at(name)
-        kind = self.program.settings.exchange
-        exchange = through(kind, self._jobs.parallelism, folder)
-        return Batch(batch, exchange, generation, clock_s, aside)
-
-    def route(self, frame: Any, last: Manifest, batch: Batch) -> list[RouteReport]:
-        """Route the tuples of a batch, and before the first one those of all tables."""
-        plan = step.route(self.program, last, batch)
-        routed = self._jobs.route(frame, plan)
-        if self.program.query.tables and last.batch < 0:
-            for report in self._jobs.read_tables(plan):
-                report.source_rows = 0  # input is what streams bring
-                routed.append(report)
-        return routed
-
-    def run(
+    def open(
         self,
-        batch: Batch,
         last: Manifest,
         counts: Counts,
-        routed: Sequence[RouteReport],
-        target: Callable[[], Target],
-        record: BatchRecord,
+        end: Position,
+        generation: int,
+        clock_s: float,
+        *,
+        aside: SideOutput | None = None,
         resumed_for: Sequence[Reason | None] = (),
-    ) -> Done:
-        """Run the tasks of all operators.
+        named: Collection[Skipped] = (),
+    ) -> Opened:
+        """The batch after `last`, with an exchange of its own; parameters as in `Opened`."""
+        name = tagged(generation, f"{last.batch + 1:08d}-{self._checkpoint.world.nonce()}")
+        folder = self._checkpoint.exchange.at(name)
+        kind = self.program.settings.exchange
+        return Opened(
+            last,
+            counts,
+            end_of(self._jobs, last),
+            end,
+            through(kind, self._jobs.parallelism, folder),
+            generation,
+            clock_s,
+            None if aside is None else aside.staging.folder,
+            resumed_for,
+            frozenset(named),
+        )
 
-        `counts`: those that the manifest `last` names; `target`: where results go; `resumed_for`:
-        why layouts differ from those of the batch before, which the record tells.
+    def route(self, frame: Any, opened: Opened, aside: SideOutput | None = None) -> Routed:
+        """Route the tuples of a batch, and before the first one those of all tables.
+
+        `frame`: as in `Jobs.route`; `aside`: where skipped files are told.
         """
-        arrived = Arrived.routed(routed)
-        states, all_reports = list[OperatorState](), list[list[OperatorReport]]()
-        query = self.program.query
-        reasons = resumed_for or [None] * len(query.operators)
-        expired = step.expire(query, last)
+        plan = step.route(self.program, opened)
+        reports = self._jobs.route(frame, plan, opened.start, opened.end)
+        if self.program.query.tables and opened.last.batch < 0:
+            for report in self._jobs.read_tables(plan):
+                report.source_rows = 0  # input is what streams bring
+                reports.append(report)
+        found = {one.file: one for task in reports for one in task.skipped}
+        skipped = tuple(one for one in found.values() if one not in opened.named)
+        if aside is None or not skipped:
+            return Routed(opened, reports, skipped)
+        name = f"skipped-{self._checkpoint.world.nonce()}.parquet"
+        name = tagged(opened.generation, name)
+        return Routed(
+            opened, reports, skipped, (aside.stage_skipped(name, opened.number, skipped),)
+        )
+
+    def run(self, routed: Routed, target: Callable[[], Target]) -> Computed:
+        """Run the tasks of all operators; `target`: where results go."""
+        opened, query = routed.opened, self.program.query
+        arrived, done = Arrived.routed(routed.reports), list[Ran]()
+        expired = step.expire(query, opened.last)
         for operator, (begun, gone) in zip(query.operators, expired, strict=True):
 
             def order(
                 state: OperatorState, operator: Operator = operator, arrived: Arrived = arrived
             ) -> Sequence[OperatorTask]:
-                return step.order(
-                    self.program, last, batch, operator, state, arrived, counts, target
-                )
+                return step.order(self.program, opened, operator, state, arrived, target)
 
             state, tasks, reports = self.attempts.run(operator, begun, order)
             arrived = arrived.and_results(reports)
-            states.append(fold(state, reports))
-            all_reports.append(reports)
-            entry = OperatorRecord.of(state, expired_rows=gone, reason=reasons[operator.index])
-            entry.note_asked(tasks)
-            record.joins.append(entry)
-        return Done(states, all_reports, arrived, clock.progress_of(routed))
+            done.append(Ran(state, tasks, reports, fold(state, reports), gone))
+        return Computed(routed, done, arrived)
+
+
+def end_of(jobs: Jobs, manifest: Manifest) -> Position:
+    """Where the batch of a manifest ends; manifests of an earlier version do not say so."""
+    if manifest.position is not None:
+        return manifest.position
+    return jobs.logged_end(manifest.batch, manifest.spark) if manifest.batch >= 0 else {}

@@ -22,7 +22,7 @@ from joinengine.driver.settings import Settings
 from joinengine.model.errors import StoreUnreachable
 from joinengine.model.recovery import Durability
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.manifest import Manifest
+from joinengine.state.manifest import Manifest, Outcome
 from joinengine.state.operator_state import Move, Refill, Rehome
 
 _log = logging.getLogger("joinengine")
@@ -53,7 +53,7 @@ class Uploaded:
         """The restorable manifest and those after it, whose files must stay."""
         return self._line
 
-    def restorable(self, after: Manifest, *, is_copied: bool) -> int:
+    def restorable(self, after: Outcome, *, is_copied: bool) -> int:
         """The restorable batch once `after` is committed; waits until there is one.
 
         `is_copied`: each tuple of the batch is on two executors.
@@ -81,7 +81,7 @@ class Uploaded:
         if self.is_behind and any(_is_taken(one.layouts.pending) for one in last.operators):
             self.wait_for(last)
 
-    def wait_for(self, manifest: Manifest) -> None:
+    def wait_for(self, manifest: Outcome) -> None:
         """Wait until the store has all files of a manifest. Raises StoreUnreachable."""
         world = self._checkpoint.world
         end, pause_s = world.timer_s() + PATIENCE_S, _PAUSE_S
@@ -127,7 +127,7 @@ def _is_taken(pending: Move | Rehome | Refill | None) -> bool:
     return bool(pending.moves.pulls) if isinstance(pending, Move) else pending is not None
 
 
-def files_of(manifest: Manifest) -> set[str]:
+def files_of(manifest: Outcome) -> set[str]:
     """The files that must be in the folder of runs; inlined ones are in the manifest."""
     inlined = {
         name

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts.base import Layout, LayoutChoice
 from joinengine.layouts.key_based import KeyBased, has_backups
@@ -15,6 +14,7 @@ from joinengine.model.recovery import Durability, Recovery
 from joinengine.operators.base import Operator
 from joinengine.routing.base import Backed
 from joinengine.state.operator_state import OperatorState
+from joinengine.state.wished import Relayout
 
 _HINT = "to have lost state read again from a store, use --recovery store"
 

@@ -14,6 +14,7 @@ from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
 from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import Operator, OperatorTask
+from joinengine.state.manifest import Position
 
 
 class Jobs(Protocol):
@@ -25,8 +26,10 @@ class Jobs(Protocol):
         """How many tasks run at a time."""
 
     @abstractmethod
-    def route(self, frame: Any, plan: RoutePlan) -> list[RouteReport]:
-        """Route the tuples of `frame`."""
+    def route(
+        self, frame: Any, plan: RoutePlan, start: Position, end: Position
+    ) -> list[RouteReport]:
+        """Route the tuples between two positions, and those of `frame`, which Spark reads."""
 
     @abstractmethod
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
@@ -40,8 +43,8 @@ class Jobs(Protocol):
         """
 
     @abstractmethod
-    def repeat(self, batch: int, logged: Mapping[str, str]) -> None:
-        """Prepare to route a batch again, of which no frame tells; `logged`: as of `logged`."""
+    def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
+        """Where a batch ends by the logs of whoever cuts batches; `logged`: as of `logged`."""
 
     @abstractmethod
     def gone(self, operator: Operator, instances: int) -> Collection[int]:
@@ -64,12 +67,17 @@ class Jobs(Protocol):
 
 
 class OneProcess:
-    """What `Jobs` answer that run in one process: it loses no executor, and repeats no batch."""
+    """What `Jobs` answer that run in one process: it loses no executor, and nobody keeps a log."""
 
     __slots__ = ()
 
-    def repeat(self, batch: int, logged: Mapping[str, str]) -> None:
-        """Nothing is to be prepared."""
+    def logged(self, batch: int) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
+        """The begin of all sources."""
+        return {}
 
     def gone(self, operator: Operator, instances: int) -> Collection[int]:
         """None."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from joinengine.driver.sinks import STAGING
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
-from joinengine.state import manifest as manifests
+from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage
 

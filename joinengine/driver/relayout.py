@@ -11,7 +11,7 @@ only with a reason; the one reason for which it stays is that a plan was decline
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,20 +29,14 @@ from joinengine.layouts.versions import MOST_VERSIONS
 from joinengine.operators.base import Operator
 from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.state.operator_state import Layouts, Move, OperatorState, Rehome
+from joinengine.state.wished import Relayout
 
 
-@dataclass(frozen=True, slots=True)
-class Relayout:
-    """A wish of the user: another layout, another number of instances, or both; None: as it is."""
-
-    choice: LayoutChoice | None = None
-    instances: int | None = None
-
-    def fitted(self, operator: Operator, operators: int, naming: Naming) -> Relayout:
-        """The wish as it is for an operator of a query that has `operators`."""
-        if self.choice is None or not operator.policy.changes:
-            return self
-        return replace(self, choice=fitted(self.choice, operator, operators, naming))
+def fitted_wish(wish: Relayout, operator: Operator, operators: int, naming: Naming) -> Relayout:
+    """A wish as it is for an operator of a query that has `operators`."""
+    if wish.choice is None or not operator.policy.changes:
+        return wish
+    return replace(wish, choice=fitted(wish.choice, operator, operators, naming))
 
 
 def check(operator: Operator, layouts: Layouts, wish: Relayout) -> None:

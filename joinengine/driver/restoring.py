@@ -1,8 +1,8 @@
 """Restoring: the batches whose state the executors have taken with them are computed again.
 
 Spark only moves forward: what it has logged as done it does not bring again. So the driver itself
-computes these batches, from the newest restorable one on, before Spark goes on with the next. Where
-a batch ends in each source is in Spark's log; its clock and the watermarks after it are in its
+computes these batches, from the newest restorable one on, before it goes on with the next. Where
+each ends in its sources, its clock, what was wished and the watermarks after it are in its
 manifest, so the same tuples are late, and the same results are made. They were delivered by the
 manifests' word, and are dropped.
 
@@ -19,17 +19,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from joinengine.driver import step
-from joinengine.driver.computing import Computing
+from joinengine.driver.computing import Computing, end_of
 from joinengine.driver.durability import Uploaded, files_of
 from joinengine.driver.jobs import Jobs
-from joinengine.driver.records import BatchRecord
-from joinengine.driver.relayout import Relayout
-from joinengine.driver.step import Counts, Moment
+from joinengine.driver.stages import Counts, Moment
 from joinengine.exchange.results import Discard
 from joinengine.model.errors import DamagedState
 from joinengine.state import line
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
+from joinengine.state.wished import Relayout
 
 
 class Line(NamedTuple):
@@ -74,26 +73,23 @@ def restored(
     last, counts = start
     for known in lost:
         uploaded.share(last)
-        jobs.repeat(known.batch, known.spark)
-        batch = computing.open(known.batch, generation, known.clock_s, None)
-        routed = computing.route(None, last, batch)
-        record = BatchRecord(known.batch, world.now_s())
-        done = computing.run(batch, last, counts, routed, Discard, record)
-        moment = Moment(world.now_s(), world.nonce())
-        wishes = _wishes(last, known)
-        after = step.close(program, last, batch, done, counts, wishes, moment)
-        for name, content in after.sealed.items():
+        opened = computing.open(last, counts, end_of(jobs, known), generation, known.clock_s)
+        computed = computing.run(computing.route(None, opened), Discard)
+        wishes = _wishes(last, known) if known.wishes is None else known.wishes
+        draft = step.close(program, computed, Moment(world.now_s(), world.nonce(), wishes))
+        for name, content in draft.sealed.items():
             checkpoint.runs.put(name, content)
-        states = zip(after.manifest.operators, known.operators, strict=True)
+        states = zip(draft.outcome.operators, known.operators, strict=True)
         operators = tuple(replace(state, clock=was.clock) for state, was in states)
-        last, counts = replace(known, operators=operators, chain=None), after.counts
+        last = replace(known, operators=operators, chain=None)
+        counts = draft.counts
     return last, counts
 
 
-def _wishes(last: Manifest, known: Manifest) -> list[Relayout]:
-    """The wish of the user that was granted after a batch, if there was one."""
+def _wishes(last: Manifest, known: Manifest) -> tuple[Relayout, ...]:
+    """The wish that was granted after a batch of an earlier version, if there was one."""
     for ours, theirs in zip(last.operators, known.operators, strict=True):
         was, wanted = ours.layouts.newest, theirs.layouts.newest
         if (was.choice, was.wanted) != (wanted.choice, wanted.wanted):
-            return [Relayout(wanted.choice, wanted.wanted)]
-    return []
+            return (Relayout(wanted.choice, wanted.wanted),)
+    return ()

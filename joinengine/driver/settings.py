@@ -8,10 +8,10 @@ from enum import StrEnum
 
 from joinengine.balancing.costs import Load
 from joinengine.driver.fitting import Naming
-from joinengine.driver.relayout import Relayout
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.model.recovery import Durability, Recovery
 from joinengine.state.store import StoreSpeed
+from joinengine.state.wished import Relayout
 
 #: Bytes of arrived tuples that an operator task may hold at a time.
 MEMORY_PER_TASK = 512 << 20

@@ -20,10 +20,10 @@ import pyarrow as pa
 from typing_extensions import override
 
 from joinengine.driver.showings import Held, still_held
-from joinengine.exchange.feeds import Skipped
 from joinengine.exchange.results import Discard, Target, ToParquet
 from joinengine.exchange.staging import PLAIN, Cutting, ParquetFile, visible_name
 from joinengine.model.errors import CheckpointMismatch, DamagedState
+from joinengine.model.skipped import Skipped
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed
 

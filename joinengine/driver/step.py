@@ -9,8 +9,8 @@ Law: equal arguments give equal instructions and equal manifests.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import Interval
@@ -18,10 +18,11 @@ from joinengine.driver import clock, relayout
 from joinengine.driver.asking import asked_keys, asked_of
 from joinengine.driver.failing import has_copies
 from joinengine.driver.folding import Weighing, costs_of, interval_of
-from joinengine.driver.relayout import Relayout
-from joinengine.driver.settings import Settings
-from joinengine.exchange.exchange import Through
-from joinengine.exchange.reports import Block, InputReport, OperatorReport, RouteReport
+from joinengine.driver.recording import record_of
+from joinengine.driver.relayout import fitted_wish
+from joinengine.driver.stages import Arrived, Computed, Counts, Draft, Moment, Opened, Program
+from joinengine.driver.totals import added
+from joinengine.exchange.reports import OperatorReport
 from joinengine.exchange.results import Target, ToOperator
 from joinengine.exchange.roles import Origin, Role
 from joinengine.exchange.route import RoutePlan
@@ -34,7 +35,7 @@ from joinengine.model.query import FromOperator, FromSource
 from joinengine.model.recovery import Durability
 from joinengine.operators.base import Operator, OperatorTask, Order, QuerySpec
 from joinengine.operators.desk import TaskHeader
-from joinengine.state.manifest import Manifest
+from joinengine.state.manifest import Manifest, Outcome
 from joinengine.state.operator_state import Layouts, OperatorState
 from joinengine.world.buckets import is_url
 from joinengine.world.storage import StoredFile, tagged
@@ -45,107 +46,6 @@ from joinengine.world.storage import StoredFile, tagged
 #: each batch until its runs are merged, which takes the driver some 0.1 ms for 16 KB each time.
 INLINED_BYTES = 256 << 10
 INLINED_FILE_BYTES = 16 << 10
-
-#: Name of a statistics file -> the counts in it, which planners see.
-Counts = Mapping[str, Interval]
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What is the same for all batches of a run: the query, how it runs, and where its runs lie.
-
-    `driver` names this start of the driver: workers verify files anew for each start.
-    """
-
-    query: QuerySpec
-    settings: Settings
-    runs_folder: str
-    parallelism: int
-    driver: str
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A batch: its number, its exchange, and the generation of the driver that runs it.
-
-    `clock_s`: the driver's clock at its start, in seconds since the epoch: the same for all tasks.
-    `aside`: the folder where refused tuples are staged; None: they are only counted.
-    """
-
-    number: int
-    exchange: Through
-    generation: int
-    clock_s: float
-    aside: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """The blocks on their way to the operators of a batch, and the reports of what they hold."""
-
-    blocks: tuple[Block, ...] = ()
-    inputs: tuple[InputReport, ...] = ()
-
-    @classmethod
-    def routed(cls, reports: Sequence[RouteReport]) -> Arrived:
-        """The blocks that route tasks have written."""
-        return cls(
-            tuple(block for report in reports for block in report.blocks),
-            tuple(one for report in reports for one in report.inputs),
-        )
-
-    def and_results(self, reports: Sequence[OperatorReport]) -> Arrived:
-        """These, and the blocks that an operator's tasks have written for later operators."""
-        blocks = (report.next_block for report in reports)
-        inputs = (report.next_input for report in reports)
-        return Arrived(
-            (*self.blocks, *(block for block in blocks if block is not None)),
-            (*self.inputs, *(one for one in inputs if one is not None)),
-        )
-
-    def at(self, operator: int) -> dict[Side, tuple[Block, ...]]:
-        """The blocks on their way to one operator, per side."""
-        return {
-            side: tuple(b for b in self.blocks if (b.operator, b.side) == (operator, side))
-            for side in Side
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A batch whose tasks are done: per operator the state after its tasks, and their reports.
-
-    `arrived` are all blocks of the batch; `progress` is the sources' promise: source -> no earlier
-    event time follows.
-    """
-
-    states: Sequence[OperatorState]
-    reports: Sequence[Sequence[OperatorReport]]
-    arrived: Arrived
-    progress: Mapping[int, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What a pure step must be given: the time, and a string that no name has had before."""
-
-    now_s: float
-    nonce: str
-
-
-@dataclass(frozen=True, slots=True)
-class Next:
-    """The outcome of a batch.
-
-    `manifest` is to be committed once the files of `sealed` (name -> content) are written. Planners
-    see `counts` from then on. `reasons`: per operator why its layout changes, or why a plan
-    was declined; None: it stays.
-    """
-
-    manifest: Manifest
-    sealed: Mapping[str, bytes]
-    counts: Counts
-    reasons: tuple[Reason | None, ...]
 
 
 def begin(query: QuerySpec, choices: Sequence[LayoutChoice], query_id: str) -> Manifest:
@@ -175,17 +75,16 @@ def resume(
     return replace(manifest, operators=states), reasons
 
 
-def route(program: Program, manifest: Manifest, batch: Batch) -> RoutePlan:
+def route(program: Program, opened: Opened) -> RoutePlan:
     """The instructions of all route tasks."""
     query = program.query
     roles = {
         source: tuple(
-            _role(manifest, operator, side, batch)
-            for operator, side in query.readers_of(FromSource(source))
+            _role(opened, operator, side) for operator, side in query.readers_of(FromSource(source))
         )
         for source in range(len(query.sources))
     }
-    return RoutePlan(batch.number, roles, batch.exchange, program.settings.memory_per_task)
+    return RoutePlan(opened.number, roles, opened.exchange, program.settings.memory_per_task)
 
 
 def expire(query: QuerySpec, manifest: Manifest) -> list[tuple[OperatorState, int]]:
@@ -198,24 +97,22 @@ def expire(query: QuerySpec, manifest: Manifest) -> list[tuple[OperatorState, in
 
 def order(
     program: Program,
-    manifest: Manifest,
-    batch: Batch,
+    opened: Opened,
     operator: Operator,
     state: OperatorState,
     arrived: Arrived,
-    counts: Counts,
     sink_target: Callable[[], Target],
 ) -> Sequence[OperatorTask]:
     """The tasks of an operator; none if nothing arrives and nothing is due.
 
-    `state` is the operator's state without expired runs, `counts` are those that the manifest
-    names; `sink_target`: where the last operator's results go.
+    `state` is the operator's state without expired runs; `sink_target`: where the last operator's
+    results go.
     """
     query, settings = program.query, program.settings
     later = query.readers_of(FromOperator(operator.index))
-    history = [counts[stored.name] for stored in state.layouts.history]
+    history = [opened.counts[stored.name] for stored in state.layouts.history]
     asked = asked_keys(state.layouts.newest, history)
-    next_role = _role(manifest, *later[0], batch) if later else None
+    next_role = _role(opened, *later[0]) if later else None
     last = query.operators[-1]
     newest = state.layouts.newest
     copied = has_backups(newest.layout)
@@ -229,12 +126,12 @@ def order(
         if next_role is None:
             target = sink_target()
         else:
-            target = ToOperator(next_role, Origin(batch.number, task))
+            target = ToOperator(next_role, Origin(opened.number, task))
         return TaskHeader(
             operator=operator.index,
-            batch=batch.number,
+            batch=opened.number,
             task=task,
-            generation=batch.generation,
+            generation=opened.generation,
             hosted=hosted,
             files={name: state.shelves.files[name] for name in sorted(files)},
             watermark=state.clock.watermark,
@@ -242,7 +139,7 @@ def order(
             target=target,
             checksum=settings.checksum and operator is last,
             runs_folder=program.runs_folder,
-            exchange=batch.exchange,
+            exchange=opened.exchange,
             driver=program.driver,
             work_s=settings.work_s,
             result_work_s=settings.result_work_s,
@@ -255,12 +152,13 @@ def order(
             survives=stored or has_copies(operator, state),
             levels=levels,
             weighs=settings.weighs,
-            failed=() if retried else tuple(settings.losses.get(batch.number, ())),
+            failed=() if retried else tuple(settings.losses.get(opened.number, ())),
         )
 
     blocks = arrived.at(operator.index)
     memory = settings.memory_per_task
-    return operator.tasks(Order(state, batch.number, blocks, program.parallelism, memory, header))
+    number, most = opened.number, program.parallelism
+    return operator.tasks(Order(state, number, blocks, most, memory, header))
 
 
 def _inline_bytes(program: Program, state: OperatorState) -> int:
@@ -276,54 +174,62 @@ def _inline_bytes(program: Program, state: OperatorState) -> int:
     return min(INLINED_FILE_BYTES, left // program.parallelism)
 
 
-def close(
-    program: Program,
-    manifest: Manifest,
-    batch: Batch,
-    done: Done,
-    counts: Counts,
-    wishes: Sequence[Relayout],
-    moment: Moment,
-) -> Next:
-    """The next manifest: `manifest` is the last one, `counts` are those that it names."""
-    query, settings = program.query, program.settings
+def close(program: Program, computed: Computed, moment: Moment) -> Draft:
+    """What a batch has come to."""
+    query, settings, opened = program.query, program.settings, computed.opened
     planned, reasons = list[OperatorState](), list[Reason | None]()
-    seen, sealed = dict(counts), dict[str, bytes]()
-    for operator, folded, ours in zip(query.operators, done.states, done.reports, strict=True):
-        state, history = folded, list[Interval]()
+    seen, sealed = dict(opened.counts), dict[str, bytes]()
+    for operator, ran in zip(query.operators, computed.operators, strict=True):
+        state, history = ran.state, list[Interval]()
         choice = state.layouts.newest.choice
-        if ours and settings.weighs:
-            state = replace(state, costs=costs_of(state.costs, ours))
-        if ours and choice.history_intervals:
-            interval = _interval(program, operator, state, ours, done.arrived, seen)
+        if ran.reports and settings.weighs:
+            state = replace(state, costs=costs_of(state.costs, ran.reports))
+        if ran.reports and choice.history_intervals:
+            interval = _interval(program, operator, state, ran.reports, computed.arrived, seen)
             if choice.keeps(interval):
-                name = f"counts-{batch.number:08d}-{operator.index}-{moment.nonce}.npz"
-                name = tagged(batch.generation, name)
+                name = f"counts-{opened.number:08d}-{operator.index}-{moment.nonce}.npz"
+                name = tagged(opened.generation, name)
                 seen[name], sealed[name] = interval, interval.to_bytes()
                 state = _with_counts(state, name, sealed[name])
                 history = [seen[stored.name] for stored in state.layouts.history]
-        fitting = [one.fitted(operator, len(query.operators), settings.naming) for one in wishes]
         state, reason = relayout.after_batch(
-            operator, state, history, fitting, capacity=settings.capacity, lazy=settings.lazy
+            operator,
+            state,
+            history,
+            [
+                fitted_wish(one, operator, len(query.operators), settings.naming)
+                for one in moment.wishes
+            ],
+            capacity=settings.capacity,
+            lazy=settings.lazy,
         )
         planned.append(state)
         reasons.append(reason)
-    inputs = done.arrived.inputs
-    advanced = clock.advance(
-        query, manifest.operators, planned, inputs, done.progress, moment.now_s
+    last, inputs = opened.last, computed.arrived.inputs
+    progress = clock.progress_of(computed.routed.reports)
+    states = clock.advance(query, last.operators, planned, inputs, progress, moment.now_s)
+    named = {stored.name for state in states for stored in state.layouts.history}
+    sealed = {name: content for name, content in sealed.items() if name in named}
+    counts = {name: interval for name, interval in seen.items() if name in named}
+    record = record_of(query, computed, states, reasons, sealed, counts)
+    refused = (one.refused for one in inputs if one.refused is not None)
+    outcome = Outcome(
+        query=last.query,
+        batch=opened.number,
+        operators=states,
+        results=tuple(
+            stored for report in computed.operators[-1].reports for stored in report.result_files
+        ),
+        refused=(*refused, *computed.routed.told),
+        held=moment.held,
+        totals=added(last.totals, record),
+        clock_s=opened.clock_s,
+        position=opened.end,
+        wishes=moment.wishes,
+        skipped=computed.routed.skipped,
+        quiet=not any(one.rows for one in inputs),
     )
-    results = tuple(stored for report in done.reports[-1] for stored in report.result_files)
-    refused = tuple(one.refused for one in inputs if one.refused is not None)
-    after = Manifest(
-        manifest.query, batch.number, advanced, results, refused, clock_s=batch.clock_s
-    )
-    named = {stored.name for state in advanced for stored in state.layouts.history}
-    return Next(
-        after,
-        {name: content for name, content in sealed.items() if name in named},
-        {name: interval for name, interval in seen.items() if name in named},
-        tuple(reasons),
-    )
+    return Draft(computed, outcome, sealed, counts, tuple(reasons), record)
 
 
 def _interval(
@@ -362,15 +268,15 @@ def _with_counts(state: OperatorState, name: str, content: bytes) -> OperatorSta
     return replace(state, layouts=replace(layouts, history=kept))
 
 
-def _role(manifest: Manifest, operator: Operator, side: Side, batch: Batch) -> Role:
+def _role(opened: Opened, operator: Operator, side: Side) -> Role:
     """The role that tuples of this batch have on a side of an operator."""
     return Role.of(
         operator.index,
         side,
         operator.admission(side),
-        manifest.operators[operator.index],
+        opened.last.operators[operator.index],
         watched=side in operator.watched,
-        aside=batch.aside,
-        generation=batch.generation,
-        clock_s=batch.clock_s,
+        aside=opened.aside,
+        generation=opened.generation,
+        clock_s=opened.clock_s,
     )

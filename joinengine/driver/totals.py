@@ -7,22 +7,13 @@ adopted from an older driver brings its own.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.driver.step import Next
 from joinengine.state.totals import OperatorTotals, Totals
 
 #: Sums that a record holds under the same name.
 _SAME = [one.name for one in fields(OperatorTotals) if one.name not in ("replans", "busy_s")]
-
-
-def counted(after: Next, before: Totals, record: BatchRecord) -> Next:
-    """The outcome of a batch with the totals in its manifest.
-
-    `before`: the totals of the last manifest; `record`: the batch, closed.
-    """
-    return replace(after, manifest=replace(after.manifest, totals=added(before, record)))
 
 
 def added(before: Totals, record: BatchRecord) -> Totals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from joinengine.driver.relayout import Relayout
+from joinengine.state.wished import Relayout
 
 
 class Wishes:
@@ -14,7 +14,6 @@ class Wishes:
     def __init__(self, schedule: Mapping[int, Sequence[Relayout]]) -> None:
         self._schedule = schedule
         self._waiting = deque[Relayout]()
-        self._granted: Sequence[Relayout] = ()
 
     @property
     def waiting(self) -> list[Relayout]:
@@ -25,14 +24,12 @@ class Wishes:
         """Let a wish wait for the end of the running batch."""
         self._waiting.append(wish)
 
-    def before(self, batch: int) -> Sequence[Relayout]:
+    def before(self, batch: int) -> tuple[Relayout, ...]:
         """The wishes to grant before a batch: the scheduled ones, then those that have come."""
-        wishes = list(self._schedule.get(batch, ()))
-        while self._waiting:
-            wishes.append(self._waiting.popleft())
-        self._granted = wishes
-        return wishes
+        return (*self._schedule.get(batch, ()), *self._waiting)
 
-    def give_back(self) -> None:
-        """Let those that were granted last wait again: the batch was another driver's."""
-        self._waiting.extend(self._granted)
+    def granted(self, wishes: Sequence[Relayout]) -> None:
+        """Let those wait no more that a committed batch of this driver has granted."""
+        known = set(map(id, wishes))
+        while self._waiting and id(self._waiting[0]) in known:
+            self._waiting.popleft()

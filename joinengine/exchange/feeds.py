@@ -69,13 +69,6 @@ class RowGroup(NamedTuple):
     skipped: str | None = None
 
 
-class Skipped(NamedTuple):
-    """A file of a source that is not read, or not to its end, and why."""
-
-    file: str
-    reason: str
-
-
 class Feed(Protocol):
     """A stream of row groups; positions count from 0."""
 

@@ -13,7 +13,7 @@ from functools import reduce
 
 import pyarrow as pa
 
-from joinengine.exchange.feeds import RowGroup, Skipped
+from joinengine.exchange.feeds import RowGroup
 from joinengine.exchange.listing import OnBadFile, check_unchanged, in_a_line, unreadable
 from joinengine.exchange.schemas import (
     as_text,
@@ -34,6 +34,7 @@ from joinengine.exchange.steps import (
 )
 from joinengine.model.conditions import Predicate
 from joinengine.model.errors import UnreadableFile
+from joinengine.model.skipped import Skipped
 
 _READ_ROWS = 1 << 17
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import KeyCounts
-from joinengine.exchange.feeds import Skipped
 from joinengine.model.keys import Side
+from joinengine.model.skipped import Skipped
 from joinengine.state.run import Reads
 from joinengine.state.upkeep import Changes
 from joinengine.world.storage import StoredFile

@@ -31,7 +31,7 @@ from joinengine.reporting.reports import checksum_text, made_by, run_report
 from joinengine.reporting.verdicts import hot_key, slowest_instance_s
 from joinengine.spark import session, types
 from joinengine.spark.places import checkpoint_at
-from joinengine.state import manifest
+from joinengine.state import manifests
 from joinengine.state.store import StoreSpeed
 from joinengine.tpch.generate import Say, silent
 from joinengine.tpch.stream import RecordedStream
@@ -86,7 +86,7 @@ def run(
         recorded = reachable(recorded, places.reach or places.state, say)
     with _checkpoint(places.checkpoint) as checkpoint:
         there = checkpoint_at(str(checkpoint), places.state)
-        resumed = manifest.newest(there.manifests) is not None
+        resumed = manifests.newest(there.manifests) is not None
         joined = query.build(spark, recorded, options)
         writer = _writer(joined, options, checkpoint).queryName(query.name)
         if places.state is not None:

@@ -8,7 +8,6 @@ from dataclasses import is_dataclass, replace
 from typing import Any
 
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.driver.relayout import Relayout
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
@@ -16,6 +15,7 @@ from joinengine.model.query import FromOperator, Input
 from joinengine.model.texts import Shown
 from joinengine.operators.base import Operator, QuerySpec, sides_of
 from joinengine.operators.timing import Flow
+from joinengine.state.wished import Relayout
 
 #: Pairs compared for each result that are worth a line, and how many there must be.
 IN_VAIN = 100

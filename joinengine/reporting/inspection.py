@@ -18,7 +18,7 @@ from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.keys import U_ONE, Side
 from joinengine.operators.base import Operator
 from joinengine.routing import table as routing_table
-from joinengine.state import manifest as manifests
+from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint, read_account
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import OperatorState

@@ -91,8 +91,10 @@ def filled(
     }
 
 
-def outline(about: dict[str, Any], record: BatchRecord) -> dict[str, Any]:
-    """The progress of a batch that Spark has not reported yet, to be `filled`.
+def outline(
+    about: dict[str, Any], record: BatchRecord, sources: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
+    """The progress of a batch that Spark has not reported, to be `filled`.
 
     `about`: `id`, `runId` and `name` of the query. Its durations are those of joinengine's steps.
     """
@@ -104,9 +106,19 @@ def outline(about: dict[str, Any], record: BatchRecord) -> dict[str, Any]:
         "batchId": record.batch,
         "batchDuration": round(whole_s(record) * 1e3),
         "durationMs": {name: round(seconds * 1e3) for name, seconds in durations.items()},
-        "sources": [],
+        "sources": list(sources),
         "sink": {"description": METRICS, "numOutputRows": 0, "metrics": {}},
     }
+
+
+def offsets(record: BatchRecord) -> dict[str, Any]:
+    """Where a batch begins and ends, as the one source that Spark sees of joinengine's own."""
+    start, end = (
+        {str(source): at for source, at in position.items()}
+        for position in (record.start, record.end)
+    )
+    ends = {"startOffset": start, "endOffset": end, "latestOffset": end}
+    return {"description": METRICS, **ends, "metrics": {}}
 
 
 def _state_operator(name: str, join: OperatorRecord) -> dict[str, Any]:

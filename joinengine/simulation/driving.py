@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from joinengine.driver.batch import BatchRunner
-from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
 from joinengine.driver.sinks import DiscardSink
+from joinengine.driver.stopwatch import Stopwatch
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts.base import LayoutChoice
 from joinengine.layouts.key_based import KeyBased
@@ -31,9 +31,8 @@ from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec
 from joinengine.routing.table import RoutingTable
 from joinengine.simulation.tasks import SimulatedJobs
-from joinengine.state import manifest as manifests
+from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.world.world import World
 
 #: Length of the window, in batches, unless one is given.
 WINDOW = 24
@@ -167,19 +166,19 @@ def _with_table(runner: BatchRunner, keys: int) -> None:
 @contextmanager
 def _parts(jobs: SimulatedJobs) -> Any:
     """Charge the time of a batch to the parts that the driver's own clock tells."""
-    timed = BatchRecord.timed
+    timed = Stopwatch.timed
     names = {"plan_s": "plan", "commit_s": "commit", "clean_s": "commit"}
 
     @contextmanager
-    def both(self: BatchRecord, world: World, step: str) -> Any:
+    def both(self: Stopwatch, step: str) -> Any:
         start = time.process_time()
-        with timed(self, world, step):
+        with timed(self, step):
             yield
         if step in names:
             jobs.seconds[names[step]] += time.process_time() - start
 
-    BatchRecord.timed = both  # type: ignore[method-assign]
+    Stopwatch.timed = both  # type: ignore[method-assign]
     try:
         yield
     finally:
-        BatchRecord.timed = timed  # type: ignore[method-assign]
+        Stopwatch.timed = timed  # type: ignore[method-assign]

@@ -34,6 +34,7 @@ from joinengine.exchange.route import RoutePlan
 from joinengine.model.keys import Side
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.operators.hot import MOST_NAMED
+from joinengine.state.manifest import Position
 from joinengine.state.operator_state import STATE
 from joinengine.state.run import Run
 from joinengine.state.spine import FAN_IN
@@ -86,17 +87,15 @@ class SimulatedJobs(OneProcess, Jobs):
         self.seconds[part] += time.process_time() - start
 
     @override
-    def route(self, frame: Any, plan: RoutePlan) -> list[RouteReport]:
+    def route(
+        self, frame: Any, plan: RoutePlan, start: Position, end: Position
+    ) -> list[RouteReport]:
         """A block for each task and side, of one record batch."""
         with self.timed("instructions"):
             self.sizes["instructions"] += len(encode(plan))
         with self.timed("outside"):
             answers = [encode(self._routed(plan, task)) for task in range(self.tasks)]
         return self._decoded(answers, RouteReport)
-
-    @override
-    def logged(self, batch: int) -> dict[str, str]:
-        return {}
 
     @override
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:

@@ -11,11 +11,13 @@ import errno
 import logging
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
+from pyspark.errors.exceptions.captured import CapturedException
 
 from joinengine.model import errors
 from joinengine.model.errors import CannotWrite, CheckpointMismatch, JoinEngineError
@@ -34,12 +36,23 @@ _PYTHON_ERROR = re.compile(
 _CAUSE = re.compile(r"^\s*Caused by: (?:[\w$]+\.)*([\w$]+): (.+)$", re.M)
 #: The error that a call from Python has met in the JVM: its class and message.
 _THROWN = re.compile(r"^: (?:[\w$]+\.)*([\w$]+: .+)$", re.M)
+#: What comes from the JVM; its text has the traces of tasks.
+_OF_SPARK = (StreamingQueryException, Py4JJavaError, CapturedException)
 _OURS = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): (.*)")
 
 
-def plain_error(error: StreamingQueryException | Py4JJavaError) -> JoinEngineError:
+def plain_error(error: BaseException) -> JoinEngineError:
     """The JoinEngineError that ended the query; if none did, the last line of Python or Spark."""
-    text = str(error)
+    if isinstance(error, JoinEngineError):
+        return error
+    if not isinstance(error, _OF_SPARK):
+        text = "".join(traceback.format_exception(error))
+        return _disk_of(text) or _failed(f"{type(error).__name__}: {error}")
+    return _told_by_spark(str(error))
+
+
+def _told_by_spark(text: str) -> JoinEngineError:
+    """The error that a text of Spark's is about, with the traces of tasks in it."""
     if _CONCURRENT in text:
         return CheckpointMismatch(
             "the driver before this one woke up and wrote to Spark's log at the same moment; "

@@ -26,11 +26,12 @@ from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import Portion, RoutePlan
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.spark.locality import LONG_WAIT, WAIT, Locality, Location, short_wait
-from joinengine.spark.logs import SparkLogs
+from joinengine.spark.logs import SparkLogs, offset_in
 from joinengine.spark.session import parallelism
 from joinengine.spark.streams import Streams
 from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks, RouteGroups, merge_files
 from joinengine.spark.tuning import ArrowBatches
+from joinengine.state.manifest import Position
 from joinengine.world.world import World
 
 #: The local property by which Spark's web page names a job.
@@ -41,10 +42,14 @@ _MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many operators a query has, and the executors on which their tasks have fixed places."""
+    """How many operators a query has, and the executors on which their tasks have fixed places.
+
+    `is_cut_by_spark`: a streaming query of Spark's says how far batches go.
+    """
 
     operators: int = 1
     slots: Sequence[str] = ()
+    is_cut_by_spark: bool = True
 
 
 class SparkJobs(Jobs):
@@ -71,7 +76,7 @@ class SparkJobs(Jobs):
     ) -> None:
         self._name = name
         self._operators, slots = shape.operators, shape.slots
-        self._logs = logs
+        self._logs, self._is_cut_by_spark = logs, shape.is_cut_by_spark
         self._world = world
         self._streams = streams
         self._route_groups = RouteGroups(streams.readings)
@@ -92,14 +97,17 @@ class SparkJobs(Jobs):
         return self._parallelism
 
     @override
-    def route(self, frame: DataFrame, plan: RoutePlan) -> list[RouteReport]:
+    def route(
+        self, frame: DataFrame | None, plan: RoutePlan, start: Position, end: Position
+    ) -> list[RouteReport]:
         """One job over the `Stream`s, if they bring tuples, and one over what Spark reads."""
-        brought = self._streams.in_batch(plan.batch)
+        brought = self._streams.between(start, end)
         reports = [brought.report]
         if brought.portions:
             reports += self._routed_portions(brought.portions, plan)
         ours = self._streams.readings.keys() | self._tables.keys()
         if others := tuple(source for source in plan.roles if source not in ours):
+            assert frame is not None
             self._apply(self._arrow_batches.settings(), frame.sparkSession)
             reports += self._routed({others: frame}, plan, "route")
         for report in reports:
@@ -118,12 +126,23 @@ class SparkJobs(Jobs):
     @override
     def logged(self, batch: int) -> dict[str, str]:
         """Spark's logs of offsets and commits, if they lie apart from the state."""
-        return {} if self._logs is None else self._logs.of_batch(batch)
+        if self._logs is None or not self._is_cut_by_spark:
+            return {}
+        return self._logs.of_batch(batch)
 
     @override
-    def repeat(self, batch: int, logged: Mapping[str, str]) -> None:
-        """Spark's logs of the batch may be gone, and then the manifest has them."""
-        self._streams.note(batch, logged)
+    def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
+        """By what `logged` carries, else by Spark's log of offsets; Spark fills it before a batch.
+
+        Raises DamagedState if it has not.
+        """
+        if not self._streams.sources:
+            return {}
+        name = f"offsets/{batch}"
+        if name in logged:
+            return self._streams.position(offset_in(logged[name], name))
+        assert self._logs is not None
+        return self._streams.position(self._logs.offset(batch))
 
     @override
     def gone(self, operator: Operator, instances: int) -> Collection[int]:

@@ -17,9 +17,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
-
-from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.server import (
     PageServer,
     Place,
@@ -27,6 +25,7 @@ from joinengine.reporting.server import (
     check_port,
     check_token,
 )
+from joinengine.spark.running import Running
 from joinengine.spark.watch import Watch
 
 _log = logging.getLogger("joinengine")
@@ -149,20 +148,18 @@ def announce(live: Live) -> None:
         print(f"joinengine: page: {live.url}", file=sys.stderr, flush=True)
 
 
-def ending_of(
-    query: Any, watch: Watch, exception: Callable[[], JoinEngineError | None], *, ends: bool
-) -> Ending:
-    """How a query ends. `query`: Spark's handle; `ends`: it stops when it has read what was there.
+def ending_of(running: Running, watch: Watch, *, ends: bool) -> Ending:
+    """How a query ends; `ends`: it stops when it has read what was there.
 
-    Spark is waited for in calls of some length, which return as soon as the query ends.
+    It is waited for in calls of some length, which return as soon as the query ends.
     """
 
     def ending(timeout_s: float) -> tuple[str, str] | None:
         try:
-            if not _has_ended(query, timeout_s):
+            if not running.wait(timeout_s):
                 return None
-            watch.complete(query)  # Spark has told how long the last batch took
-            error = exception()
+            watch.complete()  # Spark has told how long the last batch took
+            error = running.error()
         except Exception:  # there is no JVM any more to ask
             return "stopped", "Spark ended while the query was running"
         if error is not None:
@@ -172,10 +169,3 @@ def ending_of(
         return "finished", "the query has read all data that was there when it started"
 
     return ending
-
-
-def _has_ended(query: Any, timeout_s: float) -> bool:
-    try:
-        return bool(query.awaitTermination(timeout_s))
-    except StreamingQueryException:
-        return True

@@ -72,6 +72,14 @@ class SparkLogs:
         place = f"{self._checkpoint.spark}/{name}"
         return offset_in(_text_of(place) if self._on_disk else self._read(name), place)
 
+    def metadata(self) -> str | None:
+        """What Spark keeps of the query's id; None: it has run none at this checkpoint."""
+        return (
+            _text_of(f"{self._checkpoint.spark}/metadata")
+            if self._on_disk
+            else self._read("metadata")
+        )
+
     def warn(self) -> None:
         """Say once that the query cannot go on without its checkpoint folder."""
         if self.apart and self.obstacle is not None:

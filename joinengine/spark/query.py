@@ -14,7 +14,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.failing import wish_recovered
 from joinengine.driver.records import BatchRecord, rates_seen
-from joinengine.driver.relayout import Relayout
 from joinengine.layouts import choose
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.arguments import check_count
@@ -35,21 +34,23 @@ from joinengine.reporting.progress import batch_line
 from joinengine.reporting.reports import BATCH_SCHEMA, batch_rows, run_report
 from joinengine.reporting.server import PageServer
 from joinengine.reporting.story import Story
-from joinengine.spark.failures import in_own_words, plain_error, unless_interrupted
+from joinengine.spark.failures import in_own_words
 from joinengine.spark.live import Live, Showing, ending_of, place_at
+from joinengine.spark.running import Running
 from joinengine.spark.scraping import scraped
 from joinengine.spark.waiting import wait, wait_for_key
 from joinengine.spark.watch import Listener, Watch
+from joinengine.state.wished import Relayout
 
 _log = logging.getLogger("joinengine")
 
 
 class JoinQuery:
-    """The handle of a running query; mirrors Spark's `StreamingQuery`, which `query` holds."""
+    """The handle of a running query; mirrors Spark's `StreamingQuery`."""
 
     def __init__(
         self,
-        query: StreamingQuery,
+        running: Running,
         runner: BatchRunner,
         watch: Watch,
         *,
@@ -57,12 +58,12 @@ class JoinQuery:
         showing: Showing = Showing(),  # noqa: B008 (it is frozen)
     ) -> None:
         """`ends`: the query stops when it has read what was there at its start."""
-        self.query = query
+        self._running = running
         self._runner = runner
         self._watch = watch
         self._ends = ends
         self._showing = showing
-        self._ending = ending_of(query, watch, self.exception, ends=ends)
+        self._ending = ending_of(running, watch, ends=ends)
         self._opening = Lock()
         self._live: Live | None = None
         self._waits = False
@@ -98,49 +99,55 @@ class JoinQuery:
         )
 
     @property
+    def query(self) -> StreamingQuery | None:
+        """Spark's handle; None: all sources are joinengine's own, and its own loop runs them."""
+        return self._running.query
+
+    @property
     def id(self) -> str:
         """The query's id; the same over restarts."""
-        return self.query.id
+        return self._running.id
 
     @property
     def runId(self) -> str:
         """The id of this run."""
-        return self.query.runId
+        return self._running.runId
 
     @property
     def name(self) -> str | None:
         """The name of the query; None: it has none."""
-        return self.query.name
+        return self._running.name
 
     @property
     def isActive(self) -> bool:
         """Whether the query runs."""
-        return self.query.isActive
+        return self._running.isActive
 
     @property
     def status(self) -> dict[str, Any]:
-        """What the query is doing, as Spark says it."""
-        return self.query.status
+        """What the query is doing, in Spark's form."""
+        return self._running.status
 
     @property
     def lastProgress(self) -> StreamingQueryProgress | None:
-        """Spark's account of the last trigger, filled with what joinengine knows of it.
+        """The last batch in Spark's form; docs/metrics.md says what the fields mean.
 
-        docs/metrics.md says what the fields mean. None: no trigger is over yet.
+        None: no batch is over yet.
         """
-        return self._watch.last_progress(self.query)
+        found = self.recentProgress
+        return found[-1] if found else None
 
     @property
     def recentProgress(self) -> list[StreamingQueryProgress]:
-        """Spark's account of the last triggers (100 unless set), each as `lastProgress`."""
-        return self._watch.recent_progress(self.query)
+        """The last batches (100 unless set), each as `lastProgress`."""
+        return self._watch.recent_progress()
 
     def add_listener(self, listener: Listener) -> None:
         """Call `listener(progress)` after each batch from now on; `progress` as in `lastProgress`.
 
-        The call comes when the batch is committed, before Spark has counted its own time for it, so
-        `durationMs` holds joinengine's steps; and the next batch waits for it. If a listener
-        raises, that is logged, and the query goes on. It may `stop` the query.
+        The call comes when the batch is committed, and the next batch waits for it. Where Spark
+        runs the query, it has not counted its own time by then, and `durationMs` holds joinengine's
+        steps. If a listener raises, that is logged, and the query goes on. It may `stop` the query.
         """
         self._watch.add_listener(listener)
 
@@ -153,11 +160,10 @@ class JoinQuery:
         with the checkpoint. After `live(wait=True)` it then waits for a key, on a terminal.
         """
         try:
-            with in_own_words(), self._runner.fenced():
-                spark: Any = self.query  # whose own hints do not know parts of a second
-                told = self._watch.line, self._last_words
-                ended = wait(spark.awaitTermination, self.stop, timeout, *told)
-                if ended:
+            ended = wait(self._running.wait, self.stop, timeout, self._watch.line, self._last_words)
+            if ended:
+                with in_own_words(), self._runner.fenced():
+                    self._raise()
                     self._runner.finish()
         except JoinEngineError:
             self._hold()
@@ -172,13 +178,23 @@ class JoinQuery:
 
     def processAllAvailable(self) -> None:
         """Wait until all data that is there now is processed; raises as `awaitTermination`."""
-        with in_own_words(), self._runner.fenced():
-            self.query.processAllAvailable()
+        with self._runner.fenced():
+            self._running.process_all()
 
     def exception(self) -> JoinEngineError | None:
         """The error that ended the query; None: no error did."""
-        found = self.query.exception()
-        return None if found is None else plain_error(found)
+        return self._running.error()
+
+    def _raise(self) -> None:
+        """Raise the error that ended the query, if one did."""
+        error = self._running.error()
+        if error is not None:
+            raise error
+
+    def end(self) -> None:
+        """End the query; the running batch is cut short, and the next start does it again."""
+        self._watch.stopping = True
+        self._running.stop()
 
     def stop(self) -> None:
         """End the query, and show the results that it holds back.
@@ -186,10 +202,8 @@ class JoinQuery:
         The running batch is cut short; the next start does it again. A listener may call it: the
         batch that it was told of is done then, and the query ends behind it.
         """
-        self._watch.stopping = True
-        with unless_interrupted():
-            self.query.stop()
-        if self.query.exception() is None:
+        self.end()
+        if self.exception() is None:
             with suppress(TakenOver), in_own_words(), self._runner.fenced():
                 self._runner.finish()
         if self._live is not None:
@@ -227,7 +241,7 @@ class JoinQuery:
         server.serve(
             self._new_story(),
             lambda: page({"mode": "live", "story": None}),
-            scraped(self.query, self._runner, self._watch),
+            scraped(self._running, self._runner, self._watch),
         )
         return Live(server, self.name or "joinengine query", self._watch, self._ending)
 
@@ -242,7 +256,7 @@ class JoinQuery:
 
     def batches(self) -> list[BatchRecord]:
         """The records of the batches that this run has computed, of the last 10,000 at least."""
-        return self._watch.complete(self.query)
+        return self._watch.complete()
 
     @property
     def done(self) -> tuple[int, int]:

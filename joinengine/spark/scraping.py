@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.records import rates_seen
 from joinengine.reporting.prometheus import Source, answer
+from joinengine.spark.running import Running
 from joinengine.spark.watch import Watch
 
 #: The forecast is made of so many batches at most: a scrape must stay cheap.
 _FORECAST_BATCHES = 500
 
 
-def scraped(query: Any, runner: BatchRunner, watch: Watch) -> Callable[[str], tuple[bytes, str]]:
+def scraped(
+    query: Running, runner: BatchRunner, watch: Watch
+) -> Callable[[str], tuple[bytes, str]]:
     """A function from a header `Accept` to the figures of the query and their content type.
 
-    `query`: Spark's handle. The function may be called in any thread, and after the end of the
+    The function may be called in any thread, and after the end of the
     query; it makes no job and takes no lock, so a batch never waits for it.
     """
-    query_id = str(query.id)
+    query_id = query.id
     name = query.name or query_id
 
     def figures(accept: str) -> tuple[bytes, str]:
@@ -48,7 +50,7 @@ def _forecasts(runner: BatchRunner, watch: Watch) -> list[float | None]:
     return found
 
 
-def _runs(query: Any) -> bool:
+def _runs(query: Running) -> bool:
     try:
         return bool(query.isActive)
     except Exception:  # there is no JVM any more to ask

@@ -34,6 +34,7 @@ from joinengine.operators.base import Operator, OperatorTask
 from joinengine.spark.jobs import SparkJobs, step_of
 from joinengine.spark.locality import short_wait
 from joinengine.spark.tasks import REPORTS, ROUTE_PROPERTY, Forward, ShuffledTasks, partition_of
+from joinengine.state.manifest import Position
 
 #: The number of a partitioner. With equal ones partitions of several shuffles can be read as one.
 _PARTITIONER = 0
@@ -50,13 +51,15 @@ class ShuffleJobs(SparkJobs):
         self._shuffles, self._useless = list[Any](), list[Any]()
 
     @override
-    def route(self, frame: DataFrame, plan: RoutePlan) -> list[RouteReport]:
+    def route(
+        self, frame: DataFrame | None, plan: RoutePlan, start: Position, end: Position
+    ) -> list[RouteReport]:
         """One job over the sources; what the batch before has shuffled is removed."""
         for shuffle in (*self._shuffles, *self._useless):
             self._remove(shuffle)
         self._shuffles, self._useless = [], []
         self._plan = plan
-        return super().route(frame, plan)
+        return super().route(frame, plan, start, end)
 
     @override
     def _routed(

@@ -28,8 +28,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from joinengine.exchange.feeds import Feed, RowGroup, Skipped, by_file, fold, open_feed
+from joinengine.exchange.feeds import Feed, RowGroup, by_file, fold, open_feed
 from joinengine.exchange.ticks import due_tick
+from joinengine.model.skipped import Skipped
 from joinengine.spark.daemon import end_quietly
 from joinengine.state.fence import check_generation
 from joinengine.world.buckets import is_url

@@ -22,6 +22,7 @@ from joinengine.driver import outputs
 from joinengine.driver.account import account_of, claim
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.failing import standing_by
+from joinengine.driver.loop import LOCAL_REST_S, REMOTE_REST_S, Loop, Trigger
 from joinengine.driver.outputs import Wanted
 from joinengine.driver.sinks import SideOutput, Sink, SinkFactory
 from joinengine.exchange.exchange import ExchangeKind
@@ -30,6 +31,7 @@ from joinengine.model.recovery import Durability
 from joinengine.reporting.explain import name_of
 from joinengine.reporting.server import PageServer
 from joinengine.spark import session
+from joinengine.spark.active import check_name, note, stop_on
 from joinengine.spark.executors import check_executors
 from joinengine.spark.failures import in_own_words, short_if
 from joinengine.spark.inputs import Stream, Table, schema_of
@@ -41,6 +43,7 @@ from joinengine.spark.paths import place
 from joinengine.spark.places import check_apart, check_folder, checkpoint_at
 from joinengine.spark.query import JoinQuery
 from joinengine.spark.request import Request
+from joinengine.spark.running import ByLoop, BySpark, Identity, Running, kept_id
 from joinengine.spark.shuffling import ShuffleJobs
 from joinengine.spark.source import NAME, ROW
 from joinengine.spark.streams import Streams
@@ -55,6 +58,8 @@ from joinengine.world.probing import check_exclusive
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
 
+#: Of how many batches Spark keeps its reports.
+_REPORTS = "spark.sql.streaming.numRecentProgressUpdates"
 #: What runs the tasks of a batch under each exchange.
 _JOBS: Mapping[ExchangeKind, type[SparkJobs]] = {
     ExchangeKind.FILES: FileJobs,
@@ -87,13 +92,18 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     if output is not None:
         outputs.check(checkpoint, output[0], owner.query, output[1])
     check_executors(spark, places, _read_by_tasks(request))
+    check_name(spark, request.name)
     warm(spark)
     logs = SparkLogs(spark, checkpoint, _frames(request).values())
-    runner = _runner(request, checkpoint, owner.query, sink_of(checkpoint, owner.query), logs)
-    logs.check(runner.manifest)
+    streams = _streams(request, checkpoint)
+    sink = sink_of(checkpoint, owner.query)
+    runner = _runner(request, checkpoint, owner.query, sink, logs, streams)
+    if _is_cut_by_spark(request):
+        logs.check(runner.manifest)
     for stream, feed in _own_feeds(request, checkpoint):
         stream.check_files(feed)
     with _page_of(request) as server:
+        stop_on(checkpoint.location)
         # Nothing is written before here: a start that is refused has changed nothing.
         for what, folder in places.items():
             if "://" not in folder and not Path(folder).exists():
@@ -103,9 +113,39 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         if output is not None:
             outputs.take(checkpoint, output[0], owner.query, output[1])
         runner.recover()
-        logs.mend(runner.manifest)
-        logs.warn()
-        return _begun(request, checkpoint, runner, server)
+        if _is_cut_by_spark(request):
+            logs.mend(runner.manifest)
+            logs.warn()
+            return _begun(request, checkpoint, runner, server, None)
+        streams.take_over(runner.generation)
+        identity = Identity(kept_id(owner.query, logs.metadata()), request.name)
+        loop = _loop(request, checkpoint, runner, streams, identity)
+        return _begun(request, checkpoint, runner, server, loop)
+
+
+def _begun(
+    request: Request,
+    checkpoint: Checkpoint,
+    runner: BatchRunner,
+    server: PageServer | None,
+    loop: ByLoop | None,
+) -> JoinQuery:
+    """The running query; `runner` has recovered. `loop`: what runs it; None: Spark does."""
+    spark = request.spark
+    operators = [name_of(operator) for operator in request.query.operators]
+    watch = Watch(operators, request.plans, int(spark.conf.get(_REPORTS, "100") or 100))
+    runner.observe(watch.note)
+    running: Running = _by_spark(request, checkpoint, runner, watch) if loop is None else loop
+    watch.running = running
+    ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
+    showing = Showing(request.live, server)
+    query = JoinQuery(running, runner, watch, ends=ends, showing=showing)
+    note(checkpoint.location, query)
+    if loop is not None:
+        loop.start()
+    if server is not None:
+        announce(query.live())
+    return query
 
 
 @contextmanager
@@ -120,12 +160,15 @@ def _page_of(request: Request) -> Iterator[PageServer | None]:
         raise
 
 
-def _begun(
-    request: Request, checkpoint: Checkpoint, runner: BatchRunner, server: PageServer | None
-) -> JoinQuery:
-    """The running query; `runner` has recovered."""
-    watch = Watch([name_of(operator) for operator in request.query.operators], request.plans)
-    runner.observe(watch.note)
+def _is_cut_by_spark(request: Request) -> bool:
+    """Whether a source is a DataFrame, of which Spark alone knows how far it can be read."""
+    return bool(_frames(request))
+
+
+def _by_spark(
+    request: Request, checkpoint: Checkpoint, runner: BatchRunner, watch: Watch
+) -> BySpark:
+    """The query as a streaming query of Spark's; `runner` has recovered."""
 
     def run_batch(frame: DataFrame, batch: int) -> None:
         with short_if(lambda: watch.stopping):
@@ -141,13 +184,36 @@ def _begun(
     if request.name is not None:
         writer = writer.queryName(request.name)
     with session.for_query(request.spark):
-        query = writer.start()
-    watch.query = query
-    ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
-    begun = JoinQuery(query, runner, watch, ends=ends, showing=Showing(request.live, server))
-    if server is not None:
-        announce(begun.live())
-    return begun
+        return BySpark(writer.start())
+
+
+def _loop(
+    request: Request,
+    checkpoint: Checkpoint,
+    runner: BatchRunner,
+    streams: Streams,
+    identity: Identity,
+) -> ByLoop:
+    """The query on the engine's own loop; `runner` has recovered."""
+    _ = runner.position  # where an earlier version has kept that elsewhere, it may be gone
+    paths = [str(stream.feed["path"]) for stream, _ in _own_feeds(request, checkpoint)]
+    remote = checkpoint.is_remote or any(map(is_url, paths))
+    trigger, rest_s = _trigger(request), REMOTE_REST_S if remote else LOCAL_REST_S
+    return ByLoop(
+        request.spark.sparkContext,
+        identity,
+        lambda rest: Loop(runner, streams.feeds, trigger, MACHINE, rest, rest_s),
+    )
+
+
+def _trigger(request: Request) -> Trigger:
+    asked = request.trigger
+    every = asked.get("processingTime")
+    return Trigger(
+        every_s=0.0 if every is None else float(every.partition(" ")[0]) / 1e3,
+        once=bool(asked.get("once")),
+        finite=bool(asked.get("availableNow")),
+    )
 
 
 def _checked_places(request: Request) -> dict[str, str]:
@@ -181,8 +247,24 @@ def _marked(request: Request) -> tuple[Storage, Wanted] | None:
     return MACHINE.storage(output.folder, fsync=request.settings.fsync), output.wanted
 
 
+def _streams(request: Request, checkpoint: Checkpoint) -> Streams:
+    """The `Stream`s, as the driver reads their logs."""
+    own = _own_feeds(request, checkpoint)
+    return Streams(
+        [feed for _, feed in own],
+        {feed["source"]: stream.reading for stream, feed in own},
+        session.parallelism(request.spark),
+        {feed["source"]: stream.footers for stream, feed in own},
+    )
+
+
 def _runner(
-    request: Request, checkpoint: Checkpoint, query: str, sink: Sink, logs: SparkLogs
+    request: Request,
+    checkpoint: Checkpoint,
+    query: str,
+    sink: Sink,
+    logs: SparkLogs,
+    streams: Streams,
 ) -> BatchRunner:
     """What runs the batches; it has read the newest manifest."""
     aside = None
@@ -193,21 +275,15 @@ def _runner(
     choices, settings = standing_by(
         request.query.operators, request.choices, request.settings, len(slots)
     )
-    own = _own_feeds(request, checkpoint)
     jobs = _JOBS[settings.exchange](
         request.spark,
         MACHINE,
-        Streams(
-            [feed for _, feed in own],
-            {feed["source"]: stream.reading for stream, feed in own},
-            logs.offset,
-            session.parallelism(request.spark),
-        ),
+        streams,
         _tables(request),
         _arrow_batches(request),
         request.name,
         logs,
-        Shape(len(request.query.operators), slots),
+        Shape(len(request.query.operators), slots, _is_cut_by_spark(request)),
     )
     return BatchRunner(
         jobs,

@@ -1,7 +1,7 @@
 """What the `Stream`s of a query bring in each batch: the driver says which task reads what.
 
-Why: Spark's log of offsets says how far a batch goes in each feed, and the feed which row groups
-these are. So the route tasks of `Stream`s are a job of our own, always the same one: Spark neither
+Why: a position says how far a batch goes in each feed, and the feed which row groups these are. So
+the route tasks of `Stream`s are a job of our own, always the same one: Spark neither
 plans nor compiles it, which takes seconds in the first batch, and time in every other. The
 streaming plan holds the source only so that Spark asks it for offsets (joinengine.spark.source).
 
@@ -10,15 +10,17 @@ Law: a batch that is run again reads the same row groups, in the same tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from joinengine.exchange.feeds import Feed, RowGroup, Skipped, by_file, fold, open_feed
+from joinengine.exchange.feeds import Feed, RowGroup, by_file, fold, open_feed
 from joinengine.exchange.reading import Reading
 from joinengine.exchange.reports import RouteReport
 from joinengine.exchange.route import Portion
-from joinengine.spark.logs import offset_in
-from joinengine.spark.source import Offset, first_offset
+from joinengine.exchange.schemas import Footer
+from joinengine.model.skipped import Skipped
+from joinengine.spark.source import Offset
+from joinengine.state.manifest import Position
 
 
 class Brought(NamedTuple):
@@ -31,72 +33,73 @@ class Brought(NamedTuple):
 class Streams:
     """The `Stream`s of a query, by the options of their feeds.
 
-    `readings`: source -> how it is read. `offset_of(batch)` reads Spark's log. `tasks`: how many
-    share a batch at most.
+    `readings`: source -> how it is read. `tasks`: how many share a batch at most. `footers`: source
+    -> those that are known, by path.
     """
 
     def __init__(
         self,
         feeds: Sequence[dict[str, Any]],
         readings: Mapping[int, Reading],
-        offset_of: Callable[[int], Offset],
         tasks: int,
+        footers: Mapping[int, Mapping[str, Footer]] | None = None,
     ) -> None:
         self._options = feeds
         self.readings = readings
-        self._offset_of = offset_of
         self._tasks = tasks
-        self._opened: list[Feed] | None = None
-        self._noted = dict[int, Offset]()
-        self._last: tuple[int, Offset] = (-1, first_offset(len(feeds)))
+        self._footers = footers or {}
+        self._opened: dict[int, Feed] | None = None
 
-    def in_batch(self, batch: int) -> Brought:
-        """The row groups of a batch, in as many portions of about equal rows as there are tasks.
+    @property
+    def sources(self) -> list[int]:
+        """Their sources, in the order of the feeds."""
+        return [options["source"] for options in self._options]
 
-        Raises DamagedState if a log does not reach so far.
+    def between(self, start: Position, end: Position) -> Brought:
+        """The row groups between two positions, in as many portions as there are tasks.
+
+        They have about equal rows. Raises DamagedState if a log does not reach so far.
         """
-        if not self._options:
-            return Brought((), RouteReport(0))
-        start, end = self._offset(batch - 1), self._offset(batch)
         report, groups = RouteReport(0), list[tuple[int, RowGroup]]()
-        for number, (options, feed) in enumerate(zip(self._options, self._feeds, strict=True)):
-            source, name = options["source"], f"feed{number}"
-            first, last = start[name], end[name]
-            for group in feed.row_groups(first, last) if last > first else ():
+        for source in self.sources:
+            first, last = start.get(source, 0), end.get(source, 0)
+            if last <= first:
+                continue
+            feed = self.feeds[source]
+            for group in feed.row_groups(first, last):
                 if group.skipped is None:
                     groups.append((source, group))
                 else:
                     report.skipped.append(Skipped(group.file, group.skipped))
-            known = feed.progress(last) if last > first else None
+            known = feed.progress(last)
             if known is not None:
                 report.progress[source] = known
         parts = fold(groups, self._tasks) if groups else []
         return Brought([_portion(part) for part in parts], report)
 
-    def note(self, batch: int, logged: Mapping[str, str]) -> None:
-        """Learn where a batch ends from Spark's logs in its manifest, if these have it."""
-        for number in (batch - 1, batch):
-            content = logged.get(name := f"offsets/{number}")
-            if content is not None:
-                self._noted[number] = offset_in(content, name)
+    def position(self, offset: Offset) -> Position:
+        """The position that an offset of the `joinengine` source means."""
+        return {source: offset[f"feed{number}"] for number, source in enumerate(self.sources)}
 
     @property
-    def _feeds(self) -> list[Feed]:
-        # Opened on first use, when the source has made their logs.
+    def feeds(self) -> Mapping[int, Feed]:
+        """Source -> its feed; opened on first use, when there are logs."""
         if self._opened is None:
-            self._opened = [open_feed(options) for options in self._options]
+            self._opened = {one["source"]: self._open(one) for one in self._options}
         return self._opened
 
-    def _offset(self, batch: int) -> Offset:
-        """Where a batch ends."""
-        if self._last[0] != batch:
-            if batch < 0:
-                found = first_offset(len(self._options))
-            else:
-                noted = self._noted.get(batch)
-                found = self._offset_of(batch) if noted is None else noted
-            self._last = batch, found
-        return self._last[1]
+    def take_over(self, generation: int) -> None:
+        """Let the feeds log what they find, for a driver of a generation; log what is there now.
+
+        Raises InvalidRequest for a file that is bad and not to be skipped.
+        """
+        self._options = [one | {"generation": generation} for one in self._options]
+        self._opened = None
+        for feed in self.feeds.values():
+            feed.discover()
+
+    def _open(self, options: dict[str, Any]) -> Feed:
+        return open_feed(options, self._footers.get(options["source"]))
 
 
 def _portion(groups: Sequence[tuple[int, RowGroup]]) -> Portion:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
-from pyspark.sql.streaming.query import StreamingQuery
 
 from joinengine.driver.hot import Heat
 from joinengine.driver.records import BatchRecord
 from joinengine.reporting.logs import PlanLog, log_plans
-from joinengine.reporting.progress import filled, outline, whole_s
+from joinengine.reporting.progress import filled, offsets, outline, whole_s
 from joinengine.reporting.story import Story
+from joinengine.spark.running import Running
 
 _log = logging.getLogger("joinengine")
 
@@ -36,12 +35,16 @@ class Watch:
 
     Spark is asked after every batch, since it keeps only the last progress reports. A listener of
     Spark's would leave errors in the log of every program that ends without stopping Spark.
-    `operators`: the names of the query's operators; `plans`: how plans are logged.
+    `operators`: the names of the query's operators; `plans`: how plans are logged; `most_reports`:
+    of so many batches `recent_progress` tells, where Spark does not.
     """
 
-    def __init__(self, operators: Sequence[str], plans: PlanLog = PlanLog.WORDS) -> None:
+    def __init__(
+        self, operators: Sequence[str], plans: PlanLog = PlanLog.WORDS, most_reports: int = 100
+    ) -> None:
         self._plans = plans
-        self.query: StreamingQuery | None = None
+        self._most_reports = most_reports
+        self.running: Running | None = None
         self.records = list[BatchRecord]()
         #: how many records are kept no more, the seconds of their batches, and their results
         self._dropped, self._dropped_s, self._dropped_rows = 0, 0.0, 0
@@ -67,13 +70,13 @@ class Watch:
                     take(record)
                 except Exception:  # the query does not depend on those who watch it
                     _log.exception("joinengine: batch %s could not be told", record.batch)
-        log_plans(record, self._plans, None if self.query is None else self.query.name)
+        log_plans(record, self._plans, None if self.running is None else self.running.name)
         self.done = (self.done[0] + record.input_rows, self.done[1] + 1)
         if len(self.records) > _KEPT_HOT:
             for join in self.records[-_KEPT_HOT - 1].joins:
                 join.heat = Heat()
-        if self._listeners and self.query is not None:
-            self._tell(self.query, record)
+        if self._listeners and self.running is not None:
+            self._tell(record)
 
     def _drop_oldest(self) -> None:
         """Keep the records of the last KEPT batches, or a few more."""
@@ -88,7 +91,8 @@ class Watch:
 
     def _ask_spark(self) -> None:
         """How long the last trigger took, of which Spark knows by now."""
-        last = None if self.query is None else self.query._jsq.lastProgress()
+        spark: Any = None if self.running is None else self.running.query
+        last = None if spark is None else spark._jsq.lastProgress()
         if last is None or last.durationMs().get("triggerExecution") is None:
             return
         took_s = self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
@@ -142,10 +146,10 @@ class Watch:
             f"{results:,} results, {state:,} rows in the state"
         )
 
-    def complete(self, query: StreamingQuery) -> list[BatchRecord]:
+    def complete(self) -> list[BatchRecord]:
         """The records, with the whole time of each trigger that Spark has reported by now."""
         first = self.records[0].batch if self.records else 0
-        for progress in query.recentProgress:
+        for progress in (self.running and self.running.reports) or ():
             if "triggerExecution" in progress["durationMs"] and progress["batchId"] >= first:
                 elapsed = progress["durationMs"]["triggerExecution"] / 1e3
                 self._triggers.setdefault(progress["batchId"], elapsed)
@@ -154,14 +158,20 @@ class Watch:
             record.trigger_s = max(elapsed, record.seconds["elapsed_s"])
         return list(self.records)
 
-    def last_progress(self, query: StreamingQuery) -> StreamingQueryProgress | None:
-        """Spark's report of the last trigger, filled."""
-        found = query._jsq.lastProgress()
-        return None if found is None else self._filled(json.loads(found.json()))
-
-    def recent_progress(self, query: StreamingQuery) -> list[StreamingQueryProgress]:
-        """Spark's reports of the last triggers, filled."""
-        return [self._filled(json.loads(one.json())) for one in query._jsq.recentProgress()]
+    def recent_progress(self) -> list[StreamingQueryProgress]:
+        """The last batches in Spark's form: its own reports, filled, or made of the records."""
+        assert self.running is not None
+        reports = self.running.reports
+        if reports is not None:
+            return [self._filled(one) for one in reports]
+        with self._handing_on:
+            known = self.records[-self._most_reports - 1 :]
+        first = len(known) - self._most_reports
+        return [
+            self._progress(record, known[at - 1] if at else None)
+            for at, record in enumerate(known)
+            if at >= first
+        ]
 
     def _filled(self, progress: dict[str, Any]) -> StreamingQueryProgress:
         """A report with what the record of its batch says.
@@ -177,12 +187,18 @@ class Watch:
             progress = filled(progress, record, before, self._operators)
         return StreamingQueryProgress.fromJson(progress)
 
-    def _tell(self, query: StreamingQuery, record: BatchRecord) -> None:
-        about = {"id": query.id, "runId": query.runId, "name": query.name}
+    def _progress(self, record: BatchRecord, before: BatchRecord | None) -> StreamingQueryProgress:
+        """A batch in Spark's form, of which Spark itself has told nothing."""
+        assert self.running is not None
+        about = {name: getattr(self.running, name) for name in ("id", "runId", "name")}
+        sources = [offsets(record)] if self.running.query is None else []
+        found = filled(outline(about, record, sources), record, before, self._operators)
+        return StreamingQueryProgress.fromJson(found)
+
+    def _tell(self, record: BatchRecord) -> None:
         before = self.records[-2] if len(self.records) > 1 else None
-        progress = filled(outline(about, record), record, before, self._operators)
         for listener in self._listeners:
             try:
-                listener(StreamingQueryProgress.fromJson(progress))
+                listener(self._progress(record, before))
             except Exception:  # the query does not depend on those who watch it
                 _log.exception("joinengine: a listener failed at batch %s", record.batch)

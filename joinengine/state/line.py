@@ -13,7 +13,8 @@ from __future__ import annotations
 from joinengine.model.errors import DamagedState
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.manifest import Manifest, batches_of, name_of, read
+from joinengine.state.manifest import Manifest
+from joinengine.state.manifests import batches_of, name_of, read
 from joinengine.world.storage import Storage
 
 

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import Stream, StreamJoin, theta
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.exchange.reading import Reading
 from joinengine.layouts import choose
 from joinengine.reference.nested_loop import nested_loop
+from joinengine.state.wished import Relayout
 from tests.differential.cases import PREDICATES, make
 from tests.harness import LocalQuery
 

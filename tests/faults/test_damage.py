@@ -12,9 +12,9 @@ import pytest
 from joinengine.driver.account import account_of, claim
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, DamagedState
-from joinengine.state import manifest as manifests
+from joinengine.state import manifests
 from joinengine.state.checkpoint import ACCOUNT, write_account
-from joinengine.state.manifest import FORMAT
+from joinengine.state.manifests import FORMAT
 from joinengine.state.run import RunStores
 from joinengine.world.world import MACHINE
 from tests.harness import LocalQuery, two_way

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.state import manifest as manifests
+from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import verify
 

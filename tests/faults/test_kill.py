@@ -13,7 +13,7 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.state import manifest as manifests
+from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
 
 pytestmark = pytest.mark.spark

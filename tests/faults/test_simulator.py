@@ -17,12 +17,12 @@ SEEDS, CHUNK = 200, 25
 #: changed, `python -m tests.simulator --bug NAME --seeds 400` finds them anew.
 WITHIN = 400
 FOUND = {
-    "no boundary": 184,
+    "no boundary": 95,
     "no nonce": 8,
     "removal first": 0,
-    "removal by exclusion": 3,
+    "removal by exclusion": 27,
     "exclusions forgotten": 3,
-    "moves forgotten": 3,
+    "moves forgotten": 8,
     "results before the manifest": 4,
     "one name for all attempts": 0,
     "expired too early": 7,
@@ -35,11 +35,15 @@ FOUND = {
     "uploads believed": 5,
     "manifests of the newest alone": 6,
     "copies believed": 2,
-    "a log of one's own": 79,
+    "a log of one's own": 171,
     "showings forgotten": 4,
     "a plan of the last interval": 3,
     "results in time": 9,
-    "parts forgotten": 31,
+    "parts forgotten": 9,
+    "position first": 4,
+    "position of the loser": 31,
+    "a callback without a manifest": 28,
+    "ticks by the clock": 9,
 }
 
 

@@ -17,8 +17,7 @@ from joinengine.driver import cleaning
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.model.keys import Side
-from joinengine.state import fence
-from joinengine.state import manifest as manifests
+from joinengine.state import fence, manifests
 from joinengine.state.manifest import Link
 from joinengine.world.local import LocalStorage
 from joinengine.world.storage import verify
@@ -155,7 +154,7 @@ def test_a_batch_of_the_older_driver_is_adopted(tmp_path, monkeypatch, caplog):
 
     def overtake():
         with pytest.raises(TakenOver):
-            first.runner._run(frame(2), 2)
+            first.runner._run(frame(2), {})
 
     stray = Path(second.checkpoint.runs.folder) / "g1-run-stray.arrow"
     stray.touch()
@@ -180,7 +179,7 @@ def test_a_batch_that_fails_because_an_older_driver_was_first_is_adopted(tmp_pat
     def fail():
         if is_first:
             with pytest.raises(TakenOver):
-                first.runner._run(frame(2), 2)
+                first.runner._run(frame(2), {})
         raise DamagedState("run file x is missing")
 
     sleep_at("routed", second, fail, None)
@@ -206,7 +205,7 @@ def test_batches_that_an_older_driver_has_committed_since_the_start_are_adopted(
     go_on(first, 2)
     second = start(tmp_path)
     with pytest.raises(TakenOver):
-        first.runner._run(frame(2), 2)
+        first.runner._run(frame(2), {})
     second.run_tuples(3, *tuples(3))
     assert [record.batch for record in second.records] == [3]
     go_on(second, BATCHES - 4)

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from joinengine.driver import clock
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.exchange.results import ToOperator
 from joinengine.layouts import Hash, Mnrt, choose
@@ -24,6 +23,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.operators.base import QuerySpec
 from joinengine.state.operator_state import Move, Rehome
+from joinengine.state.wished import Relayout
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
 from tests.unit.states import SECOND, chain, window
 from tests.worlds import MemoryWorld
@@ -134,7 +134,7 @@ def decisions(query, batches, layout, settings):
         jobs.orders = {}
         ran.run(number, frame(batch))
         record, manifest = ran.records[-1], ran.runner.manifest
-        due = clock.tick_due(query, manifest, not any(batch.sources.values()), world.now)
+        due = clock.tick_due(query, manifest, world.now)
         entry |= {
             "tasks": [jobs.orders.get(n, []) for n in range(len(query.operators))],
             "results": record.output_rows,

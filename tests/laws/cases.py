@@ -12,7 +12,6 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from joinengine.driver.relayout import Relayout
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
@@ -20,6 +19,7 @@ from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
 from joinengine.model.windows import INT_MAX, INT_MIN, Sliding, Within, within
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.reference.protocol import Disk, Engine, Layout, Manifest, Row
+from joinengine.state.wished import Relayout
 from tests.harness import Killed
 
 #: The planners at their most nervous: they re-plan for the smallest imbalance and gain.

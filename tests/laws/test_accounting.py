@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import LAYOUTS
@@ -19,6 +18,7 @@ from joinengine.layouts.key_based import KeyBased
 from joinengine.layouts.matrix import Grid
 from joinengine.layouts.shuffle import Shuffled
 from joinengine.model.keys import U_BITS, Mode
+from joinengine.state.wished import Relayout
 from tests.harness import LEFT, LocalQuery, two_way
 from tests.laws.cases import CHOICES
 

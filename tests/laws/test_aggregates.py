@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from joinengine import InvalidRequest, StreamAggregate, sliding, top, windows
 from joinengine.api.columns import check_type
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.exchange.reading import Reading
 from joinengine.layouts import LAYOUTS
@@ -19,6 +18,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import JoinType
 from joinengine.predicates.grouping import compile_aggregate
 from joinengine.spark.inputs import Stream
+from joinengine.state.wished import Relayout
 from tests.harness import LEFT, InlineJobs, LocalQuery, rows
 from tests.laws.cases import (
     CHOICES,

@@ -14,7 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.api.columns import check_condition
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.kernels.bands import (
     GREATEST,
@@ -32,6 +31,7 @@ from joinengine.model.keys import Side
 from joinengine.model.windows import INT_MAX, INT_MIN
 from joinengine.reference.nested_loop import nested_loop
 from joinengine.routing.base import BASES
+from joinengine.state.wished import Relayout
 from tests.harness import LEFT, RIGHT, InlineJobs, LocalQuery, two_way
 from tests.laws.cases import CHOICES, HOT, enough, everything, feed, kills, relaxed, sizes
 

@@ -14,15 +14,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.routing import table as routing_table
-from joinengine.state import changes
-from joinengine.state import manifest as manifests
+from joinengine.state import changes, manifests
+from joinengine.state.wished import Relayout
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
 from tests.laws.cases import (
     CHOICES,
@@ -270,12 +269,12 @@ def test_an_adopted_batch_is_what_the_next_change_follows(query):
         frame = skewed_batches(7)
         commit = newer.runner._commit
 
-        def late(after, is_copied):
+        def late(draft):
             older = query.runner
-            with patch.object(type(older), "_check_alone", lambda self: None):
-                older._run(*framed(5, frame[5]))
+            with patch.object(type(older), "check_alone", lambda self: None):
+                older._run(framed(frame[5]), {})
             newer.runner._commit = commit
-            return commit(after, is_copied)
+            return commit(draft)
 
         newer.runner._commit = late
         with patch.object(manifests.fence, "check_generation", lambda *_: None):
@@ -288,8 +287,8 @@ def test_an_adopted_batch_is_what_the_next_change_follows(query):
         newer.check_state()
 
 
-def framed(batch, sides):
-    return [[(0, rows(Side.LEFT, sides[0])), (1, rows(Side.RIGHT, sides[1]))]], batch
+def framed(sides):
+    return [[(0, rows(Side.LEFT, sides[0])), (1, rows(Side.RIGHT, sides[1]))]]
 
 
 # Formats
@@ -333,7 +332,7 @@ def test_a_manifest_of_format_6_is_read_as_a_full_one(query):
 
 def test_other_formats_are_refused(query):
     folder = query.checkpoint.manifests
-    for number in (5, 8):
+    for number in (5, 9):
         folder.put(manifests.name_of(5), sealed({}, number))
         with pytest.raises(CheckpointMismatch, match=f"format {number}, this version reads"):
             query.restart()

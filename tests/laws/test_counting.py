@@ -17,7 +17,6 @@ from joinengine.balancing.counting import NO_KEYS, Asked, count_keys
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.statistics import Interval
 from joinengine.driver import step
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.kernels.probing import Needles
 from joinengine.layouts import LAYOUTS
@@ -26,6 +25,7 @@ from joinengine.model.keys import U_BITS, Mode, Side
 from joinengine.model.windows import within
 from joinengine.routing.routes import BACKUP, only
 from joinengine.state.run import RunStore
+from joinengine.state.wished import Relayout
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, relaxed, streams, windows
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.driver.failing import is_apart
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts import Ftlb
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import Placement
 from joinengine.routing.base import Backed, Modulo, following
 from joinengine.routing.table import RoutingTable
+from joinengine.state.wished import Relayout
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import check_results, relaxed, skewed_batches
 from tests.laws.losing import NERVOUS

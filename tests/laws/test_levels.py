@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from joinengine.balancing.levels import Levels, wanted_backups, with_backups
 from joinengine.balancing.reasons import Cause
 from joinengine.balancing.statistics import Interval
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import Ftlb, Mixed
 from joinengine.model.conditions import band, equi
 from joinengine.model.keys import U_BITS
+from joinengine.state.wished import Relayout
 from tests.harness import LEFT, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from joinengine.balancing.reasons import Cause
 from joinengine.driver.losses import next_refill
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import Ftlb
@@ -25,6 +24,7 @@ from joinengine.reference.nested_loop import nested_loop
 from joinengine.reporting.words import plan_words
 from joinengine.routing.base import Backed, Modulo
 from joinengine.state.run import RunStore, RunStores
+from joinengine.state.wished import Relayout
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
 from tests.laws import cases
 from tests.laws.cases import (

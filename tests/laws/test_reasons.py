@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from joinengine.balancing.reasons import Cause, Cost
 from joinengine.balancing.statistics import loads_of, skew
 from joinengine.driver import relayout
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.biclique import Biclique, worked
@@ -20,6 +19,7 @@ from joinengine.layouts.choices import CandidateBased
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import U_BITS, U_ONE, Side
 from joinengine.state.operator_state import Move
+from joinengine.state.wished import Relayout
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,

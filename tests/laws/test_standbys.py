@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from joinengine.balancing.reasons import Balance
 from joinengine.balancing.statistics import Interval
 from joinengine.driver.failing import standing_by
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts import Ftlb, Mnrt
 from joinengine.model.conditions import band
@@ -27,6 +26,7 @@ from joinengine.reporting.words import plan_words
 from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.spark.query import JoinQuery
 from joinengine.state.store import StoreSpeed
+from joinengine.state.wished import Relayout
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws import cases
 from tests.laws.cases import (

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from joinengine.balancing.reasons import Balance, Cause, KeyChange, Reason
 from joinengine.balancing.statistics import Interval
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.layouts.biclique import Bi
@@ -25,6 +24,7 @@ from joinengine.reporting.heads import head_of
 from joinengine.reporting.reports import run_report
 from joinengine.reporting.story import Story
 from joinengine.reporting.words import key_change_words, placement_words, plan_words
+from joinengine.state.wished import Relayout
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, relaxed, streams
 

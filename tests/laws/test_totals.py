@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given
 
 from joinengine.driver import batch as driver
+from joinengine.driver import step
 from joinengine.driver.records import BatchRecord
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.driver.totals import added
-from joinengine.exchange.feeds import Skipped
 from joinengine.model.errors import TakenOver
+from joinengine.model.skipped import Skipped
 from joinengine.model.windows import within
-from joinengine.state import manifest as manifests
+from joinengine.state import manifests
 from joinengine.state.totals import OperatorTotals, Totals
+from joinengine.state.wished import Relayout
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, feed, kills, relaxed, skewed_batches
 from tests.worlds import MemoryWorld
@@ -57,13 +58,14 @@ def start(layout, jobs=None):
 
 def closed_records():
     """Batch -> record, of all attempts of all drivers; later attempts see the same tuples."""
-    found, close = {}, BatchRecord.close
+    found, real = {}, step.record_of
 
-    def noted(record, *args):
-        close(record, *args)
+    def noted(*args):
+        record = real(*args)
         found[record.batch] = record
+        return record
 
-    return found, patch.object(BatchRecord, "close", noted)
+    return found, patch.object(step, "record_of", noted)
 
 
 def without_time(totals):
@@ -149,7 +151,7 @@ def test_a_batch_that_two_drivers_compute_counts_once(step, done):
                 others[0].run_tuples(2, *BATCHES[2])
             else:
                 with pytest.raises(TakenOver):
-                    first.runner._run(frame_of(first, 2), 2)
+                    first.runner._run(frame_of(first, 2), {})
 
         once_at(step, sleeper, asleep)
         if done:
@@ -184,9 +186,9 @@ def once_at(step, query, asleep):
     if step == "before the commit":
         commit = query.runner._commit
 
-        def first_asleep(after, is_copied):
+        def first_asleep(draft):
             at(step)
-            return commit(after, is_copied)
+            return commit(draft)
 
         query.runner._commit = first_asleep
 

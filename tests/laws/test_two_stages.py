@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from joinengine.balancing.costs import Load
 from joinengine.balancing.counting import MOST_LIGHT
 from joinengine.balancing.statistics import Interval
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import Ftlb, Hash, Mnrt
 from joinengine.model.keys import U_BITS
 from joinengine.model.windows import within
+from joinengine.state.wished import Relayout
 from tests.harness import LEFT, InlineJobs, LocalQuery, two_way
 from tests.laws.cases import check_results, relaxed, skewed_batches
 

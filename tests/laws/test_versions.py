@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import make_words
 from joinengine.layouts import LAYOUTS
@@ -18,6 +17,7 @@ from joinengine.layouts.versions import MOST_VERSIONS, AnyRouter, VersionedRoute
 from joinengine.model.keys import U_ONE, Side
 from joinengine.model.windows import within
 from joinengine.routing.routes import BACKUP, PROBE, STORE, probe_flag
+from joinengine.state.wished import Relayout
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, check_results, relaxed, skewed_batches
 

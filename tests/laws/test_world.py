@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.model.windows import within
+from joinengine.state.wished import Relayout
 from joinengine.world.world import MACHINE
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, feed, kills, relaxed, skewed_batches, streams

@@ -6,12 +6,12 @@ import random
 from dataclasses import dataclass, field, replace
 
 from joinengine.api.columns import JOIN_TYPES
-from joinengine.driver.relayout import Relayout
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.model.keys import Side
 from joinengine.model.recovery import Durability, Recovery
+from joinengine.state.wished import Relayout
 from tests.harness import two_way
 from tests.laws.cases import CHOICES, joined
 from tests.simulator.programs import NEAR, Program
@@ -39,6 +39,8 @@ STORED = (2,)
 FROM_FILES = (3,)
 #: Seeds, modulo 11, in which something follows the join.
 FOLLOWED = {7: Program.CHAIN, 9: Program.AGGREGATE}
+#: Seeds, modulo 2, whose batches the engine's own loop cuts; Spark cuts the others.
+LOOPED = (1,)
 #: Seeds, modulo 5, whose results become visible together, and modulo 6, that lose an instance.
 HELD, LOSING = (4,), (4,)
 
@@ -165,6 +167,11 @@ class Case:
             instances=rng.choice([4, 5, 7]),
             executors=executors,
         )
+
+    @property
+    def looped(self):
+        """Whether the engine's own loop cuts batches."""
+        return self.seed % 2 in LOOPED
 
     @property
     def choice(self):

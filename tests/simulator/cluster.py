@@ -9,7 +9,7 @@ from joinengine.driver import restoring
 from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.reports import OperatorReport
 from joinengine.model.errors import JoinEngineError
-from joinengine.state import manifest as manifests
+from joinengine.state import manifests
 from joinengine.state.run import RunStores
 from joinengine.world.behind import Behind
 from tests.attempts import arrived, carried_out
@@ -74,16 +74,15 @@ class ExecutorWorld(TaskWorld):
 
 @dataclass
 class ClusterJobs(SimulatedJobs):
-    """Task t runs at executor t modulo `executors`; `again(batch)`: what a batch brought."""
+    """Task t runs at executor t modulo `executors`."""
 
     executors: int = 3
-    again: object = None
 
     def __post_init__(self):
         super().__post_init__()
         self.parallelism = self.executors
         self.alive = [self._new() for _ in range(self.executors)]
-        self.ran, self.tasks, self.repeated = {}, {}, None
+        self.ran, self.tasks = {}, {}
 
     def _new(self):
         return Executor(self, self.scheduler.number())
@@ -105,12 +104,9 @@ class ClusterJobs(SimulatedJobs):
             self.alive[place].dead = True
             self.alive[place] = self._new()
 
-    def repeat(self, batch, logged):
-        self.repeated = batch
-
-    def route(self, frame, plan):
+    def route(self, frame, plan, start, end):
         self._perhaps_lose()
-        return super().route(self.again(plan.batch) if frame is None else frame, plan)
+        return super().route(frame, plan, start, end)
 
     def _ran_at(self, operator, instances):
         n = self.tasks.get(operator.index, 1)

@@ -42,19 +42,23 @@ class SimulatedJobs(OneProcess):
     parallelism: int = 2
     haunted: object = lambda: None
     cache_folder: object = None
+    #: what lies between two positions, and where a batch of Spark's ends
+    between: object = None
+    logged_ends: object = None
 
     def __post_init__(self):
         self.mail = defaultdict(list)
 
-    def logged(self, batch):
-        return {}
-
     def read_tables(self, plan):
         return []
 
-    def route(self, frame, plan):
-        """`frame`: per map task, a list of (source, record batch or progress of event time)."""
+    def logged_end(self, batch, logged):
+        return self.logged_ends(batch)
+
+    def route(self, frame, plan, start, end):
+        """Per map task there is a list of (source, record batch or progress of event time)."""
         self.mail.clear()
+        frame = self.between(start, end)
         told, reports = encode(plan), []
         for number, tuples in enumerate(frame):
             report, exchange = self._tried(routed, told, number, tuples)

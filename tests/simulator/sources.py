@@ -7,11 +7,12 @@ ours. A file of the simulated disk is its tuples, in one or two row groups, or i
 from __future__ import annotations
 
 import json
+import random
 import threading
 from unittest.mock import patch
 
 from joinengine.exchange import feeds
-from joinengine.exchange.feeds import FolderFeed
+from joinengine.exchange.feeds import Feed, FolderFeed
 from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.keys import Side
 from tests.simulator.disk import FaultyStorage
@@ -37,7 +38,10 @@ def cut(tuples, rng):
 
 
 class Writer:
-    """Writes the files of both streams, one after the other."""
+    """Writes the files of both streams, one after the other.
+
+    Where no tuple is late, files come in any order: what a log says is then not what a folder says.
+    """
 
     def __init__(self, case, disk):
         self._disk = disk
@@ -47,6 +51,8 @@ class Writer:
             for number, groups in enumerate(case.files[side])
         ]
         self._left.sort(key=lambda one: (one[1], one[0]))
+        if case.window is None:
+            random.Random(f"arrivals {case.seed}").shuffle(self._left)
         self.done = False
 
     def write(self, actor):
@@ -97,6 +103,28 @@ def open_feeds(world, checkpoint, generation):
         )
         for side in Side
     ]
+
+
+class Tuples(Feed):
+    """All tuples of a side, which are there from the begin; every look cuts them elsewhere."""
+
+    def __init__(self, size, rng):
+        self._size, self._rng = size, rng
+
+    def discover(self, *, wait=False):
+        pass
+
+    def end(self):
+        return self._size
+
+    def advance(self, position):
+        return min(position + self._rng.choice([1, 3, 8, 20]), self._size)
+
+    def row_groups(self, start, end):
+        raise AssertionError("tuples have no files")
+
+    def progress(self, position):
+        raise AssertionError("the trial says when they end")
 
 
 def simulated():

@@ -7,7 +7,7 @@ import os
 import random
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -18,14 +18,15 @@ import pyarrow.parquet as pq
 from joinengine.driver import clock, durability
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.compacting import CompactingSink
+from joinengine.driver.loop import Loop, Trigger
 from joinengine.driver.sinks import STAGING, ParquetSink
 from joinengine.exchange.staging import Cutting
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 from joinengine.model.keys import Side
 from joinengine.operators import Join
-from joinengine.state import fence
-from joinengine.state import manifest as manifests
+from joinengine.state import fence, manifests
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import Manifest
 from joinengine.state.run import RunStore
 from tests.harness import rows
 from tests.invariants import check_places
@@ -35,9 +36,12 @@ from tests.simulator.cluster import ClusterJobs, obstacle
 from tests.simulator.disk import Broken, Disk, Faults, FaultyWorld
 from tests.simulator.jobs import JobFailed, SimulatedJobs
 from tests.simulator.scheduler import Scheduler, describe
+from tests.simulator.spark import Spark, SparkFailed
 from tests.worlds import MemoryStorage, MemoryWorld
 
 CHECKPOINT, OUT = "checkpoint", "out"
+#: In a position of Spark's: for how many batches all has ended.
+ENDED = 2
 #: For the caches of machines; None: wherever this system has its temporary files.
 _SCRATCH = next((folder for folder in ("/dev/shm",) if os.path.isdir(folder)), None)
 #: Drivers are started one after the other, and at times a further one while others are alive.
@@ -48,23 +52,8 @@ SECOND_DRIVER_S = 0.4
 FULL_EVERY = 3
 
 
-class SparkFailed(Exception):
-    """Spark's own log says that another driver is at work."""
-
-
 class Violation(AssertionError):
     """A promise was broken."""
-
-
-@dataclass
-class Spark:
-    """Spark's logs of one query: batch -> where it ends, and what is done.
-
-    It ends before a tuple of each side; the third number says for how many batches all has ended.
-    """
-
-    offsets: dict = field(default_factory=lambda: {-1: (0, 0, 0)})
-    commits: set = field(default_factory=lambda: {-1})
 
 
 class Trial:
@@ -167,10 +156,10 @@ class Trial:
         world.cache_folder = f"{self.home}/cache-{self.started if self.case.seed % 2 else 0}"
         feeds = []
         if self.case.executors:
-            again = partial(self._frame, feeds)
-            jobs = ClusterJobs(*ours, executors=self.case.executors, again=again)
+            jobs = ClusterJobs(*ours, executors=self.case.executors)
         else:
             jobs = SimulatedJobs(*ours)
+        jobs.between, jobs.logged_ends = partial(self._between_positions, feeds), self._logged_end
         self._jobs[actor] = jobs
         jobs.haunted, jobs.cache_folder = self._haunted, world.cache_folder
         actor.generation = 0
@@ -183,19 +172,37 @@ class Trial:
             feeds += sources.open_feeds(world, checkpoint, self.started)
         runner.recover()
         actor.generation = runner.generation
+        if self.case.looped:
+            self._loop(actor, world, runner, feeds)
+        else:
+            self._by_spark(actor, runner, feeds)
+        runner.finish()
+        self.finished += 1
+
+    def _loop(self, actor, world, runner, feeds):
+        """The engine's own loop, until all is read and nothing is due."""
+        feeds = feeds or [sources.Tuples(size, self.scheduler.rng) for size in self.sizes]
+        trigger = Trigger(finite=self.writer is None)
+
+        def rest(seconds):
+            actor.sleep(seconds) if seconds else actor.step("looks")
+            return seconds > 0 and self.writer.done and self._all_of(runner.position)
+
+        Loop(runner, dict(enumerate(feeds)), trigger, world, rest, sources.PAUSE_S).run()
+
+    def _by_spark(self, actor, runner, feeds):
+        """Batches as Spark cuts them, which logs where one ends before it is computed."""
         batch = self._next_batch(actor)
         begun = batch in self.spark.offsets
         while begun or self._offer(actor, batch, runner, feeds):
             begun = False
-            runner(self._frame(feeds, batch), batch)
+            runner(None, batch)
             self.adopted += runner.manifest.generation != runner.generation
             actor.step(f"Spark's log: {batch} is done")
             if batch in self.spark.commits:
                 raise SparkFailed(f"batch {batch} is done already")
             self.spark.commits.add(batch)
             batch += 1
-        runner.finish()
-        self.finished += 1
 
     def _checkpoint(self, world):
         return Checkpoint.below(CHECKPOINT, self.state, world=world)
@@ -219,7 +226,9 @@ class Trial:
         *start, ended = self.spark.offsets[batch - 1]
         if start != self.sizes:
             end = *self._further(actor, batch, start, feeds), 0
-        elif ended and clock.tick_due(self.query, runner.manifest, True, 0.0) is None:
+        elif (
+            ended and clock.tick_due(self.query, replace(runner.manifest, quiet=True), 0.0) is None
+        ):
             return False
         else:
             end = *start, ended + 1
@@ -228,6 +237,9 @@ class Trial:
             raise SparkFailed(f"batch {batch} was begun by another")
         self.spark.offsets[batch] = end
         return True
+
+    def _tick_due(self, runner):
+        return clock.tick_due(self.query, replace(runner.manifest, quiet=True), 0.0)
 
     def _further(self, actor, batch, start, feeds):
         """Where a batch ends on each side; under feeds the driver waits for something new."""
@@ -243,22 +255,39 @@ class Trial:
                 return end
             actor.sleep(sources.PAUSE_S)
 
-    def _frame(self, feeds, batch):
-        start, end = self.spark.offsets[batch - 1], self.spark.offsets[batch]
-        if end[2]:
-            return [[(int(side), math.inf) for side in Side]] if end[2] == 1 else [[]]
-        new = [self.case.tuples[side][start[side] : end[side]] for side in Side]
+    def _logged_end(self, batch):
+        return dict(enumerate(self.spark.offsets[batch]))
+
+    def _all_of(self, position):
+        """Whether a position is that behind all tuples."""
+        return [position.get(int(side), 0) for side in Side] == self.sizes
+
+    def _between_positions(self, feeds, start, end):
+        """What lies between two positions; the last tuple of a side brings its end.
+
+        In a batch of Spark's the third source is the number of batches for which all has ended.
+        """
+        over = end.get(ENDED, 0)
+        if over:
+            return [[(int(side), math.inf) for side in Side]] if over == 1 else [[]]
+        starts, ends = ([one.get(int(side), 0) for side in Side] for one in (start, end))
+        new = [self.case.tuples[side][starts[side] : ends[side]] for side in Side]
         if feeds:
-            groups = [feeds[side].row_groups(start[side], end[side]) for side in Side]
+            groups = [feeds[side].row_groups(starts[side], ends[side]) for side in Side]
             numbers = [sources.numbers_of(self.case, side, groups[side]) for side in Side]
             new = [[self.case.tuples[side][one] for one in numbers[side]] for side in Side]
-        return [[(int(side), rows(side, new[side][task::2])) for side in Side] for task in range(2)]
+        tasks = [
+            [(int(side), rows(side, new[side][task::2])) for side in Side] for task in range(2)
+        ]
+        if self.case.looped and self._all_of(end):
+            tasks[0] += [(int(side), math.inf) for side in Side]
+        return tasks
 
     def told(self):
         """What happened, in numbers."""
         return Counter(
             {
-                "batches": len(self.spark.commits) - 1,
+                "batches": max(self.reported, default=-1) + 1,
                 "steps": self.scheduler.steps,
                 "drivers started": self.started,
                 "ghosts": self.ghosts,
@@ -337,9 +366,13 @@ class Trial:
                 found.update(zip(*(c.to_pylist() for c in table.columns), strict=True))
         return found
 
+    def _newest(self):
+        checkpoint = self._checkpoint(MemoryWorld(self.disk.files))
+        return manifests.newest(checkpoint.manifests) or Manifest("q", -1, ())
+
     def _check_end(self):
-        *ends, ended = self.spark.offsets[max(self.spark.offsets)]
-        if ends != self.sizes or not ended:
+        position = self._newest().position or {}
+        if not self._all_of(position) or not (self.case.looped or position[ENDED]):
             raise Violation("the drivers have ended, and tuples are left")
         expected, output = self.case.expected(), self.output()
         if output != expected:

@@ -75,9 +75,15 @@ def from_files():
     right = parquet_stream(spark, f"{bucket}/in/right")
     return StreamJoin(files, right, on="key", instances=2).writeStream.format("noop")
 
+def from_frames():
+    left, right = (parquet_stream(spark, f"{bucket}/in/{one}") for one in ("left", "right"))
+    return StreamJoin(left.to_df(), right, on="key", instances=2).writeStream.format("noop")
+
 run("files", from_files())
+run("frames", from_frames())
+run("others", from_frames())
 told["refused"] = [refused("files", from_files(), "empty"),
-                   refused("parquet", joined().writeStream.format("noop"), "function")]
+                   refused("frames", from_frames(), "others")]
 json.dump(told, open(f"{root}/told.json", "w"))
 """
 
@@ -172,10 +178,11 @@ def test_transformed_results_in_folders(ran):
     assert as_rows(found) == [row for row in expected(tables, 1) if row[0] % 2]
 
 
-def test_spark_keeps_its_logs_and_the_engine_nothing_on_the_drivers_disk(ran):
+def test_nothing_is_on_the_drivers_disk_but_sparks_own_logs(ran):
     bucket, _, _, root = ran
-    mine = {path.name for path in (root / "parquet" / "joinengine").iterdir()}
-    assert mine == {"ticks"}
-    assert (root / "parquet" / "offsets").is_dir()
+    for name, is_cut_by_spark in (("parquet", False), ("frames", True)):
+        mine = {path.name for path in (root / name / "joinengine").iterdir()}
+        assert mine == {"ticks"}
+        assert (root / name / "offsets").is_dir() is is_cut_by_spark
     theirs = MACHINE.storage(f"{bucket}/state/parquet/joinengine").names()
     assert {"manifest", "runs", "query.json", "generations", "sources"} <= set(theirs)

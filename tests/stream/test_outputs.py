@@ -213,7 +213,7 @@ def test_a_restart_shows_what_is_held_back(writer, folders, tmp_path, monkeypatc
     """The driver dies before the end; the next start first shows what was held back."""
     out = tmp_path / "out"
     monkeypatch.setattr(BatchRunner, "finish", lambda runner: None)
-    monkeypatch.setattr(BatchRunner, "_request_tick", lambda runner, batch, quiet: None)
+    monkeypatch.setattr(BatchRunner, "tick_due", lambda runner, now_s: None)
     run(writer(compactEvery=9).partitionBy("day"), out)
     assert not list(out.glob("day=*"))
     before = contents(tmp_path)

@@ -79,9 +79,12 @@ said["after refusal"] = own()
 # What the user has set.
 checkpointing = "org.apache.spark.sql.execution.streaming.checkpointing."
 spark.conf.set(CHECKPOINT_MANAGER, checkpointing + "FileContextBasedCheckpointFileManager")
-query = start("chosen", parquet_stream(spark, root / "right"))
+query = start("chosen", rows())
+query.awaitTermination()
 said["chosen"], said["after chosen"] = clone_of(query), own()
-query.stop()
+query = start("own", parquet_stream(spark, root / "left"))
+query.awaitTermination()
+said["own"] = [query.query is None, len(spark.streams.active), query.lastProgress.numInputRows]
 print(json.dumps(said))
 """
 
@@ -137,9 +140,10 @@ def test_a_query_sets_for_itself_what_it_can_have_for_itself(folder):
     assert "taken" in said["refused"]
     for when in ("after start", "after refusal"):
         assert said[when] == nothing, when
-    # Of own streams, no tuple passes through the JVM.
     chosen = manager.replace("FileSystemBased", "FileContextBased")
-    assert said["chosen"] == said["after chosen"] == [chosen, None, None]
+    assert said["chosen"] == [chosen, *arrow]
+    assert said["after chosen"] == [chosen, None, None]
+    assert said["own"] == [True, 0, 80_800]  # of own streams Spark runs no streaming query
     (warning,) = said["warnings"]
     assert "PYSPARK_UDS_MODE=true" in warning
     assert "checkpointFileManagerClass" in warning

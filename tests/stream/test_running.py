@@ -105,7 +105,7 @@ def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_pa
         assert "asked for" not in query.explain()
     finally:
         query.stop()
-    assert "ended: 5 batches" in repr(query)
+    assert re.search("ended: [56] batches", repr(query))  # a look may find one of two new files
     assert "layout qmmp on 6>" in repr(query)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine import StreamJoin, TakenOver, equi, parquet_stream, within
+from joinengine import StreamJoin, TakenOver, active, equi, parquet_stream, within
 from joinengine.spark.sinks import TransformedParquetSink
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
@@ -150,14 +151,16 @@ def test_a_closed_batch_is_not_transformed_again(transformed):
 def test_the_query_mirrors_sparks(writer):
     query = writer().format("noop").queryName("mirror").start()
     assert query.name == "mirror"
-    assert query.id == query.query.id
-    assert query.runId == query.query.runId
+    assert uuid.UUID(query.id) != uuid.UUID(query.runId)
+    assert query.query is None  # the engine's own loop runs it
+    assert query in active()
     query.processAllAvailable()
     query.awaitTermination()
     assert not query.isActive
     assert query.exception() is None
     assert query.lastProgress["batchId"] == 3
     assert query.status["isDataAvailable"] is False
+    assert query not in active()
 
 
 def test_a_stream_that_ends_expires_all_state(spark, folders, tmp_path):

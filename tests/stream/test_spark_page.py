@@ -125,10 +125,10 @@ def test_the_page_names_query_batch_operator_and_step(folder):
         "joinengine, batch 0: route",
         "joinengine, batch 0: join 0 on key = key",
     } <= set(names)
-    # Jobs of the user's sink are Spark's to name, and are not taken for those of the join.
+    # Jobs of the user's sink are called after the query, and are not taken for those of the join.
     own = [name for name in names if not name.startswith("joinengine")]
     assert own
-    assert all(said["id"] in name and "batch = " in name for name in own)
+    assert all(said["id"] in name and "runId = " in name for name in own)
     # One group of jobs for each run of a query, so that queries without a name are told apart.
     ours = [group for name, group in said["jobs"] if name != "joinengine: start workers"]
     assert len(set(ours)) == 3

@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 
 from joinengine.model.errors import CheckpointMismatch
-from joinengine.state.manifest import READ
+from joinengine.state.manifests import READ
 from tests.golden import kept
 
 CUT = sorted(kept.KEPT.glob("*-cut.tar.gz"))

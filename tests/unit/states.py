@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from joinengine.driver import clock, step
 from joinengine.driver.settings import Settings
-from joinengine.driver.step import Program
+from joinengine.driver.stages import Opened, Program
 from joinengine.exchange.reports import InputReport
 from joinengine.layouts import Hash
 from joinengine.model.keys import Side
@@ -27,6 +27,12 @@ def window(lower="0 s", upper="10 s", idle_after=None):
 
 def program(query, **settings):
     return Program(query, Settings(**settings), "runs", 2, driver="one")
+
+
+def opened(manifest, number=None, counts=None):
+    """A batch that follows a manifest; `number`: as if it were that batch."""
+    last = manifest if number is None else replace(manifest, batch=number - 1)
+    return Opened(last, counts or {}, {}, {}, "exchange", 1, 100.0)
 
 
 def manifest_of(query, *choices):

@@ -113,7 +113,7 @@ def test_the_limit_of_a_side_is_that_of_its_source_less_the_delay():
 
 def test_no_batch_is_due_where_nothing_is_held():
     query = two_way(window())
-    assert clock.tick_due(query, manifest_of(query), quiet=True, now_s=5.0) is None
+    assert clock.tick_due(query, replace(manifest_of(query), quiet=True), 5.0) is None
 
 
 def test_a_quiet_batch_that_let_state_expire_makes_one_due():
@@ -123,16 +123,16 @@ def test_a_quiet_batch_that_let_state_expire_makes_one_due():
     )
     old = holding(manifest.operators[0], run_of(0, newest=SECOND))
     young = holding(manifest.operators[0], run_of(0, newest=45 * SECOND))
-    assert clock.tick_due(query, with_state(manifest, old), quiet=True, now_s=5.0) == 5.0
-    assert clock.tick_due(query, with_state(manifest, old), quiet=False, now_s=5.0) is None
-    assert clock.tick_due(query, with_state(manifest, young), quiet=True, now_s=5.0) is None
+    assert clock.tick_due(query, replace(with_state(manifest, old), quiet=True), 5.0) == 5.0
+    assert clock.tick_due(query, replace(with_state(manifest, old), quiet=False), 5.0) is None
+    assert clock.tick_due(query, replace(with_state(manifest, young), quiet=True), 5.0) is None
 
 
 def test_a_side_that_may_become_idle_makes_one_due_then():
     query = two_way(window(idle_after="5 s"))
     manifest = advanced(query, manifest_of(query), seen(LEFT, 50), seen(RIGHT, 30), now_s=100.0)
     held = with_state(manifest, holding(manifest.operators[0], run_of(0, newest=50)))
-    assert clock.tick_due(query, held, quiet=False, now_s=102.0) == 105.0
+    assert clock.tick_due(query, replace(held, quiet=False), 102.0) == 105.0
 
 
 def test_entries_that_can_be_judged_make_one_due():
@@ -140,5 +140,5 @@ def test_entries_that_can_be_judged_make_one_due():
     manifest = advanced(query, manifest_of(query), seen(LEFT, 50), seen(RIGHT, 50))
     due = holding(manifest.operators[0], run_of(0, oldest=49, newest=60), shelf=PENDING)
     open_ = holding(manifest.operators[0], run_of(0, oldest=50, newest=60), shelf=PENDING)
-    assert clock.tick_due(query, with_state(manifest, due), quiet=False, now_s=3.0) == 3.0
-    assert clock.tick_due(query, with_state(manifest, open_), quiet=False, now_s=3.0) is None
+    assert clock.tick_due(query, replace(with_state(manifest, due), quiet=False), 3.0) == 3.0
+    assert clock.tick_due(query, replace(with_state(manifest, open_), quiet=False), 3.0) is None

@@ -8,7 +8,7 @@ from joinengine.driver import outputs
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.spark.paths import local_path, place
 from joinengine.spark.places import check_apart, check_folder
-from joinengine.state import manifest as manifests
+from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
 from tests.worlds import MemoryWorld

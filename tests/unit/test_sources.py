@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange.feeds import FolderFeed, Skipped, by_file, fold
+from joinengine.exchange.feeds import FolderFeed, by_file, fold
 from joinengine.exchange.listing import Expected, OnBadFile, SchemaChanges
 from joinengine.exchange.reading import Reading
 from joinengine.model.errors import DamagedState, InvalidRequest
+from joinengine.model.skipped import Skipped
 from joinengine.spark.inputs import parquet_stream
 from joinengine.spark.paths import local_path
 from joinengine.spark.types import spark_schema
@@ -280,8 +281,8 @@ def test_a_logged_file_that_cannot_be_read_is_named(folder, happens, reason):
 class SkippingJobs(InlineJobs):
     """Route tasks of each batch that skip the same vanished file, and in batch 1 another."""
 
-    def route(self, frame, plan):
-        reports = super().route(frame, plan)
+    def route(self, frame, plan, *ends):
+        reports = super().route(frame, plan, *ends)
         for report in reports:
             report.skipped.append(Skipped("a", "is gone"))
         if plan.batch == 1:

@@ -11,8 +11,7 @@ from joinengine.balancing.reasons import Cause
 from joinengine.balancing.statistics import KeyCounts
 from joinengine.driver import relayout, step
 from joinengine.driver.folding import fold
-from joinengine.driver.relayout import Relayout
-from joinengine.driver.step import Arrived, Batch, Done, Moment
+from joinengine.driver.stages import Arrived, Computed, Moment, Ran, Routed
 from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
 from joinengine.exchange.results import Discard, ToOperator
 from joinengine.layouts import Bi, Hash, Mnrt, choose
@@ -21,6 +20,7 @@ from joinengine.operators.base import QuerySpec
 from joinengine.routing.moves import Drop, Moves, Pull
 from joinengine.state.operator_state import STATE, Move, Rehome
 from joinengine.state.upkeep import Changes
+from joinengine.state.wished import Relayout
 from joinengine.world.storage import StoredFile
 from tests.harness import two_way
 from tests.unit.states import (
@@ -31,6 +31,7 @@ from tests.unit.states import (
     chain,
     holding,
     manifest_of,
+    opened,
     program,
     run_of,
     seen,
@@ -164,11 +165,11 @@ def test_a_join_gets_tasks_only_where_something_arrives_or_is_due():
     query = two_way(window(), instances=4)
     manifest = manifest_of(query)
     (operator,), (state,) = query.operators, manifest.operators
-    batch = Batch(0, "exchange", 1, 100.0)
-    none = step.order(program(query), manifest, batch, operator, state, Arrived(), {}, Discard)
+    batch = opened(manifest)
+    none = step.order(program(query), batch, operator, state, Arrived(), Discard)
     assert none == []
     arrived = Arrived((block(0, LEFT, 4),))
-    tasks = step.order(program(query), manifest, batch, operator, state, arrived, {}, Discard)
+    tasks = step.order(program(query), batch, operator, state, arrived, Discard)
     assert [task.header.hosted for task in tasks] == [(0, 2), (1, 3)]
     assert {type(task.header.target) for task in tasks} == {Discard}
 
@@ -178,10 +179,8 @@ def test_results_of_an_earlier_join_go_into_the_next_one():
     manifest = manifest_of(query)
     first = query.operators[0]
     arrived = Arrived((block(0, LEFT, 3),))
-    batch = Batch(4, "exchange", 1, 100.0)
-    tasks = step.order(
-        program(query), manifest, batch, first, manifest.operators[0], arrived, {}, Discard
-    )
+    batch = opened(manifest, number=4)
+    tasks = step.order(program(query), batch, first, manifest.operators[0], arrived, Discard)
     targets = [task.header.target for task in tasks]
     assert all(isinstance(target, ToOperator) for target in targets)
     assert [(t.role.operator, t.role.side, t.origin) for t in targets] == [
@@ -196,12 +195,10 @@ def test_an_operator_gets_its_own_blocks_alone():
     ours, others = block(1, RIGHT, 3), block(0, LEFT, 3)
     (task, *_) = step.order(
         program(query),
-        manifest,
-        Batch(0, "exchange", 1, 100.0),
+        opened(manifest),
         second,
         manifest.operators[1],
         Arrived((others, ours)),
-        {},
         Discard,
     )
     assert [[block.file for block in side] for side in task.blocks] == [[], [ours.file]]
@@ -217,10 +214,8 @@ def test_a_task_is_told_of_its_own_runs_moves_and_files_alone():
     moves = Moves((Pull(LEFT, 3, 0, 5, 9),), (Drop(LEFT, 3, 5, 9),))
     layouts = replace(state.layouts, pending=Move(state.layouts.newest, moves))
     state = replace(state, layouts=layouts)
-    batch, arrived = Batch(0, "exchange", 1, 100.0), Arrived((block(0, LEFT, 4),))
-    tasks = step.order(
-        program(query), manifest, batch, query.operators[0], state, arrived, {}, Discard
-    )
+    batch, arrived = opened(manifest), Arrived((block(0, LEFT, 4),))
+    tasks = step.order(program(query), batch, query.operators[0], state, arrived, Discard)
     assert [task.header.hosted for task in tasks] == [(0, 2), (1, 3)]
     assert [sorted(task.header.files) for task in tasks] == [
         ["run-0", "run-2", "run-3"],  # it pulls from instance 3
@@ -251,18 +246,16 @@ def hot(instances=4, tuples=1000):
 
 
 def closed(query, manifest, reports, **settings):
-    states = [fold(state, reports) for state in manifest.operators]
-    done = Done(states, [reports], Arrived(inputs=(seen(LEFT, 5), seen(RIGHT, 5))), {})
-    batch = Batch(manifest.batch + 1, "exchange", 1, 100.0)
-    return step.close(
-        program(query, **settings), manifest, batch, done, {}, [], Moment(1.0, "nonce")
-    )
+    ran = [Ran(state, [], reports, fold(state, reports)) for state in manifest.operators]
+    arrived = Arrived(inputs=(seen(LEFT, 5), seen(RIGHT, 5)))
+    computed = Computed(Routed(opened(manifest), []), ran, arrived)
+    return step.close(program(query, **settings), computed, Moment(1.0, "nonce"))
 
 
 def test_a_hot_key_is_planned_for_with_its_counts_sealed():
     query = two_way(window(), instances=4)
     after = closed(query, manifest_of(query, Mnrt()), [hot()])
-    layouts = after.manifest.operators[0].layouts
+    layouts = after.outcome.operators[0].layouts
     (reason,) = after.reasons
     assert reason.cause is Cause.HEAVY_KEY
     assert isinstance(layouts.pending, Move)
@@ -271,17 +264,17 @@ def test_a_hot_key_is_planned_for_with_its_counts_sealed():
     assert name == "g1-counts-00000000-0-nonce.npz"
     assert [stored.name for stored in layouts.history] == [name]
     assert set(after.counts) == {name}
-    assert after.manifest.batch == 0
-    assert after.manifest.operators[0].clock.watermark == 5
+    assert after.outcome.batch == 0
+    assert after.outcome.operators[0].clock.watermark == 5
 
 
 def test_a_step_is_a_function_of_its_arguments():
     query = two_way(window(), instances=4)
     first, second = (closed(query, manifest_of(query, Mnrt()), [hot()]) for _ in range(2))
-    assert [one.layouts.newest.to_json() for one in first.manifest.operators] == [
-        one.layouts.newest.to_json() for one in second.manifest.operators
+    assert [one.layouts.newest.to_json() for one in first.outcome.operators] == [
+        one.layouts.newest.to_json() for one in second.outcome.operators
     ]
-    assert first.manifest.results == second.manifest.results
+    assert first.outcome.results == second.outcome.results
 
 
 def test_a_layout_without_a_planner_seals_no_counts():

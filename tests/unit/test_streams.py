@@ -1,33 +1,31 @@
-"""What `Stream`s bring in a batch, as the driver finds it in the logs."""
+"""What `Stream`s bring between two positions, as the driver finds it in the logs."""
 
 from __future__ import annotations
 
 import json
-import math
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange.feeds import ENDED, RowGroup, Skipped, open_feed
+from joinengine.exchange.feeds import ENDED, RowGroup, open_feed
 from joinengine.exchange.reading import Reading
 from joinengine.model.errors import DamagedState
+from joinengine.model.skipped import Skipped
 from joinengine.spark.logs import offset_in
 from joinengine.spark.streams import Streams
 
 READING = Reading(pa.schema([("a", pa.int64())]))
 
 
-def streams(feeds, offsets, tasks=2):
-    """Streams over feeds, where Spark's log says `offsets`: batch -> positions of the feeds."""
+def streams(feeds, tasks=2):
+    """Streams over feeds, and what they bring between two positions of the feeds, in order."""
+    found = Streams(feeds, {feed["source"]: READING for feed in feeds}, tasks)
 
-    def offset_of(batch):
-        asked.append(batch)
-        return {"tick": batch} | {f"feed{n}": at for n, at in enumerate(offsets[batch])}
+    def between(start, end):
+        return found.between(*(dict(zip(found.sources, one, strict=True)) for one in (start, end)))
 
-    asked = []
-    found = Streams(feeds, {feed["source"]: READING for feed in feeds}, offset_of, tasks)
-    return found, asked
+    return between
 
 
 @pytest.fixture
@@ -60,71 +58,72 @@ def read(portions):
     ]
 
 
-def test_tasks_share_the_rows_between_two_offsets(folder, recorded):
-    found, asked = streams([folder, recorded], {0: (2, 1), 1: (6, 1), 2: (6, 3)})
+def test_tasks_share_the_rows_between_two_positions(folder, recorded):
+    between = streams([folder, recorded])
     open_feed(folder).discover()  # as the source does, in a process of its own
-    first = found.in_batch(0)
+    first = between((0, 0), (2, 1))
     assert read(first.portions) == [
         [(0, "0.parquet", 0)],
         [(0, "0.parquet", 1), (1, "x.parquet", 0)],
     ]
     assert first.report.progress == {1: 100}
-    second = found.in_batch(1)
+    second = between((2, 1), (6, 1))
     assert read(second.portions) == [
         [(0, "1.parquet", 0), (0, "1.parquet", 1)],
         [(0, "2.parquet", 0), (0, "2.parquet", 1)],
     ]
     assert second.report.progress == {}  # no promise of a feed that brings nothing
-    third = found.in_batch(2)
+    third = between((6, 1), (6, 3))
     assert third.report.progress == {1: ENDED}
-    assert asked == [0, 1, 2]  # each offset is read once
-    again, asked = streams([folder, recorded], {1: (6, 1), 2: (6, 3)})
-    assert again.in_batch(2) == third
-    assert asked == [1, 2]
+    again = streams([folder, recorded])
+    assert again((6, 1), (6, 3)) == third
 
 
 def test_a_batch_without_data_has_no_tasks(folder, recorded):
     open_feed(folder).discover()
-    found, _ = streams([folder, recorded], {0: (0, 0), 1: (0, 2)})
-    assert not found.in_batch(0).portions
-    assert found.in_batch(0).report.progress == {}
-    assert found.in_batch(1).report.progress == {1: 200}
-    assert not math.isinf(found.in_batch(1).report.progress[1])
-    assert not streams([], {})[0].in_batch(7).portions
+    between = streams([folder, recorded])
+    assert not between((0, 0), (0, 0)).portions
+    assert between((0, 0), (0, 0)).report.progress == {}
+    assert between((0, 0), (0, 2)).report.progress == {1: 200}
+    assert not streams([])((), ()).portions
+
+
+def test_a_source_without_a_position_is_at_its_begin(recorded):
+    found = Streams([recorded], {1: READING}, 1)
+    assert found.between({}, {1: 1}) == found.between({1: 0}, {1: 1})
+    assert not found.between({}, {}).portions
+    assert found.position({"tick": 4, "feed0": 2}) == {1: 2}
 
 
 def test_files_that_the_source_finds_later_are_read(folder, tmp_path):
     source = open_feed(folder)
     source.discover()
-    found, _ = streams([folder], {0: (6,), 1: (7,)}, tasks=1)
-    assert len(read(found.in_batch(0).portions)[0]) == 6
+    between = streams([folder], tasks=1)
+    assert len(read(between((0,), (6,)).portions)[0]) == 6
     pq.write_table(pa.table({"a": [1]}), tmp_path / "in/later.parquet")
     source.discover()
-    assert read(found.in_batch(1).portions) == [[(0, "later.parquet", 0)]]
+    assert read(between((6,), (7,)).portions) == [[(0, "later.parquet", 0)]]
 
 
 def test_skipped_files_are_told_and_not_read(folder, tmp_path):
     (tmp_path / "in/bad.parquet").write_bytes(b"PAR1 nothing PAR1")
     source = open_feed(folder)
     source.discover()
-    found, _ = streams([folder], {0: (source.end(),)}, tasks=1)
-    brought = found.in_batch(0)
+    brought = streams([folder], tasks=1)((0,), (source.end(),))
     (skipped,) = brought.report.skipped
     assert isinstance(skipped, Skipped)
     assert skipped.file.endswith("bad.parquet")
     assert all(name != "bad.parquet" for _, name, _ in read(brought.portions)[0])
 
 
-def test_an_offset_beyond_the_log_is_refused(folder):
+def test_a_position_beyond_the_log_is_refused(folder):
     open_feed(folder).discover()
-    found, _ = streams([folder], {0: (7,)})
     with pytest.raises(DamagedState, match="knows 6 row groups"):
-        found.in_batch(0)
+        streams([folder])((0,), (7,))
 
 
 def test_row_groups_of_one_file_travel_together(recorded):
-    found, _ = streams([recorded], {0: (3,)}, tasks=1)
-    (portion,) = found.in_batch(0).portions
+    (portion,) = streams([recorded], tasks=1)((0,), (3,)).portions
     folder = recorded["path"].rpartition("/")[0]
     assert portion.files == (
         (1, (RowGroup(f"{folder}/x.parquet", 0, 4), RowGroup(f"{folder}/x.parquet", 1, 4))),

@@ -1,0 +1,70 @@
+"""The commit of a batch: whatever the last step was that a driver came to, all is well.
+
+Before step 3 the batch has not happened, and what it has left are files that no manifest names.
+From then on all of it has, and what follows can be repeated by any driver.
+"""
+
+from __future__ import annotations
+
+from joinengine.driver.attempts import Attempts
+from joinengine.driver.durability import Uploaded
+from joinengine.driver.jobs import Jobs
+from joinengine.driver.stages import Draft
+from joinengine.operators.base import QuerySpec
+from joinengine.state import manifests
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import Manifest
+from joinengine.state.store import Store
+
+
+class Committing:
+    """Commits the batches of one start of a driver."""
+
+    def __init__(
+        self,
+        query: QuerySpec,
+        checkpoint: Checkpoint,
+        jobs: Jobs,
+        store: Store | None,
+        attempts: Attempts,
+        uploaded: Uploaded,
+    ) -> None:
+        self._query = query
+        self._checkpoint = checkpoint
+        self._jobs = jobs
+        self._store = store
+        self._attempts = attempts
+        self._uploaded = uploaded
+
+    def commit(self, draft: Draft, last: Manifest, generation: int) -> tuple[Manifest, bool]:
+        """The manifest of the batch that counts, and whether it is that of the draft.
+
+        It is not if an older driver was faster. `last`: the manifest before it, as this driver has
+        it. Raises TakenOver if a newer one has taken the checkpoint over.
+        """
+        # 1. The files that the driver itself writes are there.
+        for name, content in draft.sealed.items():
+            self._checkpoint.runs.put(name, content)
+        if self._store is not None:
+            self._store.keep(draft.outcome.operators)
+        # 2. What the manifest will name is durable.
+        restorable = self._wait_until_durable(draft)
+        # 3. The manifest is created, under a name that one driver alone can take.
+        ours = Manifest.finished(
+            draft.outcome,
+            generation=generation,
+            nonce=self._checkpoint.world.nonce(),
+            parent=last.link,
+            restorable=restorable,
+            spark=self._jobs.logged(draft.outcome.batch),
+        )
+        found = manifests.commit(self._checkpoint, ours, last)
+        return found, found.nonce == ours.nonce
+
+    def _wait_until_durable(self, draft: Draft) -> int:
+        """The restorable batch once the draft is committed; waits until there is one."""
+        computed, query = draft.computed, self._query
+        states = [ran.state for ran in computed.operators]
+        is_copied = self._attempts.is_copied(query.operators, states)
+        is_copied &= computed.opened.last.batch >= 0 or not query.tables  # read only once
+        return self._uploaded.restorable(draft.outcome, is_copied=is_copied)

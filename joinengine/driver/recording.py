@@ -1,0 +1,203 @@
+"""A batch in figures: its record is a fold over the reports of its tasks.
+
+Law: equal reports give equal records, whoever has run the tasks and however often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from joinengine.balancing.reasons import Balance, Cause, Reason
+from joinengine.driver.hot import heat_of
+from joinengine.driver.losses import way_of
+from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.stages import Computed, Counts, Ran
+from joinengine.exchange.reports import InputReport, OperatorReport
+from joinengine.model.keys import Side
+from joinengine.model.recovery import Recovery
+from joinengine.operators.base import Operator, OperatorTask, QuerySpec
+from joinengine.state.operator_state import PENDING, STATE, OperatorState
+from joinengine.state.run import Reads
+from joinengine.state.upkeep import Changes
+
+
+def record_of(
+    query: QuerySpec,
+    computed: Computed,
+    states: Sequence[OperatorState],
+    reasons: Sequence[Reason | None],
+    sealed: Mapping[str, bytes],
+    counts: Counts,
+) -> BatchRecord:
+    """The record of a batch; its times by step are not in it.
+
+    `states`: those of the next batch; `reasons`: why their layouts differ; `sealed`, `counts`: as
+    in the batch's draft.
+    """
+    opened, routed = computed.opened, computed.routed
+    record = BatchRecord(opened.number, opened.clock_s, skipped=list(routed.skipped))
+    record.start, record.end = opened.start, opened.end
+    record.input_rows = sum(task.source_rows for task in routed.reports)
+    for task in routed.reports:
+        _add(record, task.seconds)
+    resumed = opened.resumed_for or [None] * len(query.operators)
+    for number, (operator, ran, state) in enumerate(
+        zip(query.operators, computed.operators, states, strict=True)
+    ):
+        here = [report for report in computed.arrived.inputs if report.operator == number]
+        entry = _begun(ran, resumed[number])
+        _note_asked(entry, ran.tasks)
+        _fill(entry, ran.reports, state, here)
+        entry.reason = _both(entry.reason, reasons[number])
+        before = opened.last.operators[number]
+        _note_counts(entry, operator, before, ran.reports, state, sealed, counts)
+        for report in ran.reports:
+            _add(record, report.seconds)
+        record.joins.append(entry)
+    last = computed.operators[-1].reports
+    record.output_rows = sum(report.result_rows for report in last)
+    record.checksum = sum(report.result_checksum for report in last) % (1 << 64)
+    record.left_at = [(at - record.started, rows) for report in last for at, rows in report.left_at]
+    return record
+
+
+def _add(record: BatchRecord, seconds: Mapping[str, float]) -> None:
+    for part, spent in seconds.items():
+        record.work_s[part] += spent
+
+
+def _begun(ran: Ran, reason: Reason | None) -> OperatorRecord:
+    """The record of an operator at the begin of a batch.
+
+    `reason`: why its layout is another than after the last batch.
+    """
+    state = ran.begun
+    layouts = state.layouts
+    table = layouts.newest.layout.table
+    ways = _ways(state)
+    if ways:
+        held = Balance.of(np.array(state.held_under_any()))
+        reason = Reason(Cause.LOSS, held, ways=ways)
+    return OperatorRecord(
+        instances=layouts.router.instances,
+        layout=layouts.newest.choice.label,
+        layout_versions=len(layouts.live_versions),
+        expired_rows=ran.expired_rows,
+        routing_entries=len(table.placements),
+        split_keys=table.split_keys,
+        lost=sorted({*layouts.lost, *state.fetched}),
+        recovered_rows=sum(state.fetched.values()),
+        moved_from_rows=0 if layouts.pending is None else state.shelves.rows,
+        reason=reason,
+    )
+
+
+def _ways(state: OperatorState) -> tuple[tuple[Recovery, tuple[int, ...]], ...]:
+    """How the instances that the batch has found lost have gone on."""
+    found = {
+        way_of(state.layouts): state.layouts.lost,
+        Recovery.STORE: tuple(state.fetched),
+    }
+    return tuple((way, instances) for way, instances in found.items() if instances)
+
+
+def _note_asked(entry: OperatorRecord, tasks: Sequence[OperatorTask]) -> None:
+    """Take note of the keys that tasks were asked to count."""
+    asked = [one for task in tasks for one in (task.header.counted or {}).values()]
+    entry.report_bytes_down = sum(one.nbytes for one in asked)
+    entry.asked_whole = any(one.whole for one in asked)
+
+
+def _note_reads(entry: OperatorRecord, reads: Reads) -> None:
+    """Take note of the run files that a task has opened."""
+    entry.run_files += reads.files
+    entry.run_file_bytes += reads.size_bytes
+    entry.fetched_files += reads.fetched_files
+    entry.fetched_bytes += reads.fetched_bytes
+
+
+def _note_counts(
+    entry: OperatorRecord,
+    operator: Operator,
+    before: OperatorState,
+    reports: Sequence[OperatorReport],
+    after: OperatorState,
+    sealed: Mapping[str, bytes],
+    counts: Counts,
+) -> None:
+    """Take note of what tasks told of keys; `before`: the state whose layout routed the batch."""
+    routing = before.layouts.newest
+    counted = bool(reports) and routing.choice.counts_keys
+    entry.report_bytes_up = sum(one.count_bytes for one in reports) if counted else 0
+    counted = counted and operator.admission(Side.LEFT).keying.is_plain
+    history = after.layouts.history
+    told = counted and history and history[-1].name in sealed
+    interval = counts.get(history[-1].name) if told else None
+    entry.heat = heat_of(reports, routing.layout, interval)
+
+
+def _fill(
+    entry: OperatorRecord,
+    reports: Sequence[OperatorReport],
+    state: OperatorState,
+    inputs: Iterable[InputReport],
+) -> None:
+    entry.received = [0] * entry.instances
+    entry.stored = [0] * entry.instances
+    entry.backed = [0] * entry.instances
+    entry.held = [0] * entry.instances
+    entry.busy_s = [0.0] * entry.instances
+    entry.compared = [0] * entry.instances
+    entry.made = [0] * entry.instances
+    for report in reports:
+        _fill_instances(entry, report)
+        changes = report.changes.get(STATE, Changes())
+        entry.move_s = max(entry.move_s, report.seconds.get("move", 0.0))
+        entry.moved_rows += changes.moved_rows
+        entry.moved_bytes += changes.moved_bytes
+        entry.recovered_rows += changes.recovered_rows
+        entry.expired_rows += changes.expired_rows
+        entry.output_rows += report.result_rows
+        if report.reads is not None:
+            _note_reads(entry, report.reads)
+    for run in state.shelves.state.values():
+        live = run.live
+        if run.instance < entry.instances:
+            entry.held[run.instance] += live
+        entry.side_rows[run.side] += live
+        entry.side_bytes[run.side] += run.live_bytes
+    left, right = state.clock.sides
+    entry.newest = left.newest, right.newest
+    entry.watermark = state.clock.watermark
+    entry.state_rows = sum(entry.side_rows)
+    entry.state_bytes = sum(entry.side_bytes)
+    entry.pending_rows = state.shelves.live_rows(PENDING)
+    for one in inputs:
+        entry.late_rows += one.late_rows
+        entry.null_rows += one.null_rows
+        entry.ahead_rows += one.ahead_rows
+
+
+def _fill_instances(entry: OperatorRecord, report: OperatorReport) -> None:
+    for instance, counts in report.instances.items():
+        if instance >= entry.instances:  # after a shrink it only watches
+            continue
+        entry.received[instance] = sum(counts.received)
+        entry.stored[instance] = sum(counts.stored)
+        entry.backed[instance] = sum(counts.backed)
+        entry.busy_s[instance] = counts.busy_s
+        entry.compared[instance] = counts.candidates
+        entry.made[instance] = counts.results
+        entry.probe_copies += counts.probe_copies
+        entry.unbacked_keys += counts.unbacked
+        entry.homed = [a + b for a, b in zip(entry.homed, counts.stored, strict=True)]
+
+
+def _both(before: Reason | None, after: Reason | None) -> Reason | None:
+    """Why a layout changes around a batch: a plan after it says too what was lost in it."""
+    if after is None or before is None or not before.ways:
+        return after or before
+    return before if after.cause is Cause.LOADS else replace(after, ways=before.ways)

@@ -1,0 +1,329 @@
+"""Manifests: all that one batch leaves behind, and all that the next one starts from.
+
+Why: state lies in many files that many tasks write. A batch is done when its manifest exists: one
+file, created whole and exclusively. It names the runs that exist, the exclusions from them, the
+results that count, and the watermark, layout and moves of the next batch. If the driver is killed
+before the manifest is created, only garbage is left; if after, the batch is done.
+
+A batch changes little of a large state. So a *full* manifest tells the whole state, and those after
+it what their batch has changed (joinengine.state.changes). Each names its parent and its full
+manifest by a *link*: batch, nonce and CRC. From the newest back to its full one they are the
+*chain*, which a driver reads when it starts.
+
+Law: the newest manifest is the truth, and its chain says the same as if it were full. If a manifest
+of the chain is damaged, missing or another than the link says, the checkpoint is refused; an older
+manifest is never taken instead. A manifest of an unknown format is refused, never guessed at. A
+manifest is committed if it was created while its batch was above the boundary
+(joinengine.state.fence).
+
+Formats: those of 6 are all full; 7 has links. Totals came to 6 later, clock and restorable batch to
+7, and the number stayed: a manifest without them is read as one with zeros, or that is restorable
+itself. Format 8 says where its batch ends in each source, and which wishes were granted. A version
+that does not know that would go on from where Spark's logs end, so it must refuse it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
+from joinengine.model.skipped import Skipped
+from joinengine.state import changes, fence, plain
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import NEWEST, NO_MANIFEST, Chain, Link, Manifest
+from joinengine.state.totals import Totals
+from joinengine.state.wished import Relayout
+from joinengine.world.storage import Storage
+
+FORMAT = 8
+#: Formats that are read.
+READ = (6, 7, FORMAT)
+#: A full manifest comes after so many at the latest; sooner if those that tell changes are together
+#: longer than LONGEST times the last full one, so that a start reads little more than it needs.
+FULL_EVERY = 50
+LONGEST = 1.0
+_HEADER = re.compile(rb"joinengine manifest (\d+) crc32=([0-9a-f]{8}) bytes=(\d+)\n")
+_NAME = re.compile(r"(\d{8,})\.json")
+
+
+class _Written(NamedTuple):
+    """A manifest as it lies on disk: the plain values in it, and its bytes."""
+
+    plain: dict[str, Any]
+    crc32: int
+    size_bytes: int
+
+    @property
+    def link(self) -> Link:
+        return Link(self.plain["batch"], self.plain["nonce"], self.crc32)
+
+    @property
+    def parent(self) -> Link:
+        """Format 6 has nonce and CRC alone."""
+        parent = self.plain["parent"]
+        return Link(*parent) if len(parent) == 3 else Link(self.plain["batch"] - 1, *parent)
+
+    @property
+    def full(self) -> Link:
+        """The full manifest of its chain."""
+        full = self.plain.get("full")
+        return self.link if full is None else Link(*full)
+
+
+def commit(checkpoint: Checkpoint, manifest: Manifest, last: Manifest | None = None) -> Manifest:
+    """Commit `manifest`, which follows `last`; returns the manifest of the batch that counts.
+
+    That is another one if an older driver was faster. Raises TakenOver if a newer driver was
+    faster, or has taken the checkpoint over. Until this returns, nothing may be delivered or
+    removed. If `last` is None, or not on disk, the manifest is full.
+    """
+    before = None if last is None else last.chain
+    ours, body = _written(manifest, before)
+    header = f"joinengine manifest {FORMAT} crc32={ours.crc32:08x} bytes={len(body)}\n"
+    manifests, name = checkpoint.manifests, name_of(manifest.batch)
+    try:
+        created = manifests.create(name, header.encode() + body)
+    except OSError:
+        if not manifests.exists(name):
+            raise
+        created = False  # the file may be this driver's own all the same: its nonce tells
+    found = ours if created else _found(manifests, manifest.batch)
+    # After the create: if another driver had removed this name, its boundary or generation is seen.
+    fence.check_boundary(checkpoint, manifest.batch)
+    fence.check_generation(checkpoint.generations, manifest.generation)
+    if found is None or found.plain["generation"] > manifest.generation:
+        raise TakenOver(
+            f"another driver has committed batch {manifest.batch} of checkpoint "
+            f"{checkpoint.location}; nothing is lost, leave this one stopped"
+        )
+    if found.parent != manifest.parent:
+        raise CheckpointMismatch(
+            f"manifest {manifests.folder}/{name} follows another batch {manifest.batch - 1} than "
+            f"the one that this driver knows: files of two checkpoints are mixed; restore it from "
+            f"a copy"
+        )
+    if found.link == ours.link:
+        return replace(manifest, crc32=ours.crc32, chain=_chain(ours, manifest, before))
+    if before is None:  # the last one is not on disk as this driver has it
+        return read(manifests, manifest.batch)
+    return _from_json(found, before)
+
+
+def name_of(batch: int) -> str:
+    """The name of the manifest of a batch."""
+    return f"{batch:08d}.json"
+
+
+def newest(manifests: Storage) -> Manifest | None:
+    """The newest manifest; None in a fresh checkpoint.
+
+    Raises DamagedState if it, or one of its chain, is not what was written, CheckpointMismatch if
+    it has another format.
+    """
+    batches = batches_of(manifests)
+    while batches:
+        try:
+            return read(manifests, max(batches))
+        except (FileNotFoundError, DamagedState) as error:
+            again = batches_of(manifests)
+            if again and max(again) == max(batches):
+                told = f"{error}; {_how_far(manifests)}"
+                raise DamagedState(told) from None
+            batches = again  # a running driver has gone on, and removed some
+    return None
+
+
+def read(manifests: Storage, batch: int) -> Manifest:
+    """The manifest of a batch, from its chain; raises FileNotFoundError if one is missing."""
+    chain = [_load(manifests, batch)]
+    while chain[-1].link != chain[0].full:
+        chain.append(_followed(manifests, chain[-1], chain[0].full))
+    found = _from_json(chain.pop(), None)
+    while chain:
+        found = _from_json(chain.pop(), found.chain)
+    return found
+
+
+def _followed(manifests: Storage, one: _Written, full: Link) -> _Written:
+    """The manifest that `one` names as its parent, on the way to `full`."""
+    path = f"{manifests.folder}/{name_of(one.parent.batch)}"
+    try:
+        found = _load(manifests, one.parent.batch)
+    except FileNotFoundError:
+        raise DamagedState(
+            f"manifest {path}, which that of batch {one.link.batch} follows, is missing; restore "
+            f"it from a copy"
+        ) from None
+    if found.link != one.parent or found.full != full:
+        raise DamagedState(
+            f"manifest {path} is not the one that the manifest of batch {one.link.batch} follows: "
+            f"files of two checkpoints are mixed; restore it from a copy"
+        )
+    return found
+
+
+def _how_far(manifests: Storage) -> str:
+    """Up to which batch the chain is whole, in words."""
+    good = NO_MANIFEST
+    for batch in sorted(batches_of(manifests)):
+        try:
+            found = _load(manifests, batch)
+        except (FileNotFoundError, DamagedState, CheckpointMismatch):
+            continue
+        if found.link == found.full or found.parent == good:
+            good = found.link
+    if good.batch < 0:
+        return "no batch has a whole chain of manifests"
+    return f"the chain of manifests is whole up to batch {good.batch}"
+
+
+def _found(manifests: Storage, batch: int) -> _Written | None:
+    try:
+        return _load(manifests, batch)
+    except FileNotFoundError:
+        return None
+
+
+def _load(manifests: Storage, batch: int) -> _Written:
+    """One manifest as it lies on disk, checked; raises as `newest`."""
+    content = manifests.get(name_of(batch))
+    path = f"{manifests.folder}/{name_of(batch)}"
+    match = _HEADER.match(content)
+    if not match:
+        raise DamagedState(f"manifest {path} has no readable header; restore it from a copy")
+    body = content[match.end() :]
+    if int(match[1]) not in READ:
+        raise CheckpointMismatch(
+            f"manifest {path} has format {int(match[1])}, this version reads format {FORMAT}: "
+            f"use the version that wrote it, or start with a new checkpoint"
+        )
+    crc = zlib.crc32(body)
+    if len(body) != int(match[3]) or crc != int(match[2], 16):
+        raise DamagedState(
+            f"manifest {path} does not match its header: it is truncated or was altered; "
+            f"restore it from a copy"
+        )
+    return _Written(json.loads(body), crc, len(body))
+
+
+def batches_of(manifests: Storage) -> list[int]:
+    """The batches that have a manifest, in no order."""
+    names = (_NAME.fullmatch(name) for name in manifests.names())
+    return [int(match[1]) for match in names if match]
+
+
+# Plain values, and back
+
+
+def _written(manifest: Manifest, before: Chain | None) -> tuple[_Written, bytes]:
+    """The manifest as it will lie on disk; full if it must be, or if that is shorter."""
+    if before is not None and before.links + 1 < FULL_EVERY:
+        told = _changes_to_json(manifest, before)
+        body = _dumped(told)
+        if before.bytes + len(body) <= LONGEST * before.full_bytes:
+            return _Written(told, zlib.crc32(body), len(body)), body
+    told = _to_json(manifest)
+    body = _dumped(told)
+    return _Written(told, zlib.crc32(body), len(body)), body
+
+
+def _dumped(told: dict[str, Any]) -> bytes:
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _chain(one: _Written, manifest: Manifest, before: Chain | None) -> Chain:
+    """The chain up to `one`, which tells `manifest`; `before`: that of its parent."""
+    states, held = manifest.operators, manifest.held
+    if one.full == one.link:
+        return Chain(one.link, one.size_bytes, 0, 0, states, held)
+    assert before is not None
+    size = before.bytes + one.size_bytes
+    return Chain(before.full, before.full_bytes, size, before.links + 1, states, held)
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    """All of a manifest."""
+    return {
+        **_around(manifest),
+        "full": None,
+        "operators": [plain.state_to_json(state) for state in manifest.operators],
+        "held": plain.held_to_json(manifest.held),
+    }
+
+
+def _changes_to_json(manifest: Manifest, before: Chain) -> dict[str, Any]:
+    """A manifest that tells what is another than it was before."""
+    states = zip(before.operators, manifest.operators, strict=True)
+    return {
+        **_around(manifest),
+        "full": before.full,
+        "operators": [changes.change(was, state) for was, state in states],
+        "held": changes.held_change(before.held, manifest.held),
+    }
+
+
+def _around(manifest: Manifest) -> dict[str, Any]:
+    """What each manifest tells by itself."""
+    return {
+        "query": manifest.query,
+        "batch": manifest.batch,
+        "generation": manifest.generation,
+        "nonce": manifest.nonce,
+        "parent": manifest.parent,
+        "totals": manifest.totals.to_json(),
+        "clock_s": manifest.clock_s,
+        "position": manifest.position,
+        "wishes": None if manifest.wishes is None else [one.to_json() for one in manifest.wishes],
+        "skipped": manifest.skipped,
+        "quiet": manifest.quiet,
+        "restorable": min(manifest.restorable, manifest.batch),
+        "spark": manifest.spark,
+        "results": plain.files_to_json(manifest.results),
+        "refused": plain.files_to_json(manifest.refused),
+    }
+
+
+def _from_json(one: _Written, before: Chain | None) -> Manifest:
+    """A manifest as it was; `before`: the chain of its parent, which a full one does not need."""
+    told = one.plain
+    if one.full == one.link:
+        operators = tuple(plain.state_from_json(state) for state in told["operators"])
+        held = plain.held_from_json(told["held"])
+    else:
+        assert before is not None
+        states = zip(before.operators, told["operators"], strict=True)
+        operators = tuple(changes.changed(was, state) for was, state in states)
+        held = changes.held_changed(before.held, told["held"])
+    found = Manifest(
+        query=told["query"],
+        batch=told["batch"],
+        operators=operators,
+        results=plain.files_from_json(told["results"]),
+        refused=plain.files_from_json(told["refused"]),
+        held=held,
+        generation=told["generation"],
+        nonce=told["nonce"],
+        parent=one.parent,
+        restorable=told.get("restorable", NEWEST),
+        totals=Totals.from_json(told.get("totals", {})),
+        clock_s=told.get("clock_s", 0.0),
+        position=_position_from_json(told.get("position")),
+        wishes=_wishes_from_json(told.get("wishes")),
+        skipped=tuple(Skipped(*one) for one in told.get("skipped", ())),
+        quiet=told.get("quiet", True),
+        spark=told.get("spark", {}),
+        crc32=one.crc32,
+    )
+    return replace(found, chain=_chain(one, found, before))
+
+
+def _position_from_json(told: dict[str, int] | None) -> dict[int, int] | None:
+    return None if told is None else {int(source): at for source, at in told.items()}
+
+
+def _wishes_from_json(told: list[dict[str, Any]] | None) -> tuple[Relayout, ...] | None:
+    return None if told is None else tuple(map(Relayout.from_json, told))

@@ -1,0 +1,313 @@
+"""The engine's own loop: any cut of a stream gives its results, and triggers end where they say."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joinengine.driver.loop import Loop, Trigger
+from joinengine.driver.settings import Settings
+from joinengine.exchange.feeds import Feed
+from joinengine.model.errors import DamagedState, JoinEngineError
+from joinengine.model.keys import Side
+from joinengine.model.windows import within
+from joinengine.state import manifests
+from tests.harness import InlineJobs, Killed, LocalQuery, rows, two_way
+from tests.laws.cases import joined, relaxed
+from tests.worlds import MemoryWorld
+
+ENDS = Trigger(finite=True)
+SIDES = tuple([(n % (5 - side), 100 * side + n, 10 * n) for n in range(12)] for side in (1, 2))
+WINDOW = within("lt", "rt", lower="-40 us", upper="40 us", delay="0 us")
+ALL = {0: 12, 1: 12}
+
+
+@dataclass
+class Growing(Feed):
+    """A side of which `there` tuples can be read so far; each look cuts by the next of `cuts`.
+
+    `logged`: so many others have logged, which shows if they are asked for.
+    """
+
+    there: int = 12
+    cuts: list = field(default_factory=list)
+    looks: int = 0
+    logged: int = 0
+    grow: object = lambda feed: None
+
+    def discover(self, *, wait=False):
+        self.looks += 1
+        self.grow(self)
+
+    def end(self):
+        return self.there
+
+    def advance(self, position):
+        return min(position + (self.cuts.pop() if self.cuts else 5), self.there)
+
+    def row_groups(self, start, end):
+        assert start == end > self.there
+        self.there = self.logged
+        if end > self.there:
+            raise DamagedState("the log is too short")
+
+    def progress(self, position):
+        raise AssertionError("the jobs say when a side ends")
+
+
+@dataclass
+class Reading(InlineJobs):
+    """Reads the tuples of SIDES between two positions; the last one brings the end of its side."""
+
+    fails: object = lambda start: None
+
+    def route(self, frame, plan, start, end):
+        self.fails(start)
+        tuples = []
+        for side in Side:
+            first, last = (one.get(int(side), 0) for one in (start, end))
+            tuples.append((int(side), rows(side, SIDES[side][first:last])))
+            tuples += [(int(side), math.inf)] * (last == len(SIDES[side]))
+        return super().route([tuples], plan, start, end)
+
+
+@dataclass
+class Clock(MemoryWorld):
+    """A world whose time passes only while somebody rests."""
+
+    now: float = 1_000.0
+
+    def now_s(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def started(how="inner", jobs=None, settings=None, window=WINDOW):
+    jobs = jobs or Reading(world=Clock())
+    spec = two_way(window=window, how=how, instances=2)
+    return LocalQuery("/nowhere/query", spec, "hash", jobs=jobs, settings=settings)
+
+
+def loop_of(query, trigger=ENDS, feeds=None, stop=lambda: False):
+    """A loop; `rests`: how long it has rested, each time."""
+    rests = []
+
+    def rest(seconds):
+        query.world.sleep(seconds)
+        rests.append(seconds)
+        return stop()
+
+    feeds = feeds or {0: Growing(), 1: Growing()}
+    found = Loop(query.runner, feeds, trigger, query.world, rest, 0.5)
+    found.rests = rests
+    return found
+
+
+def expected(how="inner"):
+    return joined(*SIDES, WINDOW, how)
+
+
+@relaxed
+@given(
+    how=st.sampled_from(["inner", "full", "left_anti"]),
+    cuts=st.tuples(*[st.lists(st.integers(0, 7), max_size=6)] * 2),
+    killed=st.sets(st.integers(1, 30), max_size=4),
+)
+def test_any_cut_with_kills_between_gives_the_results(how, cuts, killed):
+    query, steps = started(how), iter(range(1, 10_000))
+
+    def step(name):
+        if next(steps) in killed:
+            raise Killed
+
+    query.jobs.step = step
+    feeds = {side: Growing(cuts=[cut + 1 for cut in cuts[side]]) for side in (0, 1)}
+    query.runner._sink.step = step
+    while True:
+        try:
+            loop_of(query, feeds=feeds).run()
+            break
+        except Killed:
+            again(query)
+    query.runner.finish()
+    assert query.runner.position == ALL
+    assert query.output() == expected(how) != {}
+
+
+def again(query):
+    """Start, perhaps several times: a start that is killed is made again."""
+    while True:
+        try:
+            return query.restart()
+        except Killed:
+            continue
+
+
+def test_a_trigger_that_ends_goes_no_further_than_what_was_there():
+    query = started()
+    feed = Growing(there=7, cuts=[3] * 9)
+    feed.grow = lambda feed: setattr(feed, "there", 12)
+    loop = loop_of(query, feeds={0: feed, 1: Growing(there=12, cuts=[2] * 9)})
+    feed.grow(feed)
+    feed.there, feed.grow = 7, lambda feed: None
+    real = query.runner.run
+
+    def run(end):
+        real(end)
+        feed.there = 12  # a file comes while a batch runs
+
+    query.runner.run = run
+    loop.run()
+    assert query.runner.position == {0: 7, 1: 12}
+    assert feed.looks == 1
+    loop_of(query, feeds={0: feed, 1: Growing()}).run()
+    assert query.runner.position == ALL
+    assert query.output() == expected() != {}
+
+
+def test_a_batch_that_another_driver_has_committed_may_go_further():
+    older, world = started(), None
+    world = older.world
+    newer = started(jobs=Reading(world=world))
+    real = newer.runner._commit
+
+    def late(draft):
+        newer.runner._commit = real
+        older.runner.check_alone = lambda: None
+        with pytest.raises(JoinEngineError, match="another driver"):
+            older.runner.run({0: 12, 1: 9})
+        return real(draft)
+
+    newer.runner._commit = late
+    loop_of(newer, feeds={0: Growing(4, logged=12), 1: Growing(4, logged=12)}).run()
+    assert newer.runner.position == {0: 12, 1: 9}
+    loop_of(newer).run()
+    assert newer.runner.position == ALL
+    assert newer.output() == expected() != {}
+
+
+def test_once_is_one_batch_and_nothing_is_none():
+    query = started()
+    loop_of(query, Trigger(once=True)).run()
+    assert [record.batch for record in query.records] == [0]
+    assert query.runner.position == {0: 5, 1: 5}
+    nothing = started(jobs=Reading(world=Clock()))
+    loop_of(nothing, Trigger(once=True), feeds={0: Growing(0), 1: Growing(0)}).run()
+    assert nothing.records == []
+
+
+def test_batches_start_at_multiples_of_the_interval():
+    query = started()
+    query.world.now = 1_003.0
+    began, real = [], query.runner.run
+
+    def run(end):
+        began.append(query.world.now)
+        query.world.now += 1 if len(began) == 1 else 12  # seconds that a batch takes
+        real(end)
+
+    query.runner.run = run
+    stop = lambda: query.runner.position == ALL and query.world.now > 1_045  # noqa: E731
+    loop_of(query, Trigger(every_s=10.0), stop=stop).run()
+    assert began[:3] == [1_003.0, 1_010.0, 1_022.0]  # the third one is late, and not waited for
+
+
+def one_sided(query):
+    """Feeds of which the right one falls silent, and the left one half a minute later."""
+
+    def grow(feed):
+        feed.there = 11 if query.world.now > begin + 30 else 6
+
+    begin = query.world.now
+    return {0: Growing(there=6, grow=grow), 1: Growing(there=3)}
+
+
+SILENT = within("lt", "rt", lower="-1 us", upper="1 us", delay="0 us", idle_after="60 s")
+
+
+def test_an_idle_side_is_waited_for_as_long_as_it_may_be_silent():
+    query = started("left", window=SILENT)
+    begin = query.world.now
+    loop = loop_of(query, Trigger(), one_sided(query), lambda: query.world.now > begin + 300)
+    loop.run()
+    quiet = [record for record in query.records if not record.input_rows]
+    assert quiet[0].started - begin == pytest.approx(60, abs=1)
+    assert sum(join.expired_rows for record in quiet for join in record.joins) > 0
+    assert len(quiet) < 10 < len(loop.rests)
+
+
+def test_a_tick_that_was_due_while_no_driver_ran_comes_at_once():
+    query = started("left", window=SILENT)
+    feeds, begin = one_sided(query), query.world.now
+    loop_of(query, Trigger(), feeds, stop=lambda: query.world.now > begin + 40).run()
+    assert all(record.input_rows for record in query.records)
+    query.world.now = begin + 70
+    query.restart()
+    query.records.clear()
+    loop_of(query, Trigger(), feeds, stop=lambda: query.world.now > begin + 72).run()
+    assert [record.input_rows for record in query.records] == [0, 0]
+    assert sum(record.joins[0].expired_rows for record in query.records) > 0
+
+
+def test_whoever_waits_for_all_is_told_by_a_look_that_began_later():
+    query, feed = started(), Growing(there=5)
+    stopping, told = threading.Event(), threading.Event()
+    loop = Loop(
+        query.runner, {0: feed, 1: Growing(0)}, Trigger(), query.world, stopping.wait, 0.001
+    )
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    loop.process_all()
+    assert query.runner.position == {0: 5, 1: 0}
+    feed.there = 12
+    loop.process_all()
+    assert query.runner.position == {0: 12, 1: 0}
+    waiter = threading.Thread(target=lambda: (loop.process_all(), told.set()))
+    feed.grow = lambda feed: stopping.wait(5)  # the look that is to answer takes long
+    waiter.start()
+    stopping.set()
+    thread.join(10)
+    waiter.join(10)
+    assert told.is_set() and loop.has_ended
+    loop.process_all()  # nobody will answer any more
+
+
+def test_an_error_ends_the_loop_and_frees_who_waits():
+    def fail(start):
+        if start:
+            raise JoinEngineError("the disk is full")
+
+    query = started(jobs=Reading(world=Clock(), fails=fail))
+    loop = loop_of(query)
+    with pytest.raises(JoinEngineError, match="the disk is full"):
+        loop.run()
+    assert loop.has_ended and not loop.is_busy
+    loop.process_all()
+    assert manifests.newest(query.checkpoint.manifests).position == {0: 5, 1: 5}
+    query.jobs.fails = lambda start: None
+    loop_of(query).run()
+    assert query.output() == expected() != {}
+
+
+def test_a_position_beyond_what_is_known_is_refused():
+    query = started()
+    loop_of(query).run()
+    manifest = query.runner.manifest
+    with pytest.raises(DamagedState, match="the log is too short"):
+        loop_of(query, feeds={0: Growing(), 1: Growing(there=7)}).run()
+    assert query.runner.manifest == manifest
+
+
+def test_what_is_held_back_is_shown_by_a_quiet_batch():
+    query = started(settings=Settings(finite=True))
+    query.compact = (4, 1 << 20)
+    query.restart()
+    loop_of(query).run()
+    assert query.output() == expected() != {}

@@ -1,0 +1,122 @@
+"""What a batch has come to is in its manifest, and an attempt that is lost changes nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from joinengine.layouts import Ftlb, Hash, Mixed
+from joinengine.model.errors import JoinEngineError
+from joinengine.model.skipped import Skipped
+from joinengine.state import manifests
+from joinengine.state.wished import Relayout
+from tests.harness import InlineJobs, LocalQuery, two_way
+from tests.worlds import MemoryWorld
+
+SIDES = [(1, 1, 0), (2, 2, 0)], [(1, 1, 0)]
+WISHES = [
+    Relayout(Hash()),
+    Relayout(instances=3),
+    Relayout(Mixed(imbalance=0.2), 4),
+    Relayout(Ftlb(backups=2, domains=3)),
+    Relayout(Ftlb(levels={"a": {"top": 1, "backups": 3}})),
+]
+
+
+class Failing(InlineJobs):
+    """Route tasks that fail in the batches `fails`, once each, and skip a file in batch 1."""
+
+    fails = ()
+
+    def route(self, frame, plan, *ends):
+        if frame is None:
+            self.ends = [*getattr(self, "ends", []), ends]
+        reports = super().route(frame or [[]], plan, *ends)
+        if plan.batch == 1 and frame is not None:
+            reports[0].skipped.append(Skipped("a.parquet", "is cut off"))
+        if plan.batch in self.fails:
+            self.fails = [one for one in self.fails if one != plan.batch]
+            raise JoinEngineError("the disk is full")
+        return reports
+
+
+def start(folder="/nowhere/query", **jobs):
+    query = LocalQuery(folder, two_way(), "mnrt", jobs=Failing(world=MemoryWorld(), **jobs))
+    query.jobs.fails = []
+    return query
+
+
+@pytest.mark.parametrize("wish", WISHES, ids=str)
+def test_a_wish_is_the_same_after_a_manifest(wish):
+    assert Relayout.from_json(json.loads(json.dumps(wish.to_json()))) == wish
+
+
+def test_a_manifest_says_where_its_batch_ends_and_what_was_wished():
+    query = start()
+    query.runner.relayout(WISHES[1])
+    query.run_tuples(0, *SIDES)
+    found = manifests.newest(query.checkpoint.manifests)
+    assert found.wishes == (WISHES[1],)
+    assert found.operators[0].layouts.newest.wanted == 3
+    assert not found.quiet
+    query.runner.run({0: 5, 2: 1})
+    found = manifests.newest(query.checkpoint.manifests)
+    assert found.position == query.runner.manifest.position == {0: 5, 2: 1}
+    assert found.wishes == ()
+    assert found.quiet
+    assert found.skipped == query.runner.manifest.skipped == ()
+    query.restart()
+    query.runner.run({0: 7, 2: 1})
+    assert query.jobs.ends == [({}, {0: 5, 2: 1}), ({0: 5, 2: 1}, {0: 7, 2: 1})]
+
+
+def test_a_wish_waits_for_a_batch_that_is_committed():
+    query = start()
+    query.run_tuples(0, *SIDES)
+    query.jobs.fails = [1]
+    query.runner.relayout(Relayout(instances=5))
+    with pytest.raises(JoinEngineError, match="the disk is full"):
+        query.run_tuples(1, *SIDES)
+    assert query.runner.wishes == [Relayout(instances=5)]
+    query.run_tuples(1, *SIDES)
+    assert query.runner.wishes == []
+    assert query.layout.instances == 5
+
+
+def test_a_skipped_file_is_named_when_its_batch_counts(caplog):
+    query = start()
+    query.run_tuples(0, *SIDES)
+    query.jobs.fails = [1]
+    with pytest.raises(JoinEngineError, match="the disk is full"):
+        query.run_tuples(1, *SIDES)
+    assert "is left out" not in caplog.text
+    query.run_tuples(1, *SIDES)
+    assert caplog.text.count("source file a.parquet is left out: it is cut off") == 1
+    found = manifests.newest(query.checkpoint.manifests)
+    assert found.skipped == (Skipped("a.parquet", "is cut off"),)
+    assert found.totals.skipped_files == 1
+
+
+def test_a_wish_of_a_batch_that_another_driver_has_committed_still_waits():
+    older = start()
+    older.run_tuples(0, *SIDES)
+    world = older.jobs.world
+    newer = LocalQuery("/nowhere/query", two_way(), "mnrt", jobs=Failing(world=world))
+    commit = newer.runner._commit
+
+    def late(draft):
+        older.runner.check_alone = lambda: None
+        with pytest.raises(JoinEngineError, match="another driver"):
+            older.run_tuples(1, *SIDES)
+        return commit(draft)
+
+    newer.runner._commit = late
+    newer.runner.relayout(Relayout(instances=5))
+    newer.run_tuples(1, *SIDES)
+    assert newer.runner.manifest.generation == older.runner.generation
+    assert newer.runner.wishes == [Relayout(instances=5)]
+    newer.runner._commit = commit
+    newer.run_tuples(2, *SIDES)
+    assert newer.runner.wishes == []
+    assert newer.layout.instances == 5

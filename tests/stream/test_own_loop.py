@@ -1,0 +1,173 @@
+"""A query on the engine's own loop: how it ends, who may start another, and who else uses Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from joinengine import (
+    InvalidRequest,
+    JoinEngineError,
+    StreamJoin,
+    active,
+    awaitAnyTermination,
+    equi,
+    parquet_stream,
+)
+from tests.stream.cases import pairs
+from tests.stream.conftest import same
+
+pytestmark = pytest.mark.spark
+
+PROGRAM = """
+import sys, threading, time
+from pathlib import Path
+import pyarrow as pa, pyarrow.parquet as pq
+from joinengine import StreamJoin, active, awaitAnyTermination, parquet_stream, session
+
+root, spark = Path(sys.argv[1]), session(master="local[1]")
+for side in ("left", "right"):
+    (root / side).mkdir()
+    pq.write_table(pa.table({"key": range(50), side: range(50)}), root / side / "0.parquet")
+streams = [parquet_stream(spark, root / side) for side in ("left", "right")]
+writer = StreamJoin(*streams, on="key", instances=2).writeStream.format("noop")
+query = writer.option("checkpointLocation", str(root / "checkpoint")).start()
+query.processAllAvailable()
+"""
+
+
+@pytest.fixture
+def writer(spark, folders, tmp_path):
+    """A writer of a join that has its results in `out`; `name`: of its checkpoint."""
+
+    def make(name="checkpoint", **options):
+        left = parquet_stream(spark, folders.orders, rows_per_interval=40)
+        right = parquet_stream(spark, folders.items, rows_per_interval=120)
+        joined = StreamJoin(left, right, on=equi("id", "order_id"), instances=3)
+        found = joined.writeStream.format("parquet").option("checkpointLocation", tmp_path / name)
+        return found.options(**options)
+
+    return make
+
+
+def soon(condition, seconds=30.0):
+    end_s = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+def test_a_batch_is_cut_short_and_done_by_the_next_start(writer, folders, tmp_path):
+    out = str(tmp_path / "out")
+    slow = writer(workPerTuple="200 ms").start(out)  # a batch of some seconds
+    soon(lambda: slow.status["isTriggerActive"])
+    time.sleep(0.5)
+    began = time.monotonic()
+    slow.stop()
+    assert time.monotonic() - began < 8
+    assert slow.exception() is None
+    assert slow.done[1] < 4
+    assert slow.awaitTermination(0.1)
+    again = writer().trigger(availableNow=True).start(out)
+    again.awaitTermination()
+    assert again.done[1] > 0
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+
+
+def test_a_query_is_stopped_that_is_started_once_more(writer, folders, tmp_path, caplog):
+    first = writer().start(str(tmp_path / "out"))
+    first.processAllAvailable()
+    second = writer().start(str(tmp_path / "out"))
+    assert not first.isActive
+    assert first.exception() is None
+    assert "is stopped, since it is started once more" in caplog.text
+    assert [one for one in active() if one in (first, second)] == [second]
+    folders.add()
+    second.processAllAvailable()
+    second.stop()
+    assert second.id == first.id
+    assert second.runId != first.runId
+    same(tmp_path / "out", pairs(folders, "id = order_id"))
+
+
+def test_a_name_is_had_once(writer, spark, tmp_path):
+    first = writer().queryName("mine").start(str(tmp_path / "out"))
+    try:
+        with pytest.raises(InvalidRequest, match="a query with the name 'mine' is running"):
+            writer("other").queryName("mine").start(str(tmp_path / "others"))
+        assert not (tmp_path / "other").exists()
+    finally:
+        first.stop()
+    again = writer("other").queryName("mine").start(str(tmp_path / "others"))
+    again.stop()
+
+
+def test_whoever_waits_for_any_is_told_of_the_first_and_of_its_error(writer, tmp_path):
+    def fail(frame, batch):
+        raise ValueError("no room at the inn")
+
+    running = writer().start(str(tmp_path / "out"))
+    assert awaitAnyTermination(0.1) is False
+    failing = writer("failing").foreachBatch(fail).start()
+    with pytest.raises(
+        JoinEngineError, match=r"^the query failed: ValueError: no room at the inn$"
+    ):
+        awaitAnyTermination()
+    assert type(failing.exception()) is JoinEngineError
+    with pytest.raises(JoinEngineError, match="no room at the inn"):
+        failing.processAllAvailable()
+    assert running.isActive
+    running.stop()
+    if not active():
+        assert awaitAnyTermination(0.1) is True  # none runs
+
+
+def test_others_use_spark_beside_a_query_and_in_its_listeners(writer, spark, tmp_path):
+    counted = []
+    query = writer().start(str(tmp_path / "out"))
+    query.add_listener(lambda progress: counted.append(spark.range(7).count()))
+    query.processAllAvailable()
+    began = time.monotonic()
+    assert spark.range(10).count() == 10
+    assert time.monotonic() - began < 5
+    soon(lambda: query.done[1] == 4)
+    query.stop()
+    assert counted and set(counted) == {7}
+
+
+def test_two_threads_may_stop_a_query(writer, tmp_path):
+    query = writer().start(str(tmp_path / "out"))
+    threads = [threading.Thread(target=query.stop) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not query.isActive
+    assert query.exception() is None
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        ("print(len(active()), 'runs')", 0, "1 runs"),
+        ("query.stop(); awaitAnyTermination(); print(active(), query)", 0, "[] <JoinQuery ended"),
+        ("spark.stop(); query.awaitTermination(); print(query.exception())", 0, "None"),
+        ("raise SystemExit(3)", 3, ""),
+    ],
+)
+def test_a_program_that_ends_leaves_no_trace(end, code, said, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + end, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout
+    assert "Traceback" not in done.stderr
+    assert "Error" not in done.stderr
