@@ -20,6 +20,7 @@ _QUERY = (
     *("checkpointLocation", "stateLocation", "cacheSize", "memoryPerTask", "fsync", "capacity"),
     *("moves", "load", "workPerTuple", "workPerResult"),
     *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate", "exchange", "durability"),
+    "tasks",
     *("livePort", "liveHost", "liveToken", "fileMode"),
 )
 _PARQUET = (

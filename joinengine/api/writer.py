@@ -16,7 +16,7 @@ from joinengine.balancing.costs import Load
 from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.fitting import Naming
 from joinengine.driver.outputs import Wanted
-from joinengine.driver.settings import CACHE_BYTES, MEMORY_PER_TASK, Settings, ShowKeys
+from joinengine.driver.settings import CACHE_BYTES, MEMORY_PER_TASK, Settings, ShowKeys, Tasks
 from joinengine.driver.sinks import DiscardSink, Sink, SinkFactory
 from joinengine.exchange.exchange import chosen_exchange
 from joinengine.exchange.merging import TARGET_BYTES
@@ -98,10 +98,10 @@ class JoinWriter:
         `storeRate` (the emulated speed of a store, as "100 MB/s, 50 ms"); `durability` (what a
         batch waits for: `batch`, the uploads of its state, or `replicas`; docs/fault-tolerance.md);
         `exchange` (what carries routed tuples: `files` that all executors see, or Spark's
-        `shuffle`; docs/operating.md); `sideOutput` (a folder: late and NULL-key tuples are written
-        there as Parquet, with a column `reason`); `livePort`, `liveHost`, `liveToken` (given a
-        port, the query has its page from the start, see `JoinQuery.live`).
-        docs/results.md lists the options of the sinks.
+        `shuffle`) and `tasks` (`resident`: they stay from batch to batch; docs/operating.md);
+        `sideOutput` (a folder: late and NULL-key tuples are written there as Parquet, with a column
+        `reason`); `livePort`, `liveHost`, `liveToken` (given a port, the query has its page from
+        the start, see `JoinQuery.live`). docs/results.md lists the options of the sinks.
 
         Raises InvalidRequest for a value that is no text, number or bool; `start` refuses unknown
         options.
@@ -132,9 +132,7 @@ class JoinWriter:
         Raises InvalidRequest for a batch before 1, an unknown layout, or no change at all.
         """
         if not _is_whole(batch) or batch < 1:
-            raise InvalidRequest(
-                f"batch {batch!r}: the first change can come before batch 1; give 1 or more"
-            )
+            raise InvalidRequest(f"batch {batch!r}: the first change can come before batch 1")
         if layout is None and instances is None:
             raise InvalidRequest(f"relayout of batch {batch}: give a layout, instances, or both")
         if not (layout is None or isinstance(layout, str) or _is_choice(layout)):
@@ -295,6 +293,7 @@ class JoinWriter:
                 options.get("stateLocation", options.get("checkpointLocation")),
             ),
             store=given.store_speed(options),
+            tasks=one_of(Tasks, options.get("tasks", "auto"), "tasks"),
             cache_bytes=given.size_bytes(options, "cacheSize", _LEAST_CACHE) or CACHE_BYTES,
         )
 

@@ -76,7 +76,7 @@ class BatchRunner:
         settings: Settings,
         aside: SideOutput | None = None,
     ) -> None:
-        self._jobs = jobs
+        self.jobs = jobs
         self.query = query
         self._world = checkpoint.world
         self._program = Program(
@@ -174,7 +174,7 @@ class BatchRunner:
             self.check_alone()
             with self.fenced():
                 if self._is_next(batch):
-                    self._run(frame, self._jobs.logged_end(batch, {}))
+                    self._run(frame, self.jobs.logged_end(batch, {}))
                     self._request_tick(batch + 1, self.tick_due(self._world.now_s()))
 
     def run(self, end: Position) -> None:
@@ -191,7 +191,7 @@ class BatchRunner:
     @property
     def position(self) -> Position:
         """Where the next batch begins in each source."""
-        return end_of(self._jobs, self.manifest)
+        return end_of(self.jobs, self.manifest)
 
     @contextmanager
     def fenced(self) -> Iterator[None]:
@@ -366,7 +366,7 @@ class BatchRunner:
         )
         start = found, read_counts(self._checkpoint, found)
         whole = self._computing, self._uploaded, self.generation, start, lost
-        manifest, self._counts = restored(self._checkpoint, self._jobs, *whole)
+        manifest, self._counts = restored(self._checkpoint, self.jobs, *whole)
         self.manifest, self._resumed_for = step.resume(
             self.query, manifest, self._choices, lazy=self.settings.lazy
         )

@@ -62,6 +62,10 @@ class Jobs(Protocol):
         """Kill an executor; its name."""
 
     @abstractmethod
+    def cut_short(self) -> None:
+        """Have the step that runs fail, since its query is to end; called by another thread."""
+
+    @abstractmethod
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
         """Carry out the tasks of an operator."""
 
@@ -78,6 +82,9 @@ class OneProcess:
     def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
         """The begin of all sources."""
         return {}
+
+    def cut_short(self) -> None:
+        """A step ends by itself."""
 
     def gone(self, operator: Operator, instances: int) -> Collection[int]:
         """None."""

@@ -26,6 +26,14 @@ class ShowKeys(StrEnum):
     HASH = "hash"
 
 
+class Tasks(StrEnum):
+    """What carries out the steps of a batch: tasks that stay, where they can, or jobs of Spark."""
+
+    AUTO = "auto"
+    RESIDENT = "resident"
+    JOBS = "jobs"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How a query runs, apart from what it computes."""
@@ -63,6 +71,8 @@ class Settings:
     cache_bytes: int = CACHE_BYTES
     #: what carries routed tuples
     exchange: ExchangeKind = ExchangeKind.FILES
+    #: whether tasks stay from batch to batch
+    tasks: Tasks = Tasks.AUTO
     #: how fast the store is; None: the query keeps one only if it recovers from there
     store: StoreSpeed | None = None
 

@@ -29,6 +29,7 @@ def explain(
     instances: Sequence[int] | None = None,
     wishes: Sequence[Relayout] = (),
     records: Sequence[BatchRecord] = (),
+    tasks: str | None = None,
 ) -> str:
     """A few lines for each operator.
 
@@ -36,6 +37,7 @@ def explain(
     lines of these sides forecast how much the state will hold. `instances`: how many the operators
     have now; None: as many as they start with. `wishes`: of users, for the next batch. `records`:
     of the batches so far; if hardly any of the compared pairs have matched, a line says so.
+    `tasks`: what carries out the steps of a batch.
     """
     lines, seen = list[str](), rates or {}
     for operator, choice in zip(query.operators, choices, strict=True):
@@ -44,6 +46,7 @@ def explain(
         now = operator if instances is None else sized(operator, instances[operator.index])
         lines += now.lines(inputs, choice, ours)
         lines += compared_in_vain([record.joins[operator.index] for record in records])
+    lines += [] if tasks is None else [f"tasks: {tasks}"]
     lines += [f"asked for: {_wished(wish)}; takes effect with the next batch" for wish in wishes]
     return Shown("\n".join(lines))
 

@@ -48,10 +48,10 @@ def plain_error(error: BaseException) -> JoinEngineError:
     if not isinstance(error, _OF_SPARK):
         text = "".join(traceback.format_exception(error))
         return _disk_of(text) or _failed(f"{type(error).__name__}: {error}")
-    return _told_by_spark(str(error))
+    return told_by_spark(str(error))
 
 
-def _told_by_spark(text: str) -> JoinEngineError:
+def told_by_spark(text: str) -> JoinEngineError:
     """The error that a text of Spark's is about, with the traces of tasks in it."""
     if _CONCURRENT in text:
         return CheckpointMismatch(

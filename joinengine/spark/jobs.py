@@ -25,9 +25,11 @@ from joinengine.exchange.merging import MergeReport, MergeTask
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import Portion, RoutePlan
 from joinengine.operators.base import Operator, OperatorTask
+from joinengine.spark.failures import told_by_spark
 from joinengine.spark.locality import LONG_WAIT, WAIT, Locality, Location, short_wait
 from joinengine.spark.logs import SparkLogs, offset_in
 from joinengine.spark.session import parallelism
+from joinengine.spark.staying import Failed, Function, Order, obstacle, pool_of
 from joinengine.spark.streams import Streams
 from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks, RouteGroups, merge_files
 from joinengine.spark.tuning import ArrowBatches
@@ -44,12 +46,14 @@ _MOST = 100
 class Shape:
     """How many operators a query has, and the executors on which their tasks have fixed places.
 
-    `is_cut_by_spark`: a streaming query of Spark's says how far batches go.
+    `is_cut_by_spark`: a streaming query of Spark's says how far batches go. `why_jobs`: why tasks
+    cannot stay (joinengine.spark.staying); None: they can.
     """
 
     operators: int = 1
     slots: Sequence[str] = ()
     is_cut_by_spark: bool = True
+    why_jobs: str | None = ""
 
 
 class SparkJobs(Jobs):
@@ -77,6 +81,13 @@ class SparkJobs(Jobs):
         self._name = name
         self._operators, slots = shape.operators, shape.slots
         self._logs, self._is_cut_by_spark = logs, shape.is_cut_by_spark
+        self._stays = shape.why_jobs is None
+        #: what carries out the steps of a batch, in words
+        self.tasks = (
+            "stay from batch to batch, while no other job of the session waits for their slots"
+            if self._stays
+            else f"jobs of Spark: {shape.why_jobs}"
+        )
         self._world = world
         self._streams = streams
         self._route_groups = RouteGroups(streams.readings)
@@ -163,7 +174,13 @@ class SparkJobs(Jobs):
     @override
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
         """One job for each."""
+        if self._stays:  # they would wait for its slots
+            pool_of(self._context).release()
         return self._routed({(one,): frame for one, frame in self._tables.items()}, plan, "tables")
+
+    @override
+    def cut_short(self) -> None:
+        """Jobs of a query that ends are cancelled by their group."""
 
     @abstractmethod
     def _routed_portions(self, portions: Sequence[Portion], plan: RoutePlan) -> list[RouteReport]:
@@ -187,16 +204,22 @@ class FileJobs(SparkJobs):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
+        self._name_of_functions = self._world.nonce()
         #: step and how many tasks it has -> where they run, and the RDD of their reports
         self._rdds: dict[tuple[str | int, int], tuple[tuple[Location, ...] | None, RDD[Any]]] = {}
 
     @override
     def _routed_portions(self, portions: Sequence[Portion], plan: RoutePlan) -> list[RouteReport]:
         folder, what = _folder(plan.exchange), "route"
+        told, read = encode(plan), [encode(portion) for portion in portions]
+        orders = [(b"%d" % number, told, one) for number, one in enumerate(read)]
+        reports = self._stayed(what, self._route_groups.carry_out, orders)
+        if reports is not None:
+            return [decode(report, RouteReport) for report in reports]
         exchange = self._world.storage(folder)
-        exchange.put(what, encode(plan))
-        for number, portion in enumerate(portions):
-            exchange.put(f"{what}-{number}", encode(portion))
+        exchange.put(what, told)
+        for number, one in enumerate(read):
+            exchange.put(f"{what}-{number}", one)
         tasks = self._tasks(what, len(portions), self._route_groups)
         with self._announced(folder, what), self._described(plan.batch, what):
             return [decode(report, RouteReport) for report in tasks.collect()]
@@ -215,10 +238,14 @@ class FileJobs(SparkJobs):
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
         """One job; collects one row per task."""
         first, name = tasks[0].header, f"operator-{operator.index}"
+        told = [encode(task) for task in tasks]
+        stayed = self._stayed(name, OperatorTasks(operator).carry_out, [(one,) for one in told])
+        if stayed is not None:
+            return [decode(report, OperatorReport) for report in stayed]
         folder = _folder(first.exchange)
         exchange = self._world.storage(folder)
-        for task in tasks:
-            exchange.put(f"{name}-{task.header.task}", encode(task))
+        for task, one in zip(tasks, told, strict=True):
+            exchange.put(f"{name}-{task.header.task}", one)
         locations = self._locality.locations(operator, tasks)
         job = self._tasks(operator.index, len(tasks), OperatorTasks(operator), locations)
         with (
@@ -229,6 +256,20 @@ class FileJobs(SparkJobs):
             reports = [decode(report, OperatorReport) for report in job.collect()]
         self._locality.note(operator, reports)
         return reports
+
+    def _stayed(self, step: str, function: Function, orders: Sequence[Order]) -> list[bytes] | None:
+        """The reports of tasks that stay; None: a job is to do it."""
+        if not self._stays:
+            return None
+        name = f"{self._name_of_functions}-{step}"
+        try:
+            return pool_of(self._context).carry_out(self, name, function, orders)
+        except Failed as error:
+            raise told_by_spark(str(error)) from error
+
+    @override
+    def cut_short(self) -> None:
+        pool_of(self._context).cut(self) if self._stays else None
 
     def _tasks(
         self,
@@ -305,6 +346,12 @@ class SparkMerge:
     def __call__(self, tasks: Sequence[MergeTask]) -> list[MergeReport]:
         """The reports, in the order of the tasks."""
         context = self.spark.sparkContext
-        contents = context.parallelize([encode(task) for task in tasks], len(tasks))
+        told = [encode(task) for task in tasks]
+        pool = pool_of(context) if obstacle(context) is None else None
+        if pool is not None and pool.holds:  # a job would wait for its slots
+            reports = pool.carry_out(self, "merge", merge_files, [(one,) for one in told])
+            if reports is not None:
+                return [decode(report, MergeReport) for report in reports]
+        contents = context.parallelize(told, len(tasks))
         with described(context, f"{_called(self.name)}: merge result files"):
             return [decode(report, MergeReport) for report in contents.map(merge_files).collect()]

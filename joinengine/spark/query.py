@@ -332,4 +332,5 @@ class JoinQuery:
             [chosen.layout.instances for chosen in runner.chosen],
             runner.wishes,
             records,
+            self._running.tasks,
         )

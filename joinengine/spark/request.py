@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.driver.settings import Settings
 from joinengine.layouts.base import LayoutChoice
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.logs import PlanLog
 from joinengine.reporting.server import Place
-from joinengine.spark.inputs import Source
+from joinengine.spark.inputs import Source, Stream
 from joinengine.spark.places import Output
+from joinengine.state.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -42,3 +43,25 @@ class Request:
     before: QuerySpec | None = None
     #: how plans are logged
     plans: PlanLog = PlanLog.WORDS
+
+    @property
+    def frames(self) -> dict[int, DataFrame]:
+        """Source -> streaming DataFrame, of the inputs that Spark reads."""
+        return {
+            number: source
+            for number, source in enumerate(self.sources)
+            if isinstance(source, DataFrame) and number not in self.query.tables
+        }
+
+    @property
+    def is_cut_by_spark(self) -> bool:
+        """Whether a source is a DataFrame, of which Spark alone knows how far it can be read."""
+        return bool(self.frames)
+
+    def own_feeds(self, checkpoint: Checkpoint) -> list[tuple[Stream, dict[str, Any]]]:
+        """The `Stream`s, each with the options of its feed."""
+        return [
+            (stream, stream.feed | {"source": n, "log": checkpoint.sources.at(str(n)).folder})
+            for n, stream in enumerate(self.sources)
+            if isinstance(stream, Stream)
+        ]

@@ -70,6 +70,11 @@ class Running(Protocol):
     def reports(self) -> list[dict[str, Any]] | None:
         """Spark's progress of the last triggers; None: Spark does not know of them."""
 
+    @property
+    @abstractmethod
+    def tasks(self) -> str:
+        """What carries out the steps of a batch, in words."""
+
     @abstractmethod
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it has ended, however; False: it has not."""
@@ -90,8 +95,14 @@ class Running(Protocol):
 class BySpark(Running):
     """A query whose batches Spark cuts."""
 
-    def __init__(self, query: StreamingQuery) -> None:
+    def __init__(self, query: StreamingQuery, tasks: str) -> None:
         self._query = query
+        self._tasks = tasks
+
+    @property
+    @override
+    def tasks(self) -> str:
+        return self._tasks
 
     @property
     @override
@@ -175,13 +186,17 @@ class ByLoop(Running):
         context: SparkContext,
         identity: Identity,
         loop_of: Callable[[Callable[[float], bool]], Loop],
+        cut_short: Callable[[], None],
+        tasks: str,
     ) -> None:
-        """`loop_of`: the loop, given what lets time pass."""
+        """`loop_of`: the loop, given what lets time pass; `cut_short`: ends a step that runs."""
         self._context = context
         self._identity = identity
         self._stopping, self._ended = Event(), Event()
         self._error: JoinEngineError | None = None
         self._loop = loop_of(self._rest)
+        self._cut_short = cut_short
+        self._tasks = tasks
         self._thread = InheritableThread(
             self._run, name=f"joinengine {identity.name or identity.id}", daemon=True
         )
@@ -256,6 +271,11 @@ class ByLoop(Running):
     def reports(self) -> None:
         return None
 
+    @property
+    @override
+    def tasks(self) -> str:
+        return self._tasks
+
     @override
     def wait(self, timeout_s: float | None = None) -> bool:
         return self._ended.wait(timeout_s)
@@ -277,7 +297,9 @@ class ByLoop(Running):
         self._stopping.set()
         if current_thread() is self._thread:
             return
+        self._cut_short()
         while not self._ended.wait(_CANCEL_S):
+            self._cut_short()
             with suppress(Py4JError, AttributeError):  # there is no JVM any more
                 self._context.cancelJobGroup(self.runId)
 

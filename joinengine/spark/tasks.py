@@ -70,9 +70,17 @@ class RouteGroups:
         plan = _route_plan()
         files = isinstance(plan.exchange, ThroughFiles)
         content = _instructions(f"-{index}") if files else bytes(given[0])
-        routing = _Routing(plan, sorts=False)
+        routing = _Routing(plan, index, sorts=False)
         for yielded in routing.contents(self._routed(routing.task, decode(content, Portion))):
             yield from yielded
+
+    def carry_out(self, index: bytes, plan: bytes, portion: bytes) -> bytes:
+        """The report of task `index`, a number in digits, whose packets are files."""
+        settle_in()
+        routing = _Routing(decode(plan, RoutePlan), int(index), sorts=False)
+        for _ in self._routed(routing.task, decode(portion, Portion)):
+            pass
+        return encode(routing.task.close())
 
     def _routed(self, task: RouteTask, portion: Portion) -> Iterator[None]:
         for source, groups in portion.files:
@@ -90,7 +98,8 @@ class RouteRows:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Tuples in, the task's packets and report out."""
         plan = _route_plan()
-        routing = _Routing(plan, sorts=self.source in plan.unordered)
+        number = _context().partitionId()
+        routing = _Routing(plan, number, sorts=self.source in plan.unordered)
         seen = self._seen(batches, routing.task.report.widths)
         return routing.rows(routing.task.add(self.source, seen))
 
@@ -107,10 +116,9 @@ class RouteRows:
 class _Routing:
     """A route task, and what it yields to Spark."""
 
-    def __init__(self, plan: RoutePlan, *, sorts: bool) -> None:
+    def __init__(self, plan: RoutePlan, number: int, *, sorts: bool) -> None:
         self._through = plan.exchange
         self._exchange = sender(plan.exchange, MACHINE)
-        number = _context().partitionId()
         self.task = RouteTask(plan, number, self._exchange, MACHINE, sorts=sorts)
 
     def rows(self, routed: Iterator[None]) -> Iterator[pa.RecordBatch]:
@@ -144,12 +152,15 @@ class OperatorTasks:
         # A worker that leaves some of its input unread is not used again.
         for _ in rows:
             pass
+        yield self.carry_out(_instructions(f"-{index}"))
+
+    def carry_out(self, instructions: bytes) -> bytes:
+        """The report of a task."""
         settle_in()
-        task = decode(_instructions(f"-{index}"), OperatorTask)
+        task = decode(instructions, OperatorTask)
         exchange = sender(task.header.exchange, MACHINE)
-        header = task.header
-        store = _store_of(header)
-        yield _encoded(carry_out(self.operator, task, store, exchange, MACHINE))
+        store = _store_of(task.header)
+        return _encoded(carry_out(self.operator, task, store, exchange, MACHINE))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import time
 from collections import Counter
 from contextlib import contextmanager
 from decimal import Decimal
@@ -212,3 +213,11 @@ def watch(chromium, tmp_path):
         return shown(chromium, file, **context)
 
     return opened
+
+
+def soon(condition, seconds=30.0):
+    """Wait until a condition holds."""
+    end_s = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)

@@ -19,7 +19,7 @@ from joinengine import (
     parquet_stream,
 )
 from tests.stream.cases import pairs
-from tests.stream.conftest import same
+from tests.stream.conftest import same, soon
 
 pytestmark = pytest.mark.spark
 
@@ -54,13 +54,6 @@ def writer(spark, folders, tmp_path):
     return make
 
 
-def soon(condition, seconds=30.0):
-    end_s = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
-
-
 def test_a_batch_is_cut_short_and_done_by_the_next_start(writer, folders, tmp_path):
     out = str(tmp_path / "out")
     slow = writer(workPerTuple="200 ms").start(out)  # a batch of some seconds
@@ -68,7 +61,7 @@ def test_a_batch_is_cut_short_and_done_by_the_next_start(writer, folders, tmp_pa
     time.sleep(0.5)
     began = time.monotonic()
     slow.stop()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 20
     assert slow.exception() is None
     assert slow.done[1] < 4
     assert slow.awaitTermination(0.1)
@@ -133,7 +126,7 @@ def test_others_use_spark_beside_a_query_and_in_its_listeners(writer, spark, tmp
     query.processAllAvailable()
     began = time.monotonic()
     assert spark.range(10).count() == 10
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     soon(lambda: query.done[1] == 4)
     query.stop()
     assert counted and set(counted) == {7}

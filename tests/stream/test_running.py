@@ -124,7 +124,7 @@ def test_a_run_that_ends_says_why_rows_still_wait(spark, folders, tmp_path, capl
 
 
 def test_a_stop_in_the_middle_of_a_batch_is_no_failure(joined, tmp_path, capfd):
-    """Spark searches the text of the error; that of a whole trace would overflow its stack."""
+    """It is cut short, or done, if it is almost."""
     query = start(joined, tmp_path, processingTime="1 hour")
     began, go_on = threading.Event(), threading.Event()
     run = query._runner._run
@@ -148,7 +148,7 @@ def test_a_stop_in_the_middle_of_a_batch_is_no_failure(joined, tmp_path, capfd):
     assert "StackOverflowError" not in capfd.readouterr().err
     again = start(joined, tmp_path)
     again.awaitTermination()
-    assert again.done == (640, 4)
+    assert query.done[0] + again.done[0] == 640
 
 
 def test_workers_have_what_tasks_import_before_they_start(spark):

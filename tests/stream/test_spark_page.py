@@ -47,6 +47,7 @@ both = StreamJoin(left, right, on="key", instances=2)
 
 def start(name, joined, writer):
     writer = writer.option("checkpointLocation", str(root / f"{name}.checkpoint"))
+    writer = writer.option("tasks", "jobs")
     query = writer.trigger(availableNow=True).start(*[str(root / name)][: name == "files"])
     query.awaitTermination()
     return query.id
