@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import patch
 
 import pytest
 
@@ -74,9 +75,12 @@ def test_a_manifest_says_where_its_batch_ends_and_what_was_wished():
 def test_a_wish_waits_for_a_batch_that_is_committed():
     query = start()
     query.run_tuples(0, *SIDES)
-    query.jobs.fails = [1]
     query.runner.relayout(Relayout(instances=5))
-    with pytest.raises(JoinEngineError, match="the disk is full"):
+    full = JoinEngineError("the disk is full")
+    with (
+        patch.object(query.runner, "_commit", side_effect=full),
+        pytest.raises(JoinEngineError, match="the disk is full"),
+    ):
         query.run_tuples(1, *SIDES)
     assert query.runner.wishes == [Relayout(instances=5)]
     query.run_tuples(1, *SIDES)
