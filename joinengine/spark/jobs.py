@@ -269,7 +269,8 @@ class FileJobs(SparkJobs):
 
     @override
     def cut_short(self) -> None:
-        pool_of(self._context).cut(self) if self._stays else None
+        if self._stays:
+            pool_of(self._context).cut(self)
 
     def _tasks(
         self,

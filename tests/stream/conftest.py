@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine import session
+from joinengine import StreamJoin, equi, parquet_stream, session
 from joinengine.api import writer
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS
@@ -126,6 +126,20 @@ def folders(tmp_path):
     for _ in range(4):
         made.add()
     return made
+
+
+@pytest.fixture(name="writer")
+def joined_writer(spark, folders, tmp_path):
+    """Makes writers of a join of orders and items; `name`: of the checkpoint."""
+
+    def make(name="checkpoint", **options):
+        left = parquet_stream(spark, folders.orders, rows_per_interval=40)
+        right = parquet_stream(spark, folders.items, rows_per_interval=120)
+        joined = StreamJoin(left, right, on=equi("id", "order_id"), instances=3)
+        found = joined.writeStream.format("parquet").option("checkpointLocation", tmp_path / name)
+        return found.options(**options)
+
+    return make
 
 
 def ended(spark, folders):

@@ -12,11 +12,8 @@ import pytest
 from joinengine import (
     InvalidRequest,
     JoinEngineError,
-    StreamJoin,
     active,
     awaitAnyTermination,
-    equi,
-    parquet_stream,
 )
 from tests.stream.cases import pairs
 from tests.stream.conftest import same, soon
@@ -38,20 +35,6 @@ writer = StreamJoin(*streams, on="key", instances=2).writeStream.format("noop")
 query = writer.option("checkpointLocation", str(root / "checkpoint")).start()
 query.processAllAvailable()
 """
-
-
-@pytest.fixture
-def writer(spark, folders, tmp_path):
-    """A writer of a join that has its results in `out`; `name`: of its checkpoint."""
-
-    def make(name="checkpoint", **options):
-        left = parquet_stream(spark, folders.orders, rows_per_interval=40)
-        right = parquet_stream(spark, folders.items, rows_per_interval=120)
-        joined = StreamJoin(left, right, on=equi("id", "order_id"), instances=3)
-        found = joined.writeStream.format("parquet").option("checkpointLocation", tmp_path / name)
-        return found.options(**options)
-
-    return make
 
 
 def test_a_batch_is_cut_short_and_done_by_the_next_start(writer, folders, tmp_path):

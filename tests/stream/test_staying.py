@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from joinengine import InvalidRequest, JoinEngineError, StreamJoin, equi, parquet_stream
+from joinengine import InvalidRequest, JoinEngineError
 from joinengine.spark import staying
 from joinengine.spark.jobs import FileJobs
 from joinengine.spark.staying import pool_of
@@ -46,13 +46,11 @@ def orders(pool, monkeypatch):
 
 
 @pytest.fixture
-def writer(spark, folders, tmp_path):
+def writer(writer):
+    """The same, whose tasks have to stay."""
+
     def make(name="checkpoint", **options):
-        left = parquet_stream(spark, folders.orders, rows_per_interval=40)
-        right = parquet_stream(spark, folders.items, rows_per_interval=120)
-        joined = StreamJoin(left, right, on=equi("id", "order_id"), instances=3)
-        found = joined.writeStream.format("parquet").option("checkpointLocation", tmp_path / name)
-        return found.options(**{"tasks": "resident"} | options)
+        return writer(name, **{"tasks": "resident"} | options)
 
     return make
 
