@@ -21,6 +21,7 @@ from joinengine.kernels.allocating import keep_freed_memory
 from joinengine.layouts.base import LayoutChoice
 from joinengine.operators.base import QuerySpec
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import Handed
 from joinengine.world.world import MACHINE
 from tests.harness import InlineJobs
 
@@ -60,7 +61,8 @@ def run(
         runner.observe(records.append)
         runner.recover()
         for number, frame in enumerate(batches):
-            runner([_dealt(frame, router) for router in range(ROUTERS)], number)
+            dealt = [_dealt(frame, router) for router in range(ROUTERS)]
+            runner.take(dealt, Handed("", number, ""), dict)
     return records
 
 

@@ -32,6 +32,7 @@ from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import Handed
 from joinengine.state.run import RunStore, RunStores
 from joinengine.world.world import Machine, World
 from tests.attempts import arrived, carried_out, routed, sent_by
@@ -276,7 +277,7 @@ class LocalQuery:
 
     def run(self, batch, frame):
         before = self.chosen
-        self.runner(frame, batch)
+        self.runner.take(frame, Handed("q", batch, ""), dict)
         if fence.greatest(self.checkpoint.generations, 0) == self.runner.generation:
             self.check_state()  # the files of a driver that was taken over may be gone
         wished = batch + 1 in self.settings.schedule or self.settings.capacity is not None

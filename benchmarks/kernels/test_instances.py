@@ -20,6 +20,7 @@ from joinengine.model.query import FromSource, JoinType
 from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import Handed
 from tests.harness import InlineJobs
 
 #: Rows of a batch: a small side and a large one, as in the last join of EQ5.
@@ -82,5 +83,5 @@ def test_join_tasks(benchmark, tmp_path, instances):
         keys = np.arange(SMALL) + SMALL * batch, draws.integers(0, KEYS, LARGE)
         batches = [rows(schema, some) for schema, some in zip(schemas, keys, strict=True)]
         frame = [list(enumerate(batches))]  # one map task
-        runner(frame, batch)
+        runner.take(frame, Handed("", batch, ""), dict)
     benchmark.extra_info["ms_per_instance"] = 1e3 * benchmark.stats.stats.median / instances

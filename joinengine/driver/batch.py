@@ -44,15 +44,14 @@ from joinengine.driver.sinks import SideOutput, Sink
 from joinengine.driver.stages import Counts, Draft, Moment, Program
 from joinengine.driver.stopwatch import Stopwatch
 from joinengine.driver.wishes import Wishes
-from joinengine.exchange.ticks import request_tick
 from joinengine.layouts import Chosen
 from joinengine.layouts.base import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.model.skipped import Skipped
 from joinengine.operators.base import QuerySpec
 from joinengine.state import fence, manifests
-from joinengine.state.checkpoint import Checkpoint, tick_name
-from joinengine.state.manifest import Manifest, Position
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import Handed, Manifest, Position
 from joinengine.state.store import Store
 from joinengine.state.wished import Relayout
 
@@ -60,7 +59,7 @@ _log = logging.getLogger("joinengine")
 
 
 class BatchRunner:
-    """Runs the batches of one query; the callable that `foreachBatch` gets.
+    """Runs the batches of one query.
 
     It has a generation from `recover` on.
     """
@@ -165,28 +164,29 @@ class BatchRunner:
                     makers = range(self.generation + 1)
                     clean_staged(self.manifest, self._sink, self._delivery.held, makers)
 
-    def __call__(self, frame: Any, batch: int) -> None:
-        """Run one micro-batch of Spark's, whose log says where it ends.
-
-        Raises CheckpointMismatch if it does not follow the manifest, and as `run`.
-        """
-        with self._turn:
-            self.check_alone()
-            with self.fenced():
-                if self._is_next(batch):
-                    self._run(frame, self.jobs.logged_end(batch, {}))
-                    self._request_tick(batch + 1, self.tick_due(self._world.now_s()))
-
-    def run(self, end: Position) -> None:
+    def run(self, end: Position, handed: Handed | None = None) -> None:
         """Run the next batch, which ends at `end` in each source.
 
-        Raises TakenOver if another driver was started on the checkpoint, also in place of any
-        error that follows from that.
+        `handed`: the last micro-batch of Spark's before it. Raises TakenOver if another driver was
+        started on the checkpoint, also in place of any error that follows from that.
         """
         with self._turn:
             self.check_alone()
             with self.fenced():
-                self._run(None, end)
+                self._run(None, end, handed)
+
+    def take(self, frame: Any, handed: Handed, end: Callable[[], Position]) -> None:
+        """Run the next batch, with the tuples of a micro-batch of Spark's, up to `end()`.
+
+        When it returns a manifest holds them. If one did before, its results are delivered again.
+        Raises CheckpointMismatch if the micro-batch does not follow the manifest, and as `run`.
+        """
+        with self._turn:
+            self.check_alone()
+            with self.fenced():
+                # An older driver may be first to commit the batch: with this micro-batch, or not.
+                while not self._holds(handed):
+                    self._run(frame, end(), handed)
 
     @property
     def position(self) -> Position:
@@ -203,30 +203,31 @@ class BatchRunner:
                 self.check_alone()
             raise
 
-    def _is_next(self, batch: int) -> bool:
-        """Whether a batch of Spark's is to be computed; the last one again is delivered again."""
-        # Spark has read its logs later than this driver the manifests.
-        if batch > self.manifest.batch + 1 and self._was_first(batch - 1):
+    def _holds(self, handed: Handed) -> bool:
+        """Whether a manifest holds a micro-batch of Spark's; if so, it is delivered once more."""
+        noted = self.manifest.handed
+        if noted is not None and handed.is_replay_of(noted):
             self._deliver()
-        last = self.manifest
-        if batch == last.batch:
-            self._deliver()
-            return False
-        if batch == last.batch + 1:
             return True
+        if handed.follows(noted):
+            return False
+        # Spark may have read its logs later than this driver the manifests.
+        if self._was_first(self.manifest.batch + 1):
+            return self._holds(handed)
+        last = "no micro-batch" if noted is None else f"micro-batch {noted.batch}"
         raise CheckpointMismatch(
-            f"batch {batch} does not follow batch {last.batch}, the last one of "
-            f"{self._checkpoint.location}: Spark's own part of the checkpoint was changed or "
+            f"micro-batch {handed.batch} of Spark's does not follow {last}, the last one of which "
+            f"{self._checkpoint.location} knows: Spark's own part of the checkpoint was changed or "
             f"removed; restore it, or start with a new checkpoint"
         )
 
-    def _run(self, frame: Any, end: Position) -> None:
+    def _run(self, frame: Any, end: Position, handed: Handed | None) -> None:
         """Compute the next batch, commit it, show its results, and clean up."""
         watch, number = Stopwatch(self._world), self.manifest.batch + 1
         record = None  # of the batch, if this driver has committed it
         with watch.timed("elapsed_s"):
             try:
-                draft = self._drafted(frame, end, watch)
+                draft = self._drafted(frame, end, handed, watch)
                 with watch.timed("commit_s"):
                     is_ours = self._commit(draft)
                 recovery_s = self._attempts.recovery_s(watch.seconds)
@@ -243,7 +244,7 @@ class BatchRunner:
             for observer in self._observers:
                 observer(record)
 
-    def _drafted(self, frame: Any, end: Position, watch: Stopwatch) -> Draft:
+    def _drafted(self, frame: Any, end: Position, handed: Handed | None, watch: Stopwatch) -> Draft:
         """The next batch, ready to be committed."""
         with self._leaving_nothing():
             opened = self._computing.open(
@@ -252,6 +253,7 @@ class BatchRunner:
                 resumed_for=self._resumed_for,
                 named=self._named,
             )
+            opened = replace(opened, handed=handed)
             if opened.number in self.settings.kills:
                 self._attempts.kill(opened.number)
             self._uploaded.share(opened.last)
@@ -383,11 +385,6 @@ class BatchRunner:
     def _deliver(self, *, whole: bool = False) -> None:
         """Make visible what the manifest names; `whole`: also what is held back."""
         self._delivery.deliver(self.manifest, self.generation, whole=whole)
-
-    def _request_tick(self, batch: int, due_s: float | None) -> None:
-        """Have Spark begin a batch at `due_s`, though nothing may be new."""
-        if due_s is not None:
-            request_tick(self._checkpoint.ticks, tick_name(self.generation), batch, due_s)
 
     def tick_due(self, now_s: float) -> float | None:
         """When a batch without data is due, in seconds since the epoch; None: none is.

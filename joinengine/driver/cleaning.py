@@ -15,7 +15,7 @@ from joinengine.driver import showings
 from joinengine.driver.showings import Held
 from joinengine.driver.sinks import SideOutput, Sink
 from joinengine.state import line
-from joinengine.state.checkpoint import Checkpoint, tick_name
+from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
 from joinengine.world.storage import remove_unnamed
 
@@ -36,8 +36,7 @@ def clean(
     `kept`: manifests whose files stay, too, and the first of which has to be read. `held`: results
     that are held back after it.
     """
-    own = manifest.generation
-    makers = range(own + 1)
+    makers = range(manifest.generation + 1)
     line.retire(checkpoint, manifest, kept[0] if kept else manifest)
     if checkpoint.is_remote and manifest.batch % REMOTE_EVERY:
         return
@@ -50,7 +49,6 @@ def clean(
     if aside is not None:
         aside.clean(manifest.refused, makers)
     remove_unnamed(checkpoint.exchange, (), makers)
-    remove_unnamed(checkpoint.ticks, [tick_name(own)], makers)
 
 
 def clean_failed(

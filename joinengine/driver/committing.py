@@ -6,6 +6,8 @@ From then on all of it has, and what follows can be repeated by any driver.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from joinengine.driver.attempts import Attempts
 from joinengine.driver.durability import Uploaded
 from joinengine.driver.jobs import Jobs
@@ -13,7 +15,7 @@ from joinengine.driver.stages import Draft
 from joinengine.operators.base import QuerySpec
 from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.manifest import Manifest
+from joinengine.state.manifest import Handed, Manifest
 from joinengine.state.store import Store
 
 
@@ -56,10 +58,16 @@ class Committing:
             nonce=self._checkpoint.world.nonce(),
             parent=last.link,
             restorable=restorable,
-            spark=self._jobs.logged(draft.outcome.batch),
+            spark=self._carried(draft.outcome.handed, last),
         )
         found = manifests.commit(self._checkpoint, ours, last)
         return found, found.nonce == ours.nonce
+
+    def _carried(self, handed: Handed | None, last: Manifest) -> Mapping[str, str]:
+        """The files by which Spark repeats its last micro-batch."""
+        if handed is None:
+            return {}
+        return last.spark if handed == last.handed else self._jobs.logged(handed.batch)
 
     def _wait_until_durable(self, draft: Draft) -> int:
         """The restorable batch once the draft is committed; waits until there is one."""

@@ -29,7 +29,10 @@ class Jobs(Protocol):
     def route(
         self, frame: Any, plan: RoutePlan, start: Position, end: Position
     ) -> list[RouteReport]:
-        """Route the tuples between two positions, and those of `frame`, which Spark reads."""
+        """Route the tuples between two positions, and those of `frame`, a micro-batch of Spark's.
+
+        None: there is none.
+        """
 
     @abstractmethod
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
@@ -37,14 +40,14 @@ class Jobs(Protocol):
 
     @abstractmethod
     def logged(self, batch: int) -> Mapping[str, str]:
-        """Name -> content of the files by which whoever cuts batches repeats this one.
+        """Name -> content of the files by which Spark repeats a micro-batch of its own.
 
         None where they are kept with the state anyway, or where they are not enough.
         """
 
     @abstractmethod
     def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
-        """Where a batch ends by the logs of whoever cuts batches; `logged`: as of `logged`."""
+        """Where a batch of an earlier version ends, which Spark has cut; `logged`: as there."""
 
     @abstractmethod
     def gone(self, operator: Operator, instances: int) -> Collection[int]:

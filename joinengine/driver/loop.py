@@ -8,6 +8,13 @@ moment, and has not happened until its manifest is there; another attempt may go
 A *tick* is a batch that is due although nothing is new, because state may leave
 (joinengine.driver.clock).
 
+Streaming DataFrames are a source of the loop: a streaming query of Spark's says how far they can be
+read, and hands over each of its micro-batches, with a number. The thread that does so runs the next
+batch, with what is new in the feeds in it, and has its answer when a manifest holds that number. So
+Spark commits nothing that is not done. One batch runs at a time; a micro-batch comes first, since
+it has waited. While Spark has something to hand over the feeds wait, else its side could be
+taken for idle.
+
 Law: every batch begins at the position of the manifest before it, whoever has committed that. Under
 a trigger that ends, no batch goes beyond what was there when the loop began, unless another driver
 has gone further.
@@ -16,13 +23,16 @@ has gone further.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Condition
+from threading import Condition, Thread, current_thread
+from typing import Any, Protocol
 
 from joinengine.driver.batch import BatchRunner
 from joinengine.exchange.feeds import Feed
-from joinengine.state.manifest import Position
+from joinengine.state.manifest import Handed, Position
 from joinengine.world.world import World
 
 #: A loop that has nothing to do looks for new files so often, in seconds: in folders, and in
@@ -43,11 +53,28 @@ class Trigger:
     finite: bool = False
 
 
+class HandsOver(Protocol):
+    """What hands micro-batches over, as the loop sees it."""
+
+    @abstractmethod
+    def has_more(self) -> bool:
+        """Whether it has found data that it will hand over soon, or may have."""
+
+    @abstractmethod
+    def has_ended(self) -> bool:
+        """Whether it hands nothing over any more; raises what ended it."""
+
+
+class Over(Exception):
+    """A micro-batch was handed over, and the loop runs no batch any more."""
+
+
 class Loop:
     """The batches of one run of a query.
 
     `feeds`: source -> its feed, all of which the runner's jobs read. `rest(seconds)`: lets time
-    pass; True: the loop is to end. `rest_s`: how long it rests before it looks again.
+    pass; True: the loop is to end. `rest_s`: how long it rests before it looks again. `frames`:
+    what hands over the micro-batches of streaming DataFrames; None: there are none.
     """
 
     def __init__(
@@ -58,6 +85,7 @@ class Loop:
         world: World,
         rest: Callable[[float], bool],
         rest_s: float = LOCAL_REST_S,
+        frames: HandsOver | None = None,
     ) -> None:
         self._runner = runner
         self._feeds = feeds
@@ -65,6 +93,7 @@ class Loop:
         self._world = world
         self._rest = rest
         self._rest_s = rest_s
+        self._frames = frames
         self._most: Position | None = None
         #: when a batch is due although nothing is new; None: never
         self._due_s: float | None = None
@@ -74,32 +103,26 @@ class Loop:
         #: how often somebody has asked to be told when nothing is left to do, how often the running
         #: look knows of, and how often was answered
         self._asked = self._answered = 0
-        #: whether a batch runs, and whether nothing more will
-        self.is_busy = self.has_ended = False
+        #: whether batches may begin, whether one runs, and whether nothing more will
+        self._has_begun = self.is_busy = self.has_ended = False
+        #: the thread whose turn it is, and whether a micro-batch waits for it, or has had it
+        self._holder: Thread | None = None
+        self._is_offered = self._has_taken = False
 
     def run(self) -> None:
         """Run batches until the trigger ends, `rest` says so, or one fails."""
         try:
-            if self._trigger.finite:
-                for feed in self._feeds.values():
-                    feed.discover(wait=True)
-                self._most = {source: feed.end() for source, feed in self._feeds.items()}
-            self._note_tick(self._runner.manifest.clock_s)
+            self._begin()
             while not self._rest(0.0):
                 next_s, asked = self._next_s(), self._asked
-                end = self._next()
-                if end is not None:
-                    self.is_busy = True
-                    self._runner.run(end)
-                    self.is_busy = False
-                    self._note_tick(self._world.now_s())
-                else:
-                    self._answer(asked)
-                    if self._trigger.finite:
-                        return
-                    next_s = max(next_s, self._world.now_s() + max(self._rest_s, self._look_s))
-                if self._trigger.once:
+                # Before the look: what was handed over last may have left something to do.
+                frames_over = self._frames is None or self._frames.has_ended()
+                has_run = self._may_run(frames_over) and self._run_next(asked)
+                if frames_over and self._is_over(has_run):
                     return
+                if not has_run:
+                    rested_s = self._world.now_s() + max(self._rest_s, self._look_s)
+                    next_s = rested_s if has_run is None else max(next_s, rested_s)
                 left_s = next_s - self._world.now_s()
                 if left_s > 0 and self._rest(left_s):
                     return
@@ -107,6 +130,77 @@ class Loop:
             with self._waiting:
                 self.is_busy, self.has_ended = False, True
                 self._waiting.notify_all()
+
+    def take(self, frame: Any, handed: Handed) -> None:
+        """Run the next batch with a micro-batch in it, on the thread that calls.
+
+        When it returns a manifest holds the micro-batch. Raises Over if no batch runs any more.
+        """
+        with self._turn(is_offered=True):
+            self.is_busy = self._has_taken = True
+            self._runner.take(frame, handed, self._ends_of_feeds)
+            self._note_tick(self._world.now_s())
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the thread that asks runs a batch."""
+        return self._holder is current_thread()
+
+    def _may_run(self, frames_over: bool) -> bool:
+        """Whether a batch without a micro-batch may run; one alone has to hold what there is."""
+        return not self._trigger.once or (frames_over and not self._has_taken)
+
+    def _is_over(self, has_run: bool | None) -> bool:
+        """Whether no batch follows, now that no micro-batch does; `has_run`: whether one ran."""
+        if self._trigger.finite:
+            return has_run is False
+        return self._trigger.once or self._frames is not None  # somebody has stopped Spark's part
+
+    def _begin(self) -> None:
+        """Fix how far feeds are read at most, if they are not to be read for ever."""
+        if self._trigger.finite:
+            for feed in self._feeds.values():
+                feed.discover(wait=True)
+            self._most = {source: feed.end() for source, feed in self._feeds.items()}
+        self._note_tick(self._runner.manifest.clock_s)
+        with self._waiting:
+            self._has_begun = True
+            self._waiting.notify_all()
+
+    def _run_next(self, asked: int) -> bool | None:
+        """Run the batch that is due; False: none is; None: it has to wait for a micro-batch."""
+        with self._turn():
+            end = self._next()
+            if end is None:
+                self._answer(asked)
+                return False
+            if self._frames is not None and self._frames.has_more():
+                return None
+            handed = None if self._frames is None else self._runner.manifest.handed
+            self.is_busy = True
+            self._runner.run(end, handed)
+            self._note_tick(self._world.now_s())
+            return True
+
+    @contextmanager
+    def _turn(self, *, is_offered: bool = False) -> Iterator[None]:
+        """What runs inside runs alone. `is_offered`: a micro-batch is handed over."""
+        with self._waiting:
+            self._is_offered = self._is_offered or is_offered
+            self._waiting.wait_for(lambda: self.has_ended or self._is_free(is_offered=is_offered))
+            if self.has_ended:
+                raise Over("the query has ended")
+            self._holder = current_thread()
+        try:
+            yield
+        finally:
+            with self._waiting:
+                self._holder, self.is_busy = None, False
+                self._is_offered = self._is_offered and not is_offered
+                self._waiting.notify_all()
+
+    def _is_free(self, *, is_offered: bool) -> bool:
+        return self._has_begun and self._holder is None and (is_offered or not self._is_offered)
 
     def process_all(self) -> None:
         """Wait until what is there now is processed, or the loop has ended."""
@@ -118,14 +212,18 @@ class Loop:
     def _next(self) -> Position | None:
         """Where the batch ends that is due; None: none is."""
         self._runner.check_alone()
-        start = self._runner.position
-        if self._most is None:
-            self._look(start)
-        end = {source: self._end(source, start.get(source, 0)) for source in self._feeds}
+        end, start = self._ends_of_feeds(), self._runner.position
         if any(at > start.get(source, 0) for source, at in end.items()):
             return end
         is_due = self._due_s is not None and self._due_s <= self._world.now_s()
         return end if is_due else None
+
+    def _ends_of_feeds(self) -> Position:
+        """How far the next batch reads in each source."""
+        start = self._runner.position
+        if self._most is None:
+            self._look(start)
+        return {source: self._end(source, start.get(source, 0)) for source in self._feeds}
 
     def _look(self, start: Position) -> None:
         """Look for new files, in the feeds that the next batch would read to their end.

@@ -40,6 +40,8 @@ def record_of(
     opened, routed = computed.opened, computed.routed
     record = BatchRecord(opened.number, opened.clock_s, skipped=list(routed.skipped))
     record.start, record.end = opened.start, opened.end
+    if opened.handed != opened.last.handed:
+        record.handed = opened.handed and opened.handed.batch
     record.input_rows = sum(task.source_rows for task in routed.reports)
     for task in routed.reports:
         _add(record, task.seconds)

@@ -134,6 +134,8 @@ class BatchRecord:
     #: where it begins and ends in each source
     start: Position = field(default_factory=dict)
     end: Position = field(default_factory=dict)
+    #: the micro-batch of Spark's in it; None: there is none
+    handed: int | None = None
     #: the whole trigger, Spark's own logs included; known when Spark has told it
     trigger_s: float = 0.0
 

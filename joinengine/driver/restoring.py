@@ -74,6 +74,7 @@ def restored(
     for known in lost:
         uploaded.share(last)
         opened = computing.open(last, counts, end_of(jobs, known), generation, known.clock_s)
+        opened = replace(opened, handed=known.handed)
         computed = computing.run(computing.route(None, opened), Discard)
         wishes = _wishes(last, known) if known.wishes is None else known.wishes
         draft = step.close(program, computed, Moment(world.now_s(), world.nonce(), wishes))

@@ -19,7 +19,7 @@ from joinengine.exchange.reports import Block, InputReport, OperatorReport, Rout
 from joinengine.model.keys import Side
 from joinengine.model.skipped import Skipped
 from joinengine.operators.base import OperatorTask, QuerySpec
-from joinengine.state.manifest import Manifest, Outcome, Position
+from joinengine.state.manifest import Handed, Manifest, Outcome, Position
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.plain import Held
 from joinengine.state.wished import Relayout
@@ -52,7 +52,7 @@ class Opened:
     driver's clock at its start, in seconds since the epoch: the same for all tasks. `aside`: the
     folder where refused tuples are staged; None: they are only counted. `resumed_for`: per operator
     why its layout differs from that of the batch before; empty: none does. `named`: the files that
-    were named as skipped before.
+    were named as skipped before. `handed`: the last micro-batch of Spark's up to this batch.
     """
 
     last: Manifest
@@ -65,6 +65,7 @@ class Opened:
     aside: str | None = None
     resumed_for: Sequence[Reason | None] = ()
     named: frozenset[Skipped] = frozenset()
+    handed: Handed | None = None
 
     @property
     def number(self) -> int:

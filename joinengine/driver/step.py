@@ -228,6 +228,7 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
         wishes=moment.wishes,
         skipped=computed.routed.skipped,
         quiet=not any(one.rows for one in inputs),
+        handed=opened.handed,
     )
     return Draft(computed, outcome, sealed, counts, tuple(reasons), record)
 

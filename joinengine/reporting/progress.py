@@ -68,15 +68,9 @@ def filled(
 
     `before`: the record of the batch before, in this run. `operators`: their names.
     """
-    gap = record.started - before.started if before is not None else 0.0
-    rates = {
-        "numInputRows": record.input_rows,
-        "inputRowsPerSecond": record.input_rows / gap if gap > 0 else 0.0,
-        "processedRowsPerSecond": record.input_rows / whole_s(record) if whole_s(record) else 0.0,
-    }
-    sources = progress["sources"]
-    if len(sources) == 1:  # joinengine's own source alone, of whose rows Spark sees none
-        sources = [sources[0] | rates]
+    rates = _rates(record.input_rows, record, before)
+    by_spark = sum(one.get("numInputRows", 0) for one in progress["sources"])
+    ours = _rates(max(record.input_rows - by_spark, 0), record, before)
     metrics = {METRICS: _flat(batch_rows(record))}
     return {
         **progress,
@@ -85,15 +79,22 @@ def filled(
         "stateOperators": [
             _state_operator(name, join) for name, join in zip(operators, record.joins, strict=True)
         ],
-        "sources": sources,
+        "sources": [one if "numInputRows" in one else one | ours for one in progress["sources"]],
         "sink": progress["sink"] | {"numOutputRows": record.output_rows},
         "observedMetrics": progress.get("observedMetrics", {}) | metrics,
     }
 
 
-def outline(
-    about: dict[str, Any], record: BatchRecord, sources: Sequence[dict[str, Any]] = ()
-) -> dict[str, Any]:
+def _rates(rows: int, record: BatchRecord, before: BatchRecord | None) -> dict[str, float]:
+    gap = record.started - before.started if before is not None else 0.0
+    return {
+        "numInputRows": rows,
+        "inputRowsPerSecond": rows / gap if gap > 0 else 0.0,
+        "processedRowsPerSecond": rows / whole_s(record) if whole_s(record) else 0.0,
+    }
+
+
+def outline(about: dict[str, Any], record: BatchRecord) -> dict[str, Any]:
     """The progress of a batch that Spark has not reported, to be `filled`.
 
     `about`: `id`, `runId` and `name` of the query. Its durations are those of joinengine's steps.
@@ -106,13 +107,13 @@ def outline(
         "batchId": record.batch,
         "batchDuration": round(whole_s(record) * 1e3),
         "durationMs": {name: round(seconds * 1e3) for name, seconds in durations.items()},
-        "sources": list(sources),
+        "sources": [],
         "sink": {"description": METRICS, "numOutputRows": 0, "metrics": {}},
     }
 
 
 def offsets(record: BatchRecord) -> dict[str, Any]:
-    """Where a batch begins and ends, as the one source that Spark sees of joinengine's own."""
+    """Where a batch begins and ends, as one source for all of joinengine's own."""
     start, end = (
         {str(source): at for source, at in position.items()}
         for position in (record.start, record.end)

@@ -33,6 +33,7 @@ from joinengine.routing.table import RoutingTable
 from joinengine.simulation.tasks import SimulatedJobs
 from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import Handed
 
 #: Length of the window, in batches, unless one is given.
 WINDOW = 24
@@ -122,7 +123,7 @@ class SimulatedDriver:
         runner._observers[:] = [records.append]
         start = time.process_time()
         with _parts(jobs):
-            runner(None, number)
+            runner.take(None, Handed("", number, ""), dict)
         whole = time.process_time() - start - jobs.seconds["outside"]
         written = self._checkpoint.manifests.get(manifests.name_of(number))
         told = {f"{part}_s": jobs.seconds[part] for part in PARTS[:-2]}

@@ -46,13 +46,11 @@ _MOST = 100
 class Shape:
     """How many operators a query has, and the executors on which their tasks have fixed places.
 
-    `is_cut_by_spark`: a streaming query of Spark's says how far batches go. `why_jobs`: why tasks
-    cannot stay (joinengine.spark.staying); None: they can.
+    `why_jobs`: why tasks cannot stay (joinengine.spark.staying); None: they can.
     """
 
     operators: int = 1
     slots: Sequence[str] = ()
-    is_cut_by_spark: bool = True
     why_jobs: str | None = ""
 
 
@@ -80,7 +78,7 @@ class SparkJobs(Jobs):
     ) -> None:
         self._name = name
         self._operators, slots = shape.operators, shape.slots
-        self._logs, self._is_cut_by_spark = logs, shape.is_cut_by_spark
+        self._logs = logs
         self._stays = shape.why_jobs is None
         #: what carries out the steps of a batch, in words
         self.tasks = (
@@ -117,8 +115,8 @@ class SparkJobs(Jobs):
         if brought.portions:
             reports += self._routed_portions(brought.portions, plan)
         ours = self._streams.readings.keys() | self._tables.keys()
-        if others := tuple(source for source in plan.roles if source not in ours):
-            assert frame is not None
+        others = tuple(source for source in plan.roles if source not in ours)
+        if others and frame is not None:
             self._apply(self._arrow_batches.settings(), frame.sparkSession)
             reports += self._routed({others: frame}, plan, "route")
         for report in reports:
@@ -137,16 +135,11 @@ class SparkJobs(Jobs):
     @override
     def logged(self, batch: int) -> dict[str, str]:
         """Spark's logs of offsets and commits, if they lie apart from the state."""
-        if self._logs is None or not self._is_cut_by_spark:
-            return {}
-        return self._logs.of_batch(batch)
+        return {} if self._logs is None else self._logs.of_batch(batch)
 
     @override
     def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
-        """By what `logged` carries, else by Spark's log of offsets; Spark fills it before a batch.
-
-        Raises DamagedState if it has not.
-        """
+        """By what `logged` carries, else by Spark's log of offsets; DamagedState: there is none."""
         if not self._streams.sources:
             return {}
         name = f"offsets/{batch}"

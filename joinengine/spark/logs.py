@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import json
 import logging
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ _STATEFUL = (
     *("Aggregate", "Deduplicate", "FlatMapGroups", "TransformWithState", "FlatMapCoGroups"),
     *("GlobalLimit", "SessionWindow"),
 )
+#: A log of offsets has a version, what the batch was planned with, then a line for each source.
+_SOURCES = 2
 _log = logging.getLogger("joinengine")
 
 
@@ -54,7 +58,7 @@ class SparkLogs:
         self.obstacle = next(filter(None, map(_obstacle, frames)), None) if self.apart else None
 
     def of_batch(self, batch: int) -> dict[str, str]:
-        """Name -> content of the files by which Spark repeats `batch`; none if not carried."""
+        """Name -> content of the files by which Spark repeats a micro-batch; not carried: none."""
         if not self.apart or self.obstacle is not None:
             return {}
         wanted = ["metadata", f"offsets/{batch}"]
@@ -64,21 +68,40 @@ class SparkLogs:
         return {name: content for name, content in found.items() if content is not None}
 
     def offset(self, batch: int) -> dict[str, int]:
-        """Where `batch` ends in joinengine's own source, the first one of the streaming plan.
+        """Where a batch of an earlier version ends in the first source of its plan, of our own.
 
-        Spark logs it before it runs the batch. Raises DamagedState if it has not.
+        Raises DamagedState if Spark has not logged it.
         """
         name = f"offsets/{batch}"
-        place = f"{self._checkpoint.spark}/{name}"
-        return offset_in(_text_of(place) if self._on_disk else self._read(name), place)
+        return offset_in(self._text(name), f"{self._checkpoint.spark}/{name}")
+
+    def crc32_of(self, batch: int) -> str:
+        """The CRC of Spark's log of how far a micro-batch goes, in hexadecimal digits.
+
+        Spark writes it before it runs the batch. Raises DamagedState if it is not there.
+        """
+        content = self._text(name := f"offsets/{batch}")
+        if content is None:
+            raise _not_there(f"{self._checkpoint.spark}/{name}")
+        return f"{zlib.crc32(content.encode()):08x}"
+
+    def know_a_source_of_ours(self) -> bool:
+        """Whether Spark's logs have a source of joinengine's own, as earlier versions had it."""
+        batches = self._batches("offsets")
+        lines = (self._text(f"offsets/{max(batches)}") or "").splitlines() if batches else []
+        with suppress(IndexError, ValueError, TypeError):
+            return "tick" in json.loads(lines[_SOURCES])
+        return False
 
     def metadata(self) -> str | None:
         """What Spark keeps of the query's id; None: it has run none at this checkpoint."""
-        return (
-            _text_of(f"{self._checkpoint.spark}/metadata")
-            if self._on_disk
-            else self._read("metadata")
-        )
+        return self._text("metadata")
+
+    def _text(self, name: str) -> str | None:
+        """The content of a log; None: it is not there."""
+        if self._on_disk:
+            return _text_of(f"{self._checkpoint.spark}/{name}")
+        return self._read(name)
 
     def warn(self) -> None:
         """Say once that the query cannot go on without its checkpoint folder."""
@@ -98,16 +121,17 @@ class SparkLogs:
         missing = self._missing(manifest)
         for name, content in missing.items():
             self._write(name, content)
-        if missing:
+        if missing and manifest.handed is not None:
             _log.warning(
                 "joinengine: checkpointLocation %s lacked Spark's logs of batch %s, which are "
                 "restored from the state in %s",
-                *(self._checkpoint.spark, manifest.batch, self._checkpoint.location),
+                *(self._checkpoint.spark, manifest.handed.batch, self._checkpoint.location),
             )
 
     def _missing(self, manifest: Manifest) -> dict[str, str]:
         """The files that Spark needs to go on behind `manifest`, and that are not there."""
-        batch, carried = manifest.batch, manifest.spark
+        batch = -1 if manifest.handed is None else manifest.handed.batch
+        carried = manifest.spark
         if not self.apart or batch < 0:
             return {}
         there = self._batches("offsets")
@@ -185,14 +209,17 @@ def offset_in(content: str | None, place: str) -> dict[str, int]:
     Raises DamagedState, with the `place` of the log, if it does not say so.
     """
     try:
-        # A version, what the batch was planned with, and a line for each source.
-        offset: dict[str, int] = json.loads((content or "").splitlines()[2])
+        offset: dict[str, int] = json.loads((content or "").splitlines()[_SOURCES])
     except (IndexError, ValueError):
-        raise DamagedState(
-            f"{place} is not there, or damaged: it is Spark's log of how far the batch goes; "
-            f"restore it from a copy"
-        ) from None
+        raise _not_there(place) from None
     return offset
+
+
+def _not_there(place: str) -> DamagedState:
+    return DamagedState(
+        f"{place} is not there, or damaged: it is Spark's log of how far the batch goes; restore "
+        f"it from a copy"
+    )
 
 
 def _text_of(path: str) -> str | None:

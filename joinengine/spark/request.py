@@ -53,11 +53,6 @@ class Request:
             if isinstance(source, DataFrame) and number not in self.query.tables
         }
 
-    @property
-    def is_cut_by_spark(self) -> bool:
-        """Whether a source is a DataFrame, of which Spark alone knows how far it can be read."""
-        return bool(self.frames)
-
     def own_feeds(self, checkpoint: Checkpoint) -> list[tuple[Stream, dict[str, Any]]]:
         """The `Stream`s, each with the options of its feed."""
         return [

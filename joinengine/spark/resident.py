@@ -13,16 +13,16 @@ from joinengine.spark.sinks import FrameSink, TransformedParquetSink
 
 
 def why_jobs(
-    spark: SparkSession, settings: Settings, sink: Sink, *, is_cut_by_spark: bool
+    spark: SparkSession, settings: Settings, sink: Sink, *, has_frames: bool
 ) -> str | None:
     """Why the tasks of a query cannot stay (joinengine.spark.staying), in words; None: they can.
 
-    `is_cut_by_spark`: a DataFrame is among its streams. Raises InvalidRequest if tasks are asked to
+    `has_frames`: a DataFrame is among its streams. Raises InvalidRequest if tasks are asked to
     stay that cannot.
     """
     if settings.tasks is Tasks.JOBS:
         return "the option 'tasks' asks for them"
-    why = _obstacle(spark, settings, sink, is_cut_by_spark=is_cut_by_spark)
+    why = _obstacle(spark, settings, sink, has_frames=has_frames)
     if why is not None and settings.tasks is Tasks.RESIDENT:
         raise InvalidRequest(
             f"tasks: 'resident' is not served here: {why}; leave the option out, or give 'jobs'"
@@ -31,10 +31,10 @@ def why_jobs(
 
 
 def _obstacle(
-    spark: SparkSession, settings: Settings, sink: Sink, *, is_cut_by_spark: bool
+    spark: SparkSession, settings: Settings, sink: Sink, *, has_frames: bool
 ) -> str | None:
     """Why the tasks of a query cannot stay, in words; None: they can."""
-    if is_cut_by_spark:
+    if has_frames:
         return "a DataFrame is among the streams, whose rows come by a job"
     if settings.exchange is ExchangeKind.SHUFFLE:
         return "exchange 'shuffle' needs jobs"

@@ -1,8 +1,7 @@
-"""What runs the batches of a query: the engine's own loop, or a streaming query of Spark's.
+"""What runs the batches of a query: the engine's own loop, on a thread of this process.
 
-Both answer the same questions. The loop runs on a thread of this process; its Spark jobs are one
-job group, so that a stop can cut a batch short. A query that Spark runs has a DataFrame among its
-sources, of which only Spark knows how far it can be read.
+Its Spark jobs are one job group, so that a stop can cut a batch short; that of the streaming query
+over the streaming DataFrames, if there are any.
 """
 
 from __future__ import annotations
@@ -10,159 +9,26 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Event, current_thread
-from typing import Any, Protocol
+from threading import Event
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
-from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
-from typing_extensions import override
 
 from joinengine.driver.loop import Loop
 from joinengine.model.errors import JoinEngineError
-from joinengine.spark.failures import LOGGER, in_own_words, plain_error, unless_interrupted
+from joinengine.spark.failures import LOGGER, in_own_words, plain_error
+from joinengine.spark.handing_over import Frames
+from joinengine.state.manifest import Handed
 
 _log = logging.getLogger("joinengine")
 #: How often a batch that is to be cut short is cancelled again: it may start one more job.
 _CANCEL_S = 0.1
-
-
-class Running(Protocol):
-    """A running query."""
-
-    @property
-    @abstractmethod
-    def query(self) -> StreamingQuery | None:
-        """Spark's handle; None: no streaming query of Spark's is behind it."""
-
-    @property
-    @abstractmethod
-    def id(self) -> str:
-        """The id of the query, a UUID; the same over restarts."""
-
-    @property
-    @abstractmethod
-    def runId(self) -> str:
-        """The id of this run, a UUID."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str | None:
-        """The name of the query; None: it has none."""
-
-    @property
-    @abstractmethod
-    def isActive(self) -> bool:
-        """Whether it runs."""
-
-    @property
-    @abstractmethod
-    def status(self) -> dict[str, Any]:
-        """What it is doing, in Spark's form."""
-
-    @property
-    @abstractmethod
-    def reports(self) -> list[dict[str, Any]] | None:
-        """Spark's progress of the last triggers; None: Spark does not know of them."""
-
-    @property
-    @abstractmethod
-    def tasks(self) -> str:
-        """What carries out the steps of a batch, in words."""
-
-    @abstractmethod
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has ended, however; False: it has not."""
-
-    @abstractmethod
-    def process_all(self) -> None:
-        """Wait until all that is there now is processed; raises what ended the query."""
-
-    @abstractmethod
-    def error(self) -> JoinEngineError | None:
-        """What ended it; None: no error did."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """End it, and wait for that, unless it is called from a batch of its own."""
-
-
-class BySpark(Running):
-    """A query whose batches Spark cuts."""
-
-    def __init__(self, query: StreamingQuery, tasks: str) -> None:
-        self._query = query
-        self._tasks = tasks
-
-    @property
-    @override
-    def tasks(self) -> str:
-        return self._tasks
-
-    @property
-    @override
-    def query(self) -> StreamingQuery:
-        return self._query
-
-    @property
-    @override
-    def id(self) -> str:
-        return str(self._query.id)
-
-    @property
-    @override
-    def runId(self) -> str:
-        return str(self._query.runId)
-
-    @property
-    @override
-    def name(self) -> str | None:
-        return self._query.name
-
-    @property
-    @override
-    def isActive(self) -> bool:
-        return bool(self._query.isActive)
-
-    @property
-    @override
-    def status(self) -> dict[str, Any]:
-        return self._query.status
-
-    @property
-    @override
-    def reports(self) -> list[dict[str, Any]]:
-        spark: Any = self._query
-        return [json.loads(one.json()) for one in spark._jsq.recentProgress()]
-
-    @override
-    def wait(self, timeout_s: float | None = None) -> bool:
-        spark: Any = self._query  # whose own hints do not know parts of a second
-        try:
-            ended = spark.awaitTermination(timeout_s)
-        except StreamingQueryException:
-            return True
-        return ended is not False
-
-    @override
-    def process_all(self) -> None:
-        with in_own_words():
-            self._query.processAllAvailable()
-
-    @override
-    def error(self) -> JoinEngineError | None:
-        found = self._query.exception()
-        return None if found is None else plain_error(found)
-
-    @override
-    def stop(self) -> None:
-        with unless_interrupted():
-            self._query.stop()
 
 
 @dataclass(frozen=True)
@@ -178,8 +44,11 @@ class Identity:
         return {"id": self.id, "runId": self.runId, "name": self.name}
 
 
-class ByLoop(Running):
-    """A query whose batches the engine's own loop runs, on a thread of its own."""
+class Running:
+    """A running query: the engine's own loop runs its batches, on a thread of its own.
+
+    Micro-batches of streaming DataFrames are run on the thread by which Spark hands them over.
+    """
 
     def __init__(
         self,
@@ -188,27 +57,44 @@ class ByLoop(Running):
         loop_of: Callable[[Callable[[float], bool]], Loop],
         cut_short: Callable[[], None],
         tasks: str,
+        frames: Frames | None = None,
     ) -> None:
-        """`loop_of`: the loop, given what lets time pass; `cut_short`: ends a step that runs."""
+        """`loop_of`: the loop, given what lets time pass; `cut_short`: ends a step that runs.
+
+        `frames`: what hands micro-batches over to the loop; it begins to here, and Spark gives it
+        its ids. None: there are no streaming DataFrames.
+        """
         self._context = context
-        self._identity = identity
         self._stopping, self._ended = Event(), Event()
         self._error: JoinEngineError | None = None
         self._loop = loop_of(self._rest)
         self._cut_short = cut_short
-        self._tasks = tasks
+        #: what carries out the steps of a batch, in words
+        self.tasks = tasks
+        self._frames = frames
+        if frames is not None:
+            frames.start(self._take, self._is_ending)
+            ids = str(frames.query.id), identity.name, str(frames.query.runId)
+            identity = Identity(*ids)
+        self._identity = identity
         self._thread = InheritableThread(
             self._run, name=f"joinengine {identity.name or identity.id}", daemon=True
         )
 
     @property
-    @override
-    def query(self) -> None:
-        return None
+    def query(self) -> StreamingQuery | None:
+        """Spark's handle of the query over the streaming DataFrames; None: there are none."""
+        return None if self._frames is None else self._frames.query
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def _take(self, frame: DataFrame, handed: Handed) -> None:
+        self._loop.take(frame, handed)
+
+    def _is_ending(self) -> bool:
+        return self._stopping.is_set() or self._loop.has_ended
 
     def _run(self) -> None:
         context = self._context
@@ -224,6 +110,9 @@ class ByLoop(Running):
                 LOGGER.error("the query failed", exc_info=error)
                 self._error = plain_error(error)
         finally:
+            if self._frames is not None:
+                with suppress(Py4JError, AttributeError):  # there is no JVM any more
+                    self._frames.stop()
             self._ended.set()
 
     def _is_cut_short(self, error: BaseException) -> bool:
@@ -236,28 +125,28 @@ class ByLoop(Running):
         return self._stopping.wait(seconds) or _has_stopped(self._context)
 
     @property
-    @override
     def id(self) -> str:
+        """The id of the query, a UUID; the same over restarts."""
         return self._identity.id
 
     @property
-    @override
     def runId(self) -> str:
+        """The id of this run, a UUID."""
         return self._identity.runId
 
     @property
-    @override
     def name(self) -> str | None:
+        """The name of the query; None: it has none."""
         return self._identity.name
 
     @property
-    @override
     def isActive(self) -> bool:
+        """Whether it runs."""
         return not (self._stopping.is_set() or self._ended.is_set())
 
     @property
-    @override
     def status(self) -> dict[str, Any]:
+        """What it is doing, in Spark's form."""
         busy = self._loop.is_busy
         message = "Processing new data" if busy else "Waiting for data to arrive"
         return {
@@ -267,35 +156,36 @@ class ByLoop(Running):
         }
 
     @property
-    @override
-    def reports(self) -> None:
-        return None
+    def reports(self) -> list[dict[str, Any]]:
+        """Spark's progress of the last triggers of the query over the streaming DataFrames."""
+        spark: Any = self.query
+        return (
+            [] if spark is None else [json.loads(one.json()) for one in spark._jsq.recentProgress()]
+        )
 
-    @property
-    @override
-    def tasks(self) -> str:
-        return self._tasks
-
-    @override
     def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it has ended, however; False: it has not."""
         return self._ended.wait(timeout_s)
 
-    @override
     def process_all(self) -> None:
+        """Wait until all that is there now is processed; raises what ended the query."""
+        if self._frames is not None:
+            with in_own_words():
+                self._frames.process_all()
         self._loop.process_all()
         if self._loop.has_ended:
             self._ended.wait()
             if self._error is not None:
                 raise self._error
 
-    @override
     def error(self) -> JoinEngineError | None:
+        """What ended it; None: no error did."""
         return self._error
 
-    @override
     def stop(self) -> None:
+        """End it, and wait for that, unless it is called from a batch of its own."""
         self._stopping.set()
-        if current_thread() is self._thread:
+        if self._loop.is_here:
             return
         self._cut_short()
         while not self._ended.wait(_CANCEL_S):

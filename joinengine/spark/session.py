@@ -19,6 +19,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from pyspark import SparkContext
@@ -131,7 +132,7 @@ def _leave_to_us(spark: Any) -> None:
 
 
 def prepare(spark: Any) -> None:
-    """Register joinengine's source in a classic session; warns once of what the session lacks.
+    """Register joinengine's source in a classic session.
 
     Raises InvalidRequest for a Spark Connect session, and for what is no session.
     """
@@ -148,12 +149,11 @@ def prepare(spark: Any) -> None:
     # Spark warns of a name that is registered a second time.
     if not spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(NAME):
         spark.dataSource.register(JoinEngineSource)
-    if not getattr(prepare, "warned", False):
-        prepare.warned = True  # type: ignore[attr-defined]
-        _warn_of_missing(spark)
 
 
-def _warn_of_missing(spark: Any) -> None:
+@cache
+def warn_of_missing(spark: Any) -> None:
+    """Warn once of what a session lacks whose streaming DataFrames are read."""
     sockets = spark.sparkContext.getConf().get(
         "spark.python.unix.domain.socket.enabled", os.environ.get(tuning.UNIX_SOCKETS, "")
     )
@@ -168,7 +168,7 @@ def _warn_of_missing(spark: Any) -> None:
             "joinengine runs faster in a session that was started with "
             f"{'; '.join(missing)}. A query cannot set this for itself; joinengine.session() "
             "starts such a session",
-            stacklevel=4,
+            stacklevel=2,
         )
 
 

@@ -1,10 +1,7 @@
-"""The `joinengine` data source: it tells Spark when a batch is due, and how far it goes.
+"""The `joinengine` data source: a stream of our own as a DataFrame of Spark's.
 
-One source serves all `Stream`s of a query, so that a batch costs one look for new data. Its offsets
-are all that Spark needs of it: it has no rows, as the driver finds in its logs which row groups lie
-between two offsets (joinengine.spark.streams). It also *ticks*: if the driver has asked for it, a
-batch is due although there is no data (docs/decisions/0001). A stream that is handed to Spark as a
-DataFrame has rows, which this source reads.
+Earlier versions read all `Stream`s of a query through one such source, of which Spark saw offsets
+and no rows. Where its logs have it, it stays in the plan, without a feed: it stands still.
 
 Law: an offset means the same row groups at every replay; under availableNow the source goes, in
 intervals, to the end of the row groups that were there at the start, and no further.
@@ -29,16 +26,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from joinengine.exchange.feeds import Feed, RowGroup, by_file, fold, open_feed
-from joinengine.exchange.ticks import due_tick
 from joinengine.model.skipped import Skipped
 from joinengine.spark.daemon import end_quietly
-from joinengine.state.fence import check_generation
 from joinengine.world.buckets import is_url
 from joinengine.world.world import MACHINE
 
 NAME = "joinengine"
 _log = logging.getLogger("joinengine")
-#: What the route tasks of other sources yield: the source is united with them.
+#: What route tasks yield: a source without rows is united with them.
 ROW = "row binary"
 #: Spark asks for new data a hundred times a second, and a store takes money for each request.
 _REST_S = 1.0
@@ -47,16 +42,14 @@ Offset = dict[str, int]
 
 
 def first_offset(feeds: int) -> Offset:
-    """The offset before the first row group of each feed."""
+    """The offset before the first row group of each feed; its tick is one of earlier versions."""
     return {"tick": 0} | {f"feed{number}": 0 for number in range(feeds)}
 
 
 class JoinEngineSource(DataSource):
-    """The data source of all `Stream`s, as Spark sees it.
+    """The data source of a `Stream`, as Spark sees it.
 
-    Options: `feeds` (JSON), `ticks` (path); `generations` (path) and `generation` of the driver
-    that runs the query, which ends when another one has taken over. `reading`: how the one stream
-    is read that is to have rows, in `partitions` tasks.
+    Options: `feeds` (JSON), one or none; `reading`: how it is read, in `partitions` tasks.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -69,11 +62,11 @@ class JoinEngineSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """That of what routing yields; a stream that has rows is given its own."""
+        """That of what routing yields, if nobody gives another."""
         return ROW
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of rows, if the source has any."""
+        """A reader of the rows."""
         end_quietly()  # here too: some workers are handed a source that others have made
         return _Reader(dict(self.options), schema)
 
@@ -89,9 +82,6 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options: list[dict[str, Any]] = json.loads(options["feeds"])
         self._opened: list[Feed] | None = None
-        self._ticks = options.get("ticks")
-        self._generations = options.get("generations")
-        self._generation = int(options.get("generation", "0"))
         self._partitions = int(options.get("partitions", "1"))
         self._target: Offset | None = None
         #: when an object store was last asked for something new
@@ -115,10 +105,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The next interval of every feed that has one, and the next tick if it is due."""
+        """The next interval of every feed that has one."""
         rested = self._has_rested()
-        if self._generations is not None and (rested or not is_url(self._generations)):
-            check_generation(MACHINE.storage(self._generations), self._generation)
         end = dict(start)
         for number, feed in enumerate(self._feeds):
             name = f"feed{number}"
@@ -126,7 +114,6 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 feed.discover()
             last = feed.end() if self._target is None else self._target[name]
             end[name] = max(min(feed.advance(start[name]), last), start[name])
-        end["tick"] = max(self._due_tick(), start["tick"])
         return end
 
     def _has_rested(self) -> bool:
@@ -136,14 +123,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._asked_s = now if rested else self._asked_s
         return rested
 
-    def _due_tick(self) -> int:
-        if self._ticks is None:
-            return 0
-        folder, _, name = self._ticks.rpartition("/")
-        return due_tick(MACHINE.storage(folder), name, MACHINE.now_s())
-
     def prepareForTriggerAvailableNow(self) -> None:
-        """Stop at the row groups that are there now; ticks are not data and go on.
+        """Stop at the row groups that are there now.
 
         There is no later look, so half-written files are waited for until they are whole or bad.
         """

@@ -12,18 +12,20 @@ from joinengine.driver import outputs
 from joinengine.driver.account import account_of, claim
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.failing import standing_by
+from joinengine.driver.loop import LOCAL_REST_S, REMOTE_REST_S, Loop, Trigger
 from joinengine.driver.outputs import Wanted
 from joinengine.driver.sinks import SideOutput, Sink, SinkFactory
 from joinengine.exchange.exchange import ExchangeKind
+from joinengine.exchange.feeds import Feed
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.recovery import Durability
 from joinengine.reporting.explain import name_of
 from joinengine.reporting.server import PageServer
 from joinengine.spark import session
 from joinengine.spark.active import check_name, note, stop_on
-from joinengine.spark.cutting import by_loop, by_spark, routed_rows
 from joinengine.spark.executors import check_executors
 from joinengine.spark.failures import in_own_words
+from joinengine.spark.handing_over import Frames, routed_rows
 from joinengine.spark.inputs import Stream, Table, schema_of
 from joinengine.spark.jobs import FileJobs, Shape, SparkJobs
 from joinengine.spark.live import Showing, announce
@@ -34,7 +36,7 @@ from joinengine.spark.places import check_apart, check_folder, checkpoint_at
 from joinengine.spark.query import JoinQuery
 from joinengine.spark.request import Request
 from joinengine.spark.resident import why_jobs
-from joinengine.spark.running import ByLoop, Identity, Running, kept_id
+from joinengine.spark.running import Identity, Running, kept_id
 from joinengine.spark.shuffling import ShuffleJobs
 from joinengine.spark.streams import Streams
 from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
@@ -87,7 +89,8 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     streams = _streams(request, checkpoint)
     sink = sink_of(checkpoint, owner.query)
     runner, jobs = _runner(request, checkpoint, owner.query, sink, logs, streams)
-    if request.is_cut_by_spark:
+    if request.frames:
+        session.warn_of_missing(spark)
         logs.check(runner.manifest)
     for stream, feed in request.own_feeds(checkpoint):
         stream.check_files(feed)
@@ -102,14 +105,50 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         if output is not None:
             outputs.take(checkpoint, output[0], owner.query, output[1])
         runner.recover()
-        if request.is_cut_by_spark:
+        streams.take_over(runner.generation)
+        frames = None
+        if request.frames:
             logs.mend(runner.manifest)
             logs.warn()
-            return _begun(request, checkpoint, runner, server, jobs, None)
-        streams.take_over(runner.generation)
+            told = checkpoint.spark, request.trigger, request.name
+            frames = Frames(spark, request.frames, logs, *told)
         identity = Identity(kept_id(owner.query, logs.metadata()), request.name)
-        loop = by_loop(request, checkpoint, runner, streams.feeds, identity, jobs)
-        return _begun(request, checkpoint, runner, server, jobs, loop)
+        running = _running(request, checkpoint, runner, streams.feeds, identity, jobs, frames)
+        return _begun(request, checkpoint, runner, server, running)
+
+
+def _running(
+    request: Request,
+    checkpoint: Checkpoint,
+    runner: BatchRunner,
+    feeds: Mapping[int, Feed],
+    identity: Identity,
+    jobs: SparkJobs,
+    frames: Frames | None,
+) -> Running:
+    """The query on the engine's own loop; `runner` has recovered."""
+    _ = runner.position  # where an earlier version has kept that elsewhere, it may be gone
+    paths = [str(stream.feed["path"]) for stream, _ in request.own_feeds(checkpoint)]
+    remote = checkpoint.is_remote or any(map(is_url, paths))
+    trigger, rest_s = _trigger(request), REMOTE_REST_S if remote else LOCAL_REST_S
+    return Running(
+        request.spark.sparkContext,
+        identity,
+        lambda rest: Loop(runner, feeds, trigger, MACHINE, rest, rest_s, frames),
+        jobs.cut_short,
+        jobs.tasks,
+        frames,
+    )
+
+
+def _trigger(request: Request) -> Trigger:
+    asked = request.trigger
+    every = asked.get("processingTime")
+    return Trigger(
+        every_s=0.0 if every is None else float(every.partition(" ")[0]) / 1e3,
+        once=bool(asked.get("once")),
+        finite=bool(asked.get("availableNow")),
+    )
 
 
 def _begun(
@@ -117,24 +156,19 @@ def _begun(
     checkpoint: Checkpoint,
     runner: BatchRunner,
     server: PageServer | None,
-    jobs: SparkJobs,
-    loop: ByLoop | None,
+    running: Running,
 ) -> JoinQuery:
-    """The running query; `runner` has recovered. `loop`: what runs it; None: Spark does."""
+    """The running query, whose loop begins; `runner` has recovered."""
     spark = request.spark
     operators = [name_of(operator) for operator in request.query.operators]
     watch = Watch(operators, request.plans, int(spark.conf.get(_REPORTS, "100") or 100))
     runner.observe(watch.note)
-    running: Running = (
-        by_spark(request, checkpoint, runner, watch, jobs.tasks) if loop is None else loop
-    )
     watch.running = running
     ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
     showing = Showing(request.live, server)
     query = JoinQuery(running, runner, watch, ends=ends, showing=showing)
     note(checkpoint.location, query)
-    if loop is not None:
-        loop.start()
+    running.start()
     if server is not None:
         announce(query.live())
     return query
@@ -222,10 +256,7 @@ def _runner(
         Shape(
             len(request.query.operators),
             slots,
-            is_cut_by_spark=request.is_cut_by_spark,
-            why_jobs=why_jobs(
-                request.spark, settings, sink, is_cut_by_spark=request.is_cut_by_spark
-            ),
+            why_jobs(request.spark, settings, sink, has_frames=bool(request.frames)),
         ),
     )
     told = choices, checkpoint, query, sink, settings, aside

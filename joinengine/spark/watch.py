@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -85,19 +86,26 @@ class Watch:
         for record in self.records[:_DROPPED]:
             self._dropped_s += whole_s(record)
             self._dropped_rows += record.output_rows
-            self._triggers.pop(record.batch, None)
+            if record.handed is not None:
+                self._triggers.pop(record.handed, None)
         del self.records[:_DROPPED]
         self._dropped += _DROPPED
 
     def _ask_spark(self) -> None:
-        """How long the last trigger took, of which Spark knows by now."""
+        """How long the trigger of Spark's took of which it knows by now."""
         spark: Any = None if self.running is None else self.running.query
         last = None if spark is None else spark._jsq.lastProgress()
         if last is None or last.durationMs().get("triggerExecution") is None:
             return
-        took_s = self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
-        if self.records and self.records[-1].batch == last.batchId():
-            self.records[-1].trigger_s = max(took_s, self.records[-1].trigger_s)
+        self._triggers[last.batchId()] = last.durationMs().get("triggerExecution") / 1e3
+        if self.records:
+            self._note_trigger(self.records[-1])
+
+    def _note_trigger(self, record: BatchRecord) -> None:
+        """How long the whole of a batch took, with what Spark has spent on its micro-batch."""
+        elapsed_s = record.seconds["elapsed_s"]
+        spent_s = 0.0 if record.handed is None else self._triggers.get(record.handed, 0.0)
+        record.trigger_s = max(elapsed_s, spent_s)
 
     def add_listener(self, listener: Listener) -> None:
         """Call `listener` after each batch from now on."""
@@ -148,52 +156,44 @@ class Watch:
 
     def complete(self) -> list[BatchRecord]:
         """The records, with the whole time of each trigger that Spark has reported by now."""
-        first = self.records[0].batch if self.records else 0
-        for progress in (self.running and self.running.reports) or ():
-            if "triggerExecution" in progress["durationMs"] and progress["batchId"] >= first:
-                elapsed = progress["durationMs"]["triggerExecution"] / 1e3
-                self._triggers.setdefault(progress["batchId"], elapsed)
+        for micro_batch, progress in self._reports().items():
+            elapsed_s = progress["durationMs"]["triggerExecution"] / 1e3
+            self._triggers.setdefault(micro_batch, elapsed_s)
         for record in self.records:
-            elapsed = self._triggers.get(record.batch, record.seconds["elapsed_s"])
-            record.trigger_s = max(elapsed, record.seconds["elapsed_s"])
+            self._note_trigger(record)
         return list(self.records)
 
+    def _reports(self) -> dict[int, dict[str, Any]]:
+        """Micro-batch -> Spark's progress of it; triggers that found nothing to do are left out."""
+        reports = [] if self.running is None else self.running.reports
+        return {one["batchId"]: one for one in reports if "addBatch" in one["durationMs"]}
+
     def recent_progress(self) -> list[StreamingQueryProgress]:
-        """The last batches in Spark's form: its own reports, filled, or made of the records."""
-        assert self.running is not None
-        reports = self.running.reports
-        if reports is not None:
-            return [self._filled(one) for one in reports]
+        """The last batches in Spark's form; of a micro-batch with what Spark has reported of it."""
+        reports = self._reports()
         with self._handing_on:
             known = self.records[-self._most_reports - 1 :]
         first = len(known) - self._most_reports
         return [
-            self._progress(record, known[at - 1] if at else None)
+            self._progress(record, known[at - 1] if at else None, reports)
             for at, record in enumerate(known)
             if at >= first
         ]
 
-    def _filled(self, progress: dict[str, Any]) -> StreamingQueryProgress:
-        """A report with what the record of its batch says.
-
-        Spark also reports triggers that found nothing to do, under the number of the next batch.
-        """
-        at = progress["batchId"] - self.records[0].batch if self.records else -1
-        if "addBatch" in progress["durationMs"] and 0 <= at < len(self.records):
-            record, before = self.records[at], self.records[at - 1] if at else None
-            record.trigger_s = max(
-                progress["durationMs"]["triggerExecution"] / 1e3, record.seconds["elapsed_s"]
-            )
-            progress = filled(progress, record, before, self._operators)
-        return StreamingQueryProgress.fromJson(progress)
-
-    def _progress(self, record: BatchRecord, before: BatchRecord | None) -> StreamingQueryProgress:
-        """A batch in Spark's form, of which Spark itself has told nothing."""
+    def _progress(
+        self,
+        record: BatchRecord,
+        before: BatchRecord | None,
+        reports: Mapping[int, dict[str, Any]] = MappingProxyType({}),
+    ) -> StreamingQueryProgress:
+        """A batch in Spark's form; `reports`: micro-batch -> what Spark has told of it."""
         assert self.running is not None
         about = {name: getattr(self.running, name) for name in ("id", "runId", "name")}
-        sources = [offsets(record)] if self.running.query is None else []
-        found = filled(outline(about, record, sources), record, before, self._operators)
-        return StreamingQueryProgress.fromJson(found)
+        found = outline(about, record)
+        if record.handed is not None and record.handed in reports:
+            found = reports[record.handed] | {"batchId": record.batch}
+        found["sources"] = [*([offsets(record)] if record.end else []), *found["sources"]]
+        return StreamingQueryProgress.fromJson(filled(found, record, before, self._operators))
 
     def _tell(self, record: BatchRecord) -> None:
         before = self.records[-2] if len(self.records) > 1 else None

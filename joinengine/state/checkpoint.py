@@ -11,7 +11,7 @@ from typing import Any
 from joinengine.model.errors import DamagedState
 from joinengine.world.buckets import is_url
 from joinengine.world.local import PRIVATE
-from joinengine.world.storage import Storage, tagged
+from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE, World
 
 _FOLDERS = (
@@ -110,19 +110,9 @@ class Checkpoint:
         """By which files the results of some batches have become visible together."""
         return self.storage.at("showings")
 
-    @property
-    def ticks(self) -> Storage:
-        """The drivers' requests for a batch without data.
-
-        Only the driver's machine reads them, and often.
-        """
-        if self.is_remote and not is_url(self.spark):
-            return self.world.storage(f"{self.spark}/joinengine/ticks")
-        return self.storage.at("ticks")
-
     def create(self) -> None:
         """Make the folders that are missing, and give all of them their mode."""
-        for folder in (self.storage, *map(self.storage.at, _FOLDERS), self.ticks):
+        for folder in (self.storage, *map(self.storage.at, _FOLDERS)):
             folder.make(PRIVATE if self.mode is None else self.mode)
 
 
@@ -163,8 +153,3 @@ def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
 
 def _crc_of(account: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(account, sort_keys=True).encode())
-
-
-def tick_name(generation: int) -> str:
-    """The requests of one driver; an older driver that wakes up must not overwrite them."""
-    return tagged(generation, "next.json")

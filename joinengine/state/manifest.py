@@ -31,6 +31,36 @@ class Link(NamedTuple):
     crc32: int
 
 
+class Handed(NamedTuple):
+    """A micro-batch of Spark's, of the streaming DataFrames of a query.
+
+    `query`: the id that Spark has given the streaming query over them, `batch`: that of the
+    micro-batch, `crc32`: of Spark's log of how far it goes, in hexadecimal digits. Query and CRC
+    are empty in a manifest of a version that ran its batches by the numbers of Spark's.
+    """
+
+    query: str
+    batch: int
+    crc32: str
+
+    def is_replay_of(self, noted: Handed) -> bool:
+        """Whether this is the micro-batch that was noted, which Spark repeats."""
+        return (
+            self.batch == noted.batch
+            and self._may_belong_to(noted)
+            and (noted.crc32 in ("", self.crc32))
+        )
+
+    def follows(self, noted: Handed | None) -> bool:
+        """Whether this comes next behind the micro-batch that was noted last; None: none was."""
+        if noted is None:
+            return self.batch == 0
+        return self.batch == noted.batch + 1 and self._may_belong_to(noted)
+
+    def _may_belong_to(self, noted: Handed) -> bool:
+        return noted.query in ("", self.query)
+
+
 #: In place of a restorable batch: the manifest's own.
 NEWEST = 1 << 62
 #: The parent of the first manifest.
@@ -63,8 +93,9 @@ class Outcome:
     `totals`: of all batches up to this one. `clock_s`: the batch's clock, seconds since the epoch;
     0: of an earlier version. `position`: where the batch ends in each source. `wishes`: those of
     users that were granted after it. `skipped`: the files of sources that it did not read, and that
-    no batch before it has named. `quiet`: whether nothing has arrived. Position and wishes are None
-    in a manifest of an earlier version.
+    no batch before it has named. `quiet`: whether nothing has arrived. `handed`: the last
+    micro-batch of Spark's that this one or one before it holds; None: none does. Position and
+    wishes are None in a manifest of an earlier version.
     """
 
     query: str
@@ -79,6 +110,7 @@ class Outcome:
     wishes: tuple[Relayout, ...] | None = None
     skipped: tuple[Skipped, ...] = ()
     quiet: bool = True
+    handed: Handed | None = None
 
     def named_files(self) -> set[str]:
         """The files in the folder of runs that the manifest names."""
@@ -96,7 +128,7 @@ class Manifest(Outcome):
     `generation`: of the driver that committed it. `nonce`: tells its attempt from any other.
     `parent`: the manifest that it follows. `restorable`: the newest batch of which the store had
     all files when this was committed. `spark`: name -> content of the files by which Spark repeats
-    the batch, if they are carried. `crc32`: its own CRC, and `chain`, are known once it is on disk.
+    `handed`, if they are carried. `crc32`: its own CRC, and `chain`, are known once it is on disk.
     """
 
     generation: int = 0

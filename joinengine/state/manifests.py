@@ -19,7 +19,9 @@ manifest is committed if it was created while its batch was above the boundary
 Formats: those of 6 are all full; 7 has links. Totals came to 6 later, clock and restorable batch to
 7, and the number stayed: a manifest without them is read as one with zeros, or that is restorable
 itself. Format 8 says where its batch ends in each source, and which wishes were granted. A version
-that does not know that would go on from where Spark's logs end, so it must refuse it.
+that does not know that would go on from where Spark's logs end, so it must refuse it. Format 9 says
+which micro-batch of Spark's it holds last: before, batches of a query with a DataFrame among its
+streams had the numbers of Spark's.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.model.skipped import Skipped
 from joinengine.state import changes, fence, plain
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.manifest import NEWEST, NO_MANIFEST, Chain, Link, Manifest
+from joinengine.state.manifest import NEWEST, NO_MANIFEST, Chain, Handed, Link, Manifest
 from joinengine.state.totals import Totals
 from joinengine.state.wished import Relayout
 from joinengine.world.storage import Storage
 
-FORMAT = 8
+FORMAT = 9
 #: Formats that are read.
-READ = (6, 7, FORMAT)
+READ = (6, 7, 8, FORMAT)
 #: A full manifest comes after so many at the latest; sooner if those that tell changes are together
 #: longer than LONGEST times the last full one, so that a start reads little more than it needs.
 FULL_EVERY = 50
@@ -280,6 +282,7 @@ def _around(manifest: Manifest) -> dict[str, Any]:
         "wishes": None if manifest.wishes is None else [one.to_json() for one in manifest.wishes],
         "skipped": manifest.skipped,
         "quiet": manifest.quiet,
+        "handed": manifest.handed,
         "restorable": min(manifest.restorable, manifest.batch),
         "spark": manifest.spark,
         "results": plain.files_to_json(manifest.results),
@@ -315,6 +318,7 @@ def _from_json(one: _Written, before: Chain | None) -> Manifest:
         wishes=_wishes_from_json(told.get("wishes")),
         skipped=tuple(Skipped(*one) for one in told.get("skipped", ())),
         quiet=told.get("quiet", True),
+        handed=_handed_from_json(told),
         spark=told.get("spark", {}),
         crc32=one.crc32,
     )
@@ -323,6 +327,13 @@ def _from_json(one: _Written, before: Chain | None) -> Manifest:
 
 def _position_from_json(told: dict[str, int] | None) -> dict[int, int] | None:
     return None if told is None else {int(source): at for source, at in told.items()}
+
+
+def _handed_from_json(told: dict[str, Any]) -> Handed | None:
+    """Before format 9 a batch had the number of Spark's, if Spark had a part in it."""
+    if "handed" not in told:
+        return Handed("", told["batch"], "")
+    return None if told["handed"] is None else Handed(*told["handed"])
 
 
 def _wishes_from_json(told: list[dict[str, Any]] | None) -> tuple[Relayout, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -12,52 +12,17 @@ from hypothesis import strategies as st
 
 from joinengine.driver.loop import Loop, Trigger
 from joinengine.driver.settings import Settings
-from joinengine.exchange.feeds import Feed
 from joinengine.model.errors import DamagedState, JoinEngineError
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.state import manifests
 from tests.harness import InlineJobs, Killed, LocalQuery, rows, two_way
 from tests.laws.cases import joined, relaxed
-from tests.worlds import MemoryWorld
+from tests.laws.growing import SIDES, Clock, Growing
 
 ENDS = Trigger(finite=True)
-SIDES = tuple([(n % (5 - side), 100 * side + n, 10 * n) for n in range(12)] for side in (1, 2))
 WINDOW = within("lt", "rt", lower="-40 us", upper="40 us", delay="0 us")
 ALL = {0: 12, 1: 12}
-
-
-@dataclass
-class Growing(Feed):
-    """A side of which `there` tuples can be read so far; each look cuts by the next of `cuts`.
-
-    `logged`: so many others have logged, which shows if they are asked for.
-    """
-
-    there: int = 12
-    cuts: list = field(default_factory=list)
-    looks: int = 0
-    logged: int = 0
-    grow: object = lambda feed: None
-
-    def discover(self, *, wait=False):
-        self.looks += 1
-        self.grow(self)
-
-    def end(self):
-        return self.there
-
-    def advance(self, position):
-        return min(position + (self.cuts.pop() if self.cuts else 5), self.there)
-
-    def row_groups(self, start, end):
-        assert start == end > self.there
-        self.there = self.logged
-        if end > self.there:
-            raise DamagedState("the log is too short")
-
-    def progress(self, position):
-        raise AssertionError("the jobs say when a side ends")
 
 
 @dataclass
@@ -74,19 +39,6 @@ class Reading(InlineJobs):
             tuples.append((int(side), rows(side, SIDES[side][first:last])))
             tuples += [(int(side), math.inf)] * (last == len(SIDES[side]))
         return super().route([tuples], plan, start, end)
-
-
-@dataclass
-class Clock(MemoryWorld):
-    """A world whose time passes only while somebody rests."""
-
-    now: float = 1_000.0
-
-    def now_s(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
 
 
 def started(how="inner", jobs=None, settings=None, window=WINDOW):
@@ -159,7 +111,7 @@ def test_a_trigger_that_ends_goes_no_further_than_what_was_there():
     feed.there, feed.grow = 7, lambda feed: None
     real = query.runner.run
 
-    def run(end):
+    def run(end, handed=None):
         real(end)
         feed.there = 12  # a file comes while a batch runs
 
@@ -208,7 +160,7 @@ def test_batches_start_at_multiples_of_the_interval():
     query.world.now = 1_003.0
     began, real = [], query.runner.run
 
-    def run(end):
+    def run(end, handed=None):
         began.append(query.world.now)
         query.world.now += 1 if len(began) == 1 else 12  # seconds that a batch takes
         real(end)

@@ -278,6 +278,6 @@ def test_requests_of_a_batch_are_those_of_the_documentation(world, tasks, monkey
         [(side, rows(side, batches[5][side][task::tasks])) for side in Side]
         for task in range(tasks)
     ]
-    query.runner(frame, 5)
+    query.run(5, frame)
     assert found.keys() <= set().union(*ROWS.values()), found
     assert {what: sum(found[one] for one in ROWS[what]) for what in ROWS} == stated(tasks)

@@ -5,7 +5,7 @@ Each is a context in which the engine is wrong in one way.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -15,7 +15,6 @@ from joinengine.driver import (
     clock,
     computing,
     durability,
-    loop,
     relayout,
     showings,
     step,
@@ -26,7 +25,6 @@ from joinengine.exchange.reports import OperatorReport
 from joinengine.exchange.sourcelog import SourceLog
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.aggregates import Stage
-from joinengine.model.errors import JoinEngineError
 from joinengine.operators import Aggregation, Join
 from joinengine.operators.timing import Limit
 from joinengine.routing.routes import BACKUP, probe_flag
@@ -36,6 +34,7 @@ from joinengine.state.changes import changed
 from joinengine.world.remote import RemoteStorage
 from joinengine.world.storage import remove_unnamed
 from tests.simulator import disk, jobs
+from tests.simulator.loop_bugs import LOOP_BUGS
 
 
 def _no_boundary():
@@ -304,70 +303,8 @@ def _parts_forgotten():
     return patch.object(Aggregation, "limit", limit)
 
 
-@contextmanager
-def _position_first():
-    """How far a batch goes is written down before it is done, and believed afterwards."""
-    real, opened, written = computing.end_of, computing.Computing.open, {}
-
-    def open_batch(self, last, counts, end, *others, **named):
-        found = opened(self, last, counts, end, *others, **named)
-        written["end"] = end
-        return found
-
-    def end_of(jobs, found):
-        return written.get("end") or real(jobs, found)
-
-    with (
-        patch.object(computing.Computing, "open", open_batch),
-        patch.object(computing, "end_of", end_of),
-        patch.object(batch, "end_of", end_of),
-    ):
-        yield
-
-
-@contextmanager
-def _position_of_the_loser():
-    """A driver that has lost a batch to another goes on where its own attempt has ended."""
-    opened, adopt = computing.Computing.open, batch.BatchRunner._adopt
-
-    def open_batch(self, last, counts, end, *others, **named):
-        self.end = end
-        return opened(self, last, counts, end, *others, **named)
-
-    def adopting(self, found):
-        adopt(self, found)
-        own = getattr(self._computing, "end", found.position)
-        self.manifest = replace(self.manifest, position=own)
-
-    with (
-        patch.object(computing.Computing, "open", open_batch),
-        patch.object(batch.BatchRunner, "_adopt", adopting),
-    ):
-        yield
-
-
-def _callback_without_a_manifest():
-    """Spark is told that a batch is done which has failed."""
-    real = batch.BatchRunner.__call__
-
-    def call(self, frame, number):
-        with suppress(OSError, JoinEngineError, jobs.JobFailed):
-            real(self, frame, number)
-
-    return patch.object(batch.BatchRunner, "__call__", call)
-
-
-def _ticks_by_the_clock():
-    """A tick that is due at once waits for a moment, which a clock that is set back is before."""
-
-    def note(self, now_s):
-        self._due_s = self._runner.tick_due(now_s)
-
-    return patch.object(loop.Loop, "_note_tick", note)
-
-
 #: Name -> the engine with the bug.
-BUGS = {
+BUGS = LOOP_BUGS | {
     "no boundary": _no_boundary,
     "no nonce": _no_nonce,
     "removal first": _removal_first,
@@ -391,8 +328,4 @@ BUGS = {
     "a plan of the last interval": _plan_of_the_last_interval,
     "results in time": _results_in_time,
     "parts forgotten": _parts_forgotten,
-    "position first": _position_first,
-    "position of the loser": _position_of_the_loser,
-    "a callback without a manifest": _callback_without_a_manifest,
-    "ticks by the clock": _ticks_by_the_clock,
 }

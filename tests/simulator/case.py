@@ -39,8 +39,8 @@ STORED = (2,)
 FROM_FILES = (3,)
 #: Seeds, modulo 11, in which something follows the join.
 FOLLOWED = {7: Program.CHAIN, 9: Program.AGGREGATE}
-#: Seeds, modulo 2, whose batches the engine's own loop cuts; Spark cuts the others.
-LOOPED = (1,)
+#: Seeds, modulo 8: the sides that Spark hands over in micro-batches.
+HANDED = {0: (Side.RIGHT,), 2: tuple(Side), 3: (Side.RIGHT,), 4: (Side.LEFT,), 6: (Side.RIGHT,)}
 #: Seeds, modulo 5, whose results become visible together, and modulo 6, that lose an instance.
 HELD, LOSING = (4,), (4,)
 
@@ -169,9 +169,9 @@ class Case:
         )
 
     @property
-    def looped(self):
-        """Whether the engine's own loop cuts batches."""
-        return self.seed % 2 in LOOPED
+    def handed(self):
+        """The sides that Spark hands over; with it no batch can be computed again from them."""
+        return () if self.executors else HANDED.get(self.seed % 8, ())
 
     @property
     def choice(self):

@@ -42,9 +42,8 @@ class SimulatedJobs(OneProcess):
     parallelism: int = 2
     haunted: object = lambda: None
     cache_folder: object = None
-    #: what lies between two positions, and where a batch of Spark's ends
-    between: object = None
-    logged_ends: object = None
+    #: what a micro-batch of Spark's and the stretch between two positions bring
+    brought: object = None
 
     def __post_init__(self):
         self.mail = defaultdict(list)
@@ -52,15 +51,11 @@ class SimulatedJobs(OneProcess):
     def read_tables(self, plan):
         return []
 
-    def logged_end(self, batch, logged):
-        return self.logged_ends(batch)
-
     def route(self, frame, plan, start, end):
         """Per map task there is a list of (source, record batch or progress of event time)."""
         self.mail.clear()
-        frame = self.between(start, end)
         told, reports = encode(plan), []
-        for number, tuples in enumerate(frame):
+        for number, tuples in enumerate(self.brought(frame, start, end)):
             report, exchange = self._tried(routed, told, number, tuples)
             self._carry(exchange)
             reports.append(decode(encode(report), RouteReport))

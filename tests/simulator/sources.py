@@ -49,6 +49,7 @@ class Writer:
             (side, number, groups)
             for side in Side
             for number, groups in enumerate(case.files[side])
+            if side not in case.handed
         ]
         self._left.sort(key=lambda one: (one[1], one[0]))
         if case.window is None:

@@ -93,6 +93,11 @@ class Folders:
         self._write(self.items, ITEMS, n_items)
         self.batches += 1
 
+    def add_orders(self):
+        """A file on one side alone."""
+        self._write(self.orders, ORDERS, 40)
+        self.batches += 1
+
     def _write(self, folder, schema, n):
         rng, start = self.rng, EPOCH + dt.timedelta(seconds=10 * self.batches)
         rows = []

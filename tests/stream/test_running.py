@@ -129,10 +129,10 @@ def test_a_stop_in_the_middle_of_a_batch_is_no_failure(joined, tmp_path, capfd):
     began, go_on = threading.Event(), threading.Event()
     run = query._runner._run
 
-    def held(frame, batch):
+    def held(*told):
         began.set()
         go_on.wait(60)
-        run(frame, batch)
+        run(*told)
 
     query._runner._run = held
     assert began.wait(60)

@@ -31,7 +31,7 @@ def test_simulated_tasks_seal_merge_and_forget():
     with driver_of(SimulatedJobs(3, 6), Mnrt(imbalance=0.2)) as driver:
         driver.with_table(40)
         for number in range(WINDOW + 12):
-            driver.runner(None, number)
+            driver.batch(number)
         (state,) = driver.runner.manifest.operators
     sizes = {run.rows for run in state.shelves.state.values()}
     assert {ROWS, 4 * ROWS} <= sizes

@@ -87,9 +87,9 @@ def test_the_oldest_records_go_and_the_sums_stay(monkeypatch):
     watch.follow(early.append)
     for batch in range(40):
         one = BatchRecord(batch, 0.0, {"elapsed_s": 0.5}, input_rows=2, output_rows=3)
-        one.joins = [OperatorRecord(1, heat=Heat(tuples=7.0))]
-        watch.note(one)
+        one.joins, one.handed = [OperatorRecord(1, heat=Heat(tuples=7.0))], batch
         watch._triggers[batch] = 0.5
+        watch.note(one)
     assert 5 <= len(watch.records) < 5 + 3
     assert [one.batch for one in watch.records] == list(range(40 - len(watch.records), 40))
     assert [one.joins[0].heat.tuples for one in watch.records[-3:]] == [0.0, 7.0, 7.0]
