@@ -118,7 +118,7 @@ def _table(title: str, part: Part, found: Mapping[str, Figures]) -> Table:
 
 
 def _split_table(part: Part, figures: Figures) -> Table:
-    title = f"where a batch's time goes: {OURS}, {part.title}"
+    title = f"where a batch's time goes under {OURS}: {part.title}"
     table = Table(title=title, box=None, title_justify="left", show_header=False)
     for name, portion in figures.items():
         if name.startswith(SPLIT):

@@ -29,7 +29,7 @@ SMALL_BATCHES = 80
 #: State partitions of Spark's own join: of 2, 4, 8, 16 and 32 on two cores, 8 was its fastest while
 #: it runs, and 2 where batches are few or small.
 STEADY, FEWEST = 8, 2
-#: Seconds that are counted at size 1, and before.
+#: Seconds that are counted at size 1, and before at any: a new session takes some to catch up.
 LATENCY_S, LATENCY_WARM_S = 60, 30
 
 
@@ -53,6 +53,7 @@ class Ratio(NamedTuple):
     figure: str
     bases: Sequence[str]
     best: Callable[[Iterable[float]], float] = max
+    digits: int = 1
 
     def text(self, label: str, found: Mapping[str, Figures]) -> str:
         """The cell in the row of `label`; empty if no base was run."""
@@ -60,7 +61,7 @@ class Ratio(NamedTuple):
         if not values:
             return ""
         base, own = self.best(values), found[label][self.figure]
-        return f"{own / base if self.best is max else base / own:.1f}"
+        return f"{own / base if self.best is max else base / own:.{self.digits}f}"
 
 
 class Part(NamedTuple):
@@ -134,8 +135,8 @@ def _small(size: float, say: Say) -> Mapping[str, Command]:
 
 
 def _latency(size: float, say: Say) -> Mapping[str, Command]:
-    seconds, warm = (str(max(1, round(s * size))) for s in (LATENCY_S, LATENCY_WARM_S))
-    length = ["--seconds", seconds, "--warm", warm, "--json"]
+    seconds = max(1, round(LATENCY_S * size))
+    length = ["--seconds", str(seconds), "--warm", str(LATENCY_WARM_S), "--json"]
     names = (OURS, f"{OURS}, mnrt", f"{OURS}, user's session", MEMORY)
     return {name: ["benchmarks.latency", "--system", name, *length] for name in names}
 
@@ -203,10 +204,10 @@ PARTS: Mapping[str, Part] = {
     "steady": Part("0.5 M rows a batch", _inner(HALF_M), _rate, RATES),
     "large": Part("2 M rows a batch", _inner(TWO_M), _rate, RATES),
     "wide": Part(
-        "window x 20, 0.5 M rows a batch",
+        "plain and 20 times the window, 0.5 M rows a batch",
         _wide,
         _rate,
-        (*RATES[:2], Ratio("of the plain window's rate", "rows_per_s", (OURS,))),
+        (*RATES[:2], Ratio("of the plain window's rate", "rows_per_s", (OURS,), digits=2)),
     ),
     "band": Part("band, 0.5 M rows a batch", _band, _rate, RATES),
     "outer": Part("full outer, 0.5 M rows a batch", _outer, _rate, RATES),

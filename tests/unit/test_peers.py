@@ -56,6 +56,7 @@ def test_a_ratio_is_over_the_best_base_there_is():
     found = {"a": {"x": 12.0}, "b": {"x": 3.0}, "c": {"x": 4.0}}
     assert Ratio("", "x", ("b", "c")).text("a", found) == "3.0"
     assert Ratio("", "x", ("a", "c"), min).text("b", found) == "1.3"
+    assert Ratio("", "x", ("a", "c"), min, digits=2).text("b", found) == "1.33"
     assert Ratio("", "x", ("d",)).text("a", found) == ""
     assert medians([{"x": 1.0, "y": 6.0}, {"x": 5.0}, {"x": 2.0, "y": 4.0}]) == {"x": 2.0, "y": 4.0}
 
