@@ -37,7 +37,10 @@ def path_of(folder: Path, number: int) -> Path:
 
 def send(root: Path, rate: int, seconds: int) -> None:
     """Write files at a steady rate."""
-    each, start = rows_of(rate), time.monotonic()
+    each = rows_of(rate)
+    # The first file that a process writes takes it half a second or more, in which others are due.
+    _draft(root / SIDES[0], "first", np.arange(each)).unlink()
+    start = time.monotonic()
     for turn in range(round(seconds / EVERY_S)):
         time.sleep(max(0.0, start + turn * EVERY_S - time.monotonic()))
         number, is_right = divmod(turn, 2)
@@ -49,11 +52,16 @@ def send(root: Path, rate: int, seconds: int) -> None:
 
 def _put(folder: Path, stem: str, keys: np.ndarray) -> None:
     """A file of tuples that are sent now; it is there whole or not at all."""
+    _draft(folder, stem, keys).rename(folder / f"{stem}.parquet")
+
+
+def _draft(folder: Path, stem: str, keys: np.ndarray) -> Path:
+    """The same, under a name that no reader takes."""
     name, now = folder.name, time.time()
     times = pa.array(np.full(len(keys), round(now * 1e6))).cast(pa.timestamp("us", "UTC"))
     draft = folder / f".{stem}"
     pq.write_table(pa.table({f"{name}_key": pa.array(keys), f"{name}_at": times}), draft)
-    draft.rename(folder / f"{stem}.parquet")
+    return draft
 
 
 if __name__ == "__main__":

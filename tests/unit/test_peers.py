@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 
 import duckdb
@@ -126,6 +128,14 @@ def test_right_files_match_left_files_that_came_before(tmp_path):
         assert columns[0]["left_key"] == columns[1]["right_key"]
         assert len(columns[0]["left_key"]) == 10
         assert 0.3 < new.stat().st_ctime - old.stat().st_ctime < 3
+
+
+def test_a_sender_is_on_time_from_its_first_file_on(tmp_path):
+    prepare(tmp_path)
+    command = [sys.executable, "-m", "benchmarks.latency.sending", tmp_path, "200", "1"]
+    subprocess.run(command, check=True)
+    first, later = (path_of(tmp_path / "left", n).stat().st_ctime for n in (0, 6))
+    assert later - first > 0.3, "they are 0.6 s apart"
 
 
 def test_a_result_counts_from_its_right_file_to_its_new_name(tmp_path):
