@@ -58,9 +58,9 @@ bench-auto: $(READY)  ## the default beside eight single layouts, in forty cells
 	@echo "bench-auto: seconds of the busiest instance, without Spark and without emulated work; an hour or more"
 	$(BIN)/python -m benchmarks.auto --out out/auto
 
-bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers)
-	@echo "bench-peers: orders join lineitem within an interval"
-	$(BIN)/python -m benchmarks.peers --out out/peers
+bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers); QUICK=1: a tenth; ONLY=part,..
+	@echo "bench-peers: orders join lineitem within an interval; nine parts, some two hours"
+	$(BIN)/python -m benchmarks.peers --out out/peers $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding; a join task of many instances
 	@echo "bench-kernels: rows per second of the array kernels, ms per instance of a join task"

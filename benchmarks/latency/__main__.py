@@ -1,104 +1,151 @@
-"""From the arrival of a tuple to its visible result: `python -m benchmarks.latency`.
+"""From the arrival of a file to the results of its tuples: `python -m benchmarks.latency`.
 
-A process writes small Parquet files of both sides at a steady rate; a query joins them within ten
-seconds of event time into a folder of Parquet files, which is looked at every few milliseconds. The
-latency of a result is from the moment when the file with its later tuple was there to the moment
-when the result was seen. Each tuple of the right side matches one of the left side that was sent
-half a second before.
+A process renames small Parquet files of both sides into two folders at a steady rate; a query joins
+them within ten seconds of event time into a folder of Parquet files. Each tuple of the right side
+matches one of the left side that was sent half a second before. The latency of a result is from the
+moment when the file with its tuple of the right side was renamed to the moment when the result
+became visible. Both moments are the files' own (`st_ctime`, to some milliseconds), so nothing looks
+at folders meanwhile.
+
+joinengine's results are visible when their file has its name. Spark's are when the log of its sink
+names their file: readers go by the log.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import functions as F
 
+from benchmarks.latency.sending import SIDES, path_of, prepare, rows_of
+from benchmarks.peers.sessions import users_session
+from benchmarks.peers.sparks import sparks_session
+from benchmarks.peers.systems import MEMORY, OURS
 from joinengine import StreamJoin, equi, parquet_stream, session, within
 
-_SIDES = ("left", "right")
-#: Between two files of a side, and how long the right side waits, in seconds.
-_EVERY_S, _AFTER_S = 0.1, 0.5
-_LOOK_S = 0.002
+INSTANCES = 4
+#: State partitions of Spark's join: the fewer, the sooner a small batch is over.
+SPARK_PARTITIONS = 2
+#: How far apart in event time tuples match, and how late they may be, in seconds.
+REACH_S, DELAY_S = 10, 1
+#: What Spark's sink calls the folder of its log.
+_LOG = "_spark_metadata"
+
+
+class System(NamedTuple):
+    """A session, and the query that is started there on a folder."""
+
+    session: Callable[[], Any]
+    start: Callable[[Any, Path], Any]
 
 
 @click.command()
+@click.option("--system", default=OURS, show_default=True, help="Which one.")
 @click.option("--rate", default=10_000, show_default=True, help="Tuples a second, both sides.")
 @click.option("--seconds", default=60, show_default=True, help="How long tuples are counted.")
 @click.option("--warm", default=30, show_default=True, help="Seconds before, not counted.")
-def main(rate: int, seconds: int, warm: int) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def main(system: str, rate: int, seconds: int, warm: int, as_json: bool) -> None:
     """Run, and print one line."""
-    spark = session(master="local[2]")
+    if system not in SYSTEMS:
+        raise click.UsageError(f"--system: {system!r} is none of {', '.join(SYSTEMS)}")
+    spark = SYSTEMS[system].session()
     with tempfile.TemporaryDirectory(prefix="joinengine-latency-") as folder:
         root = Path(folder)
-        for side in _SIDES:
-            (root / side).mkdir()
-            _put(root / side, 0, np.zeros(0, np.int64))
-        query = _started(spark, root)
-        command = [sys.executable, "-m", "benchmarks.latency.sending", folder, str(rate)]
-        sender = subprocess.Popen([*command, str(warm + seconds)])
-        seen = dict[str, float]()
-        while sender.poll() is None:
-            now = time.time()
-            for path in (root / "out").glob("part-*"):
-                seen.setdefault(path.name, now)
-            time.sleep(_LOOK_S)
-        batches = [b.trigger_s for b in query.batches() if b.input_rows]
+        prepare(root)
+        query = SYSTEMS[system].start(spark, root)
+        command = [sys.executable, "-m", "benchmarks.latency.sending", folder]
+        subprocess.run([*command, str(rate), str(warm + seconds)], check=True)
+        query.processAllAvailable()
         query.stop()
-        begin = min(path.stat().st_mtime for path in (root / "left").glob("1*")) + warm
-        found = np.concatenate([_latencies(root / "out" / name, at) for name, at in seen.items()])
+        latencies = _latencies(root, rows_of(rate), warm)
     spark.stop()
-    latencies = found[found[:, 0] > begin, 1]
     p50, p99 = np.quantile(latencies, [0.5, 0.99])
+    figures = {"p50_s": p50, "p99_s": p99, "most_s": latencies.max(), "results": len(latencies)}
     print(
-        f"{len(latencies):,} results at {rate:,} tuples/s: p50 {p50:.3f} s, p99 {p99:.3f} s, "
-        f"most {latencies.max():.3f} s; batches of {np.median(batches[len(batches) // 2 :]):.3f} s"
+        f"{system}: {len(latencies):,} results at {rate:,} tuples/s: p50 {p50:.3f} s, "
+        f"p99 {p99:.3f} s, most {latencies.max():.3f} s"
     )
+    if as_json:
+        print(json.dumps(figures))
 
 
-def _started(spark: Any, root: Path) -> Any:
-    left, right = (parquet_stream(spark, root / side) for side in _SIDES)
-    window = within("left_at", "right_at", lower="-10 s", upper="10 s", delay="1 s")
-    joined = StreamJoin(left, right, on=equi("left_key", "right_key"), within=window, instances=4)
+def _ours(spark: Any, root: Path, layout: str) -> Any:
+    window = within(
+        "left_at", "right_at", lower=f"-{REACH_S} s", upper=f"{REACH_S} s", delay=f"{DELAY_S} s"
+    )
+    joined = StreamJoin(
+        *(parquet_stream(spark, root / side) for side in SIDES),
+        on=equi("left_key", "right_key"),
+        within=window,
+        layout=layout,
+        instances=INSTANCES,
+    )
     writer = joined.writeStream.format("parquet").option("checkpointLocation", root / "checkpoint")
     return writer.start(str(root / "out"))
 
 
-def _put(folder: Path, number: int, keys: Any) -> None:
-    """A file of tuples that are sent now; it is there whole or not at all."""
-    name, now = folder.name, time.time()
-    times = pa.array(np.full(len(keys), round(now * 1e6))).cast(pa.timestamp("us", "UTC"))
-    table = pa.table({f"{name}_key": pa.array(keys), f"{name}_at": times})
-    draft = folder / f".{number}"
-    pq.write_table(table, draft)
-    draft.rename(folder / f"{number:08d}.parquet")
+def _sparks(spark: Any, root: Path) -> Any:
+    left, right = (
+        spark.readStream.schema(spark.read.parquet(str(root / side)).schema)
+        .parquet(str(root / side))
+        .withWatermark(f"{side}_at", f"{DELAY_S} seconds")
+        for side in SIDES
+    )
+    near = f"right_at between left_at - interval {REACH_S} seconds "
+    near += f"and left_at + interval {REACH_S} seconds"
+    joined = left.join(right, F.expr(f"left_key = right_key and {near}"))
+    writer = joined.writeStream.format("parquet").option("checkpointLocation", root / "checkpoint")
+    return writer.start(str(root / "out"))
 
 
-def send(folder: str, rate: int, seconds: int) -> None:
-    """Write files at a steady rate."""
-    each, late = round(rate / 2 * _EVERY_S), round(_AFTER_S / _EVERY_S)
-    start = time.monotonic()
-    for number in range(round(seconds / _EVERY_S)):
-        time.sleep(max(0.0, start + number * _EVERY_S - time.monotonic()))
-        for side, ago in zip(_SIDES, (0, late), strict=True):
-            if number >= ago:
-                keys = np.arange((number - ago) * each, (number - ago + 1) * each)
-                _put(Path(folder, side), 10_000_000 + number, keys)
-    time.sleep(3)
+SYSTEMS: Mapping[str, System] = {
+    OURS: System(partial(session, master="local[2]"), partial(_ours, layout="hash")),
+    f"{OURS}, mnrt": System(partial(session, master="local[2]"), partial(_ours, layout="mnrt")),
+    f"{OURS}, user's session": System(users_session, partial(_ours, layout="hash")),
+    MEMORY: System(partial(sparks_session, SPARK_PARTITIONS), _sparks),
+}
 
 
-def _latencies(path: Path, seen: float) -> Any:
-    """(n, 2): when the later tuple of each result was sent, and how long after it was seen."""
-    table = pq.read_table(path, columns=["left_at", "right_at"])
-    sent = np.maximum(*(column.cast(pa.int64()).to_numpy() for column in table.columns)) / 1e6
-    return np.stack([sent, seen - sent], axis=1)
+def _latencies(root: Path, each: int, warm: int) -> np.ndarray:
+    """(n,) seconds, of the results whose file came at least `warm` seconds after the first one.
+
+    `each`: rows of a file. Raises ClickException if not all tuples of the right side have a result.
+    """
+    sent, found, seen = root / SIDES[1], list[np.ndarray](), 0
+    begin = path_of(root / SIDES[0], 0).stat().st_ctime + warm
+    for file, at in visible(root / "out").items():
+        keys = pq.read_table(file, columns=["right_key"]).column(0).to_numpy()
+        numbers, counts = np.unique(keys // each, return_counts=True)
+        came = np.array([path_of(sent, number).stat().st_ctime for number in numbers])
+        found.append(np.repeat(at - came, counts)[np.repeat(came >= begin, counts)])
+        seen += len(keys)
+    due = each * len(list(sent.glob("[0-9]*")))
+    if seen != due:
+        raise click.ClickException(f"{seen:,} results of {due:,} tuples of the right side")
+    return np.concatenate(found)
+
+
+def visible(out: Path) -> dict[Path, float]:
+    """The files of results, and since when each is visible, in seconds since the epoch."""
+    if not (out / _LOG).exists():
+        return {file: file.stat().st_ctime for file in out.glob("part-*")}
+    since = dict[Path, float]()
+    # A log may be of one batch or repeat those before it; a file counts from the first on.
+    for log in sorted((out / _LOG).glob("[0-9]*"), key=lambda log: log.stat().st_ctime):
+        for line in log.read_text().splitlines()[1:]:
+            since.setdefault(out / Path(json.loads(line)["path"]).name, log.stat().st_ctime)
+    return since
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
-"""`make bench-peers`: rows per second beside Spark's own stream join, with the ratios.
+"""`make bench-peers`: joinengine beside Spark's own stream join and DuckDB, with the ratios.
 
-Systems take turns, so that a slow minute of the machine hits all; each run is a process of its
-own; the figure of a system is the median of its runs. The rate is input rows / seconds of whole
-triggers, after 3 warm batches. Spark's own join drops its state as late as it must, as does ours.
+The comparison has parts (`benchmarks.peers.parts`). Systems take turns, so that a slow minute of
+the machine hits all; each run is a process of its own; a figure of a system is the median of its
+runs. A rate is input rows / seconds of whole triggers, after warm batches. Spark's own join drops
+its state as late as it must, as does ours.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,123 +19,110 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peers.stream import PART, record
-from benchmarks.peers.systems import BANDS, OUTER, SYSTEMS
+from benchmarks.peers.parts import PARTS, SPLIT, Column, Command, Figures, Part, medians
+from benchmarks.peers.systems import OURS
 from joinengine.reporting.reports import made_by
 
-console = Console(soft_wrap=True)
-#: Three warm batches of half a million rows, then batches of the size that is measured.
-SIZES = {"0.5 M": (500_000,) * 4, "2 M": (500_000, 500_000, 500_000, 2_000_000)}
-OURS = "joinengine"
-MEMORY = "Spark, in memory"
-ROCKSDB = ("Spark, RocksDB 2", "Spark, RocksDB 4")
+console = Console(soft_wrap=True, width=200)
 
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/peers"))
-@click.option("--runs", default=3, show_default=True, help="Runs of each system; odd.")
-@click.option("--scale", default=1.0, show_default=True, help="TPC-H scale.")
-@click.option("--systems", "chosen", default="", help="Only those that contain one of a,b.")
-def main(out: Path, runs: int, scale: float, chosen: str) -> None:
-    """Run every system `runs` times, at both batch sizes, and other joins at the smaller one."""
-    names = [name for name in SYSTEMS if any(part in name for part in chosen.split(","))]
-    figures = dict[str, Any]()
-    for size, batch_rows in SIZES.items():
-        stream = record(scale, batch_rows, console.print)
-        figures[size] = _in_turns("equi", size, names, stream.folder, runs)
-        if OURS in names and size == "0.5 M":
-            figures["window x 20"] = _wide_window(stream.folder, runs)
-        if size == "0.5 M":
-            bands = [name for name in BANDS if name in names]
-            figures["band"] = _in_turns("band", "band", bands, stream.folder, runs)
-            outer = [name for name in OUTER if any(part in name for part in chosen.split(","))]
-            figures["full outer"] = _in_turns("outer", "full outer", outer, stream.folder, runs)
-    out.mkdir(parents=True, exist_ok=True)
-    report = {"scale": scale, "figures": figures, "made_by": made_by()}
-    (out / "peers.json").write_text(json.dumps(report, indent=1))
-    for size in SIZES:
-        console.print(_table(f"{size} rows a batch", figures[size]))
-    for job in ("band", "full outer"):
-        console.print(_table(f"{job}, 0.5 M rows a batch", figures[job]))
-    if "window x 20" in figures:
-        wide = figures["window x 20"]
-        console.print(f"window x 20, 0.5 M: {wide['ratio']:.2f} of the rate at the plain window")
-    if OURS in names:
-        console.print(_split_table({size: figures[size][OURS]["split"] for size in SIZES}))
+@click.option("--repeat", default=3, show_default=True, help="Runs of each system; odd.")
+@click.option("--only", default="", help=f"Only parts of a,b: {', '.join(PARTS)}.")
+@click.option("--systems", default="", help="Only those that contain one of a,b.")
+@click.option("--quick", is_flag=True, help="A tenth of the size, to see that it runs.")
+def main(out: Path, repeat: int, only: str, systems: str, quick: bool) -> None:
+    """Run the parts one after another; each is in the table and the JSON as soon as it is over.
+
+    The JSON keeps the parts that are not run this time as they were.
+    """
+    size = 0.1 if quick else 1.0
+    for name in chosen(only):
+        part = PARTS[name]
+        commands = part.commands(size, console.print)
+        some = {label: c for label, c in commands.items() if is_meant(label, systems)}
+        if not some:
+            console.print(f"{name}: none of its systems is chosen")
+            continue
+        runs = _in_turns(name, part, some, repeat)
+        _keep(out / "peers.json", name, {"size": size, "runs": runs, "made_by": made_by()})
+        found = {label: medians(figures) for label, figures in runs.items()}
+        console.print(_table(f"{part.title} (size {size:g})", part, found))
+        if any(figure.startswith(SPLIT) for figure in found.get(OURS, ())):
+            console.print(_split_table(part, found[OURS]))
     console.print(f"report: {out / 'peers.json'}")
 
 
+def chosen(only: str) -> list[str]:
+    """The parts that are named, in their order; none named: all. Raises UsageError."""
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    for name in names:
+        if name not in PARTS:
+            raise click.UsageError(f"--only: {name!r} is none of {', '.join(PARTS)}")
+    return [name for name in PARTS if not names or name in names]
+
+
+def is_meant(label: str, systems: str) -> bool:
+    """Whether a label contains one of the texts.
+
+    >>> [is_meant("Spark, in memory", texts) for texts in ("", "Duck, memory", "Duck")]
+    [True, True, False]
+    """
+    return any(text.strip() in label for text in systems.split(","))
+
+
 def _in_turns(
-    job: str, title: str, names: list[str], folder: Path, runs: int
-) -> dict[str, dict[str, Any]]:
-    """The figures of some systems that take turns."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for turn in range(runs):
-        for name in names:
-            found[name].append(_run(job, name, folder, PART))
-            rate = _rate(found[name][-1])
-            console.print(f"{title}, run {turn + 1}: {name}: {rate / 1e6:.3f} M rows/s")
-    return {name: _summary(results) for name, results in found.items()}
-
-
-def _wide_window(folder: Path, runs: int) -> dict[str, Any]:
-    """The whole stream in the window, in turns with the plain one."""
-    pairs = [
-        (_run("equi", OURS, folder, PART), _run("equi", OURS, folder, 20 * PART))
-        for _ in range(runs)
-    ]
-    ratios = [_rate(wide) / _rate(plain) for plain, wide in pairs]
-    return {"ratio": statistics.median(ratios), "ratios": ratios}
-
-
-def _run(job: str, name: str, folder: Path, part: float) -> dict[str, Any]:
-    where = [job, name, str(folder), str(part)]
-    command = [sys.executable, "-m", "benchmarks.peers.systems", *where]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise click.ClickException(f"{name} failed:\n{done.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    name: str, part: Part, commands: Mapping[str, Command], repeat: int
+) -> dict[str, list[Figures]]:
+    """Label -> the figures of each run."""
+    found: dict[str, list[Figures]] = {label: [] for label in commands}
+    for turn in range(repeat):
+        for label, command in commands.items():
+            figures = part.figures(_printed(label, command))
+            found[label].append(figures)
+            told = ", ".join(
+                f"{column.header} {column.text(label, {label: figures})}"
+                for column in part.columns
+                if isinstance(column, Column)
+            )
+            console.print(f"{name}, run {turn + 1}: {label}: {told}")
     return found
 
 
-def _rate(result: dict[str, Any]) -> float:
-    return float(sum(result["rows"]) / sum(result["seconds"]))
+def _printed(label: str, command: Command) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise click.ClickException(f"{label} failed:\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def _summary(results: list[dict[str, Any]]) -> dict[str, Any]:
-    rates = [_rate(result) for result in results]
-    parts = results[0]["split"]
-    return {
-        "rows_per_s": statistics.median(rates),
-        "runs": rates,
-        "results": results[0]["results"],
-        "split": {
-            part: statistics.median(r["split"].get(part, 0) for r in results) for part in parts
-        },
-    }
+def _keep(path: Path, name: str, part: dict[str, Any]) -> None:
+    """Put a part in the report, in place of an earlier run of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report = json.loads(path.read_text()) if path.exists() else {}
+    parts = report.get("parts", {}) | {name: part}
+    path.write_text(json.dumps({"parts": parts}, indent=1))
 
 
-def _table(title: str, figures: dict[str, Any]) -> Table:
+def _table(title: str, part: Part, found: Mapping[str, Figures]) -> Table:
     table = Table(title=title, box=None, title_justify="left")
-    for column in ("system", "M rows/s", "results", "x in memory", "x RocksDB (best)"):
-        table.add_column(column, justify="left" if column == "system" else "right", no_wrap=True)
-    memory = figures.get(MEMORY, {}).get("rows_per_s")
-    rocks = max((figures[name]["rows_per_s"] for name in ROCKSDB if name in figures), default=None)
-    for name, found in figures.items():
-        rate = found["rows_per_s"]
-        ratios = [f"{rate / base:.1f}" if base else "" for base in (memory, rocks)]
-        table.add_row(name, f"{rate / 1e6:.3f}", f"{found['results']:,}", *ratios)
+    table.add_column("system", no_wrap=True)
+    for column in part.columns:
+        table.add_column(column.header, justify="right", no_wrap=True)
+    for label in found:
+        table.add_row(label, *(column.text(label, found) for column in part.columns))
     return table
 
 
-def _split_table(splits: dict[str, dict[str, float]]) -> Table:
-    table = Table(title="where a batch's time goes (own source)", box=None, title_justify="left")
-    table.add_column("part")
-    for size in splits:
-        table.add_column(size, justify="right")
-    names = dict.fromkeys(name for split in splits.values() for name in split)
-    for name in names:
-        table.add_row(name, *(f"{split.get(name, 0):.1%}" for split in splits.values()))
+def _split_table(part: Part, figures: Figures) -> Table:
+    title = f"where a batch's time goes under {OURS}: {part.title}"
+    table = Table(title=title, box=None, title_justify="left", show_header=False)
+    for name, portion in figures.items():
+        if name.startswith(SPLIT):
+            table.add_row(name.removeprefix(SPLIT), f"{portion:.1%}")
     return table
 
 

@@ -4,11 +4,14 @@ Each order arrives at its place in the table; its lineitems follow within 5 % of
 the interval join finds every lineitem's order, and its state holds about 5 % of the stream. The
 window can be widened without changing a row. Micro-batches are files: one per
 side and batch.
+
+A second stream has batches of a few rows, then such without any.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,10 +27,14 @@ from joinengine.tpch.stream import EPOCH_US, SPAN_US
 
 #: Lineitems follow their order within this part of the stream.
 PART = 0.05
+#: Batches that are run and not counted where rates are measured.
+WARM_BATCHES = 3
 SIDES = {
     "orders": ("o_orderkey", "o_custkey", "o_totalprice", "o_orderdate"),
     "lineitem": ("l_orderkey", "l_suppkey", "l_linenumber", "l_extendedprice"),
 }
+#: Rows of a small batch: two orders, and their line items.
+FEW = 10
 
 
 @dataclass(frozen=True)
@@ -70,15 +77,45 @@ def _write(folder: Path, scale: float, batch_rows: tuple[int, ...], say: Say) ->
         )
         rows = table.take(pa.array(order)).append_column(f"{name[0]}_ts", stamps)
         bounds = np.append(np.searchsorted(ordered, edges[:-1]), len(ordered))
-        (folder / name).mkdir(parents=True)
-        for batch, (first, last) in enumerate(pairwise(bounds)):
-            part = rows.slice(first, last - first)
-            path = folder / name / f"{batch:05d}.parquet"
-            # Four row groups, so that two cores share a file; Spark splits nothing this small.
-            size = max(1, -(-part.num_rows // 4))
-            pq.write_table(part, path, row_group_size=size, store_decimal_as_integer=True)
-        write_index(folder, name, [EPOCH_US + int(min(e, 1.0) * SPAN_US) for e in edges[1:]])
+        parts = [rows.slice(first, last - first) for first, last in pairwise(bounds)]
+        progress = [EPOCH_US + int(min(e, 1.0) * SPAN_US) for e in edges[1:]]
+        _write_side(folder, name, parts, progress)
     (folder / "batches.json").write_text(json.dumps(np.diff(cuts).tolist()))
+
+
+def record_small(batches: int) -> PeerStream:
+    """`batches` batches, the first half of FEW rows, the others of none; they are a second apart.
+
+    Each order of a batch has four line items there.
+    """
+    folder = home() / "peers" / f"small-{batches}"
+    sizes = (FEW,) * (batches // 2) + (0,) * (batches - batches // 2)
+    build_once(folder, lambda draft: _write_small(draft, sizes))
+    return PeerStream(folder, sizes)
+
+
+def _write_small(folder: Path, sizes: tuple[int, ...]) -> None:
+    begins = [EPOCH_US + batch * 1_000_000 for batch in range(len(sizes))]
+    for name, each in (("orders", 1), ("lineitem", 4)):
+        parts = []
+        for batch, rows in enumerate(sizes):
+            keys = np.repeat(np.arange(rows // 5) + batch * FEW, each)
+            values = {column: keys for column in SIDES[name][1:]}
+            times = pa.array(np.full(len(keys), begins[batch]), pa.timestamp("us", "UTC"))
+            parts.append(pa.table({SIDES[name][0]: keys, **values, f"{name[0]}_ts": times}))
+        _write_side(folder, name, parts, [begin + 1_000_000 for begin in begins])
+    (folder / "batches.json").write_text(json.dumps(sizes))
+
+
+def _write_side(folder: Path, name: str, parts: Sequence[pa.Table], progress: list[int]) -> None:
+    """A file for each batch, and the index; `progress` as in `write_index`."""
+    (folder / name).mkdir(parents=True)
+    for batch, part in enumerate(parts):
+        path = folder / name / f"{batch:05d}.parquet"
+        # Four row groups, so that two cores share a file; Spark splits nothing this small.
+        size = max(1, -(-part.num_rows // 4))
+        pq.write_table(part, path, row_group_size=size, store_decimal_as_integer=True)
+    write_index(folder, name, progress)
 
 
 def write_index(folder: Path, name: str, progress: list[int]) -> None:

@@ -1,0 +1,43 @@
+"""EQ5 at many instances: `python -m benchmarks.peers.instances LAYOUT SIZE` prints one JSON line.
+
+What each instance adds to a batch shows where instances are many and their tuples few.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+
+from benchmarks.peers.stream import WARM_BATCHES
+from joinengine import session
+from joinengine.queries import Options, find
+from joinengine.queries.base import layout_of
+from joinengine.queries.running import Places, run
+
+INSTANCES, ZIPF = 512, 0.8
+#: TPC-H's scale and the rows of a batch at size 1.
+SCALE, ROWS = 0.1, 60_000
+
+
+def main() -> None:
+    """Run it once; seconds of a batch are the median of the batches that are full."""
+    layout, size = sys.argv[1], float(sys.argv[2])
+    rows = round(ROWS * size)
+    options = Options(
+        scale=SCALE * size,
+        zipf=ZIPF,
+        interval_rows=rows,
+        instances=INSTANCES,
+        layout=layout_of(layout),
+    )
+    spark = session(master="local[2]")
+    report = run(spark, find("eq5"), options, Places())
+    spark.stop()
+    full = [one for one in report["batches"][WARM_BATCHES:] if one["input_rows"] >= rows]
+    batch_s = statistics.median(one["elapsed_s"] for one in full)
+    print("\n" + json.dumps({"batch_s": batch_s, "results": report["output_rows"]}))
+
+
+if __name__ == "__main__":
+    main()
