@@ -25,8 +25,8 @@ from joinengine.exchange.feeds import Feed
 from joinengine.state.manifest import Position
 from joinengine.world.world import World
 
-#: A loop that has nothing to do looks for new files so often, in seconds: in folders, and in
-#: object stores, where a look costs money.
+#: A loop that has nothing to do looks for new files so often, in seconds, unless the user says how
+#: often: in folders, and in object stores, where a look costs money.
 LOCAL_REST_S, REMOTE_REST_S = 0.01, 1.0
 
 
@@ -91,19 +91,22 @@ class Loop:
                 if end is not None:
                     self.is_busy = True
                     self._runner.run(end)
+                    self._tidy()
                     self.is_busy = False
                     self._note_tick(self._world.now_s())
                 else:
                     self._answer(asked)
                     if self._trigger.finite:
                         return
-                    next_s = max(next_s, self._world.now_s() + max(self._rest_s, self._look_s))
+                    next_s = max(next_s, self._rested_s())
                 if self._trigger.once:
                     return
                 left_s = next_s - self._world.now_s()
                 if left_s > 0 and self._rest(left_s):
                     return
         finally:
+            for feed in self._feeds.values():
+                feed.close()
             with self._waiting:
                 self.is_busy, self.has_ended = False, True
                 self._waiting.notify_all()
@@ -130,13 +133,24 @@ class Loop:
     def _look(self, start: Position) -> None:
         """Look for new files, in the feeds that the next batch would read to their end.
 
-        A folder is walked through for that. One of many files is looked at for half of the time.
+        Where nothing tells what is new, all names are read for that; so one of many files is looked
+        at for half of the time.
         """
         began_s = self._world.timer_s()
         for source, feed in self._feeds.items():
             if feed.advance(start.get(source, 0)) >= feed.end():
                 feed.discover()
         self._look_s = self._world.timer_s() - began_s
+
+    def _tidy(self) -> None:
+        """Let feeds fold their logs.
+
+        Not before a batch of this driver's own: until then an older driver, perhaps of a version
+        that knows no folds, may commit what it has read of a log.
+        """
+        if self._runner.manifest.generation == self._runner.generation:
+            for feed in self._feeds.values():
+                feed.tidy()
 
     def _note_tick(self, now_s: float) -> None:
         """Note when a tick is due after a batch that was over at `now_s`."""
@@ -160,6 +174,12 @@ class Loop:
         with self._waiting:
             self._answered = asked
             self._waiting.notify_all()
+
+    def _rested_s(self) -> float:
+        """When to look again, in seconds since the epoch: after a rest, or for the next tick."""
+        now_s = self._world.now_s()
+        rested_s = now_s + max(self._rest_s, self._look_s)
+        return rested_s if self._due_s is None else min(rested_s, max(self._due_s, now_s))
 
     def _next_s(self) -> float:
         """When the batch after one that may start now may start, in seconds since the epoch."""

@@ -34,13 +34,15 @@ from joinengine.world.world import MACHINE
 
 
 def by_spark(
-    request: Request, checkpoint: Checkpoint, runner: BatchRunner, watch: Watch, tasks: str
+    request: Request, checkpoint: Checkpoint, runner: BatchRunner, watch: Watch, jobs: SparkJobs
 ) -> BySpark:
     """The query as a streaming query of Spark's; `runner` has recovered."""
 
     def run_batch(frame: DataFrame, batch: int) -> None:
         with short_if(lambda: watch.stopping):
             runner(frame, batch)
+            if runner.manifest.generation == runner.generation:  # as in Loop
+                jobs.tidy()
 
     writer: DataStreamWriter = (
         _united(request, checkpoint, runner.generation)
@@ -52,7 +54,7 @@ def by_spark(
     if request.name is not None:
         writer = writer.queryName(request.name)
     with session.for_query(request.spark):
-        return BySpark(writer.start(), tasks)
+        return BySpark(writer.start(), jobs.tasks)
 
 
 def by_loop(
@@ -67,7 +69,8 @@ def by_loop(
     _ = runner.position  # where an earlier version has kept that elsewhere, it may be gone
     paths = [str(stream.feed["path"]) for stream, _ in request.own_feeds(checkpoint)]
     remote = checkpoint.is_remote or any(map(is_url, paths))
-    trigger, rest_s = _trigger(request), REMOTE_REST_S if remote else LOCAL_REST_S
+    trigger = _trigger(request)
+    rest_s = request.settings.look_every_s or (REMOTE_REST_S if remote else LOCAL_REST_S)
     return ByLoop(
         request.spark.sparkContext,
         identity,
@@ -100,14 +103,15 @@ def routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFrame
 
 
 def _own_streams(request: Request, checkpoint: Checkpoint, generation: int) -> DataFrame:
-    """The source that says how far batches go; the files that are there now are logged."""
+    """The source that says how far batches go; the files that are there now have been logged."""
     own = request.own_feeds(checkpoint)
     feeds = [feed | {"generation": generation} for _, feed in own]
-    for (stream, _), feed in zip(own, feeds, strict=True):
-        stream.list_files(feed)
+    rest_s = request.settings.look_every_s
+    reader = request.spark.readStream.format(NAME)
+    if rest_s is not None:
+        reader = reader.option("rest", rest_s)
     return (
-        request.spark.readStream.format(NAME)
-        .option("feeds", json.dumps(feeds))
+        reader.option("feeds", json.dumps(feeds))
         .option("ticks", f"{checkpoint.ticks.folder}/{tick_name(generation)}")
         .option("generations", checkpoint.generations.folder)
         .option("generation", generation)

@@ -13,11 +13,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from joinengine.exchange.feeds import FeedKind, expected_of, open_feed
-from joinengine.exchange.listing import Listing, OnBadFile, SchemaChanges
+from joinengine.exchange.feeds import FeedKind
+from joinengine.exchange.listing import OnBadFile, SchemaChanges
 from joinengine.exchange.reading import Reading, reading_to_json
 from joinengine.exchange.schemas import Footer, as_text, from_text, united
-from joinengine.exchange.sourcelog import SourceLog
 from joinengine.exchange.steps import named
 from joinengine.model.arguments import check_names, check_text
 from joinengine.model.columns import require_column
@@ -33,7 +32,6 @@ from joinengine.spark.frames import frame_in_store
 from joinengine.spark.paths import place
 from joinengine.spark.source import NAME
 from joinengine.world.buckets import is_url
-from joinengine.world.world import MACHINE
 
 _log = logging.getLogger("joinengine")
 
@@ -107,23 +105,6 @@ class Stream:
             else:
                 stream = stream._filtered(step.text, step.zone)
         return stream if self.selected is None else stream.select(*self.selected)
-
-    def check_files(self, feed: dict[str, Any]) -> None:
-        """Raise InvalidRequest as `list_files` would; nothing is logged."""
-        if feed["kind"] != FeedKind.FOLDER:
-            return
-        listing = Listing(feed["path"], expected_of(feed), self.footers)
-        for entry in SourceLog(MACHINE.storage(feed["log"]), 0).read_on():
-            listing.take(entry)
-        listing.look(MACHINE.now_s())
-
-    def list_files(self, feed: dict[str, Any]) -> None:
-        """Log the files that are there now; `feed`: the feed's options, with its log.
-
-        Raises InvalidRequest for a file that is bad and not to be skipped.
-        """
-        if feed["kind"] == FeedKind.FOLDER:
-            open_feed(feed, self.footers).discover()
 
     def where(self, predicate: str) -> Stream:
         """Only tuples for which `predicate` is true, filtered as they are read.

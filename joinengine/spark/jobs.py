@@ -126,6 +126,10 @@ class SparkJobs(Jobs):
                 self._arrow_batches.see(source, width, report.source_rows)
         return reports
 
+    def tidy(self) -> None:
+        """Fold the logs of the `Stream`s; after a batch that the driver has committed."""
+        self._streams.tidy()
+
     def _apply(self, settings: dict[str, str], clone: SparkSession) -> None:
         """Change the query's clone of the session, so that all of `settings` is set there."""
         for name in self._set.keys() - settings.keys():

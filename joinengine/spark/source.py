@@ -28,7 +28,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from joinengine.exchange.feeds import Feed, RowGroup, by_file, fold, open_feed
+from joinengine.driver.loop import REMOTE_REST_S
+from joinengine.exchange.feeds import Feed, by_file, fold, open_feed
+from joinengine.exchange.logged import RowGroup
 from joinengine.exchange.ticks import due_tick
 from joinengine.model.skipped import Skipped
 from joinengine.spark.daemon import end_quietly
@@ -40,8 +42,6 @@ NAME = "joinengine"
 _log = logging.getLogger("joinengine")
 #: What the route tasks of other sources yield: the source is united with them.
 ROW = "row binary"
-#: Spark asks for new data a hundred times a second, and a store takes money for each request.
-_REST_S = 1.0
 
 Offset = dict[str, int]
 
@@ -55,8 +55,9 @@ class JoinEngineSource(DataSource):
     """The data source of all `Stream`s, as Spark sees it.
 
     Options: `feeds` (JSON), `ticks` (path); `generations` (path) and `generation` of the driver
-    that runs the query, which ends when another one has taken over. `reading`: how the one stream
-    is read that is to have rows, in `partitions` tasks.
+    that runs the query, which ends when another one has taken over. `rest`: how long nobody looks
+    for new files after a look, in seconds. `reading`: how the one stream is read that is to have
+    rows, in `partitions` tasks.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -94,7 +95,10 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._generation = int(options.get("generation", "0"))
         self._partitions = int(options.get("partitions", "1"))
         self._target: Offset | None = None
-        #: when an object store was last asked for something new
+        # Spark asks for new data a hundred times a second, and stores take money for requests.
+        self._rest_s = float(options.get("rest", REMOTE_REST_S))
+        self._rests_everywhere = "rest" in options
+        #: when something that is to rest was last asked for something new
         self._asked_s = -math.inf
         self._reading = options.get("reading")
         self._schema = schema
@@ -117,22 +121,26 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The next interval of every feed that has one, and the next tick if it is due."""
         rested = self._has_rested()
-        if self._generations is not None and (rested or not is_url(self._generations)):
+        if self._generations is not None and (rested or not self._is_to_rest(self._generations)):
             check_generation(MACHINE.storage(self._generations), self._generation)
         end = dict(start)
         for number, feed in enumerate(self._feeds):
             name = f"feed{number}"
-            if self._target is None and (rested or not is_url(self._options[number]["path"])):
+            to_rest = self._is_to_rest(self._options[number]["path"])
+            if self._target is None and (rested or not to_rest):
                 feed.discover()
             last = feed.end() if self._target is None else self._target[name]
             end[name] = max(min(feed.advance(start[name]), last), start[name])
         end["tick"] = max(self._due_tick(), start["tick"])
         return end
 
+    def _is_to_rest(self, place: str) -> bool:
+        return self._rests_everywhere or is_url(place)
+
     def _has_rested(self) -> bool:
-        """Whether an object store may be asked again; if so, it counts as asked now."""
+        """Whether what is to rest may be asked again; if so, it counts as asked now."""
         now = MACHINE.timer_s()
-        rested = now - self._asked_s >= _REST_S
+        rested = now - self._asked_s >= self._rest_s
         self._asked_s = now if rested else self._asked_s
         return rested
 

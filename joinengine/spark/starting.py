@@ -89,8 +89,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     runner, jobs = _runner(request, checkpoint, owner.query, sink, logs, streams)
     if request.is_cut_by_spark:
         logs.check(runner.manifest)
-    for stream, feed in request.own_feeds(checkpoint):
-        stream.check_files(feed)
+    streams.check()
     with _page_of(request) as server:
         stop_on(checkpoint.location)
         # Nothing is written before here: a start that is refused has changed nothing.
@@ -105,6 +104,8 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         if request.is_cut_by_spark:
             logs.mend(runner.manifest)
             logs.warn()
+            streams.take_over(runner.generation)
+            streams.close()  # from here on the source looks, in a process of its own
             return _begun(request, checkpoint, runner, server, jobs, None)
         streams.take_over(runner.generation)
         identity = Identity(kept_id(owner.query, logs.metadata()), request.name)
@@ -125,9 +126,7 @@ def _begun(
     operators = [name_of(operator) for operator in request.query.operators]
     watch = Watch(operators, request.plans, int(spark.conf.get(_REPORTS, "100") or 100))
     runner.observe(watch.note)
-    running: Running = (
-        by_spark(request, checkpoint, runner, watch, jobs.tasks) if loop is None else loop
-    )
+    running: Running = by_spark(request, checkpoint, runner, watch, jobs) if loop is None else loop
     watch.running = running
     ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
     showing = Showing(request.live, server)
