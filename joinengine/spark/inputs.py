@@ -241,7 +241,8 @@ def parquet_stream(
     Write files elsewhere and rename them into the folder. The columns are those of all files that
     are there now, in the widest type of each, and those that folders below are named for
     (`day=2026-03-01`); a file that lacks a column has NULL there. `schema` (a Spark StructType, or
-    its DDL text) says the columns instead, and is needed if the folder is still empty.
+    its DDL text) says the columns instead, and is needed if the folder is still empty; give it if
+    there are very many files, whose footers need not be read then.
 
     `on_bad_file`: what happens at a file that is not Parquet, does not fit the columns, or that
     cannot be read any more: `fail` ends the query with a sentence that names it, `skip` leaves it
