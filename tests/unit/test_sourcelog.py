@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from joinengine.exchange import sourcelog
-from joinengine.exchange.logged import Logged
+from joinengine.exchange.logged import Logged, table_of
 from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.errors import DamagedState
 from tests.worlds import MemoryStorage
+
+KEPT = Path(__file__).parents[1] / "golden" / "checkpoints" / "fold-1"
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +41,7 @@ class Driver:
         return False
 
     def read_on_entries(self, entries):
-        self.logged.add(sourcelog.table_of(entries))
+        self.logged.add(table_of(entries))
 
     def fold(self):
         self.log.fold(self.logged)
@@ -193,6 +197,28 @@ def test_a_version_that_knows_no_folds_misses_what_is_folded(files):
     numbers = [int(name) for name in filled(files, 30).names if name.isdigit()]
     assert numbers
     assert min(numbers) > 0
+
+
+ENTRIES = [
+    {
+        "file": "/in/a ü.parquet",
+        "size": 10,
+        "modified_ns": 1_700_000_000_000_000_001,
+        "rows": [3, 4],
+    },
+    {"file": "/in/day=1/b.parquet", "size": 11, "modified_ns": 2, "rows": [0, 5]},
+    {"file": "/in/c.parquet", "size": 4, "modified_ns": 3, "rows": [], "skipped": "is bad"},
+    {"file": "/in/d.parquet", "size": 12, "modified_ns": 4, "rows": []},
+]
+
+
+def test_a_kept_fold_is_read(files):
+    """One that was written when folds came to be; later versions go on from it."""
+    files[f"log/{0:012d}-{4:012d}"] = KEPT.read_bytes()
+    wanted = Logged()
+    wanted.add(table_of(ENTRIES))
+    (found,) = SourceLog(MemoryStorage("log", files), 1).read_on()
+    assert found.equals(wanted.table(0, 4))
 
 
 def test_odd_names_are_left_alone(files):
