@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all chaos bench bench-auto bench-peers bench-kernels bench-planners bench-scale bench-workers bench-long bench-papers golden pictures lint types fmt clean
+.PHONY: help setup demo test test-all chaos bench bench-auto bench-peers bench-kernels bench-files bench-planners bench-scale bench-workers bench-long bench-papers golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -65,6 +65,10 @@ bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers)
 bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding; a join task of many instances
 	@echo "bench-kernels: rows per second of the array kernels, ms per instance of a join task"
 	$(BIN)/pytest benchmarks/kernels --benchmark-only --benchmark-columns=min,median,rounds
+
+bench-files: $(READY)  ## a look at a folder of a million files, and a start that knows them all
+	@echo "bench-files: the folder lies in memory; some minutes, most of them to make it"
+	$(BIN)/pytest benchmarks/files --benchmark-only --benchmark-columns=min,median,max,rounds
 
 bench-planners: $(READY)  ## seconds for one plan as keys and instances grow (out/planners)
 	@echo "bench-planners: up to a million keys on 64 instances; readj takes minutes"

@@ -20,7 +20,7 @@ _QUERY = (
     *("checkpointLocation", "stateLocation", "cacheSize", "memoryPerTask", "fsync", "capacity"),
     *("moves", "load", "workPerTuple", "workPerResult"),
     *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate", "exchange", "durability"),
-    "tasks",
+    *("tasks", "lookEvery"),
     *("livePort", "liveHost", "liveToken", "fileMode"),
 )
 _PARQUET = (
@@ -211,6 +211,23 @@ def work_us(options: Mapping[str, str], option: str) -> int:
     if work < 0:
         raise InvalidRequest(f"{option}: {describe(work)} is negative; use 0 or more")
     return work
+
+
+def look_every_s(options: Mapping[str, str]) -> float | None:
+    """How often new files are looked for, in seconds; None: it is not said.
+
+    Raises InvalidRequest for a text that is no duration, and for one that is not above 0.
+
+    >>> look_every_s({"lookEvery": "500 ms"})
+    0.5
+    """
+    text = options.get("lookEvery")
+    if text is None:
+        return None
+    every = microseconds(text, "lookEvery")
+    if every <= 0:
+        raise InvalidRequest(f"lookEvery: {text!r} is no time to rest; give more than 0, as '5 s'")
+    return every / 1e6
 
 
 def store_speed(options: Mapping[str, str]) -> StoreSpeed | None:

@@ -88,20 +88,20 @@ class JoinWriter:
         `checkpointLocation`; `stateLocation` (a folder, or a place in an object store as
         "s3://bucket/query": the engine's part of the checkpoint lies there, docs/cluster.md);
         `cacheSize` (how much of an object store's files an executor keeps on its disk);
-        `memoryPerTask` (bytes, or a size as "512 MB"); `fsync`; `capacity`
-        (tuples that an instance may hold before its layout grows); `moves` (`eager`: state follows
-        a new layout at once; `lazy`: state stays until it expires, and tuples probe it there);
-        `workPerTuple` (a duration: work of that length is emulated for each tuple that an instance
-        receives) and `workPerResult` (the same for each row that it emits); `load` (what planners
-        balance: `work`, the seconds that keys are expected to cost, or `tuples`); `recovery` (what
-        takes the place of state that an instance has lost: `replicas`, `taskb` or `store`) and
-        `storeRate` (the emulated speed of a store, as "100 MB/s, 50 ms"); `durability` (what a
-        batch waits for: `batch`, the uploads of its state, or `replicas`; docs/fault-tolerance.md);
-        `exchange` (what carries routed tuples: `files` that all executors see, or Spark's
-        `shuffle`) and `tasks` (`resident`: they stay from batch to batch; docs/operating.md);
-        `sideOutput` (a folder: late and NULL-key tuples are written there as Parquet, with a column
-        `reason`); `livePort`, `liveHost`, `liveToken` (given a port, the query has its page from
-        the start, see `JoinQuery.live`). docs/results.md lists the options of the sinks.
+        `memoryPerTask` (bytes, or a size as "512 MB"); `fsync`; `capacity` (tuples that an instance
+        may hold before its layout grows); `moves` (`eager`: state follows a new layout at once;
+        `lazy`: state stays until it expires, and tuples probe it there); `workPerTuple` (a
+        duration: work of that length is emulated for each tuple that an instance receives) and
+        `workPerResult` (the same for each row that it emits); `load` (what planners balance:
+        `work`, the seconds that keys are expected to cost, or `tuples`); `recovery` (what takes the
+        place of state that an instance has lost: `replicas`, `taskb` or `store`) and `storeRate`
+        (the emulated speed of a store, as "100 MB/s, 50 ms"); `durability` (what a batch waits for:
+        `batch`, the uploads of its state, or `replicas`; docs/fault-tolerance.md); `exchange` (what
+        carries routed tuples: `files` that all executors see, or Spark's `shuffle`) and `tasks`
+        (`resident`: they stay from batch to batch; docs/operating.md); `lookEvery` (how often an
+        idle query looks for files, as "5 s"); `sideOutput` (a folder: late and NULL-key tuples are
+        written there as Parquet, with a column `reason`); `livePort`, `liveHost`, `liveToken` (the
+        page, see `JoinQuery.live`). docs/results.md lists the options of the sinks.
 
         Raises InvalidRequest for a value that is no text, number or bool; `start` refuses unknown
         options.
@@ -293,6 +293,7 @@ class JoinWriter:
                 options.get("stateLocation", options.get("checkpointLocation")),
             ),
             store=given.store_speed(options),
+            look_every_s=given.look_every_s(options),
             tasks=one_of(Tasks, options.get("tasks", "auto"), "tasks"),
             cache_bytes=given.size_bytes(options, "cacheSize", _LEAST_CACHE) or CACHE_BYTES,
         )

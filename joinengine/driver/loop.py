@@ -35,8 +35,8 @@ from joinengine.exchange.feeds import Feed
 from joinengine.state.manifest import Handed, Position
 from joinengine.world.world import World
 
-#: A loop that has nothing to do looks for new files so often, in seconds: in folders, and in
-#: object stores, where a look costs money.
+#: A loop that has nothing to do looks for new files so often, in seconds, unless the user says how
+#: often: in folders, and in object stores, where a look costs money.
 LOCAL_REST_S, REMOTE_REST_S = 0.01, 1.0
 
 
@@ -121,15 +121,17 @@ class Loop:
                 if frames_over and self._is_over(has_run):
                     return
                 if not has_run:
-                    rested_s = self._world.now_s() + max(self._rest_s, self._look_s)
-                    next_s = rested_s if has_run is None else max(next_s, rested_s)
+                    next_s = max(0.0 if has_run is None else next_s, self._rested_s())
                 left_s = next_s - self._world.now_s()
                 if left_s > 0 and self._rest(left_s):
                     return
         finally:
             with self._waiting:
-                self.is_busy, self.has_ended = False, True
+                self.has_ended = True
                 self._waiting.notify_all()
+                self._waiting.wait_for(lambda: self._holder is None)
+            for feed in self._feeds.values():
+                feed.close()
 
     def take(self, frame: Any, handed: Handed) -> None:
         """Run the next batch with a micro-batch in it, on the thread that calls.
@@ -139,6 +141,7 @@ class Loop:
         with self._turn(is_offered=True):
             self.is_busy = self._has_taken = True
             self._runner.take(frame, handed, self._ends_of_feeds)
+            self._tidy()
             self._note_tick(self._world.now_s())
 
     @property
@@ -179,6 +182,7 @@ class Loop:
             handed = None if self._frames is None else self._runner.manifest.handed
             self.is_busy = True
             self._runner.run(end, handed)
+            self._tidy()
             self._note_tick(self._world.now_s())
             return True
 
@@ -228,13 +232,24 @@ class Loop:
     def _look(self, start: Position) -> None:
         """Look for new files, in the feeds that the next batch would read to their end.
 
-        A folder is walked through for that. One of many files is looked at for half of the time.
+        Where nothing tells what is new, all names are read for that; so one of many files is looked
+        at for half of the time.
         """
         began_s = self._world.timer_s()
         for source, feed in self._feeds.items():
             if feed.advance(start.get(source, 0)) >= feed.end():
                 feed.discover()
         self._look_s = self._world.timer_s() - began_s
+
+    def _tidy(self) -> None:
+        """Let feeds fold their logs.
+
+        Not before a batch of this driver's own: until then an older driver, perhaps of a version
+        that knows no folds, may commit what it has read of a log.
+        """
+        if self._runner.manifest.generation == self._runner.generation:
+            for feed in self._feeds.values():
+                feed.tidy()
 
     def _note_tick(self, now_s: float) -> None:
         """Note when a tick is due after a batch that was over at `now_s`."""
@@ -258,6 +273,12 @@ class Loop:
         with self._waiting:
             self._answered = asked
             self._waiting.notify_all()
+
+    def _rested_s(self) -> float:
+        """When to look again, in seconds since the epoch: after a rest, or for the next tick."""
+        now_s = self._world.now_s()
+        rested_s = now_s + max(self._rest_s, self._look_s)
+        return rested_s if self._due_s is None else min(rested_s, max(self._due_s, now_s))
 
     def _next_s(self) -> float:
         """When the batch after one that may start now may start, in seconds since the epoch."""

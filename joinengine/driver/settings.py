@@ -73,6 +73,8 @@ class Settings:
     exchange: ExchangeKind = ExchangeKind.FILES
     #: whether tasks stay from batch to batch
     tasks: Tasks = Tasks.AUTO
+    #: seconds between two looks for new files while there is nothing to do; None: as places are
+    look_every_s: float | None = None
     #: how fast the store is; None: the query keeps one only if it recovers from there
     store: StoreSpeed | None = None
 

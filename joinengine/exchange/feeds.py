@@ -27,23 +27,25 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from typing_extensions import override
 
 from joinengine.exchange.listing import (
+    MOST_FILES,
     Expected,
     Listing,
     OnBadFile,
     SchemaChanges,
     tell_awaited,
 )
+from joinengine.exchange.logged import Entry, Logged, RowGroup, table_of
 from joinengine.exchange.schemas import (
     Footer,
     from_text,
 )
 from joinengine.exchange.sourcefiles import text_of
-from joinengine.exchange.sourcelog import Entry, SourceLog
+from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.errors import DamagedState
 from joinengine.model.named import one_of
 from joinengine.world.world import MACHINE
@@ -55,26 +57,28 @@ ENDED = math.inf
 _AGAIN_S = 0.5
 
 
-class RowGroup(NamedTuple):
-    """A row group of a file; `size`, `modified_ns`: the file when it was logged, -1: unlogged.
-
-    `skipped`: why the file is not read; the group then stands for the whole file.
-    """
-
-    file: str
-    group: int
-    rows: int
-    size: int = -1
-    modified_ns: int = -1
-    skipped: str | None = None
-
-
 class Feed(Protocol):
     """A stream of row groups; positions count from 0."""
 
     @abstractmethod
     def discover(self, *, wait: bool = False) -> None:
         """Look for new row groups; `wait`: until no file is half-written any more."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise what `discover` would; nothing is written."""
+
+    @abstractmethod
+    def take_over(self, generation: int) -> None:
+        """Write from now on for the driver of a generation."""
+
+    @abstractmethod
+    def tidy(self) -> None:
+        """Put in order what the feed has written; between two batches, after a committed one."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what looking has opened; what is known stays known."""
 
     @abstractmethod
     def end(self) -> int:
@@ -116,48 +120,66 @@ class FolderFeed(Feed):
         self._ends = ends
         self._rows_per_interval = rows_per_interval
         self._log = log
-        self._groups = list[RowGroup]()
-        self._listing = Listing(self._folder, expected or Expected(), footers)
+        self._logged = Logged()
+        most = None if log is None else MOST_FILES
+        self._listing = Listing(folder, expected or Expected(), self._logged, footers, most)
         self._read_on()
 
     @override
     def discover(self, *, wait: bool = False) -> None:
-        """Log the files that have appeared since; hidden ones (`.`, `_`) are left out.
+        """Log files that have appeared since, MOST_FILES of them; hidden ones (`.`, `_`) never.
 
-        Raises InvalidRequest, with the file, for one that is bad and not to be skipped.
+        With `wait` all of them. Raises InvalidRequest, with the file, for one that is bad and not
+        to be skipped.
         """
         self._look()
         told = set[str]()
-        while wait and (left_s := self._listing.unsettled_s):
-            tell_awaited(left_s, told)
-            MACHINE.sleep(min(max(left_s.values()), _AGAIN_S))
+        while wait and (self._listing.has_more or self._listing.unsettled_s):
+            if not self._listing.has_more:
+                left_s = self._listing.unsettled_s
+                tell_awaited(left_s, told)
+                MACHINE.sleep(min(max(left_s.values()), _AGAIN_S))
             self._look()
 
     def _look(self) -> None:
         while entries := self._listing.look(MACHINE.now_s()):
             if self._log is None or self._log.append(entries):
-                for entry in entries:
-                    self._take(entry)
+                self._take(entries)
                 return
             self._read_on()  # another driver was faster; it may have logged the same files
 
+    @override
+    def check(self) -> None:
+        self._listing.look(MACHINE.now_s())
+
+    @override
+    def take_over(self, generation: int) -> None:
+        if self._log is not None:
+            self._log.generation = generation
+
     def _read_on(self) -> None:
         """Take up the entries that other drivers have logged."""
-        for entry in () if self._log is None else self._log.read_on():
-            self._take(entry)
+        for files in () if self._log is None else self._log.read_on():
+            self._logged.add(files)
+
+    @override
+    def tidy(self) -> None:
+        """Fold the log, if it has many segments."""
+        if self._log is not None:
+            self._log.fold(self._logged)
+
+    @override
+    def close(self) -> None:
+        """Stop watching the folder."""
+        self._listing.close()
 
     @override
     def end(self) -> int:
-        return len(self._groups)
+        return self._logged.end
 
     @override
     def advance(self, position: int) -> int:
-        rows = 0
-        for number in range(position, len(self._groups)):
-            rows += self._groups[number].rows
-            if rows >= self._rows_per_interval:
-                return number + 1
-        return len(self._groups)
+        return self._logged.advance(position, self._rows_per_interval)
 
     @override
     def row_groups(self, start: int, end: int) -> list[RowGroup]:
@@ -165,36 +187,32 @@ class FolderFeed(Feed):
 
         Raises DamagedState if the log is shorter.
         """
-        if end > len(self._groups):
+        if end > self.end():
             self._read_on()
-        if end > len(self._groups):
+        if end > self.end():
             log = self._log and self._log.storage.folder
             raise DamagedState(
-                f"source log {log} knows {len(self._groups)} row groups of {self._folder}, but the "
+                f"source log {log} knows {self.end()} row groups of {self._folder}, but the "
                 f"checkpoint has read {end}: restore the log from a copy"
             )
-        return self._groups[start:end]
+        return list(self._logged.between(start, end))
 
     @override
     def progress(self, position: int) -> float | None:
         """Unknown, since files do not say which event times follow; or that the feed has ended."""
-        return ENDED if self._ends and position >= self.end() else None
+        has_ended = self._ends and position >= self.end() and not self._listing.has_more
+        return ENDED if has_ended else None
 
-    def _take(self, entry: Entry) -> None:
-        self._listing.take(entry)
-        file, size, modified_ns = (entry[name] for name in ("file", "size", "modified_ns"))
-        self._groups += [
-            RowGroup(file, group, rows, size, modified_ns)
-            for group, rows in enumerate(entry["rows"])
-            if rows
-        ]
-        if "skipped" not in entry:
-            return
+    def _take(self, entries: Sequence[Entry]) -> None:
         if self._log is None:
-            # A restart would not know of the file, and count other positions.
-            _log.warning("joinengine: source file %s is left out: it %s", file, entry["skipped"])
-        else:
-            self._groups.append(RowGroup(file, 0, 0, size, modified_ns, entry["skipped"]))
+            # A restart would not know of skipped files, and count other positions.
+            skipped = [one for one in entries if "skipped" in one]
+            entries = [one for one in entries if "skipped" not in one]
+            for one in skipped:
+                file, reason = one["file"], one["skipped"]
+                _log.warning("joinengine: source file %s is left out: it %s", file, reason)
+                self._logged.skipped[file] = one["size"], one["modified_ns"]
+        self._logged.add(table_of(entries))
 
 
 class RecordedFeed(Feed):
@@ -213,6 +231,22 @@ class RecordedFeed(Feed):
     @override
     def discover(self, *, wait: bool = False) -> None:
         """Nothing is ever new."""
+
+    @override
+    def check(self) -> None:
+        """Nothing is ever new."""
+
+    @override
+    def take_over(self, generation: int) -> None:
+        """Nothing is ever written."""
+
+    @override
+    def tidy(self) -> None:
+        """Nothing is ever written."""
+
+    @override
+    def close(self) -> None:
+        """Nothing is open."""
 
     @override
     def end(self) -> int:

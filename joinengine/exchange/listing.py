@@ -6,8 +6,8 @@ as one that is. A footer tells whether a file is whole and which columns it has;
 Law: a file is logged for reading at most once. A bad file is logged only if it is to be skipped,
 and once; when it has changed since, it is looked at anew. So it is by each listing that finds it in
 the log, since a start of the query may have other rules: the entry that skips it stays as it is.
-Cost: one walk through the folder a look, and one footer for each new file; at the first look one
-for each skipped file too.
+Cost: what it takes to find the files (joinengine.exchange.finding), and one footer for each new
+one; at the first look one for each skipped file too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from joinengine.exchange.finding import Finding, by_time
+from joinengine.exchange.logged import Entry, Logged
 from joinengine.exchange.schemas import (
     Footer,
     misfit,
@@ -32,12 +34,13 @@ from joinengine.exchange.schemas import (
     unknown,
 )
 from joinengine.exchange.sourcefiles import SourceFile, find, look_at, opened
-from joinengine.exchange.sourcelog import Entry
 from joinengine.model.errors import InvalidRequest, UnreadableFile
 
 _log = logging.getLogger("joinengine")
 #: Footers are read by so many threads: a footer is a wait for the disk.
 _THREADS = 8
+#: So many files are handed out by a look: their footers take about a second.
+MOST_FILES = 10_000
 
 
 class OnBadFile(StrEnum):
@@ -70,31 +73,31 @@ class Expected:
 
 
 class Listing:
-    """The files of one folder that are not logged yet.
+    """The files of one folder that are not `logged` yet.
 
-    `footers`: those that are known already, by the path of the file.
+    `footers`: those that are known already, by the path of the file. `most`: so many files are
+    handed out by a look; None: all, for a stream whose log is the folder itself.
     """
 
     def __init__(
-        self, folder: str, expected: Expected, footers: Mapping[str, Footer] | None = None
+        self,
+        folder: str,
+        expected: Expected,
+        logged: Logged,
+        footers: Mapping[str, Footer] | None = None,
+        most: int | None = MOST_FILES,
     ) -> None:
         self._folder = folder
         self._expected = expected
-        self._footers = dict(footers or {})
-        self._read = set[str]()
-        self._skipped = dict[str, tuple[int, int]]()
-        #: skipped files that are bad by the rules of this listing too
-        self._still_bad = dict[str, tuple[int, int]]()
+        self._logged = logged
+        self._finding = Finding(folder, logged, is_bounded=most is not None)
+        self._footers = footers or {}
+        self._most = most
         self._left_out = set[str]()
+        #: whether the last look has left files to the next one
+        self.has_more = False
         #: half-written files of the last look -> seconds until they are bad
         self.unsettled_s = dict[str, float]()
-
-    def take(self, entry: Entry) -> None:
-        """Note a file that is logged."""
-        if "skipped" in entry:
-            self._skipped[entry["file"]] = entry["size"], entry["modified_ns"]
-        else:
-            self._read.add(entry["file"])
 
     def look(self, now_s: float) -> list[Entry]:
         """The entries of files that are new, in the order of their modification.
@@ -102,18 +105,18 @@ class Listing:
         Raises InvalidRequest, with the file, for a bad one that is not to be skipped.
         """
         self.unsettled_s = {}
-        found = [
-            one
-            for one in find(self._folder, self._read)
-            if self._still_bad.get(one.path) != (one.size, one.modified_ns)
-        ]
-        found.sort(key=by_time)
-        footers = read_footers(found, self._footers)
-        self._footers = {}
+        found = self._finding.look(now_s)
+        now = found[: self._most]
+        self.has_more = len(now) < len(found) or self._finding.left_some
+        footers = read_footers(now, self._footers)
         entries = (
-            self._entry(one, footer, now_s) for one, footer in zip(found, footers, strict=True)
+            self._entry(one, footer, now_s) for one, footer in zip(now, footers, strict=True)
         )
         return [entry for entry in entries if entry is not None]
+
+    def close(self) -> None:
+        """Stop watching the folder."""
+        self._finding.close()
 
     def _entry(self, file: SourceFile, footer: Footer | str, now_s: float) -> Entry | None:
         """The entry of a file; None: it may still become whole, or was skipped before."""
@@ -131,9 +134,8 @@ class Listing:
                 return None
             fault = footer
         if self._expected.on_bad_file is OnBadFile.SKIP:
-            stamp = file.size, file.modified_ns
-            if self._skipped.get(path) == stamp:
-                self._still_bad[path] = stamp
+            if self._logged.skipped.get(path) == (file.size, file.modified_ns):
+                self._finding.drop(file)
                 return None
             return entry | {"rows": [], "skipped": fault}
         raise InvalidRequest(f"source file {path} {fault}; {self._ways_on()}")
@@ -186,11 +188,6 @@ def tell_awaited(left_s: Mapping[str, float], told: set[str]) -> None:
             *(file, left_s[file]),
         )
     told.update(left_s)
-
-
-def by_time(file: SourceFile) -> tuple[int, str]:
-    """The order in which files appeared."""
-    return file.modified_ns, file.path
 
 
 def read_footers(files: Iterable[SourceFile], known: Mapping[str, Footer]) -> list[Footer | str]:

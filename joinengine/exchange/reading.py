@@ -13,8 +13,8 @@ from functools import reduce
 
 import pyarrow as pa
 
-from joinengine.exchange.feeds import RowGroup
 from joinengine.exchange.listing import OnBadFile, check_unchanged, in_a_line, unreadable
+from joinengine.exchange.logged import RowGroup
 from joinengine.exchange.schemas import (
     as_text,
     cast,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from joinengine.exchange.blocks import BlockWriter
 from joinengine.exchange.exchange import Exchange, Through
-from joinengine.exchange.feeds import RowGroup
+from joinengine.exchange.logged import RowGroup
 from joinengine.exchange.reports import RouteReport
 from joinengine.exchange.roles import Origin, Role
 from joinengine.kernels.hashing import content_order

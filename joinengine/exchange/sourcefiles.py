@@ -7,7 +7,9 @@ Cost in a store: one request for a thousand names, and one for each range of byt
 from __future__ import annotations
 
 import os
-from collections.abc import Container
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +18,11 @@ import pyarrow.parquet as pq
 from joinengine.world import buckets
 from joinengine.world.buckets import is_url
 from joinengine.world.remote import RemoteStorage
+
+#: So many names are read at a time.
+_AT_ONCE = 1024
+#: Is told of a folder.
+Entered = Callable[[str], None]
 
 
 class SourceFile(NamedTuple):
@@ -34,18 +41,61 @@ def exists(place: str) -> bool:
     return os.path.exists(place)
 
 
-def find(place: str, known: Container[str] = ()) -> list[SourceFile]:
-    """The Parquet files below a place (or the file that it is), hidden ones left out.
+def _nothing(folder: str) -> None:
+    """Tell nobody."""
 
-    Files whose paths are `known` are left out too; in a folder they are not looked at again.
+
+def find(place: str) -> list[SourceFile]:
+    """The Parquet files below a place (or the file that it is), hidden ones left out."""
+    return list(found_below(place, list))
+
+
+def found_below(
+    place: str, asked: Callable[[list[str]], list[str]], entered: Entered = _nothing
+) -> Iterator[SourceFile]:
+    """The same, one by one, of the paths that `asked` leaves of some; no other is looked at.
+
+    `entered`: as in `paths_below`; of a store nobody is told.
     """
     if is_url(place):
-        found = (SourceFile(*one) for one in buckets.files_below(place))
-        shown = (one for one in found if one.path == place or _is_shown(one.path[len(place) :]))
-        return [one for one in shown if one.path not in known]
-    paths = (str(path) for path in parquet_files(Path(place)))
-    files = (look_at(path) for path in paths if path not in known)
-    return [one for one in files if one is not None]
+        shown = (one for one in buckets.files_below(place) if _is_shown(one[0], place))
+        while some := list(islice(shown, _AT_ONCE)):
+            left = set(asked([path for path, *_ in some]))
+            yield from (SourceFile(*one) for one in some if one[0] in left)
+        return
+    for paths in paths_below(place, entered):
+        for path in asked(paths):
+            if (file := look_at(path)) is not None:
+                yield file
+
+
+def paths_below(folder: str, entered: Entered = _nothing) -> Iterator[list[str]]:
+    """The paths of the Parquet files below a folder (or the file that it is), some at a time.
+
+    They are those among so many names, and may be none. Hidden ones are left out. `entered` is told
+    each folder before the names in it are read.
+    """
+    if os.path.isfile(folder):
+        yield [folder]
+        return
+    folders, some, read = [folder], list[str](), 0
+    while folders:
+        here = folders.pop()
+        entered(here)
+        with suppress(OSError), os.scandir(here) as entries:
+            for entry in entries:
+                read += 1
+                if read % _AT_ONCE == 0:
+                    yield some
+                    some = []
+                if entry.name[0] in "._":
+                    continue
+                if entry.is_dir():
+                    if not entry.is_symlink():
+                        folders.append(entry.path)
+                elif entry.name.endswith(".parquet"):
+                    some.append(entry.path)
+    yield some
 
 
 def look_at(path: str) -> SourceFile | None:
@@ -89,22 +139,19 @@ def text_of(path: str) -> str:
 
 def parquet_files(folder: Path) -> list[Path]:
     """The Parquet files below a folder (or the file that it is), hidden ones left out."""
-    if folder.is_file():
-        return [folder]
-    files = list[Path]()
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name[0] not in "._")
-        files += [
-            Path(root, n) for n in sorted(names) if n[0] not in "._" and n.endswith(".parquet")
-        ]
-    return files
+    return sorted(Path(path) for paths in paths_below(str(folder)) for path in paths)
 
 
-def _is_shown(below: str) -> bool:
-    """Whether a name below a place is that of a Parquet file, and no part of it is hidden.
+def _is_shown(path: str, place: str) -> bool:
+    """Whether a file of a store is a Parquet file, and no part of its path is hidden.
 
-    >>> _is_shown("/day=1/a.parquet"), _is_shown("/_staged/a.parquet"), _is_shown("/a.csv")
-    (True, False, False)
+    Of the place itself no part counts.
+
+    >>> _is_shown("s3://b/in/day=1/a.parquet", "s3://b/in"), _is_shown("s3://b/a.csv", "s3://b")
+    (True, False)
+    >>> _is_shown("s3://b/_in/_staged/a.parquet", "s3://b/_in")
+    False
     """
+    below = path[len(place) :]
     parts = [part for part in below.split("/") if part]
-    return below.endswith(".parquet") and not any(part[0] in "._" for part in parts)
+    return path == place or (below.endswith(".parquet") and not any(p[0] in "._" for p in parts))

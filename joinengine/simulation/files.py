@@ -27,8 +27,8 @@ from pyarrow import csv
 from typing_extensions import override
 
 from joinengine.balancing.statistics import Floats, Ints
-from joinengine.exchange.feeds import RowGroup
 from joinengine.exchange.listing import read_footers
+from joinengine.exchange.logged import RowGroup
 from joinengine.exchange.reading import Reading
 from joinengine.exchange.schemas import Footer, folder_union
 from joinengine.exchange.sourcefiles import look_at

@@ -13,11 +13,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from joinengine.exchange.feeds import FeedKind, expected_of
-from joinengine.exchange.listing import Listing, OnBadFile, SchemaChanges
+from joinengine.exchange.feeds import FeedKind
+from joinengine.exchange.listing import OnBadFile, SchemaChanges
 from joinengine.exchange.reading import Reading, reading_to_json
 from joinengine.exchange.schemas import Footer, as_text, from_text, united
-from joinengine.exchange.sourcelog import SourceLog
 from joinengine.exchange.steps import named
 from joinengine.model.arguments import check_names, check_text
 from joinengine.model.columns import require_column
@@ -33,7 +32,6 @@ from joinengine.spark.frames import frame_in_store
 from joinengine.spark.paths import place
 from joinengine.spark.source import NAME
 from joinengine.world.buckets import is_url
-from joinengine.world.world import MACHINE
 
 _log = logging.getLogger("joinengine")
 
@@ -107,18 +105,6 @@ class Stream:
             else:
                 stream = stream._filtered(step.text, step.zone)
         return stream if self.selected is None else stream.select(*self.selected)
-
-    def check_files(self, feed: dict[str, Any]) -> None:
-        """Raise InvalidRequest for a file that is bad and not to be skipped; nothing is logged.
-
-        `feed`: the feed's options, with its log.
-        """
-        if feed["kind"] != FeedKind.FOLDER:
-            return
-        listing = Listing(feed["path"], expected_of(feed), self.footers)
-        for entry in SourceLog(MACHINE.storage(feed["log"]), 0).read_on():
-            listing.take(entry)
-        listing.look(MACHINE.now_s())
 
     def where(self, predicate: str) -> Stream:
         """Only tuples for which `predicate` is true, filtered as they are read.
@@ -255,7 +241,8 @@ def parquet_stream(
     Write files elsewhere and rename them into the folder. The columns are those of all files that
     are there now, in the widest type of each, and those that folders below are named for
     (`day=2026-03-01`); a file that lacks a column has NULL there. `schema` (a Spark StructType, or
-    its DDL text) says the columns instead, and is needed if the folder is still empty.
+    its DDL text) says the columns instead, and is needed if the folder is still empty; give it if
+    there are very many files, whose footers need not be read then.
 
     `on_bad_file`: what happens at a file that is not Parquet, does not fit the columns, or that
     cannot be read any more: `fail` ends the query with a sentence that names it, `skip` leaves it

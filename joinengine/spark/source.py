@@ -25,7 +25,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from joinengine.exchange.feeds import Feed, RowGroup, by_file, fold, open_feed
+from joinengine.driver.loop import REMOTE_REST_S
+from joinengine.exchange.feeds import Feed, by_file, fold, open_feed
+from joinengine.exchange.logged import RowGroup
 from joinengine.model.skipped import Skipped
 from joinengine.spark.daemon import end_quietly
 from joinengine.world.buckets import is_url
@@ -35,8 +37,6 @@ NAME = "joinengine"
 _log = logging.getLogger("joinengine")
 #: What route tasks yield: a source without rows is united with them.
 ROW = "row binary"
-#: Spark asks for new data a hundred times a second, and a store takes money for each request.
-_REST_S = 1.0
 
 Offset = dict[str, int]
 
@@ -117,9 +117,12 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _has_rested(self) -> bool:
-        """Whether an object store may be asked again; if so, it counts as asked now."""
+        """Whether an object store may be asked again; if so, it counts as asked now.
+
+        Spark asks for new data a hundred times a second, and stores take money for requests.
+        """
         now = MACHINE.timer_s()
-        rested = now - self._asked_s >= _REST_S
+        rested = now - self._asked_s >= REMOTE_REST_S
         self._asked_s = now if rested else self._asked_s
         return rested
 

@@ -92,8 +92,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     if request.frames:
         session.warn_of_missing(spark)
         logs.check(runner.manifest)
-    for stream, feed in request.own_feeds(checkpoint):
-        stream.check_files(feed)
+    streams.check()
     with _page_of(request) as server:
         stop_on(checkpoint.location)
         # Nothing is written before here: a start that is refused has changed nothing.
@@ -130,7 +129,8 @@ def _running(
     _ = runner.position  # where an earlier version has kept that elsewhere, it may be gone
     paths = [str(stream.feed["path"]) for stream, _ in request.own_feeds(checkpoint)]
     remote = checkpoint.is_remote or any(map(is_url, paths))
-    trigger, rest_s = _trigger(request), REMOTE_REST_S if remote else LOCAL_REST_S
+    trigger = _trigger(request)
+    rest_s = request.settings.look_every_s or (REMOTE_REST_S if remote else LOCAL_REST_S)
     return Running(
         request.spark.sparkContext,
         identity,

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from joinengine.exchange.feeds import Feed, RowGroup, by_file, fold, open_feed
+from joinengine.exchange.feeds import Feed, by_file, fold, open_feed
+from joinengine.exchange.logged import RowGroup
 from joinengine.exchange.reading import Reading
 from joinengine.exchange.reports import RouteReport
 from joinengine.exchange.route import Portion
@@ -88,14 +89,18 @@ class Streams:
             self._opened = {one["source"]: self._open(one) for one in self._options}
         return self._opened
 
+    def check(self) -> None:
+        """Raise InvalidRequest for a file that is bad and not to be skipped; nothing is logged."""
+        for feed in self.feeds.values():
+            feed.check()
+
     def take_over(self, generation: int) -> None:
         """Let the feeds log what they find, for a driver of a generation; log what is there now.
 
         Raises InvalidRequest for a file that is bad and not to be skipped.
         """
-        self._options = [one | {"generation": generation} for one in self._options]
-        self._opened = None
         for feed in self.feeds.values():
+            feed.take_over(generation)
             feed.discover()
 
     def _open(self, options: dict[str, Any]) -> Feed:

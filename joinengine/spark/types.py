@@ -10,15 +10,18 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from joinengine.exchange.listing import OnBadFile, survey
+from joinengine.exchange.listing import OnBadFile, read_footers, survey
 from joinengine.exchange.schemas import (
     Footer,
     folder_union,
     partition_columns,
     refuse_clash,
 )
-from joinengine.exchange.sourcefiles import exists
+from joinengine.exchange.sourcefiles import SourceFile, exists, found_below
 from joinengine.model.errors import InvalidRequest
+
+#: Footers that are read where the columns are said.
+_SAMPLED = 1000
 
 
 def arrow_schema(schema: StructType, what: str = "schema") -> pa.Schema:
@@ -75,22 +78,38 @@ def folder_columns(
         if any(char in str(folder) for char in "*?["):
             raise InvalidRequest(f"{what} is a glob; give the folder, all files below it are read")
         raise InvalidRequest(f"{what} does not exist; create it or give another")
+    if schema is not None:
+        return _with_folders(str(folder), schema)
     footers, faults = survey(folder)
-    if schema is None and not footers:
+    if not footers:
         half = next((f", {file} {fault}" for file, fault in faults.items()), "")
         raise InvalidRequest(
             f"{what} holds no Parquet file yet{half}; put one there, or pass schema="
         )
-    root = str(folder)
-    if schema is None:
-        skip = on_bad_file is OnBadFile.SKIP
-        on_clash = (lambda _: None) if skip else refuse_clash(str(folder))
-        columns = folder_union(footers, root, on_clash)
-    else:
-        parts = partition_columns(footers, root)
-        added = [field for field in parts if field.name not in schema.names]
-        columns = pa.schema([*schema, *added])
+    skip = on_bad_file is OnBadFile.SKIP
+    on_clash = (lambda _: None) if skip else refuse_clash(str(folder))
+    columns = folder_union(footers, str(folder), on_clash)
     return FolderColumns(*readable_columns(columns), footers)
+
+
+def _with_folders(root: str, schema: pa.Schema) -> FolderColumns:
+    """The columns that are said, and those that folders are named for.
+
+    A folder may hold a million files: the footers of some show how large row groups are.
+    """
+    folders, files = dict[str, str](), list[SourceFile]()
+
+    def some_of(paths: list[str]) -> list[str]:
+        folders.update((path.rpartition("/")[0], path) for path in paths)
+        return paths[: _SAMPLED - len(files)]
+
+    for file in found_below(root, some_of):
+        files.append(file)
+    parts = partition_columns(folders.values(), root)
+    added = [field for field in parts if field.name not in schema.names]
+    read = zip(files, read_footers(files, {}), strict=True)
+    footers = {file.path: found for file, found in read if isinstance(found, Footer)}
+    return FolderColumns(*readable_columns(pa.schema([*schema, *added])), footers)
 
 
 def readable_columns(columns: pa.Schema) -> tuple[pa.Schema, dict[str, pa.DataType]]:

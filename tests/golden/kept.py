@@ -48,7 +48,7 @@ _START_US = 1_700_000_000_000_000
 def formats():
     """The formats that this version writes, as the name of a kept checkpoint."""
     (run,) = re.findall(rb"\d+", run_file.RUN_FORMAT)
-    (log,) = re.findall(r"log (\d+)", sourcelog._HEADER.pattern.decode())
+    (log,) = re.findall(r"log (\d+)", sourcelog._SEGMENT.decode())
     return f"manifest-{manifests.FORMAT}-run-{run.decode()}-sources-{log}"
 
 

@@ -29,6 +29,18 @@ class Growing(Feed):
         self.looks += 1
         self.grow(self)
 
+    def check(self):
+        pass
+
+    def take_over(self, generation):
+        pass
+
+    def tidy(self):
+        pass
+
+    def close(self):
+        pass
+
     def end(self):
         return self.there
 

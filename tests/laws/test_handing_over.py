@@ -88,7 +88,7 @@ def ended(query):
 
 @relaxed
 @given(
-    cuts=st.lists(st.integers(0, 7), max_size=6),
+    cuts=st.lists(st.integers(1, 7), max_size=6),
     sizes=st.lists(st.integers(0, 5), max_size=5),
     steps=st.lists(st.booleans(), max_size=20),
     more=st.booleans(),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -47,7 +49,7 @@ def started(how="inner", jobs=None, settings=None, window=WINDOW):
     return LocalQuery("/nowhere/query", spec, "hash", jobs=jobs, settings=settings)
 
 
-def loop_of(query, trigger=ENDS, feeds=None, stop=lambda: False):
+def loop_of(query, trigger=ENDS, feeds=None, stop=lambda: False, rest_s=0.5):
     """A loop; `rests`: how long it has rested, each time."""
     rests = []
 
@@ -57,7 +59,7 @@ def loop_of(query, trigger=ENDS, feeds=None, stop=lambda: False):
         return stop()
 
     feeds = feeds or {0: Growing(), 1: Growing()}
-    found = Loop(query.runner, feeds, trigger, query.world, rest, 0.5)
+    found = Loop(query.runner, feeds, trigger, query.world, rest, rest_s)
     found.rests = rests
     return found
 
@@ -195,6 +197,16 @@ def test_an_idle_side_is_waited_for_as_long_as_it_may_be_silent():
     assert len(quiet) < 10 < len(loop.rests)
 
 
+def test_a_tick_does_not_wait_for_the_next_look():
+    query = started("left", window=SILENT)
+    begin = query.world.now
+    stop = lambda: query.world.now > begin + 200  # noqa: E731
+    loop = loop_of(query, Trigger(), one_sided(query), stop, rest_s=100.0)
+    loop.run()
+    (first, *_) = [record for record in query.records if not record.input_rows]
+    assert first.started - begin == pytest.approx(60, abs=1)
+
+
 def test_a_tick_that_was_due_while_no_driver_ran_comes_at_once():
     query = started("left", window=SILENT)
     feeds, begin = one_sided(query), query.world.now
@@ -229,6 +241,40 @@ def test_whoever_waits_for_all_is_told_by_a_look_that_began_later():
     waiter.join(10)
     assert told.is_set() and loop.has_ended
     loop.process_all()  # nobody will answer any more
+
+
+def test_logs_are_put_in_order_after_a_batch_of_its_own_alone():
+    """Until then an older driver may commit what it has read of them."""
+    older = started()
+    newer, feed = started(jobs=Reading(world=older.world)), Growing(cuts=[12, 12])
+    real, tidied = newer.runner._commit, []
+    feed.tidy = lambda: tidied.append(newer.runner.manifest.generation)
+
+    def late(draft):
+        newer.runner._commit = real
+        older.runner.check_alone = lambda: None
+        with pytest.raises(JoinEngineError, match="another driver"):
+            older.runner.run({0: 5, 1: 5})
+        return real(draft)
+
+    newer.runner._commit = late
+    loop_of(newer, feeds={0: feed, 1: Growing()}).run()
+    assert older.runner.generation < newer.runner.generation
+    assert tidied
+    assert set(tidied) == {newer.runner.generation}
+
+
+def test_feeds_are_closed_however_the_loop_ends():
+    def fail(start):
+        raise JoinEngineError("the disk is full")
+
+    for fails in (lambda start: None, fail):
+        feeds = {0: Growing(), 1: Growing()}
+        for feed in feeds.values():
+            feed.close = partial(setattr, feed, "there", -1)
+        with pytest.raises(JoinEngineError) if fails is fail else nullcontext():
+            loop_of(started(jobs=Reading(world=Clock(), fails=fails)), feeds=feeds).run()
+        assert [feed.there for feed in feeds.values()] == [-1, -1]
 
 
 def test_an_error_ends_the_loop_and_frees_who_waits():

@@ -22,7 +22,6 @@ from joinengine.driver import (
 from joinengine.driver import sinks as driver_sinks
 from joinengine.exchange import blocks
 from joinengine.exchange.reports import OperatorReport
-from joinengine.exchange.sourcelog import SourceLog
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.aggregates import Stage
 from joinengine.operators import Aggregation, Join
@@ -34,6 +33,7 @@ from joinengine.state.changes import changed
 from joinengine.world.remote import RemoteStorage
 from joinengine.world.storage import remove_unnamed
 from tests.simulator import disk, jobs
+from tests.simulator.log_bugs import LOG_BUGS
 from tests.simulator.loop_bugs import LOOP_BUGS
 
 
@@ -236,23 +236,6 @@ def _copies_believed():
     return patch.object(RemoteStorage, "forget", lambda self, name: False)
 
 
-def _replace(storage, name, content):
-    """A create that does not mind what is there."""
-    storage.put(name, content)
-    return True
-
-
-def _a_log_of_ones_own():
-    """Each driver logs the files of a source as it finds them, whoever was first."""
-    real = SourceLog.append
-
-    def append(self, entries):
-        with patch.object(type(self.storage), "create", _replace):
-            return real(self, entries)
-
-    return patch.object(SourceLog, "append", append)
-
-
 def _showings_forgotten():
     """What has become visible together is written down nowhere but in the next manifest."""
 
@@ -323,7 +306,7 @@ BUGS = LOOP_BUGS | {
     "uploads believed": _uploads_believed,
     "manifests of the newest alone": _manifests_of_the_newest_alone,
     "copies believed": _copies_believed,
-    "a log of one's own": _a_log_of_ones_own,
+    **LOG_BUGS,
     "showings forgotten": _showings_forgotten,
     "a plan of the last interval": _plan_of_the_last_interval,
     "results in time": _results_in_time,

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import random
 import threading
+from contextlib import ExitStack
 from unittest.mock import patch
 
-from joinengine.exchange import feeds
+from joinengine.exchange import feeds, sourcelog
 from joinengine.exchange.feeds import Feed, FolderFeed
+from joinengine.exchange.logged import Logged
 from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.keys import Side
 from tests.simulator.disk import FaultyStorage
@@ -20,6 +22,8 @@ from tests.simulator.disk import FaultyStorage
 FOLDER = "in"
 #: Tuples of a side in a batch, and seconds of virtual time between two files.
 ROWS_PER_INTERVAL, PAUSE_S = 12, 0.1
+#: So many segments of a log, so that short runs fold some.
+FOLD_AT = 2
 
 
 def cut(tuples, rng):
@@ -72,22 +76,20 @@ class Listing:
 
     here = threading.local()
 
-    def __init__(self, folder, expected, footers):
+    def __init__(self, folder, expected, logged, footers, most):
         self._world = self.here.world
-        self._storage, self._known = FaultyStorage(folder, self._world), set()
-        self.unsettled_s = {}
-
-    def take(self, entry):
-        assert entry["file"] not in self._known, "a file is in the log twice"
-        self._known.add(entry["file"])
+        self._storage, self._logged = FaultyStorage(folder, self._world), logged
+        self.unsettled_s, self.has_more = {}, False
 
     def look(self, now_s):
         found = [f"{self._storage.folder}/{name}" for name in self._storage.names()]
         return [
             {"file": path, "size": 1, "modified_ns": 1, "rows": self._rows(path)}
-            for path in found
-            if path not in self._known
+            for path in self._logged.unknown(found)
         ]
+
+    def close(self):
+        pass
 
     def _rows(self, path):
         return json.loads(self._world.disk.files[path])
@@ -106,6 +108,15 @@ def open_feeds(world, checkpoint, generation):
     ]
 
 
+class Once(Logged):
+    """What a log says, in which no file is twice."""
+
+    def add(self, files):
+        paths = files["file"].to_pylist()
+        assert self.unknown(paths) == paths, "a file is in the log twice"
+        super().add(files)
+
+
 class Tuples(Feed):
     """All tuples of a side, which are there from the begin; every look cuts them elsewhere."""
 
@@ -113,6 +124,18 @@ class Tuples(Feed):
         self._size, self._rng = size, rng
 
     def discover(self, *, wait=False):
+        pass
+
+    def check(self):
+        pass
+
+    def take_over(self, generation):
+        pass
+
+    def tidy(self):
+        pass
+
+    def close(self):
         pass
 
     def end(self):
@@ -129,8 +152,12 @@ class Tuples(Feed):
 
 
 def simulated():
-    """Feeds list the simulated disk, inside."""
-    return patch.object(feeds, "Listing", Listing)
+    """Feeds list the simulated disk, inside, and fold their logs soon."""
+    patches = ExitStack()
+    patches.enter_context(patch.object(feeds, "Listing", Listing))
+    patches.enter_context(patch.object(feeds, "Logged", Once))
+    patches.enter_context(patch.object(sourcelog, "FOLD_AT", FOLD_AT))
+    return patches
 
 
 def numbers_of(case, side, groups):

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange import sourcefiles
-from joinengine.exchange.feeds import FolderFeed, RowGroup, by_file, fold, open_feed
+from joinengine.exchange import feeds, finding, sourcefiles, sourcelog
+from joinengine.exchange.feeds import ENDED, FolderFeed, by_file, fold, open_feed
 from joinengine.exchange.listing import Expected, Listing
+from joinengine.exchange.logged import Logged, RowGroup, table_of
 from joinengine.exchange.reading import Reading, conform, reading_from_json, reading_to_json
 from joinengine.exchange.sourcefiles import parquet_files
 from joinengine.exchange.sourcelog import SourceLog
@@ -117,6 +118,78 @@ def test_two_feeds_that_look_at_once_log_a_file_once(folder, tmp_path):
     assert sorted(logged) == sorted(
         str(folder / f"{name}.parquet") for name in (0, 1, 2, "later", "older") for _ in range(2)
     )
+
+
+def five(folder):
+    """Five files, of which the later ones are the older ones; their names in the order of time."""
+    for number in range(3, 5):
+        put(folder, f"{number}.parquet", 10, when=1_000_000 - number)
+    return [f"{number}.parquet" for number in (4, 3, 0, 1, 2)]
+
+
+def names_of(found):
+    return [os.path.basename(part[0].file) for part in by_file(found.row_groups(0, found.end()))]
+
+
+def test_a_look_logs_some_files_and_the_next_one_goes_on(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(feeds, "MOST_FILES", 2)
+    ordered, found = five(folder), feed(folder, tmp_path)
+    for count in (2, 4, 5, 5):
+        found.discover()
+        assert names_of(found) == ordered[:count]
+    assert [int(one.name) for one in sorted((tmp_path / "log").iterdir())] == [0, 2, 4]
+
+
+def test_a_look_that_waits_logs_all_files(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(feeds, "MOST_FILES", 2)
+    ordered, found = five(folder), feed(folder, tmp_path)
+    found.discover(wait=True)
+    assert names_of(found) == ordered
+
+
+def test_without_a_log_a_look_brings_all_files(folder, monkeypatch):
+    monkeypatch.setattr(feeds, "MOST_FILES", 2)
+    ordered, found = five(folder), FolderFeed(str(folder), 10, None)
+    found.discover()
+    assert names_of(found) == ordered
+
+
+def test_a_stream_has_not_ended_while_files_wait_to_be_logged(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(feeds, "MOST_FILES", 2)
+    log = SourceLog(MACHINE.storage(f"{tmp_path}/log"), 1)
+    found = FolderFeed(str(folder), 10, log, ends=True)
+    found.discover()
+    assert found.progress(found.end()) is None
+    found.discover()
+    assert found.progress(found.end()) == ENDED
+
+
+def test_a_file_that_is_half_written_is_looked_at_with_each_look(folder, tmp_path):
+    half = folder / "half.parquet"
+    half.write_bytes(b"PAR1")
+    expected = Expected(settle_s=3600.0)
+    found = FolderFeed(str(folder), 10, SourceLog(MACHINE.storage(f"{tmp_path}/log"), 1), expected)
+    found.discover()
+    assert found.end() == 6
+    put(tmp_path, "whole.parquet", 10)
+    with open(half, "r+b") as file:  # no notice comes before it is closed
+        file.write((tmp_path / "whole.parquet").read_bytes())
+        file.flush()
+        found.discover()
+    assert found.end() == 8
+
+
+def test_a_feed_folds_its_log(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(sourcelog, "FOLD_AT", 2)
+    monkeypatch.setattr(feeds, "MOST_FILES", 1)
+    found = feed(folder, tmp_path)
+    found.discover(wait=True)
+    found.tidy()
+    before = found.row_groups(0, 6)
+    assert (tmp_path / "log/000000000000-000000000002").exists()
+    for number in range(2):
+        os.unlink(tmp_path / f"log/{number:012d}")
+    assert feed(folder, tmp_path).row_groups(0, 6) == before
 
 
 def test_positions_beyond_the_log_are_refused(folder, tmp_path):
@@ -225,10 +298,13 @@ def test_a_feed_of_an_unknown_kind_is_refused():
 def test_files_that_are_logged_are_not_looked_at_again(tmp_path, monkeypatch):
     """A folder may hold a hundred thousand of them, and Spark asks a hundred times a second."""
     pq.write_table(pa.table({"a": [1]}), str(tmp_path / "a.parquet"))
-    listing = Listing(str(tmp_path), Expected())
-    for entry in listing.look(0.0):
-        listing.take(entry)
+    logged = Logged()
+    listing = Listing(str(tmp_path), Expected(), logged)
+    logged.add(table_of(listing.look(0.0)))
     looked = []
-    monkeypatch.setattr(sourcefiles, "look_at", looked.append)
+    for module in (sourcefiles, finding):
+        monkeypatch.setattr(module, "look_at", looked.append)
+    assert listing.look(0.0) == []
+    listing._finding.left_some = True  # the next look is whole
     assert listing.look(0.0) == []
     assert looked == []

@@ -49,7 +49,11 @@ LARGEST_ROOM = 1 / 8
 
 
 #: These read the user's own source files.
-OWN_FILES = ("joinengine.exchange.listing", "joinengine.exchange.sourcefiles")
+OWN_FILES = (
+    "joinengine.exchange.listing",
+    "joinengine.exchange.notices",
+    "joinengine.exchange.sourcefiles",
+)
 
 #: Where the paths of the documentation begin.
 TOPS = (ROOT, ROOT.parent)

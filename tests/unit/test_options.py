@@ -87,6 +87,16 @@ def test_what_is_no_size(text):
         given.size_bytes({"targetFileSize": "7"}, "targetFileSize", 8)
 
 
+def test_how_often_new_files_are_looked_for():
+    assert given.look_every_s({"lookEvery": "1 minute"}) == 60.0
+    assert given.look_every_s({}) is None
+    for text in ("0 s", "-1 s"):
+        with pytest.raises(InvalidRequest, match=f"lookEvery: '{text}' is no time to rest"):
+            given.look_every_s({"lookEvery": text})
+    with pytest.raises(InvalidRequest, match="lookEvery 'often' is not a duration"):
+        given.look_every_s({"lookEvery": "often"})
+
+
 def test_codecs_have_sparks_names():
     assert given.codec({}) == "snappy"
     assert given.codec({"compression": "LZ4_RAW"}) == "lz4"

@@ -171,10 +171,11 @@ def test_a_place_is_a_folder_of_parquet_files_or_one_file(storage):
     place = f"{storage.folder}/in"
     found = sorted(one.path for one in sourcefiles.find(place))
     assert found == [f"{place}/a.parquet", f"{place}/b/c.parquet"]
-    assert sourcefiles.find(place, {found[0]})[0].path == found[1]
+    (left,) = sourcefiles.found_below(place, lambda paths: sorted(set(paths) - {found[0]}))
+    assert left.path == found[1]
     for alone in found:
         assert [one.path for one in sourcefiles.find(alone)] == [alone]
-    assert sourcefiles.find(found[0], set(found)) == []
+    assert list(sourcefiles.found_below(found[0], lambda paths: [])) == []
 
 
 def test_large_files_are_read_in_parts(bucket, monkeypatch):

@@ -358,6 +358,19 @@ def test_row_groups_that_are_larger_than_an_interval_are_told(folder, monkeypatc
     assert "rows_per_interval=1 cannot be kept" in caplog.text
 
 
+def test_where_the_columns_are_said_few_footers_are_read(folder, footers_read, monkeypatch):
+    monkeypatch.setattr("joinengine.spark.session.prepare", lambda spark: None)
+    monkeypatch.setattr("joinengine.spark.types._SAMPLED", 2)
+    for number in range(1, 5):
+        put(folder, f"day=2026-03-0{number}/{number}.parquet", id=[1])
+    schema = spark_schema(pa.schema([("id", pa.int64())]))
+    said = parquet_stream("a session", folder, schema=schema)
+    assert len(footers_read) == len(said.footers) == 2
+    assert said.reading.schema.names == ["id", "day"]
+    parquet_stream("a session", folder)
+    assert len(footers_read) == 2 + 5
+
+
 def test_a_schema_in_words_counts_and_folders_add_to_it(folder, monkeypatch):
     monkeypatch.setattr("joinengine.spark.session.prepare", lambda spark: None)
     put(folder, "day=2026-03-01/1.parquet", id=[1])

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import InvalidRequest, StreamJoin, equi
-from joinengine.exchange.feeds import RowGroup
+from joinengine.exchange.logged import RowGroup
 from joinengine.exchange.reading import Reading, reading_from_json, reading_to_json
 from joinengine.exchange.schemas import as_text
 from joinengine.exchange.steps import needed

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange.feeds import ENDED, RowGroup, open_feed
+from joinengine.exchange.feeds import ENDED, open_feed
+from joinengine.exchange.logged import RowGroup
 from joinengine.exchange.reading import Reading
-from joinengine.model.errors import DamagedState
+from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.model.skipped import Skipped
 from joinengine.spark.logs import offset_in
 from joinengine.spark.streams import Streams
@@ -140,3 +142,16 @@ def test_a_log_of_offsets_that_is_damaged_is_refused_by_name(content):
 def test_the_first_source_of_a_log_of_offsets_is_ours():
     content = 'v1\n{"conf": {}}\n{"tick": 0, "feed0": 5}\n{"tick": 0, "feed0": 9}'
     assert offset_in(content, "/c/offsets/3") == {"tick": 0, "feed0": 5}
+
+
+def test_a_start_that_checks_logs_nothing(folder, tmp_path):
+    (tmp_path / "in/bad.parquet").write_bytes(b"PAR1")
+    for on_bad_file in ("fail", "skip"):
+        found = Streams([folder | {"on_bad_file": on_bad_file}], {0: READING}, 2)
+        with pytest.raises(InvalidRequest) if on_bad_file == "fail" else nullcontext():
+            found.check()
+        assert not (tmp_path / "log").exists()
+    found.take_over(7)
+    (segment,) = (tmp_path / "log").iterdir()
+    assert b'"generation":7' in segment.read_bytes()
+    assert found.feeds[0].end() == 7

@@ -1,0 +1,1 @@
+"""What it costs to wait for new files among very many."""

@@ -1,0 +1,208 @@
+"""What a source log says, in columns: which row groups a position means, and which files are known.
+
+Why columns: a folder gets files for months, and a driver knows each of them. As objects a million
+files are half a gigabyte; here a file is some 60 bytes and its path.
+
+A position counts the row groups that hold tuples; a skipped file takes one, which holds nothing.
+
+Law: a path is known if a file of that name is logged for reading; no other path ever is, since
+equal hashes are compared by their paths.
+Cost: a million files are taken up in a second; to ask for a path is 2 us, and 1 us among thousands.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: One file as it is found: `file`, `size`, `modified_ns`, and `rows`, the rows of each row group;
+#: `skipped`: why it is not read.
+Entry = dict[str, Any]
+
+#: Files of a log. `groups`: the numbers of the row groups that take positions, `rows`: their rows.
+FILES = pa.schema(
+    [
+        ("file", pa.large_string()),
+        ("size", pa.int64()),
+        ("modified_ns", pa.int64()),
+        ("skipped", pa.string()),
+        ("groups", pa.large_list(pa.int32())),
+        ("rows", pa.large_list(pa.int64())),
+    ]
+)
+#: So many files are taken up at a time, and so many are known by their paths before they get hashes
+#: that are sorted; or a 64th of all, if that is more.
+_AT_ONCE, _SORTED_SHARE = 16_384, 6
+
+
+class RowGroup(NamedTuple):
+    """A row group of a file; `size`, `modified_ns`: the file when it was logged, -1: unlogged.
+
+    `skipped`: why the file is not read; the group then stands for the whole file.
+    """
+
+    file: str
+    group: int
+    rows: int
+    size: int = -1
+    modified_ns: int = -1
+    skipped: str | None = None
+
+
+def table_of(entries: Sequence[Entry]) -> pa.Table:
+    """Entries as FILES."""
+    taken = [
+        [(0, 0)] if "skipped" in one else [(g, n) for g, n in enumerate(one["rows"]) if n]
+        for one in entries
+    ]
+    columns = {name: [one[name] for one in entries] for name in ("file", "size", "modified_ns")}
+    columns["skipped"] = [one.get("skipped") for one in entries]
+    columns["groups"] = [[group for group, _ in groups] for groups in taken]
+    columns["rows"] = [[rows for _, rows in groups] for groups in taken]
+    return pa.table(columns, schema=FILES)
+
+
+class Logged:
+    """The files of a log in its order, as far as they were read."""
+
+    def __init__(self) -> None:
+        # Of file i the paths hold the bytes up to _path_ends[i], and positions go up to _ends[i].
+        self._paths, self._path_ends = bytearray(), array("q")
+        self._sizes, self._times, self._ends = array("q"), array("q"), array("q")
+        # Of position i: its row group, and the rows up to its end.
+        self._groups, self._row_ends = array("i"), array("q")
+        #: file number -> why it is skipped
+        self._reasons = dict[int, str]()
+        #: path of a file that was skipped -> its size and time, when it was last
+        self.skipped = dict[str, tuple[int, int]]()
+        # The hashes of known paths, sorted, and the numbers of their files; and newer ones.
+        self._hashes, self._numbers = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._newest = dict[str, int]()
+
+    @property
+    def files(self) -> int:
+        """How many files there are."""
+        return len(self._sizes)
+
+    @property
+    def end(self) -> int:
+        """The position after all row groups."""
+        return len(self._groups)
+
+    def add(self, files: pa.Table) -> None:
+        """Take up the next files, as FILES."""
+        for start in range(0, len(files), _AT_ONCE):
+            self._add(files.slice(start, _AT_ONCE).combine_chunks())
+
+    def _add(self, files: pa.Table) -> None:
+        first = self.files
+        paths: list[str] = files["file"].to_pylist()
+        lengths = pc.binary_length(files["file"]).to_numpy()
+        self._path_ends.frombytes((len(self._paths) + np.cumsum(lengths)).tobytes())
+        self._paths += "".join(paths).encode()
+        for here, name in ((self._sizes, "size"), (self._times, "modified_ns")):
+            here.frombytes(files[name].to_numpy().tobytes())
+        groups, rows = (files[name].combine_chunks() for name in ("groups", "rows"))
+        ends = self.end + np.cumsum(groups.value_lengths().to_numpy())
+        self._ends.frombytes(ends.astype(np.int64).tobytes())
+        before = self._row_ends[-1] if self._row_ends else 0
+        self._row_ends.frombytes((before + np.cumsum(rows.flatten().to_numpy())).tobytes())
+        self._groups.frombytes(groups.flatten().to_numpy().tobytes())
+        reasons = files["skipped"]
+        if reasons.null_count == len(paths):
+            self._newest.update(zip(paths, range(first, self.files), strict=True))
+        else:
+            for number, reason in enumerate(reasons.to_pylist(), first):
+                self._note(paths[number - first], number, reason)
+        if len(self._newest) >= max(_AT_ONCE, self.files >> _SORTED_SHARE):
+            self._sort_in()
+
+    def _note(self, path: str, number: int, reason: str | None) -> None:
+        if reason is None:
+            self._newest[path] = number
+        else:
+            self._reasons[number] = reason
+            self.skipped[path] = self._sizes[number], self._times[number]
+
+    def _sort_in(self) -> None:
+        """Give the newest files their places among the sorted hashes."""
+        hashes = np.fromiter(map(hash, self._newest), np.int64, len(self._newest))
+        numbers = np.fromiter(self._newest.values(), np.int64, len(self._newest))
+        order = np.argsort(hashes)
+        places = np.searchsorted(self._hashes, hashes[order])
+        self._hashes = np.insert(self._hashes, places, hashes[order])
+        self._numbers = np.insert(self._numbers, places, numbers[order])
+        self._newest = {}
+
+    def unknown(self, paths: Sequence[str]) -> list[str]:
+        """Those of some paths that no file has that is logged for reading."""
+        asked = [path for path in paths if path not in self._newest]
+        if not len(self._hashes):
+            return asked
+        hashes = np.fromiter(map(hash, asked), np.int64, len(asked))
+        order, places = np.argsort(hashes), np.empty(len(asked), np.int64)
+        # In their order, since neighbours share what the processor has in its caches.
+        places[order] = np.searchsorted(self._hashes, hashes[order])
+        numbers = self._numbers[np.minimum(places, len(self._hashes) - 1)]
+        ends = np.frombuffer(self._path_ends, np.int64)
+        lasts = ends[numbers].tolist()
+        firsts = np.where(numbers > 0, ends[numbers - 1], 0).tolist()
+        return [
+            path
+            for path, first, last, place in zip(asked, firsts, lasts, places.tolist(), strict=True)
+            if self._paths[first:last] != path.encode() and not self._is_behind(path, place)
+        ]
+
+    def _is_behind(self, path: str, place: int) -> bool:
+        """Whether a path is known, whose hash begins at a place among the sorted ones."""
+        while place < len(self._hashes) and self._hashes[place] == hash(path):
+            if self._path(int(self._numbers[place])) == path:
+                return True
+            place += 1
+        return False
+
+    def advance(self, position: int, rows: int) -> int:
+        """The least position behind `position` with so many rows between; else the end."""
+        if position >= self.end:
+            return self.end
+        before = self._row_ends[position - 1] if position else 0
+        return min(bisect_left(self._row_ends, before + rows, position) + 1, self.end)
+
+    def between(self, start: int, end: int) -> Iterator[RowGroup]:
+        """The row groups of the positions in [start, end)."""
+        file = bisect_right(self._ends, start)
+        while start < end:
+            path, last = self._path(file), min(self._ends[file], end)
+            known = self._sizes[file], self._times[file], self._reasons.get(file)
+            for at in range(start, last):
+                before = self._row_ends[at - 1] if at else 0
+                yield RowGroup(path, self._groups[at], self._row_ends[at] - before, *known)
+            start, file = max(start, last), file + 1
+
+    def table(self, first: int, last: int) -> pa.Table:
+        """The files with numbers in [first, last), as FILES."""
+        base = self._ends[first - 1] if first else 0
+        ends = np.asarray(self._ends[first:last])
+        offsets = pa.array(np.concatenate([[0], ends - base]))
+        groups = self._groups[base : ends[-1]]
+        row_ends = np.asarray(self._row_ends[base : ends[-1]])
+        rows = np.diff(row_ends, prepend=self._row_ends[base - 1] if base else 0)
+        columns = {
+            "file": [self._path(number) for number in range(first, last)],
+            "size": np.asarray(self._sizes[first:last]),
+            "modified_ns": np.asarray(self._times[first:last]),
+            "skipped": [self._reasons.get(number) for number in range(first, last)],
+            "groups": pa.LargeListArray.from_arrays(offsets, np.asarray(groups)),
+            "rows": pa.LargeListArray.from_arrays(offsets, rows),
+        }
+        return pa.table(columns, schema=FILES)
+
+    def _path(self, number: int) -> str:
+        start = self._path_ends[number - 1] if number else 0
+        return self._paths[start : self._path_ends[number]].decode()
