@@ -34,7 +34,7 @@ from joinengine.world.world import MACHINE
 
 
 def by_spark(
-    request: Request, checkpoint: Checkpoint, runner: BatchRunner, watch: Watch, tasks: str
+    request: Request, checkpoint: Checkpoint, runner: BatchRunner, watch: Watch, jobs: SparkJobs
 ) -> BySpark:
     """The query as a streaming query of Spark's; `runner` has recovered."""
 
@@ -52,7 +52,7 @@ def by_spark(
     if request.name is not None:
         writer = writer.queryName(request.name)
     with session.for_query(request.spark):
-        return BySpark(writer.start(), tasks)
+        return BySpark(writer.start(), jobs.tasks)
 
 
 def by_loop(
@@ -73,7 +73,7 @@ def by_loop(
         identity,
         lambda rest: Loop(runner, feeds, trigger, MACHINE, rest, rest_s),
         jobs.cut_short,
-        jobs.tasks,
+        lambda: jobs.tasks,
     )
 
 

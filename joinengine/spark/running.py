@@ -187,9 +187,12 @@ class ByLoop(Running):
         identity: Identity,
         loop_of: Callable[[Callable[[float], bool]], Loop],
         cut_short: Callable[[], None],
-        tasks: str,
+        tasks: Callable[[], str],
     ) -> None:
-        """`loop_of`: the loop, given what lets time pass; `cut_short`: ends a step that runs."""
+        """`loop_of`: the loop, given what lets time pass; `cut_short`: ends a step that runs.
+
+        `tasks`: what carries out steps, in words.
+        """
         self._context = context
         self._identity = identity
         self._stopping, self._ended = Event(), Event()
@@ -274,7 +277,7 @@ class ByLoop(Running):
     @property
     @override
     def tasks(self) -> str:
-        return self._tasks
+        return self._tasks()
 
     @override
     def wait(self, timeout_s: float | None = None) -> bool:

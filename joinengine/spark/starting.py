@@ -125,9 +125,7 @@ def _begun(
     operators = [name_of(operator) for operator in request.query.operators]
     watch = Watch(operators, request.plans, int(spark.conf.get(_REPORTS, "100") or 100))
     runner.observe(watch.note)
-    running: Running = (
-        by_spark(request, checkpoint, runner, watch, jobs.tasks) if loop is None else loop
-    )
+    running: Running = by_spark(request, checkpoint, runner, watch, jobs) if loop is None else loop
     watch.running = running
     ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
     showing = Showing(request.live, server)
