@@ -237,10 +237,11 @@ def test_a_cut_ends_an_order_of_its_owner_alone(made):
 
 def test_a_cut_ends_the_wait_for_tasks_that_do_not_come(made):
     pool, slots = made("a")
-    slots.locations, stop = [None] * 2, threading.Event()
+    stop, begun = threading.Event(), time.monotonic()
     slots._stay = lambda *given: stop.wait(20)
     threading.Timer(1.0, pool.cut, ["query"]).start()
     assert carry_out(pool, where, ORDERS[:1]) == "no slot was free, or none where state is"
+    assert time.monotonic() - begun < 10
     stop.set()
 
 
