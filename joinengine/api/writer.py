@@ -31,8 +31,8 @@ from joinengine.model.named import one_of
 from joinengine.model.recovery import Durability, Recovery
 from joinengine.reporting.logs import PlanLog
 from joinengine.spark import formats, session
-from joinengine.spark.jobs import SparkMerge
 from joinengine.spark.memory import view_writer
+from joinengine.spark.merging import SparkMerge
 from joinengine.spark.paths import place
 from joinengine.spark.places import Output
 from joinengine.spark.query import JoinQuery

@@ -233,6 +233,7 @@ class BatchRunner:
                 recovery_s = self._attempts.recovery_s(watch.seconds)
                 if is_ours:
                     record = replace(draft.record, recovery_s=recovery_s, seconds=watch.seconds)
+                    record.tasks = self.jobs.done_by
             except Exception:
                 if not self._was_first(number):
                     raise

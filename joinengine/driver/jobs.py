@@ -25,6 +25,11 @@ class Jobs(Protocol):
     def parallelism(self) -> int:
         """How many tasks run at a time."""
 
+    @property
+    @abstractmethod
+    def done_by(self) -> str:
+        """What has carried out the steps since `route`, in words."""
+
     @abstractmethod
     def route(
         self, frame: Any, plan: RoutePlan, start: Position, end: Position
@@ -77,6 +82,11 @@ class OneProcess:
     """What `Jobs` answer that run in one process: it loses no executor, and nobody keeps a log."""
 
     __slots__ = ()
+
+    @property
+    def done_by(self) -> str:
+        """Always the same."""
+        return "one process"
 
     def logged(self, batch: int) -> Mapping[str, str]:
         """None."""

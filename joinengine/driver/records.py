@@ -128,6 +128,8 @@ class BatchRecord:
     checksum: int = 0
     #: how much longer the batch took to its commit because instances were lost
     recovery_s: float = 0.0
+    #: what has carried out its tasks, in words
+    tasks: str = ""
     left_at: list[tuple[float, int]] = field(default_factory=list)
     #: files of sources that were not read, with the reason
     skipped: list[Skipped] = field(default_factory=list)

@@ -63,7 +63,7 @@ BATCH_SCHEMA = pa.schema(
     + [(name, pa.float64()) for name in ("elapsed_s", *STEPS, "recovery_s")]
     + [(name, pa.int64()) for name in (*COUNTS, "layout_versions")]
     + [("latency_s", pa.struct([("p50", pa.float64()), ("p99", pa.float64())]))]
-    + [("skipped_files", pa.list_(pa.string()))]
+    + [("skipped_files", pa.list_(pa.string())), ("tasks", pa.string())]
 )
 
 
@@ -81,6 +81,7 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "layout_versions": max(join.layout_versions for join in joins),
         "latency_s": {"p50": record.latency_s(0.5), "p99": record.latency_s(0.99)},
         "skipped_files": [f"{one.file}: {one.reason}" for one in record.skipped],
+        "tasks": record.tasks,
     }
 
 

@@ -21,7 +21,6 @@ from typing_extensions import override
 from joinengine.driver.jobs import Jobs
 from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.exchange import Through, ThroughFiles
-from joinengine.exchange.merging import MergeReport, MergeTask
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import Portion, RoutePlan
 from joinengine.operators.base import Operator, OperatorTask
@@ -29,11 +28,12 @@ from joinengine.spark.failures import told_by_spark
 from joinengine.spark.locality import LONG_WAIT, WAIT, Locality, Location, short_wait
 from joinengine.spark.logs import SparkLogs, offset_in
 from joinengine.spark.session import parallelism
-from joinengine.spark.staying import Failed, Function, Order, obstacle, pool_of
+from joinengine.spark.staying import pool_of
 from joinengine.spark.streams import Streams
-from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks, RouteGroups, merge_files
+from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks, RouteGroups
 from joinengine.spark.tuning import ArrowBatches
 from joinengine.state.manifest import Position
+from joinengine.staying.orders import Failed, Function, Order
 from joinengine.world.world import World
 
 #: The local property by which Spark's web page names a job.
@@ -79,13 +79,9 @@ class SparkJobs(Jobs):
         self._name = name
         self._operators, slots = shape.operators, shape.slots
         self._logs = logs
-        self._stays = shape.why_jobs is None
-        #: what carries out the steps of a batch, in words
-        self.tasks = (
-            "stay from batch to batch, while no other job of the session waits for their slots"
-            if self._stays
-            else f"jobs of Spark: {shape.why_jobs}"
-        )
+        self._why_jobs = shape.why_jobs
+        #: why a job has carried out a step of the running batch, though tasks may stay
+        self._why_now: str | None = None
         self._world = world
         self._streams = streams
         self._route_groups = RouteGroups(streams.readings)
@@ -100,6 +96,26 @@ class SparkJobs(Jobs):
         self._wait = LONG_WAIT if slots else WAIT
 
     @property
+    def _stays(self) -> bool:
+        return self._why_jobs is None
+
+    @property
+    def tasks(self) -> str:
+        """What carries out the steps of a batch, in words."""
+        why = self._why_jobs
+        if why is None:
+            why = pool_of(self._context).obstacle
+        if why is None:
+            return "stay from batch to batch, while no other job of the session waits for slots"
+        return f"jobs of Spark: {why}"
+
+    @property
+    @override
+    def done_by(self) -> str:
+        why = self._why_jobs if self._why_now is None else self._why_now
+        return "stay" if why is None else f"jobs: {why}"
+
+    @property
     @override
     def parallelism(self) -> int:
         """As many tasks as cores."""
@@ -110,7 +126,7 @@ class SparkJobs(Jobs):
         self, frame: DataFrame | None, plan: RoutePlan, start: Position, end: Position
     ) -> list[RouteReport]:
         """One job over the `Stream`s, if they bring tuples, and one over what Spark reads."""
-        brought = self._streams.between(start, end)
+        brought, self._why_now = self._streams.between(start, end), None
         reports = [brought.report]
         if brought.portions:
             reports += self._routed_portions(brought.portions, plan)
@@ -161,15 +177,20 @@ class SparkJobs(Jobs):
     @override
     def kill(self) -> str:
         """The newest one on which tasks have places."""
+        self._make_way()
         host, _, number = self._locality.kill().removeprefix("executor_").rpartition("_")
         return f"executor {number} on {host}"
 
     @override
     def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
         """One job for each."""
-        if self._stays:  # they would wait for its slots
-            pool_of(self._context).release()
+        self._make_way()
         return self._routed({(one,): frame for one, frame in self._tables.items()}, plan, "tables")
+
+    def _make_way(self) -> None:
+        """A job of ours comes, which would wait for the slots of tasks that stay."""
+        if self._stays:
+            pool_of(self._context).release()
 
     @override
     def cut_short(self) -> None:
@@ -188,7 +209,7 @@ class SparkJobs(Jobs):
     @contextmanager
     def _described(self, batch: int, step: str) -> Iterator[None]:
         """Jobs inside are called after the step."""
-        with described(self._context, f"{_called(self._name)}, batch {batch}: {step}"):
+        with described(self._context, f"{called(self._name)}, batch {batch}: {step}"):
             yield
 
 
@@ -230,35 +251,56 @@ class FileJobs(SparkJobs):
     @override
     def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
         """One job; collects one row per task."""
-        first, name = tasks[0].header, f"operator-{operator.index}"
+        name = _step(operator)
         told = [encode(task) for task in tasks]
-        stayed = self._stayed(name, OperatorTasks(operator).carry_out, [(one,) for one in told])
-        if stayed is not None:
-            return [decode(report, OperatorReport) for report in stayed]
+        locations = self._locality.locations(operator, tasks)
+        orders, function = [(one,) for one in told], OperatorTasks(operator).carry_out
+        stayed = self._stayed(name, function, orders, locations)
+        if stayed is None:
+            stayed = self._done_by_a_job(operator, tasks, told, locations)
+        reports = [decode(report, OperatorReport) for report in stayed]
+        self._locality.note(operator, reports)
+        return reports
+
+    def _done_by_a_job(
+        self,
+        operator: Operator,
+        tasks: Sequence[OperatorTask],
+        told: Sequence[bytes],
+        locations: tuple[Location, ...] | None,
+    ) -> list[bytes]:
+        first, name = tasks[0].header, _step(operator)
         folder = _folder(first.exchange)
         exchange = self._world.storage(folder)
         for task, one in zip(tasks, told, strict=True):
             exchange.put(f"{name}-{task.header.task}", one)
-        locations = self._locality.locations(operator, tasks)
         job = self._tasks(operator.index, len(tasks), OperatorTasks(operator), locations)
         with (
             self._announced(folder, name),
             self._described(first.batch, step_of(operator)),
             short_wait(self._context, locations, self._wait),
         ):
-            reports = [decode(report, OperatorReport) for report in job.collect()]
-        self._locality.note(operator, reports)
-        return reports
+            return job.collect()
 
-    def _stayed(self, step: str, function: Function, orders: Sequence[Order]) -> list[bytes] | None:
+    def _stayed(
+        self,
+        step: str,
+        function: Function,
+        orders: Sequence[Order],
+        locations: Sequence[Location] | None = None,
+    ) -> list[bytes] | None:
         """The reports of tasks that stay; None: a job is to do it."""
         if not self._stays:
             return None
         name = f"{self._name_of_functions}-{step}"
         try:
-            return pool_of(self._context).carry_out(self, name, function, orders)
+            found = pool_of(self._context).carry_out(self, name, function, orders, locations)
         except Failed as error:
             raise told_by_spark(str(error)) from error
+        if isinstance(found, str):
+            self._why_now = found
+            return None
+        return found
 
     @override
     def cut_short(self) -> None:
@@ -294,12 +336,17 @@ class FileJobs(SparkJobs):
         yield
 
 
+def _step(operator: Operator) -> str:
+    return f"operator-{operator.index}"
+
+
 def _folder(exchange: Through) -> str:
     assert isinstance(exchange, ThroughFiles)
     return exchange.folder
 
 
-def _called(name: str | None) -> str:
+def called(name: str | None) -> str:
+    """How jobs of a query are called."""
     return "joinengine" if name is None else f"joinengine {name}"
 
 
@@ -325,27 +372,3 @@ def described(context: SparkContext, description: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type] # None removes it
-
-
-@dataclass(frozen=True)
-class SparkMerge:
-    """Merges staged result files in one Spark job; instructions travel with the job.
-
-    `name`: as in `SparkJobs`.
-    """
-
-    spark: SparkSession
-    name: str | None = None
-
-    def __call__(self, tasks: Sequence[MergeTask]) -> list[MergeReport]:
-        """The reports, in the order of the tasks."""
-        context = self.spark.sparkContext
-        told = [encode(task) for task in tasks]
-        pool = pool_of(context) if obstacle(context) is None else None
-        if pool is not None and pool.holds:  # a job would wait for its slots
-            reports = pool.carry_out(self, "merge", merge_files, [(one,) for one in told])
-            if reports is not None:
-                return [decode(report, MergeReport) for report in reports]
-        contents = context.parallelize(told, len(tasks))
-        with described(context, f"{_called(self.name)}: merge result files"):
-            return [decode(report, MergeReport) for report in contents.map(merge_files).collect()]

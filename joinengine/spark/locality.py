@@ -88,16 +88,21 @@ def own_executor() -> tuple[int, str] | None:
 
 def executors(context: SparkContext) -> list[str]:
     """The locations of the executors that are alive, the oldest first; none if there is none."""
-    alive = _alive(context)
+    return list(executor_cores(context))
+
+
+def executor_cores(context: SparkContext) -> dict[str, int]:
+    """The same, and how many cores each of them has."""
+    alive = alive_numbers(context)
     if not alive:
-        return []
+        return {}
     known = context._jsc.sc().statusStore().executorList(False)
-    found = dict[str, str]()
+    found = dict[str, tuple[str, int]]()
     for number in range(known.size()):
         one = known.apply(number)
-        found[one.id()] = str(one.hostPort()).rpartition(":")[0]
+        found[one.id()] = str(one.hostPort()).rpartition(":")[0], int(one.totalCores())
     numbers = sorted(alive & found.keys(), key=lambda one: (len(one), one))
-    return [f"executor_{found[one]}_{one}" for one in numbers]
+    return {f"executor_{found[one][0]}_{one}": found[one][1] for one in numbers}
 
 
 def executors_at_start(context: SparkContext) -> list[str]:
@@ -119,13 +124,14 @@ def executors_at_start(context: SparkContext) -> list[str]:
     return found
 
 
-def _alive(context: SparkContext) -> set[str]:
+def alive_numbers(context: SparkContext) -> set[str]:
     """The numbers of the executors that are alive."""
     text = str(context._jsc.sc().getExecutorIds().mkString(","))
     return set(text.split(",")) - {"", "driver"}
 
 
-def _number(location: str) -> str:
+def number_of(location: str) -> str:
+    """The number of the executor at a location."""
     return location.rpartition("_")[2]
 
 
@@ -177,7 +183,7 @@ class Locality:
         last = [self._last.get((operator.index, task.header.task)) for task in tasks]
         if not any(last):
             return None
-        return shared_out(last, _alive(self._context))
+        return shared_out(last, alive_numbers(self._context))
 
     def _fill_slots(self) -> None:
         """Give the places of executors that are gone to new ones."""
@@ -197,8 +203,8 @@ class Locality:
         last = self.last_of(operator, instances)
         if not any(last):
             return []
-        alive = _alive(self._context)
-        return [i for i, one in enumerate(last) if one is not None and _number(one) not in alive]
+        alive = alive_numbers(self._context)
+        return [i for i, one in enumerate(last) if one is not None and number_of(one) not in alive]
 
     def kill(self) -> str:
         """Kill an executor, the newest that has a place or that is there; its location.
@@ -248,7 +254,7 @@ def shared_out(last: Sequence[Location], alive: Collection[str]) -> tuple[Locati
     share = -(-len(last) // max(len(alive), 1))
     found = list[Location]()
     for one in last:
-        there = one is not None and _number(one) in alive
+        there = one is not None and number_of(one) in alive
         found.append(one if there and found.count(one) < share else None)
     return tuple(found) if any(found) else None
 

@@ -8,8 +8,8 @@ from joinengine.driver.settings import Settings, Tasks
 from joinengine.driver.sinks import Sink
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.model.errors import InvalidRequest
-from joinengine.spark import staying
 from joinengine.spark.sinks import FrameSink, TransformedParquetSink
+from joinengine.spark.staying import obstacle
 
 
 def why_jobs(
@@ -40,4 +40,4 @@ def _obstacle(
         return "exchange 'shuffle' needs jobs"
     if isinstance(sink, FrameSink | TransformedParquetSink):
         return "the sink is handed a DataFrame, which is made and written by jobs"
-    return staying.obstacle(spark.sparkContext)
+    return obstacle(spark.sparkContext)

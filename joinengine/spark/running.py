@@ -56,21 +56,21 @@ class Running:
         identity: Identity,
         loop_of: Callable[[Callable[[float], bool]], Loop],
         cut_short: Callable[[], None],
-        tasks: str,
+        tasks: Callable[[], str],
         frames: Frames | None = None,
     ) -> None:
         """`loop_of`: the loop, given what lets time pass; `cut_short`: ends a step that runs.
 
-        `frames`: what hands micro-batches over to the loop; it begins to here, and Spark gives it
-        its ids. None: there are no streaming DataFrames.
+        `tasks`: what carries out steps, in words. `frames`: what hands micro-batches over to the
+        loop; it begins to here, and Spark gives it its ids. None: there are no streaming
+        DataFrames.
         """
         self._context = context
         self._stopping, self._ended = Event(), Event()
         self._error: JoinEngineError | None = None
         self._loop = loop_of(self._rest)
         self._cut_short = cut_short
-        #: what carries out the steps of a batch, in words
-        self.tasks = tasks
+        self._tasks = tasks
         self._frames = frames
         if frames is not None:
             frames.start(self._take, self._is_ending)
@@ -162,6 +162,11 @@ class Running:
         return (
             [] if spark is None else [json.loads(one.json()) for one in spark._jsq.recentProgress()]
         )
+
+    @property
+    def tasks(self) -> str:
+        """What carries out the steps of a batch, in words."""
+        return self._tasks()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it has ended, however; False: it has not."""

@@ -136,7 +136,7 @@ def _running(
         identity,
         lambda rest: Loop(runner, feeds, trigger, MACHINE, rest, rest_s, frames),
         jobs.cut_short,
-        jobs.tasks,
+        lambda: jobs.tasks,
         frames,
     )
 

@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 from joinengine.spark.home import serves_workers
 from joinengine.spark.tasks import settle_in
 
+#: The group of the job that does it.
+GROUP = "joinengine-warm"
 #: The applications of Spark whose workers have been started.
 _warmed = set[str]()
 
@@ -36,7 +38,7 @@ def _start(spark: SparkSession) -> None:
     # What keeps workers from starting is told when a batch needs them.
     with suppress(Exception):
         context = spark.sparkContext
-        context.setJobDescription("joinengine: start workers")
+        context.setJobGroup(GROUP, "joinengine: start workers")
         tasks = max(1, context.defaultParallelism)
         context.parallelize(range(tasks), tasks).foreachPartition(_settled)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cluster.cases import Background, check_report
+from tests.cluster.cases import BEFORE, Background, check_report
 from tests.cluster.machines import ROOT
 from tests.cluster.spark import HAVE_IT
 
@@ -36,6 +36,11 @@ def streams(shared):
     return folder
 
 
+def done_by(report):
+    """What has carried out each batch: on this cluster, tasks that stay."""
+    return [row["tasks"] for row in report["batches"]]
+
+
 @pytest.mark.slow
 def test_the_command_line_runs_a_query(cluster, shared):
     report = shared / "report.json"
@@ -44,7 +49,7 @@ def test_the_command_line_runs_a_query(cluster, shared):
     asks += ["--interval-rows", "15000", *places, "--master", cluster.url, "--validate"]
     done = cluster.run("-m", "joinengine", *asks, JOINENGINE_HOME=str(shared / "home"))
     assert done.returncode == 0, f"{done.stderr}\n{cluster.executor_logs()}"
-    check_report(report)
+    assert done_by(check_report(report))[-1] == "stay"
 
 
 @pytest.mark.slow
@@ -53,7 +58,8 @@ def test_a_killed_machine_loses_nothing(cluster, shared):
     query = Background(cluster, "eq5", places, JOINENGINE_HOME=str(shared / "home"))
     query.wait_for_the_middle()
     cluster.kill_worker(next(iter(cluster.workers)))
-    query.check_end()
+    by = done_by(query.check_end())
+    assert [by[BEFORE - 1], by[-1]] == ["stay", "stay"]
 
 
 def outcome(cluster, streams, checkpoint, out, **more):

@@ -44,7 +44,7 @@ for exchange in ("files", "shuffle"):
              .option("checkpointLocation", f"{root}/{exchange}")
              .option("stateLocation", f"{bucket}/{exchange}").trigger(availableNow=True).start())
     query.awaitTermination()
-    told[exchange] = [[row["run_files"], row["fetched_files"], row["output_rows"]]
+    told[exchange] = [[row[name] for name in ("run_files", "fetched_files", "output_rows", "tasks")]
                       for row in query.metrics().to_pylist()]
 json.dump(told, open(f"{root}/told.json", "w"))
 """
@@ -81,9 +81,17 @@ def test_tasks_find_their_files_where_they_run(told, exchange):
     Without locality a task misses its files in every other batch.
     """
     batches = told[exchange]
-    assert len(batches) == 10 and sum(rows for _, _, rows in batches)
-    assert all(files >= 2 for files, _, _ in batches[1:])
-    assert sum(fetched > 0 for _, fetched, _ in batches) <= 1
+    assert len(batches) == 10 and sum(rows for _, _, rows, _ in batches)
+    assert all(files >= 2 for files, *_ in batches[1:])
+    assert sum(fetched > 0 for _, fetched, *_ in batches) <= 1
+
+
+@pytest.mark.slow
+def test_tasks_that_stay_are_given_the_orders_whose_files_they_have(told):
+    """Nearly always: what is done before all have connected is done by whoever has."""
+    by = [tasks for *_, tasks in told["files"]]
+    assert by.count("stay") >= 8
+    assert all("exchange 'shuffle' needs jobs" in tasks for *_, tasks in told["shuffle"])
 
 
 LOCATIONS = ("executor_here_1", None, "executor_there_2")

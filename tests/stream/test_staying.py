@@ -7,13 +7,18 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from joinengine import InvalidRequest, JoinEngineError
+from joinengine import InvalidRequest, JoinEngineError, StreamJoin, parquet_stream
 from joinengine.spark import staying
 from joinengine.spark.jobs import FileJobs
-from joinengine.spark.staying import pool_of
+from joinengine.spark.staying import SparkSlots, pool_of
+from joinengine.staying.pool import _LEFT_S
+from joinengine.staying.wire import Secret, connected
 from tests.stream.cases import pairs
 from tests.stream.conftest import same, soon
 
@@ -25,7 +30,7 @@ def pool(spark):
     """The pool of the session, which leaves its slots to nobody yet."""
     found = pool_of(spark.sparkContext)
     found.release()
-    found._left_until_s, found._left_s = 0.0, staying._LEFT_S
+    found._left_until_s, found._left_s = 0.0, _LEFT_S
     yield found
     found.release()
     found._left_until_s = 0.0
@@ -33,12 +38,12 @@ def pool(spark):
 
 @pytest.fixture
 def orders(pool, monkeypatch):
-    """How many orders tasks that stay have carried out; None: a job was to do it."""
+    """How many orders tasks that stay have carried out; a text: why a job was to do it."""
     told, carry_out = [], pool.carry_out
 
-    def counted(owner, name, function, given):
-        found = carry_out(owner, name, function, given)
-        told.append(None if found is None else len(given))
+    def counted(owner, name, function, given, places=None):
+        found = carry_out(owner, name, function, given, places)
+        told.append(found if isinstance(found, str) else len(given))
         return found
 
     monkeypatch.setattr(pool, "carry_out", counted)
@@ -56,7 +61,7 @@ def writer(writer):
 
 
 def processes(pool):
-    return [task.pid for task in pool._tasks]
+    return [task.who.pid for task in pool._tasks]
 
 
 def runs(pid):
@@ -75,7 +80,7 @@ def test_all_steps_of_a_batch_are_orders(writer, folders, tmp_path, orders, pool
     folders.add()
     query.processAllAvailable()
     query.stop()
-    assert None not in orders[2:]  # the first batch of a session may not wait for its workers
+    assert all(isinstance(one, int) for one in orders)
     assert len(orders) >= 2 * query.done[1]  # routing, the join, and merging
     same(tmp_path / "out", pairs(folders, "id = order_id"))
     pool.release()
@@ -156,9 +161,9 @@ def test_a_worker_that_is_paused_is_waited_for_and_a_stop_cuts_it_short(
 
 
 def test_an_error_of_a_task_is_told_in_its_own_sentence(writer, folders, tmp_path, monkeypatch):
-    def fail(jobs, step, function, given):
+    def fail(jobs, step, function, given, locations=None):
         if step != "route":
-            return stayed(jobs, step, function, given)
+            return stayed(jobs, step, function, given, locations)
         return stayed(jobs, step, _failing, [(b"1",)])
 
     stayed = FileJobs._stayed
@@ -206,50 +211,126 @@ def test_tasks_that_cannot_stay_are_refused_if_they_are_asked_to(writer, tmp_pat
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_nothing_is_left_behind(writer, tmp_path, pool):
-    before = {thread.name for thread in threading.enumerate()}
-    for number in range(5):
-        query = writer(f"c{number}").start(str(tmp_path / f"out{number}"))
+def sockets():
+    links = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    return sum(one.startswith("socket:") for one in links)
+
+
+def below(pid):
+    """The processes that a process has started, and those of these."""
+    found = set()
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        for one in map(int, tasks.read_text().split()):
+            found |= {one} | below(one) if runs(one) else set()
+    return found
+
+
+def test_fifty_queries_leave_no_process_no_socket_and_no_thread(spark, tmp_path, pool):
+    """Each with tasks of its own, whose slots it gives back."""
+    for side in ("left", "right"):
+        (tmp_path / side).mkdir()
+        pq.write_table(pa.table({"key": [1], side: [1]}), tmp_path / side / "0.parquet")
+    streams = [parquet_stream(spark, tmp_path / side) for side in ("left", "right")]
+    writer = StreamJoin(*streams, on="key", instances=1).writeStream.format("noop")
+
+    def run(number):
+        query = writer.option("checkpointLocation", tmp_path / f"c{number}").start()
         query.processAllAvailable()
         query.stop()
-    folder = Path(pool._listener.getsockname()).parent
-    assert folder.exists()
-    pool.release()
-    assert not folder.exists()
-    soon(lambda: {one.name for one in threading.enumerate()} <= before | {"joinengine-warm"})
+        assert [row["tasks"] for row in query.metrics().to_pylist()] == ["stay"]
+        folder = Path(pool._door.address).parent
+        assert folder.exists()
+        pool.release()
+        assert not folder.exists()
+
+    run("first")
+    before = sockets(), threading.active_count(), len(below(os.getpid()))
+    for number in range(50):
+        run(number)
+    soon(lambda: (sockets(), threading.active_count()) <= before[:2])
+    assert len(below(os.getpid())) <= before[2]
 
 
 def test_who_does_not_know_the_token_gets_no_order(writer, tmp_path, pool, monkeypatch):
-    import socket  # noqa: PLC0415
-
-    intruders, begin = [], pool._begin
+    intruders, begin = [], pool._begun
 
     def begun():
-        begin()
-        there = socket.socket(socket.AF_UNIX)
-        there.connect(pool._listener.getsockname())
-        there.sendall(b"x" * staying._TOKEN_BYTES)
+        job = begin()
+        there = connected(pool._door.address, 5)
+        there.sendall(Secret.fresh().of_task)
         intruders.append(there)
+        return job
 
-    monkeypatch.setattr(pool, "_begin", begun)
+    monkeypatch.setattr(pool, "_begun", begun)
     query = writer().trigger(availableNow=True).start(str(tmp_path / "out"))
     query.awaitTermination()
     (there,) = intruders
-    there.settimeout(5)
     assert there.recv(1) == b""
     assert query.done[1] == 4
 
 
 @pytest.mark.parametrize(
-    ("master", "slots"), [("local", 1), ("local[3]", 3), ("local[2, 4]", 2), ("local[*]", None)]
+    ("master", "cpus", "count"),
+    [
+        ("local", 1, 1),
+        ("local[3]", 1, 3),
+        ("local[5]", 2, 2),
+        ("local[2, 4]", 1, 2),
+        ("local[*]", 1, os.cpu_count()),
+    ],
 )
-def test_slots_of_a_local_master(spark, master, slots):
+def test_slots_of_a_local_master(spark, monkeypatch, master, cpus, count):
     class Context:
         _jvm = spark.sparkContext._jvm
-        getConf = spark.sparkContext.getConf
+        accumulator = spark.sparkContext.accumulator
 
     Context.master = master
-    assert staying.slots_of(Context) == (slots or os.cpu_count())
+    monkeypatch.setattr(staying, "_setting", lambda context, name: str(cpus))
+    assert SparkSlots(Context).count() == count
+    assert SparkSlots(Context).hosts is None
     assert staying.obstacle(Context) is None
-    Context.master = "local-cluster[2,1,1024]"
-    assert "local-cluster" in staying.obstacle(Context)
+
+
+@pytest.fixture
+def elsewhere(spark, monkeypatch):
+    """Makes contexts of another master, with settings; two executors, of three and two cores."""
+    monkeypatch.setattr(staying, "executor_cores", lambda context: {"a": 3, "b": 2})
+    monkeypatch.setattr(staying, "_setting", lambda context, name: context.settings.get(name, ""))
+
+    def make(master, **settings):
+        context = SimpleNamespace(master=master, accumulator=spark.sparkContext.accumulator)
+        context.settings = {name.replace("__", "."): value for name, value in settings.items()}
+        return context
+
+    return make
+
+
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "spark://one:7077,two:7077"])
+def test_slots_of_a_cluster(elsewhere, master):
+    assert staying.obstacle(elsewhere(master)) is None
+    assert SparkSlots(elsewhere(master)).count() == 5
+    assert SparkSlots(elsewhere(master, spark__task__cpus="2")).count() == 2
+    assert SparkSlots(elsewhere(master, spark__task__cpus="8")).count() == 1
+
+
+def test_where_tasks_call_the_driver(elsewhere):
+    told = {"spark__driver__host": "driver.example"}
+    here = SparkSlots(elsewhere("local-cluster[2,1,1024]", **told)).hosts
+    assert here == ("127.0.0.1", "127.0.0.1")
+    there = SparkSlots(elsewhere("spark://one:7077", **told)).hosts
+    assert there == ("driver.example", "driver.example")
+    bound = told | {"spark__driver__bindAddress": "[::]"}
+    assert SparkSlots(elsewhere("spark://one:7077", **bound)).hosts == ("::", "driver.example")
+
+
+@pytest.mark.parametrize("name", list(staying._SETTINGS))
+def test_settings_under_which_steps_are_jobs(elsewhere, name):
+    given = {name: "true"}
+    assert staying.obstacle(elsewhere("spark://one:7077", **given)).startswith(f"{name} is true: ")
+    assert staying.obstacle(elsewhere("local[2]", **given)) is None
+    assert staying.obstacle(elsewhere("spark://one:7077", **{name: "false"})) is None
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://host:6443", "mesos://host"])
+def test_masters_under_which_steps_are_jobs(elsewhere, master):
+    assert f"master {master} was not tried" in staying.obstacle(elsewhere(master))

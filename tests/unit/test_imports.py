@@ -33,6 +33,7 @@ ROOMS = (
     "driver",
     "reporting",
     "simulation",
+    "staying",
     "spark",
     "api",
     "tpch",

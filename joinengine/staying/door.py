@@ -1,0 +1,106 @@
+"""Where tasks that stay come in: a socket of the driver's, and a thread that asks who calls.
+
+Why a thread: whoever finds the port may call and say nothing. No batch waits for that.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from joinengine.staying.wire import Address, Caller, Secret, admitted, listening, make_lively
+
+#: How long a caller may take for each part of what it has to say.
+_SAY_S = 0.5
+
+
+class Hosts(NamedTuple):
+    """The host that the driver listens at, and the name by which tasks call it."""
+
+    bound: str
+    told: str
+
+
+@dataclass(eq=False)
+class Resident:
+    """A task that stays, as the driver sees it; `known`: the functions that it has been sent."""
+
+    there: socket.socket
+    who: Caller
+    known: set[str] = field(default_factory=set)
+
+    def end(self) -> None:
+        """End its connection, also if another thread waits for its answer."""
+        with suppress(OSError):
+            self.there.shutdown(socket.SHUT_RDWR)
+
+
+class Door:
+    """Lets tasks in that know the secret.
+
+    `hosts`: None: driver and tasks are of one user on one machine, and meet in a folder that
+    nobody else can enter. Raises OSError if nothing can listen there.
+    """
+
+    def __init__(self, hosts: Hosts | None) -> None:
+        self.secret = Secret.fresh()
+        self._folder = tempfile.mkdtemp(prefix="joinengine-") if hosts is None else None
+        where: Address = f"{self._folder}/tasks" if hosts is None else (hosts.bound, 0)
+        try:
+            self._listener = listening(where)
+        except OSError:
+            self._remove_folder()
+            raise
+        #: where tasks call
+        self.address = where if hosts is None else (hosts.told, self._listener.getsockname()[1])
+        self._inside = SimpleQueue[Resident]()
+        self._is_closed = False
+        threading.Thread(target=self._let_in, name="joinengine-door", daemon=True).start()
+
+    def next(self, within_s: float) -> Resident | None:
+        """The next task that has come in; None: nobody does so soon."""
+        with suppress(Empty):
+            return self._inside.get(timeout=within_s) if within_s > 0 else self._inside.get(False)
+        return None
+
+    def close(self) -> None:
+        """Let nobody in any more, and send those away that nobody has asked for."""
+        self._is_closed = True
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # else the thread waits on
+        self._listener.close()
+        self._send_away()
+        self._remove_folder()
+
+    def _let_in(self) -> None:
+        while True:
+            try:
+                there, _ = self._listener.accept()
+            except OSError:  # it is closed
+                return
+            there.settimeout(_SAY_S)
+            caller = None
+            with suppress(OSError, EOFError, ValueError):
+                make_lively(there)
+                caller = admitted(there, self.secret)
+            if caller is None:
+                there.close()
+                continue
+            there.settimeout(None)
+            self._inside.put(Resident(there, caller))
+            if self._is_closed:
+                self._send_away()
+
+    def _send_away(self) -> None:
+        while (found := self.next(0.0)) is not None:
+            found.there.close()
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,97 @@
+"""Orders for tasks that stay: how they are dealt out, carried out, and answered.
+
+An order is the name of a function, its code if the task has not had it yet, and arguments; an
+answer is what the function returns, or the trace of its error. All are bytes.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import traceback
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from joinengine.staying.door import Resident
+from joinengine.staying.wire import received, send
+
+#: Carries out one order: bytes in, bytes out.
+Function = Callable[..., bytes]
+Order = tuple[bytes, ...]
+#: How an answer begins.
+_DONE, _FAILED = b"+", b"-"
+
+
+class Failed(Exception):
+    """An order failed where it was carried out; the text is the trace."""
+
+
+def serve(driver: socket.socket, loaded: Callable[[bytes], Function]) -> None:
+    """Carry out orders until the connection ends (EOFError or OSError).
+
+    `loaded`: the function of a code.
+    """
+    functions = dict[str, Function]()
+    while True:
+        told, code, *order = received(driver)
+        name = told.decode()
+        try:
+            if code:
+                functions[name] = loaded(code)
+            answer = _DONE, functions[name](*order)
+        except Exception:
+            answer = _FAILED, traceback.format_exc().encode()
+        send(driver, *answer)
+
+
+def answers(
+    residents: Sequence[Resident],
+    name: str,
+    code: Callable[[], bytes],
+    orders: Sequence[Order],
+    places: Sequence[str | None],
+) -> list[bytes]:
+    """What the function `name` makes of each order; `code`: of that function.
+
+    `places`: the executor for each order; None: any. An order whose executor has no task goes to
+    any. Raises Failed if an order fails, and EOFError or OSError if a task is lost.
+    """
+    found, failed = dict[int, bytes](), None
+    waiting, made = _by_place(residents, places), cache(code)
+    with selectors.DefaultSelector() as busy:
+
+        def give(task: Resident) -> None:
+            queue = waiting[task.who.location] or waiting[None]
+            if not queue:
+                return
+            number = queue.popleft()
+            send(task.there, name.encode(), b"" if name in task.known else made(), *orders[number])
+            task.known.add(name)
+            busy.register(task.there, selectors.EVENT_READ, (task, number))
+
+        for one in residents:
+            give(one)
+        while busy.get_map():  # also once one has failed: none may write on behind its back
+            for key, _ in busy.select():
+                task, number = key.data
+                how, found[number] = received(task.there)
+                busy.unregister(task.there)
+                if how != _DONE:
+                    failed = failed or Failed(found[number].decode())
+                    waiting.clear()
+                give(task)
+    if failed is not None:
+        raise failed
+    return [found[number] for number in range(len(orders))]
+
+
+def _by_place(
+    residents: Sequence[Resident], places: Sequence[str | None]
+) -> dict[str | None, deque[int]]:
+    """Place -> the numbers of its orders."""
+    there = {one.who.location for one in residents}
+    found = defaultdict[str | None, deque[int]](deque)
+    for number, place in enumerate(places):
+        found[place if place in there else None].append(number)
+    return found

@@ -1,0 +1,290 @@
+"""The tasks that stay of one session: they take orders, batch after batch.
+
+Why: to start a job for milliseconds of work costs tens of them. So one job holds the session's
+slots, with one task for each, and its tasks carry out what the driver sends them; a round trip
+takes a tenth of a millisecond (docs/decisions/0025).
+
+A *lease*, not a possession: the slots go back as soon as another job of the session waits for
+them, when executors come or go, when no order has come for a while, and before the session ends.
+Whoever gives orders then runs jobs of its own, for a time that doubles while others keep coming.
+
+Law: nothing that a batch needs exists in such a task alone. If one is lost, its order is carried
+out by a job, of which Spark tries each task again: attempts of a task may be many, and the one
+whose report arrives counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
+
+from joinengine.staying.door import Door, Hosts, Resident
+from joinengine.staying.orders import Function, Order, answers
+
+_log = logging.getLogger("joinengine")
+#: How long a batch waits for tasks to connect: with those that have, it begins.
+_CONNECT_S = 0.5
+#: How long a process that ends waits for the job to end.
+_LEAVE_S = 3.0
+#: How often the session is looked at for jobs that wait, and after how long without an order the
+#: slots are given back.
+_WATCH_S, _IDLE_S = 0.1, 10.0
+#: For so long the slots are left to others, at first and at most.
+_LEFT_S, _LONGEST_LEFT_S = 1.0, 60.0
+
+
+class Lost(Exception):
+    """An order was cut short."""
+
+
+class Slots(Protocol):
+    """The slots of a session, and the jobs that occupy them."""
+
+    @property
+    @abstractmethod
+    def hosts(self) -> Hosts | None:
+        """Where tasks call the driver; None: they are on its machine, and of its user."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many tasks run at a time."""
+
+    @abstractmethod
+    def executors(self) -> Collection[str]:
+        """The executors that are alive, where these are processes of their own.
+
+        Raises an error of any kind if the session has ended.
+        """
+
+    @abstractmethod
+    def is_on(self, location: str, executors: Collection[str]) -> bool:
+        """Whether one of the executors is at a location."""
+
+    @abstractmethod
+    def occupy(self, group: str, count: int, door: Door) -> threading.Thread:
+        """Start a job whose tasks call at a door and stay; the thread ends with the job."""
+
+    @abstractmethod
+    def cancel(self, group: str) -> None:
+        """End that job; the session may have ended."""
+
+    @abstractmethod
+    def others_wait(self, group: str) -> bool:
+        """Whether the session has another job; all slots are taken, so it waits."""
+
+    @abstractmethod
+    def unreached(self, group: str) -> str | None:
+        """Why a task of that job could not reach its door, in words; None: none has said so."""
+
+    @abstractmethod
+    def code(self, function: Function) -> bytes:
+        """A function as bytes, which tasks know how to load."""
+
+
+class Pool:
+    """The tasks that stay of one session; all of its queries give them orders."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        #: held while orders are out, and while slots are taken or given back
+        self._turn = threading.Lock()
+        self._tasks = list[Resident]()
+        self._door: Door | None = None
+        self._count, self._group = 0, ""
+        #: those that were there when the slots were taken
+        self._executors: Collection[str] = ()
+        #: whether a task has ever reached the driver
+        self._is_reached = False
+        self._owner: object = None
+        self._job: threading.Thread | None = None
+        self._is_wanted = False
+        self._used_s = self._taken_s = time.monotonic()
+        #: until when, and next time for how long, the slots are left to others
+        self._left_until_s, self._left_s = 0.0, _LEFT_S
+        #: why tasks cannot stay after all, in words; None: they can
+        self.obstacle: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has the slots of the session."""
+        return bool(self._tasks)
+
+    def carry_out(
+        self,
+        owner: object,
+        name: str,
+        function: Function,
+        orders: Sequence[Order],
+        places: Sequence[str | None] | None = None,
+    ) -> list[bytes] | str:
+        """What `function` makes of each order; a text: why a job is to do it.
+
+        `owner`: who gives the orders, for `cut`; `name`: of the function, in this process;
+        `places`: the executor for each order; None: any. Raises Failed if an order fails, and Lost
+        if it is cut short.
+        """
+        wanted = places or [None] * len(orders)
+        with self._turn:
+            self._owner = owner
+            try:
+                if (why := self._take(wanted)) is not None:
+                    return why
+                if self._owner is None:
+                    raise EOFError  # as if it had been cut a moment later
+                return answers(self._tasks, name, self._code_of(function), orders, wanted)
+            except (OSError, EOFError):
+                self._give_back(cancel=True)
+                if self._owner is None:
+                    raise Lost("the running batch is cut short") from None
+                _log.warning("joinengine: a task that stays was lost; a job does its work")
+                return "a task that stays was lost"
+            finally:
+                self._owner, self._used_s = None, time.monotonic()
+                if self._is_wanted and self.holds:
+                    self._leave_to_others()
+
+    def cut(self, owner: object) -> None:
+        """Cut the orders short that `owner` has given."""
+        if self._owner is owner:
+            self._owner = None
+            self._slots.cancel(self._group)
+            for task in list(self._tasks):
+                task.end()
+
+    def release(self) -> None:
+        """Give the slots back: a job of ours comes next."""
+        with self._turn:
+            self._give_back()
+
+    def end(self) -> None:
+        """The process ends: give the slots back, and let the end of the job be taken note of."""
+        self._give_back()
+        if self._job is not None:
+            self._job.join(_LEAVE_S)
+
+    def _code_of(self, function: Function) -> Callable[[], bytes]:
+        return lambda: self._slots.code(function)
+
+    def _take(self, wanted: Sequence[str | None]) -> str | None:
+        """Have tasks that take orders, some of them where they are wanted; a text: why not."""
+        if self.obstacle is not None:
+            return self.obstacle
+        if not self._tasks:
+            if time.monotonic() < self._left_until_s:
+                return "other jobs of the session have the slots"
+            try:
+                self._job = self._begun()
+            except OSError as error:  # the path of the socket is too long, say
+                return self._never(f"the driver cannot listen ({error})")
+            self._meet(self._job)
+        self._fetch(0.0)
+        if (why := self._slots.unreached(self._group)) is not None:
+            self._give_back(cancel=True)
+            return self._never(why)
+        missing = set(wanted) - {None} - {task.who.location for task in self._tasks}
+        if self._tasks and not missing:
+            return None
+        self._give_back(cancel=not self._tasks)
+        self._leave_to_others()
+        return "no slot was free, or none where state is"
+
+    def _begun(self) -> threading.Thread:
+        """What runs the job whose tasks connect."""
+        self._executors = self._slots.executors()
+        self._count = self._slots.count()
+        self._door = door = Door(self._slots.hosts)
+        self._group = f"joinengine-tasks-{secrets.token_hex(8)}"
+        job = self._slots.occupy(self._group, self._count, door)
+        self._taken_s, self._is_wanted = time.monotonic(), False
+        watch: Any = {"target": self._watch, "args": (door,), "name": "joinengine-slots"}
+        threading.Thread(**watch, daemon=True).start()
+        return job
+
+    def _meet(self, job: threading.Thread) -> None:
+        """Let the tasks of a job that has just begun connect, or those that soon do.
+
+        In a session whose workers are only starting a job of ours would wait for them as well: so
+        it is waited for the first one to connect, or to say that it cannot.
+        """
+        self._fetch(_CONNECT_S)
+        while not (self._tasks or self._is_reached or self._is_wanted or self._owner is None):
+            if not job.is_alive() or self._slots.unreached(self._group) is not None:
+                return
+            self._fetch(_WATCH_S)
+        self._is_reached = self._is_reached or bool(self._tasks)
+
+    def _fetch(self, seconds: float) -> None:
+        """Let tasks in, until all slots have one or the time is over."""
+        end_s = time.monotonic() + seconds
+        while self._door is not None and len(self._tasks) < self._count:
+            task = self._door.next(end_s - time.monotonic())
+            if task is None:
+                return
+            if any(one.who.number == task.who.number for one in self._tasks):
+                task.there.close()  # a second copy
+            else:
+                self._tasks.append(task)
+
+    def _never(self, why: str) -> str:
+        """Tasks cannot stay in this session."""
+        _log.warning("joinengine: tasks cannot stay: %s; each step is a job", why)
+        self.obstacle = why
+        return why
+
+    def _watch(self, door: Door) -> None:
+        """Give the slots back when others want them, or nobody has used them for a while."""
+        waits = False
+        while self._door is door:
+            time.sleep(_WATCH_S)
+            waited, waits = waits, self._slots.others_wait(self._group)
+            self._is_wanted = self._is_wanted or (waited and waits)
+            has_changed = self._have_executors_changed()
+            if not self._turn.acquire(blocking=False):
+                continue  # who has given the orders that are out will see to it
+            try:
+                if self._door is not door:
+                    return
+                if self._is_wanted:
+                    self._leave_to_others()
+                elif has_changed or time.monotonic() - self._used_s > _IDLE_S:
+                    self._give_back()
+            finally:
+                self._turn.release()
+
+    def _have_executors_changed(self) -> bool:
+        """Whether executors have come or gone; nobody waits for tasks of those that are gone."""
+        try:
+            alive = self._slots.executors()
+        except Exception:  # the session is being stopped
+            return True
+        for task in list(self._tasks):
+            place = task.who.location
+            if place is not None and not self._slots.is_on(place, alive):
+                task.end()
+        return alive != self._executors
+
+    def _leave_to_others(self) -> None:
+        """Give the slots back, and leave them for a while."""
+        now_s = time.monotonic()
+        if now_s - self._taken_s > _IDLE_S:
+            self._left_s = _LEFT_S
+        self._left_until_s = now_s + self._left_s
+        self._left_s = min(2 * self._left_s, _LONGEST_LEFT_S)
+        self._give_back()
+
+    def _give_back(self, *, cancel: bool = False) -> None:
+        """End the tasks; `cancel`: they may be at work."""
+        if self._door is None:
+            return
+        self._door.close()
+        self._door = None
+        for task in self._tasks:
+            task.there.close()
+        self._tasks = []
+        if cancel:
+            self._slots.cancel(self._group)

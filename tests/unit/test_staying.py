@@ -1,0 +1,350 @@
+"""Tasks that stay, as threads of this process: how they are met, given orders, and let go."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from joinengine.staying import pool as pools
+from joinengine.staying.door import Door, Hosts
+from joinengine.staying.orders import Failed, serve
+from joinengine.staying.pool import Lost, Pool, Slots
+from joinengine.staying.wire import Caller, Secret, connected, exactly, introduce
+
+LOOPBACK = Hosts("127.0.0.1", "localhost")
+
+
+def soon(condition, seconds=10.0):
+    end_s = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+class Threads(Slots):
+    """Slots whose tasks are threads; `locations`: of their executors, None: they have none."""
+
+    def __init__(self, locations, hosts=LOOPBACK):
+        self.locations, self._hosts = locations, hosts
+        self.alive = {one for one in locations if one is not None}
+        self.waiting, self.said, self.silent = False, None, False
+        self.cancelled, self.groups, self.copies = [], [], 1
+        self.ends = {}
+
+    hosts = property(lambda self: self._hosts)
+
+    def count(self):
+        return len(self.locations)
+
+    def executors(self):
+        return set(self.alive)
+
+    def is_on(self, location, executors):
+        return location in executors
+
+    def occupy(self, group, count, door):
+        self.groups.append(group)
+        tasks = [
+            threading.Thread(target=self._stay, args=(door, number, copy), daemon=True)
+            for copy in range(self.copies)
+            for number in range(count)
+        ]
+        job = threading.Thread(target=lambda: [one.join() for one in tasks], daemon=True)
+        for one in (*tasks, job):
+            one.start()
+        return job
+
+    def _stay(self, door, number, copy):
+        if self.silent:
+            return
+        with suppress(OSError, EOFError), connected(door.address, 5) as driver:
+            caller = Caller(number, os.getpid(), self.locations[number])
+            if introduce(driver, door.secret, caller):
+                driver.settimeout(None)
+                serve(driver, lambda code: _bound(pickle.loads(code), self.locations[number]))
+        self.ends[number, copy] = True
+
+    def cancel(self, group):
+        self.cancelled.append(group)
+
+    def others_wait(self, group):
+        return self.waiting
+
+    def unreached(self, group):
+        return self.said
+
+    def code(self, function):
+        return pickle.dumps(function)
+
+
+def _bound(function, location):
+    return lambda *order: function(location, *order)
+
+
+def where(location, order):
+    return f"{order.decode()} at {location}".encode()
+
+
+def slow(location, order):
+    time.sleep(0.3)
+    return b""
+
+
+def wrong(location, order):
+    raise ValueError(f"{order.decode()} is wrong")
+
+
+_held = threading.Event()
+
+
+def held(location, order):
+    _held.wait(20)
+    return b"done"
+
+
+@pytest.fixture
+def made():
+    """Makes pools, and lets them go; what they have begun must end."""
+    before, found = threading.active_count(), []
+    _held.clear()
+
+    def make(*locations, **more):
+        slots = Threads(locations, **more)
+        found.append(Pool(slots))
+        return found[-1], slots
+
+    yield make
+    _held.set()
+    for one in found:
+        one.end()
+    soon(lambda: threading.active_count() <= before)
+
+
+def carry_out(pool, function, orders, places=None, owner="query"):
+    return pool.carry_out(owner, function.__name__, function, orders, places)
+
+
+ORDERS = [(b"0",), (b"1",), (b"2",), (b"3",)]
+
+
+def test_an_order_goes_to_its_executor_and_others_to_whoever_is_free(made):
+    pool, _ = made("a", "b")
+    assert carry_out(pool, where, ORDERS[:3], ["b", "a", "b"]) == [b"0 at b", b"1 at a", b"2 at b"]
+    found = carry_out(pool, where, ORDERS, ["b", None, None, "b"])
+    assert [found[0], found[3]] == [b"0 at b", b"3 at b"]
+    assert {one.split()[0] for one in found} == {b"0", b"1", b"2", b"3"}
+
+
+def test_without_places_an_order_goes_to_the_same_task_each_time(made):
+    pool, _ = made("a", "b")
+    first = carry_out(pool, where, ORDERS[:2])
+    assert [carry_out(pool, where, ORDERS[:2]) for _ in range(5)] == [first] * 5
+    assert first != [b"0 at a", b"1 at a"]
+
+
+def test_where_state_is_there_is_no_task_so_a_job_does_it_and_slots_go_back(made):
+    pool, _ = made("a", "b")
+    said = carry_out(pool, where, ORDERS[:2], ["a", "c"])
+    assert said == "no slot was free, or none where state is"
+    assert not pool.holds
+    assert carry_out(pool, where, ORDERS[:1]) == "other jobs of the session have the slots"
+
+
+def test_an_error_is_told_and_the_task_stays(made):
+    pool, slots = made("a")
+    with pytest.raises(Failed, match="ValueError: 2 is wrong"):
+        carry_out(pool, wrong, [(b"2",)])
+    assert carry_out(pool, where, ORDERS[:1]) == [b"0 at a"]
+    assert len(slots.groups) == 1
+
+
+def test_a_second_copy_of_a_task_is_told_to_go(made):
+    pool, slots = made("a", "b")
+    slots.copies = 2
+    assert len(carry_out(pool, where, ORDERS)) == 4
+    pool._count = 3  # as if a slot were left
+    soon(lambda: len(carry_out(pool, where, ORDERS)) == 4 and len(slots.ends) == 2)
+    assert sorted(one.who.number for one in pool._tasks) == [0, 1]
+
+
+def test_a_lost_task_is_replaced_by_a_job_and_the_next_order_by_a_new_pool(made, caplog):
+    pool, slots = made("a", "b")
+    carry_out(pool, where, ORDERS)
+    pool._tasks[0].end()
+    assert carry_out(pool, where, ORDERS) == "a task that stays was lost"
+    assert "a task that stays was lost; a job does its work" in caplog.text
+    assert slots.cancelled == slots.groups[:1]
+    assert len(carry_out(pool, where, ORDERS)) == 4
+    assert len(slots.groups) == 2
+
+
+def test_an_executor_that_is_gone_without_a_word_ends_the_order(made):
+    pool, slots = made("a", "b")
+    carry_out(pool, where, ORDERS)
+    begun = time.monotonic()
+    threading.Timer(0.2, slots.alive.discard, ["b"]).start()
+    assert carry_out(pool, held, ORDERS[:2]) == "a task that stays was lost"
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize("change", ["come", "gone"])
+def test_slots_are_taken_anew_when_executors_change(made, change):
+    pool, slots = made("a", "b")
+    carry_out(pool, where, ORDERS)
+    slots.alive = {"a", "b", "c"} if change == "come" else {"a"}
+    slots.locations = sorted(slots.alive)
+    soon(lambda: not pool.holds)
+    assert len(carry_out(pool, where, ORDERS)) == 4
+    assert sorted(one.who.location for one in pool._tasks) == slots.locations
+    assert len(slots.groups) == 2
+
+
+def test_others_get_the_slots_after_the_order_that_is_out(made):
+    pool, slots = made("a")
+    slots.waiting = True
+    assert carry_out(pool, slow, ORDERS[:1]) == [b""]
+    assert not pool.holds
+    assert carry_out(pool, where, ORDERS[:1]) == "other jobs of the session have the slots"
+
+
+def test_idle_slots_are_given_back(made, monkeypatch):
+    monkeypatch.setattr(pools, "_IDLE_S", 0.2)
+    pool, slots = made("a")
+    carry_out(pool, where, ORDERS[:1])
+    soon(lambda: not pool.holds)
+    assert carry_out(pool, where, ORDERS[:1]) == [b"0 at a"]
+    assert not slots.cancelled
+
+
+def test_a_cut_ends_an_order_of_its_owner_alone(made):
+    pool, slots = made("a")
+    carry_out(pool, where, ORDERS[:1])
+    threading.Timer(0.2, pool.cut, ["another"]).start()
+    threading.Timer(0.4, pool.cut, ["query"]).start()
+    begun = time.monotonic()
+    with pytest.raises(Lost, match="cut short"):
+        carry_out(pool, held, ORDERS[:1])
+    assert time.monotonic() - begun >= 0.4
+    assert slots.groups[0] in slots.cancelled
+
+
+def test_a_cut_ends_the_wait_for_tasks_that_do_not_come(made):
+    pool, slots = made("a")
+    stop, begun = threading.Event(), time.monotonic()
+    slots._stay = lambda *given: stop.wait(20)
+    threading.Timer(1.0, pool.cut, ["query"]).start()
+    assert carry_out(pool, where, ORDERS[:1]) == "no slot was free, or none where state is"
+    assert time.monotonic() - begun < 10
+    stop.set()
+
+
+def test_a_driver_that_cannot_be_reached_is_told_once(made, caplog):
+    pool, slots = made("a", "b")
+    slots.silent, slots.said = True, "executors cannot reach the driver"
+    for _ in range(2):
+        assert carry_out(pool, where, ORDERS) == "executors cannot reach the driver"
+    assert caplog.text.count("tasks cannot stay: executors cannot reach the driver") == 1
+    assert len(slots.groups) == 1
+    assert pool.obstacle == "executors cannot reach the driver"
+
+
+def test_a_host_where_nothing_can_listen_is_told(made, caplog):
+    pool, _ = made("a", hosts=Hosts("192.0.2.99", "here"))
+    assert carry_out(pool, where, ORDERS).startswith("the driver cannot listen (")
+    assert "tasks cannot stay: the driver cannot listen (" in caplog.text
+
+
+@pytest.fixture(params=[None, LOOPBACK], ids=["here", "network"])
+def door(request):
+    found = Door(request.param)
+    yield found
+    found.close()
+
+
+def call(door, secret=None, number=0):
+    there = connected(door.address, 5)
+    return there, introduce(there, secret or door.secret, Caller(number, 7, "a"))
+
+
+def test_who_knows_the_secret_comes_in(door):
+    there, is_known = call(door)
+    assert is_known
+    task = door.next(5)
+    assert task.who == Caller(0, 7, "a")
+    there.close()
+    task.there.close()
+
+
+def test_who_does_not_know_it_learns_nothing(door):
+    with connected(door.address, 5) as there:
+        there.sendall(Secret.fresh().of_task)
+        assert there.recv(1) == b""
+    assert door.next(0.1) is None
+
+
+def test_who_says_nothing_keeps_nobody_out(door):
+    with connected(door.address, 5) as silent:
+        there, is_known = call(door)
+        assert is_known
+        task = door.next(5)
+        assert task is not None
+        assert silent.recv(1) == b""
+        there.close()
+        task.there.close()
+
+
+def test_a_task_obeys_no_stranger(door):
+    """Who listens where the driver did is told one half, and asked for the other."""
+    secret = door.secret._replace(of_driver=Secret.fresh().of_driver)
+    there, is_known = call(door, secret)
+    assert not is_known
+    there.close()
+
+
+def test_a_door_that_closes_sends_everybody_away(door):
+    there, _ = call(door)
+    soon(lambda: not door._inside.empty())
+    door.close()
+    with suppress(ConnectionError):
+        assert there.recv(1) == b""
+    there.close()
+    with pytest.raises(OSError):
+        connected(door.address, 1)
+    if isinstance(door.address, str):
+        assert not Path(door.address).parent.exists()
+    soon(lambda: "joinengine-door" not in {one.name for one in threading.enumerate()})
+
+
+def test_a_machine_that_says_nothing_any_more_is_noticed():
+    """Both ends ask whether the other is there; a process that is paused answers by its system."""
+    door = Door(LOOPBACK)
+    there, _ = call(door)
+    task = door.next(5)
+    for end in (there, task.there):
+        assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            idle, every, count = (
+                end.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_KEEP{what}"))
+                for what in ("IDLE", "INTVL", "CNT")
+            )
+            assert idle + every * count <= 60
+            assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 60_000
+        end.close()
+    door.close()
+
+
+def test_what_is_too_short_is_no_message():
+    here, there = socket.socketpair()
+    with here, there:
+        here.sendall(b"abc")
+        here.shutdown(socket.SHUT_WR)
+        with pytest.raises(EOFError):
+            exactly(there, 4)
