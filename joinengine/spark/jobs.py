@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import cycle
 from textwrap import shorten
 from typing import Any
@@ -34,6 +35,7 @@ from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks, RouteGroups
 from joinengine.spark.tuning import ArrowBatches
 from joinengine.state.manifest import Position
 from joinengine.staying.orders import Failed, Function, Order
+from joinengine.staying.pool import Pool
 from joinengine.world.world import World
 
 #: The local property by which Spark's web page names a job.
@@ -99,12 +101,16 @@ class SparkJobs(Jobs):
     def _stays(self) -> bool:
         return self._why_jobs is None
 
+    @cached_property
+    def _pool(self) -> Pool:
+        return pool_of(self._context)  # which asks the JVM
+
     @property
     def tasks(self) -> str:
         """What carries out the steps of a batch, in words."""
         why = self._why_jobs
         if why is None:
-            why = pool_of(self._context).obstacle
+            why = self._pool.obstacle
         if why is None:
             return "stay from batch to batch, while no other job of the session waits for slots"
         return f"jobs of Spark: {why}"
@@ -190,7 +196,7 @@ class SparkJobs(Jobs):
     def _make_way(self) -> None:
         """A job of ours comes, which would wait for the slots of tasks that stay."""
         if self._stays:
-            pool_of(self._context).release()
+            self._pool.release()
 
     @override
     def cut_short(self) -> None:
@@ -294,7 +300,7 @@ class FileJobs(SparkJobs):
             return None
         name = f"{self._name_of_functions}-{step}"
         try:
-            found = pool_of(self._context).carry_out(self, name, function, orders, locations)
+            found = self._pool.carry_out(self, name, function, orders, locations)
         except Failed as error:
             raise told_by_spark(str(error)) from error
         if isinstance(found, str):
@@ -305,7 +311,7 @@ class FileJobs(SparkJobs):
     @override
     def cut_short(self) -> None:
         if self._stays:
-            pool_of(self._context).cut(self)
+            self._pool.cut(self)
 
     def _tasks(
         self,

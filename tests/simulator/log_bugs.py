@@ -7,23 +7,6 @@ from unittest.mock import patch
 from joinengine.exchange.sourcelog import SourceLog
 
 
-def _replace(storage, name, content):
-    """A create that does not mind what is there."""
-    storage.put(name, content)
-    return True
-
-
-def _a_log_of_ones_own():
-    """Each driver logs the files of a source as it finds them, whoever was first."""
-    real = SourceLog.append
-
-    def append(self, entries):
-        with patch.object(type(self.storage), "create", _replace):
-            return real(self, entries)
-
-    return patch.object(SourceLog, "append", append)
-
-
 def _removed_before_it_is_folded():
     """What is to be folded is removed at once, and the fold is written afterwards."""
     real = SourceLog.fold
@@ -43,6 +26,5 @@ def _removed_before_it_is_folded():
 
 #: Name -> the engine with the bug.
 LOG_BUGS = {
-    "a log of one's own": _a_log_of_ones_own,
     "removed before it is folded": _removed_before_it_is_folded,
 }

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from unittest.mock import patch
 
-from joinengine.driver import batch, computing, loop
+from joinengine.driver import batch, computing
 from joinengine.model.errors import JoinEngineError
 from joinengine.state.manifest import Handed
 from tests.simulator import jobs
@@ -84,15 +84,6 @@ def _micro_batch_not_noted():
     return patch.object(batch.BatchRunner, "run", run)
 
 
-def _ticks_by_the_clock():
-    """A tick that is due at once waits for a moment, which a clock that is set back is before."""
-
-    def note(self, now_s):
-        self._due_s = self._runner.tick_due(now_s)
-
-    return patch.object(loop.Loop, "_note_tick", note)
-
-
 #: Name -> the engine with the bug.
 LOOP_BUGS = {
     "position first": _position_first,
@@ -100,5 +91,4 @@ LOOP_BUGS = {
     "a callback without a manifest": _callback_without_a_manifest,
     "micro-batches at or below": _micro_batches_at_or_below,
     "a micro-batch not noted": _micro_batch_not_noted,
-    "ticks by the clock": _ticks_by_the_clock,
 }

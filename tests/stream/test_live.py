@@ -244,7 +244,7 @@ def test_a_start_that_fails_leaves_no_page(started, monkeypatch):
             opened.append(self)
 
     monkeypatch.setattr(starting, "PageServer", Server)
-    monkeypatch.setattr(starting, "by_loop", lambda *asked: 1 / 0)
+    monkeypatch.setattr(starting, "Running", lambda *asked: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         started(livePort=0)
     (server,) = opened

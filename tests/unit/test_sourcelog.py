@@ -131,6 +131,16 @@ def test_a_name_that_was_freed_logs_nothing(files):
     assert Driver(files).files == slept.files == [*other.files, "late"]
 
 
+def test_two_drivers_that_look_at_once_have_one_log(files):
+    first, second = filled(files, 2), Driver(files, 2)
+    assert first.append("a", "b")
+    assert not second.append("b")
+    second.read_on()
+    assert second.append("c")
+    first.read_on()
+    assert first.files == second.files == Driver(files).files == ["f0", "f1", "a", "b", "c"]
+
+
 def test_two_drivers_fold_the_same(files):
     one, other = filled(files, 8, fold=False), Driver(files, 2)
     one.fold()
