@@ -184,6 +184,8 @@ class BatchRunner:
         with self._turn:
             self.check_alone()
             with self.fenced():
+                if self._holds(handed):
+                    self._deliver()
                 # An older driver may be first to commit the batch: with this micro-batch, or not.
                 while not self._holds(handed):
                     self._run(frame, end(), handed)
@@ -204,15 +206,15 @@ class BatchRunner:
             raise
 
     def _holds(self, handed: Handed) -> bool:
-        """Whether a manifest holds a micro-batch of Spark's; if so, it is delivered once more."""
+        """Whether a manifest holds a micro-batch of Spark's; CheckpointMismatch as in `take`."""
         noted = self.manifest.handed
         if noted is not None and handed.is_replay_of(noted):
-            self._deliver()
             return True
         if handed.follows(noted):
             return False
         # Spark may have read its logs later than this driver the manifests.
         if self._was_first(self.manifest.batch + 1):
+            self._deliver()
             return self._holds(handed)
         last = "no micro-batch" if noted is None else f"micro-batch {noted.batch}"
         raise CheckpointMismatch(

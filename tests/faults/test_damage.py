@@ -149,10 +149,10 @@ def test_an_unknown_format_is_refused_by_number(query):
     newest = max(Path(query.checkpoint.manifests.folder).iterdir())
     header, _, body = newest.read_bytes().partition(b"\n")
     newest.write_bytes(
-        header.replace(b"manifest %d " % manifests.FORMAT, b"manifest 9 ") + b"\n" + body
+        header.replace(b"manifest %d " % manifests.FORMAT, b"manifest 99 ") + b"\n" + body
     )
     assert zlib.crc32(body)
-    with pytest.raises(CheckpointMismatch, match="format 9"):
+    with pytest.raises(CheckpointMismatch, match="format 99"):
         query.restart()
 
 
@@ -165,7 +165,7 @@ def test_a_lost_result_file_is_refused_by_name(query):
 
 
 def test_a_batch_that_does_not_follow_is_refused(query):
-    with pytest.raises(CheckpointMismatch, match="does not follow batch 2"):
+    with pytest.raises(CheckpointMismatch, match="does not follow micro-batch 2"):
         query.run_tuples(7, [], [])
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from joinengine.driver import batch as driver
 from joinengine.driver import cleaning
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.model.keys import Side
 from joinengine.state import fence, manifests
-from joinengine.state.manifest import Link
+from joinengine.state.manifest import Handed, Link
 from joinengine.world.local import LocalStorage
 from joinengine.world.storage import verify
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
@@ -77,7 +76,6 @@ PLACES = {
     "after the boundary": (fence, "raise_boundary", "after"),
     "before a removal": (cleaning, "remove_unnamed", "before"),
     "after a removal": (cleaning, "remove_unnamed", "after"),
-    "before a tick": (driver.clock, "tick_due", "before"),
 }
 STEPS = ("routed", "joined", "committed", "delivered", *PLACES)
 
@@ -154,7 +152,7 @@ def test_a_batch_of_the_older_driver_is_adopted(tmp_path, monkeypatch, caplog):
 
     def overtake():
         with pytest.raises(TakenOver):
-            first.runner._run(frame(2), {})
+            first.runner._run(frame(2), {}, Handed("q", 2, ""))
 
     stray = Path(second.checkpoint.runs.folder) / "g1-run-stray.arrow"
     stray.touch()
@@ -179,7 +177,7 @@ def test_a_batch_that_fails_because_an_older_driver_was_first_is_adopted(tmp_pat
     def fail():
         if is_first:
             with pytest.raises(TakenOver):
-                first.runner._run(frame(2), {})
+                first.runner._run(frame(2), {}, Handed("q", 2, ""))
         raise DamagedState("run file x is missing")
 
     sleep_at("routed", second, fail, None)
@@ -205,7 +203,7 @@ def test_batches_that_an_older_driver_has_committed_since_the_start_are_adopted(
     go_on(first, 2)
     second = start(tmp_path)
     with pytest.raises(TakenOver):
-        first.runner._run(frame(2), {})
+        first.runner._run(frame(2), {}, Handed("q", 2, ""))
     second.run_tuples(3, *tuples(3))
     assert [record.batch for record in second.records] == [3]
     go_on(second, BATCHES - 4)

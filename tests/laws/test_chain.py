@@ -21,6 +21,7 @@ from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.routing import table as routing_table
 from joinengine.state import changes, manifests
+from joinengine.state.manifest import Handed
 from joinengine.state.wished import Relayout
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
 from tests.laws.cases import (
@@ -272,7 +273,7 @@ def test_an_adopted_batch_is_what_the_next_change_follows(query):
         def late(draft):
             older = query.runner
             with patch.object(type(older), "check_alone", lambda self: None):
-                older._run(framed(frame[5]), {})
+                older._run(framed(frame[5]), {}, Handed("q", 5, ""))
             newer.runner._commit = commit
             return commit(draft)
 
@@ -332,7 +333,7 @@ def test_a_manifest_of_format_6_is_read_as_a_full_one(query):
 
 def test_other_formats_are_refused(query):
     folder = query.checkpoint.manifests
-    for number in (5, 9):
+    for number in (5, manifests.FORMAT + 1):
         folder.put(manifests.name_of(5), sealed({}, number))
         with pytest.raises(CheckpointMismatch, match=f"format {number}, this version reads"):
             query.restart()

@@ -139,6 +139,22 @@ def test_a_micro_batch_that_is_repeated_is_answered():
     ended(query)
 
 
+def test_a_batch_is_delivered_once_and_again_when_it_is_repeated():
+    """A function of the user's would see twice what is delivered twice."""
+    query, delivered = started(), []
+    real = query.runner._deliver
+    query.runner._deliver = lambda **how: (
+        delivered.append(query.runner.manifest.batch),
+        real(**how),
+    )
+    for number in range(2):
+        query.runner.take(RIGHT[6 * number :][:6], handed(number), lambda: {0: 12})
+    assert delivered == [0, 1]
+    query.runner.take(RIGHT[6:], handed(1), lambda: {0: 12})
+    assert delivered == [0, 1, 1]
+    ended(query)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [handed(0), handed(3), handed(1, "another"), handed(2, query="another")],
