@@ -17,6 +17,7 @@ from joinengine.model.keys import Side
 from joinengine.model.recovery import Recovery
 from joinengine.model.windows import within
 from joinengine.state import run
+from joinengine.state.manifest import Handed
 from joinengine.state.run import RunStores
 from joinengine.state.store import StoreSpeed
 from joinengine.world import buckets, cache
@@ -278,6 +279,6 @@ def test_requests_of_a_batch_are_those_of_the_documentation(world, tasks, monkey
         [(side, rows(side, batches[5][side][task::tasks])) for side in Side]
         for task in range(tasks)
     ]
-    query.run(5, frame)
+    query.runner.take(frame, Handed("q", 5, ""), dict)
     assert found.keys() <= set().union(*ROWS.values()), found
     assert {what: sum(found[one] for one in ROWS[what]) for what in ROWS} == stated(tasks)

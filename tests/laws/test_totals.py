@@ -20,6 +20,7 @@ from joinengine.model.errors import TakenOver
 from joinengine.model.skipped import Skipped
 from joinengine.model.windows import within
 from joinengine.state import manifests
+from joinengine.state.manifest import Handed
 from joinengine.state.totals import OperatorTotals, Totals
 from joinengine.state.wished import Relayout
 from tests.harness import InlineJobs, LocalQuery, two_way
@@ -151,7 +152,7 @@ def test_a_batch_that_two_drivers_compute_counts_once(step, done):
                 others[0].run_tuples(2, *BATCHES[2])
             else:
                 with pytest.raises(TakenOver):
-                    first.runner._run(frame_of(first, 2), {})
+                    first.runner._run(frame_of(first, 2), {}, Handed("q", 2, ""))
 
         once_at(step, sleeper, asleep)
         if done:
