@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ _SETTINGS = {
     "spark.network.crypto.enabled": "answers of tasks that stay are not encrypted",
     "spark.ssl.rpc.enabled": "answers of tasks that stay are not encrypted",
 }
+#: How often Spark is asked for tasks that run on.
+_POLL_S = 0.05
 #: How long a task tries to connect.
 _REACH_S = 3.0
 #: Code travels as Spark sends its own.
@@ -152,6 +155,18 @@ class SparkSlots(Slots):
     def cancel(self, group: str) -> None:
         with suppress(Exception):  # there may be no JVM any more
             self._context.cancelJobGroup(group)
+
+    @override
+    def settle(self, within_s: float) -> None:
+        """Spark tells this process of the end of each task, and prints an error if it has gone."""
+        end_s = time.monotonic() + within_s
+        with suppress(Exception):  # there may be no JVM any more
+            jvm: Any = self._context._jsc
+            while time.monotonic() < end_s and any(
+                one.numRunningTasks() for one in jvm.sc().statusTracker().getExecutorInfos()
+            ):
+                time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # it counts a task as ended a little before it tells
 
     @override
     def others_wait(self, group: str) -> bool:

@@ -74,6 +74,10 @@ class Slots(Protocol):
         """End that job; the session may have ended."""
 
     @abstractmethod
+    def settle(self, within_s: float) -> None:
+        """Wait until tasks of jobs that were ended have ended, too; the session may have ended."""
+
+    @abstractmethod
     def others_wait(self, group: str) -> bool:
         """Whether the session has another job; all slots are taken, so it waits."""
 
@@ -166,6 +170,7 @@ class Pool:
         self._give_back()
         if self._job is not None:
             self._job.join(_LEAVE_S)
+            self._slots.settle(_LEAVE_S)
 
     def _code_of(self, function: Function) -> Callable[[], bytes]:
         return lambda: self._slots.code(function)

@@ -36,6 +36,7 @@ class Threads(Slots):
         self.alive = {one for one in locations if one is not None}
         self.waiting, self.said, self.silent = False, None, False
         self.cancelled, self.groups, self.copies = [], [], 1
+        self.settled = []
         self.ends = {}
 
     hosts = property(lambda self: self._hosts)
@@ -57,6 +58,7 @@ class Threads(Slots):
             for number in range(count)
         ]
         job = threading.Thread(target=lambda: [one.join() for one in tasks], daemon=True)
+        self.job = job
         for one in (*tasks, job):
             one.start()
         return job
@@ -73,6 +75,9 @@ class Threads(Slots):
 
     def cancel(self, group):
         self.cancelled.append(group)
+
+    def settle(self, within_s):
+        self.settled.append(self.job.is_alive())
 
     def others_wait(self, group):
         return self.waiting
@@ -221,6 +226,15 @@ def test_idle_slots_are_given_back(made, monkeypatch):
     soon(lambda: not pool.holds)
     assert carry_out(pool, where, ORDERS[:1]) == [b"0 at a"]
     assert not slots.cancelled
+
+
+def test_a_process_that_ends_waits_for_the_job_and_then_for_its_tasks(made):
+    """Else Spark tells a process that is gone how they ended, and prints an error."""
+    pool, slots = made("a", "b")
+    carry_out(pool, where, ORDERS)
+    pool.end()
+    assert slots.settled == [False]
+    assert not pool.holds
 
 
 def test_a_cut_ends_an_order_of_its_owner_alone(made):
