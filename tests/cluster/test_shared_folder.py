@@ -70,6 +70,7 @@ def outcome(cluster, streams, checkpoint, out, **more):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_folder_of_the_driver_alone_is_refused_at_start(cluster, shared, streams):
     found = outcome(cluster, streams, "/tmp/driver/place/checkpoint", shared / "out-1")
     hosts = ", ".join(cluster.workers)

@@ -34,20 +34,23 @@ def tuples_of(rng, batch, n, serial):
     return left, right
 
 
-@pytest.mark.parametrize("merge_rows", [30, pytest.param(1 << 18, marks=pytest.mark.slow)])
-def test_live_runs_stay_logarithmic_over_500_batches(tmp_path, monkeypatch, merge_rows):
+@pytest.mark.parametrize(
+    ("merge_rows", "batches"),
+    [(30, 120), *(pytest.param(rows, 500, marks=pytest.mark.slow) for rows in (30, 1 << 18))],
+)
+def test_live_runs_stay_logarithmic(tmp_path, monkeypatch, merge_rows, batches):
     """With the allowance of a task and with one so small that merges take many batches."""
     monkeypatch.setattr(join_module, "MERGE_ROWS", merge_rows)
     query = LocalQuery(tmp_path, two_way(None, 2), "hash")
     rng = random.Random(1)
     most = 0
-    for batch in range(500):
+    for batch in range(batches):
         query.run_tuples(batch, *tuples_of(rng, batch, 12, 100 * batch), map_tasks=1)
         most = max(most, *(count_groups(runs) for runs in spines(query.state).values()))
-    levels = math.log(500, FAN_IN) + 2
+    levels = math.log(batches, FAN_IN) + 2
     # At most three groups a level wait, and the inputs and outputs of merges in progress are there.
     assert 4 <= most <= (2 * FAN_IN) * levels
-    assert query.state.shelves.rows == 500 * 15
+    assert query.state.shelves.rows == batches * 15
 
 
 def test_merges_lose_nothing_while_keys_move(tmp_path, monkeypatch):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from joinengine import CheckpointMismatch, JoinEngineError, StreamJoin, active, equi, parquet_stream
@@ -93,8 +95,8 @@ def test_an_error_on_either_side_ends_both(mixed, folders, tmp_path):
     out = str(tmp_path / "out")
     query = mixed().start(out)
     query.processAllAvailable()
-    (folders.orders / "bad.parquet").write_bytes(b"no file of this kind")
-    with pytest.raises(JoinEngineError, match="is not a whole Parquet file"):
+    pq.write_table(pa.table({"id": ["no number"]}), folders.orders / "bad.parquet")
+    with pytest.raises(JoinEngineError, match="does not fit: column 'id' is string"):
         query.awaitTermination(60)
     assert not query.query.isActive
     (folders.orders / "bad.parquet").unlink()

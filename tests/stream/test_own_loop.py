@@ -146,4 +146,5 @@ def test_a_program_that_ends_leaves_no_trace(end, code, said, tmp_path):
     assert done.returncode == code, done.stderr
     assert said in done.stdout
     assert "Traceback" not in done.stderr
-    assert "Error" not in done.stderr
+    if "spark.stop" not in end:  # Spark itself prints errors if it is stopped under its tasks
+        assert "Error" not in done.stderr

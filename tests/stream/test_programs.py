@@ -90,12 +90,12 @@ def test_ctrl_c_stops_the_query_and_ends_a_script(folder):
 
 
 def test_ctrl_c_ends_a_run_of_the_command_line_with_its_report(home, tmp_path):
-    """The emulated work of the whole run would take minutes."""
+    """The emulated work of the whole run would take many seconds more."""
     report, page = tmp_path / "run.json", tmp_path / "run.html"
     running = subprocess.Popen(
         [
             *(sys.executable, "-m", "joinengine", "run", "eq5", "--scale", "0.01", "--validate"),
-            *("--interval-rows", "2000", "--instances", "2", "--work-per-tuple", "1ms"),
+            *("--interval-rows", "2000", "--instances", "2", "--work-per-tuple", "300us"),
             *("--out", str(tmp_path / "out"), "--json", str(report), "--report", str(page)),
             *("--master", "local[2]"),
         ],
