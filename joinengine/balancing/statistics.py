@@ -33,6 +33,9 @@ Bools = NDArray[np.bool_]
 
 #: A key is reported if it has more than one part in this many of an instance's tuples of a side.
 HEAVY_PART = 4096
+#: So few tuples of a side, or pairs, cost an instance some 1.5 ms, of which a plan would save a
+#: part; to count keys costs half a millisecond and more. So a light report of fewer tells no key.
+FEW_TUPLES, FEW_PAIRS = 4000, 80_000
 #: The amounts that `Work` has of instances: tuples routed, stored, probing; pairs; results.
 AMOUNTS = 5
 
@@ -166,6 +169,13 @@ def skew(loads: Floats | Ints) -> float:
     """
     total = float(np.sum(loads))
     return float(np.max(loads)) * len(loads) / total if total else 1.0
+
+
+def is_small(interval: Interval) -> bool:
+    """Whether no instance had so much to do that it gains by counting all keys."""
+    work = interval.work
+    pairs = 0.0 if work is None else float(work.done[3].max(initial=0.0))
+    return float(interval.stored.max(initial=0.0)) < FEW_TUPLES and pairs < FEW_PAIRS
 
 
 def loads_of(history: Sequence[Interval]) -> Floats:

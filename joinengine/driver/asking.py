@@ -25,8 +25,7 @@ def asked_keys(chosen: Chosen, history: Sequence[Interval]) -> list[Asked] | Non
         return None
     listed = chosen.listed_at
     if not choice.asks(chosen.layout, history):
-        spares = choice.spares_reports
-        return [Asked(keys, NO_KEYS.recent, whole=False, sparing=spares) for keys in listed]
+        return [Asked(keys, NO_KEYS.recent, whole=False) for keys in listed]
     kept = history[max(len(history) + 1 - choice.history_intervals, 0) :]
     loaded = np.concatenate([np.empty(0, np.uint64), *(interval.loaded for interval in kept)])
     loaded = distinct(loaded)

@@ -132,11 +132,6 @@ class Auto(WithinLimit):
         above = float(tasks.max() - tasks.mean())
         return self.is_due(tasks) and above > _listing(table, loads)
 
-    @property
-    @override
-    def spares_reports(self) -> bool:
-        return True
-
     @override
     def changes(self, loads: Loads) -> NewShares:
         """MNRT's, for keys that are not divided."""

@@ -26,7 +26,7 @@ from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
 from joinengine.balancing.reasons import Balance, Cause, Counted, reason_of
 from joinengine.balancing.shares import NewShares, build_table
-from joinengine.balancing.statistics import Floats, Interval
+from joinengine.balancing.statistics import Floats, Interval, is_small
 from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
@@ -200,6 +200,19 @@ class Planned(_KeyBasedChoice):
         """As many as the load is taken over."""
         return self.intervals
 
+    @override
+    def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
+        """Unless batches are small, and loads in tolerance.
+
+        To count all keys costs a small batch more than balance would save it; so there one batch
+        passes between an imbalance and its plan.
+        """
+        assert isinstance(layout, KeyBased)
+        if not history or not is_small(history[-1]):
+            return True
+        loads = self.gather(layout.base, layout.table, agreeing(history))
+        return self.is_due(loads.per_instance())
+
     @abstractmethod
     def changes(self, loads: Loads) -> NewShares:
         """The planner."""
@@ -222,7 +235,7 @@ class Planned(_KeyBasedChoice):
 
     def can_balance(self, history: Sequence[Interval]) -> bool:
         """Whether the counts of the intervals are enough for the planner."""
-        return True
+        return next((one.whole for one in reversed(history) if one.stored.any()), True)
 
     def asked(
         self, base: Base, table: RoutingTable, loads: Loads, newest: Interval

@@ -17,9 +17,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from typing_extensions import override
 
-from joinengine.balancing.counting import FEW_TUPLES, LIGHT_PART, MOST_LIGHT, Asked
+from joinengine.balancing.counting import LIGHT_PART, MOST_LIGHT, Asked
 from joinengine.balancing.loads import gather_loads as gathered
-from joinengine.balancing.statistics import HEAVY_PART, Floats, Interval, Ints, KeyCounts
+from joinengine.balancing.statistics import (
+    FEW_TUPLES,
+    HEAVY_PART,
+    Floats,
+    Interval,
+    Ints,
+    KeyCounts,
+)
 from joinengine.kernels.hashing import Words
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import Side
@@ -128,10 +135,9 @@ def _counts(instance: int, asked: Asked, hashes: Words, stored: Ints, held: Ints
     for side in Side:
         heavy = np.flatnonzero(stored[side] * HEAVY_PART > stored[side].sum())
         if not asked.whole:
-            if asked.sparing:
-                total = stored[side].sum()
-                least = np.inf if total < FEW_TUPLES else max(total / LIGHT_PART, 1)
-                heavy = heavy[stored[side][heavy] > least]
+            total = stored[side].sum()
+            least = np.inf if total < FEW_TUPLES else max(total / LIGHT_PART, 1)
+            heavy = heavy[stored[side][heavy] > least]
             heavy = heavy[np.argsort(-stored[side][heavy], kind="stable")[:MOST_LIGHT]]
         chosen[heavy] = True
     told = chosen | np.isin(hashes, asked.recent)

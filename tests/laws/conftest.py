@@ -14,8 +14,8 @@ from tests.laws.cases import STEADY
 def no_noise_allowance(monkeypatch):
     """Planners act on small counts: no allowance for noise, and none is too small to be told."""
     monkeypatch.setattr("joinengine.layouts.key_based.NOISE_SIGMAS", 0.0)
-    monkeypatch.setattr("joinengine.balancing.counting.FEW_TUPLES", 0)
-    monkeypatch.setattr("joinengine.balancing.counting.FEW_PAIRS", 0)
+    monkeypatch.setattr("joinengine.balancing.statistics.FEW_TUPLES", 0)
+    monkeypatch.setattr("joinengine.balancing.statistics.FEW_PAIRS", 0)
     monkeypatch.setattr("joinengine.layouts.auto.LISTED_PART", 0.0)
 
 

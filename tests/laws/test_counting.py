@@ -209,13 +209,13 @@ def test_counts_survive_bytes_also_those_without_holders(seen, tmp_path):
 
 def test_a_light_report_tells_no_key_where_there_are_few_tuples(monkeypatch):
     """Unless it is asked for; of many tuples it tells the heaviest."""
-    monkeypatch.setattr("joinengine.balancing.counting.FEW_TUPLES", 100)
+    monkeypatch.setattr("joinengine.balancing.statistics.FEW_TUPLES", 100)
     listed = np.array([5], np.uint64)
     for copies, told in ((1, [5]), (2, [5, 7])):
         rows = copies * np.array([1, 1, 60, 3])
         needles = Needles(np.array([3, 5, 7, 9], np.uint64), np.append(0, np.cumsum(rows)))
         nothing = Needles(np.empty(0, np.uint64), np.zeros(1, np.int64))
-        asked = [Asked(listed, NO_KEYS.recent, whole=False, sparing=True)]
+        asked = [Asked(listed, NO_KEYS.recent, whole=False)]
         counts = count_keys([0], [needles, nothing], [[], []], asked)
         assert counts.hashes.tolist() == told
         assert counts.stored.tolist() == [copies, 60 * copies][: len(told)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -21,7 +22,7 @@ from joinengine.model.keys import U_BITS
 from joinengine.model.windows import within
 from joinengine.state.wished import Relayout
 from tests.harness import LEFT, InlineJobs, LocalQuery, two_way
-from tests.laws.cases import check_results, relaxed, skewed_batches
+from tests.laws.cases import CHOICES, check_results, relaxed, skewed_batches
 
 INSTANCES = 4
 #: Level loads are within it, those of batches with hot keys are not.
@@ -99,6 +100,28 @@ def test_all_keys_are_told_after_an_imbalance_alone(intervals, level, restarted)
     assert asked(query)[:intervals] == list(range(level + 1, level + 1 + intervals))
     assert replanned(query)[0] == level + intervals
     assert asked(query)[-1] < len(hot) - 1, "balanced again"
+
+
+@pytest.mark.parametrize("name", ["mnrt", "mixed"])
+def test_small_batches_tell_all_keys_first_and_after_an_imbalance(name, tmp_path, monkeypatch):
+    """Then there is a plan; in large ones each tells them, and one follows at once."""
+    hot = [False] * 3 + [True] * 3 + [False] * 3
+    choice = replace(CHOICES[name], intervals=1, **CALM)
+    for few, expected, first in ((1 << 20, [0, 4], 4), (0, list(range(len(hot))), 3)):
+        monkeypatch.setattr("joinengine.balancing.statistics.FEW_TUPLES", few)
+        monkeypatch.setattr("joinengine.balancing.statistics.FEW_PAIRS", few)
+        query = LocalQuery(
+            tmp_path / str(few),
+            two_way(None, INSTANCES),
+            name,
+            choice=choice,
+            settings=Settings(load=Load.TUPLES),
+        )
+        for number, (left, right) in enumerate(batches := batches_of(hot)):
+            query.run_tuples(number, left, right)
+        check_results(query, batches)
+        assert asked(query)[: len(expected)] == expected
+        assert replanned(query)[0] == first
 
 
 def plans_of(batches, intervals, sizes, restarts=()):
@@ -227,5 +250,5 @@ def test_light_reports_tell_the_same_loads_in_fewer_bytes(tmp_path, monkeypatch)
             told.append([*loads.tolist(), query.records[-1].joins[0].heat.under_hash])
         found.append((told, sum(one.joins[0].report_bytes_up for one in query.records)))
     (light, fewer), (whole, more) = found
-    assert np.allclose(light, whole)
+    assert np.allclose(light, whole, rtol=1e-3)  # a key with one pair is not told apart
     assert fewer < 0.5 * more

@@ -78,7 +78,7 @@ def test_pairs_and_results_are_told_once(layout, batches, window, on, lazy):
 @pytest.mark.parametrize(("few", "told"), [(60, 60), (61, 0)])
 def test_few_pairs_are_not_told_by_key(few, told, monkeypatch, tmp_path):
     """To sort them by key would cost more than a plan could save; they count all the same."""
-    monkeypatch.setattr("joinengine.balancing.counting.FEW_PAIRS", few)
+    monkeypatch.setattr("joinengine.balancing.statistics.FEW_PAIRS", few)
     query = LocalQuery(tmp_path, two_way(None, 1), "auto", choice=LAYOUTS["auto"]())
     query.run_tuples(0, [(7, i, 0) for i in range(20)], [(7, 100 + i, 0) for i in range(3)])
     work = newest(query).work

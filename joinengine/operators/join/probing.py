@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from joinengine.balancing import counting
+from joinengine.balancing import statistics
 from joinengine.balancing.counting import Done
 from joinengine.kernels.bands import Bools
 from joinengine.kernels.comparing import equal_at, latest_time
@@ -154,8 +154,7 @@ class Prober:
         self._weighs = task.header.weighs and counted is not None
         #: whether no key is told of few pairs
         self._spares = all(
-            one.sparing and not one.whole and not len(one.listed)
-            for one in (counted or {}).values()
+            not one.whole and not len(one.listed) for one in (counted or {}).values()
         )
         #: what keys have done at the team, of the newest layout version
         self.done = list[Done]()
@@ -190,7 +189,7 @@ class Prober:
             needles = group_seated(words, seats)
             found = [find_seated(*one.stretch[:2], needles, one.gone) for one in stored]
             dense, pairs = _dense(needles, found)
-            by_key = weighs and not (self._spares and pairs < counting.FEW_PAIRS)
+            by_key = weighs and not (self._spares and pairs < statistics.FEW_PAIRS)
             tally = Tally.of(needles, rows, arrived, self.counts.shape[1], by_key=by_key)
             slot = _Slot(self._spec, side, arrived, rows, needles, cells, dense, tally)
             for sheet, hits in zip(stored, found, strict=True):
