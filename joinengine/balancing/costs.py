@@ -157,8 +157,8 @@ def shared_out(seconds: Mapping[str, float], each: Sequence[Amounts]) -> list[li
     """
     dealt = np.zeros((len(each), len(STEPS) + 1))
     predicted = np.zeros_like(dealt)
+    predicted[:, :-1] = np.array(each) @ np.array([step.prices for step in STEPS.values()]).T
     for number, step in enumerate(STEPS.values()):
-        predicted[:, number] = [np.dot(step.prices, amounts) for amounts in each]
         dealt[:, number] = sum(seconds.get(part, 0.0) for part in step.parts)
     named = {part for step in STEPS.values() for part in step.parts}
     dealt[:, -1] = sum(spent for part, spent in seconds.items() if part not in named)

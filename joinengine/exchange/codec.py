@@ -20,9 +20,9 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial
-from operator import eq
+from operator import attrgetter, eq
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -31,12 +31,14 @@ import pyarrow as pa
 from cattrs import Converter
 from numpy.typing import NDArray
 
+from joinengine.exchange.reports import InstanceReport, InstanceReports
 from joinengine.state.plain import RUN_COLUMNS, Names, runs_of
 from joinengine.state.run import Place, Run, RunsByIdent, Spread
 
 T = TypeVar("T")
 
 _MAGIC = b"joinengine values 1 "
+_INSTANCE_VALUES = attrgetter(*(one.name for one in fields(InstanceReport)))
 #: The header ends at a multiple of this, since Arrow's buffers are to be aligned.
 _ALIGN = 64
 
@@ -147,13 +149,14 @@ def _make_converter() -> Converter:
     for kind, to_json, from_json in (
         (Spread, _spread_to_json, _spread_from_json),
         (RunsByIdent, _runs_to_json, _runs_from_json),
+        (InstanceReports, _instances_to_json, _instances_from_json),
     ):
         converter.register_unstructure_hook_func(partial(eq, kind), to_json)
         converter.register_structure_hook_func(partial(eq, kind), from_json)
     return converter
 
 
-# Runs are rows of a table: there are thousands, and a run has a dozen fields.
+# Runs and instances are rows of tables: there are thousands, of a dozen fields.
 
 
 def _runs_to_json(runs: RunsByIdent) -> dict[str, Any]:
@@ -180,6 +183,18 @@ def _run_rows(runs: Iterable[Run]) -> dict[str, Any]:
     names = Names(())
     rows = names.rows(runs)
     return {"files": names.others, "rows": rows}
+
+
+def _instances_to_json(reports: InstanceReports) -> list[Any]:
+    return [(instance, *_INSTANCE_VALUES(one)) for instance, one in reports.items()]
+
+
+def _instances_from_json(rows: list[Any], _: Any) -> InstanceReports:
+    found = InstanceReports()
+    for instance, *facts, seconds in rows:
+        told: list[Any] = [*facts, tuple(seconds)]
+        found[instance] = InstanceReport(*told)
+    return found
 
 
 def _float_to_json(value: float) -> float | str:

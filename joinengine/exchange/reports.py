@@ -92,6 +92,10 @@ class InstanceReport:
     seconds: tuple[float, ...] = ()
 
 
+#: By instance; a task may have hundreds.
+InstanceReports = dict[int, InstanceReport]
+
+
 class HotKey(NamedTuple):
     """A key that brought many tuples to a task: how many it stored, per side, and the key's value.
 
@@ -114,7 +118,7 @@ class OperatorReport:
     """
 
     task: int
-    instances: dict[int, InstanceReport] = field(default_factory=dict)
+    instances: InstanceReports = field(default_factory=dict)
     changes: dict[str, Changes] = field(default_factory=dict)
     keys: list[KeyCounts] = field(default_factory=list)
     #: heaviest first

@@ -50,6 +50,7 @@ RUN_COLUMNS = (
     "excluded",
 )
 _RUN_VALUES = attrgetter(*RUN_COLUMNS[1:])
+_SIDES = tuple(Side)
 
 #: Result files that are held back, per batch.
 Held = tuple[tuple[int, tuple[StoredFile, ...]], ...]
@@ -75,14 +76,16 @@ class Names:
 
 def runs_of(columns: Sequence[str], rows: Iterable[list[Any]], names: Sequence[str]) -> Runs:
     """The inverse of `Names.rows`; format 6 has the names themselves as the files of runs."""
-    runs = [_run(dict(zip(columns, row, strict=True)), names) for row in rows]
-    return {run.ident: run for run in runs}
-
-
-def _run(row: dict[str, Any], names: Sequence[str]) -> Run:
-    file = row["file"] if isinstance(row["file"], str) else names[row["file"]]
-    exclusions = tuple((lower, upper) for lower, upper in row["exclusions"])
-    return Run(**row | {"file": file, "side": Side(row["side"]), "exclusions": exclusions})
+    if tuple(columns) != RUN_COLUMNS:
+        raise ValueError(f"runs have the columns {', '.join(columns)}")
+    found = dict[tuple[str, int], Run]()
+    for row in rows:
+        file, part, side, *facts, exclusions, excluded = row
+        name = file if isinstance(file, str) else names[file]
+        ranges = tuple(map(tuple, exclusions))
+        told: list[Any] = [name, part, _SIDES[side], *facts, ranges, excluded]
+        found[name, part] = Run(*told)
+    return found
 
 
 def state_to_json(state: OperatorState) -> dict[str, Any]:

@@ -122,21 +122,25 @@ class OpenRun:
 
 @dataclass(frozen=True, slots=True)
 class _MappedFile:
-    """A memory-mapped run file; `gone`: per part the exclusions that were asked last."""
+    """A memory-mapped run file; `opened`: per part the run as it was opened last.
+
+    Most runs are the same from batch to batch, and a batch may open thousands.
+    """
 
     file: RunFile
-    gone: dict[int, tuple[tuple[tuple[int, int], ...], Exclusions | None]] = field(
-        default_factory=dict
-    )
+    opened: dict[int, OpenRun] = field(default_factory=dict)
 
-    def excluded(self, run: Run, words: Words) -> Exclusions | None:
-        """The excluded rows of a run; most runs keep their exclusions from batch to batch."""
-        if not run.exclusions:
-            return None
-        known = self.gone.get(run.part)
-        if known is None or known[0] != run.exclusions:
-            known = self.gone[run.part] = run.exclusions, excluded_rows(words, run.exclusions)
-        return known[1]
+    def open(self, run: Run, wanted: pa.Schema | None) -> OpenRun:
+        """One of its runs; `wanted`: as in `RunStore.open`, the same each time."""
+        known = self.opened.get(run.part)
+        if known is not None and known.run == run:
+            return known
+        page, start = self.file.page(run.part, wanted)
+        words = page.words[start : start + run.rows]
+        gone = excluded_rows(words, run.exclusions) if run.exclusions else None
+        found = OpenRun.on(page, start, run, gone)
+        self.opened[run.part] = found
+        return found
 
 
 class Reads(NamedTuple):
@@ -249,9 +253,7 @@ class RunStore:
         mapped = self._partly.get(stored.name)
         if mapped is None or not mapped.file.has(run.part):
             mapped = self._mapped(stored)
-        page, start = mapped.file.page(run.part, wanted)
-        words = page.words[start : start + run.rows]
-        return OpenRun.on(page, start, run, mapped.excluded(run, words))
+        return mapped.open(run, wanted)
 
     def _mapped(self, stored: StoredFile) -> _MappedFile:
         if stored.content is None:

@@ -11,10 +11,10 @@ run, their *group*.
 
 Law: at any moment each live row is in exactly one run. Under a window no row leaves later, because
 of merging, by more than 1/8 of the window's span. Cost: log4(state / batch) copies per row over its
-life; live groups at most 3 per power of four, plus the inputs of merges in progress, plus 8 spans
-of 1/8 under a window. Source: the logarithmic method (Bentley and Saxe 1980) as in LSM trees,
-size-tiered; metering a merge by the work that arrives is the idea of differential dataflow's
-fueled spine.
+life, and up to SMALL_ROWS / (3 batch) while its run is small; live groups at most 3 per power of
+four, all below SMALL_ROWS being one, plus the inputs of merges in progress, plus 8 spans of 1/8
+under a window. Source: the logarithmic method (Bentley and Saxe 1980) as in LSM trees, size-tiered;
+metering a merge by the work that arrives is the idea of differential dataflow's fueled spine.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from joinengine.state.run import Run
 #: How many runs of like size are merged. With four, a row is copied half as often as with two, and
 #: a probe searches at most three runs for each power of four.
 FAN_IN = 4
+#: Runs of fewer rows are of like size: to copy their rows costs less than to search one run more.
+SMALL_ROWS = 128
 #: A merge may hold a row back by one eighth of the window's span.
 WINDOW_PART = 8
 
@@ -54,6 +56,8 @@ def plan_merges(spine: Sequence[Run], max_rows: int, span_us: int | None) -> lis
     start, small ones first.
     """
     steps = list[MergeStep]()
+    if len(spine) < FAN_IN and not any(run.into is not None or _is_sparse([run]) for run in spine):
+        return steps  # as most are where instances are many
     left = max_rows
     waiting = [*_in_progress(spine), *((None, inputs) for inputs in _candidates(spine, span_us))]
     for group, inputs in waiting:
@@ -108,10 +112,10 @@ def _candidates(spine: Sequence[Run], span_us: int | None) -> list[tuple[Run, ..
     levels = defaultdict[int, list[list[Run]]](list)
     for runs in groups.values():
         live = sum(run.live for run in runs)
-        if 2 * live < sum(run.rows for run in runs):
-            levels[-1].append(runs)  # most of its rows are excluded: it is rewritten alone
+        if _is_sparse(runs):
+            levels[-1].append(runs)  # it is rewritten alone
         else:
-            levels[max(live, 1).bit_length() // 2].append(runs)
+            levels[max(live, SMALL_ROWS - 1).bit_length() // 2].append(runs)
     chosen = [tuple(runs) for runs in levels.pop(-1, [])]
     for _, level in sorted(levels.items()):
         level.sort(key=_newest)
@@ -123,6 +127,11 @@ def _candidates(spine: Sequence[Run], span_us: int | None) -> list[tuple[Run, ..
             else:
                 del level[0]
     return chosen
+
+
+def _is_sparse(runs: Sequence[Run]) -> bool:
+    """Whether most of their rows are excluded."""
+    return 2 * sum(run.live for run in runs) < sum(run.rows for run in runs)
 
 
 def _allowed_us(span_us: int | None) -> float:

@@ -15,6 +15,7 @@ from joinengine.layouts import Qmmp
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.operators.join import task as join_module
+from joinengine.state import spine as spine_module
 from joinengine.state.run import Run
 from joinengine.state.spine import FAN_IN, WINDOW_PART, count_groups, cut_word, plan_merges
 from tests.harness import LocalQuery, two_way
@@ -41,6 +42,7 @@ def tuples_of(rng, batch, n, serial):
 def test_live_runs_stay_logarithmic(tmp_path, monkeypatch, merge_rows, batches):
     """With the allowance of a task and with one so small that merges take many batches."""
     monkeypatch.setattr(join_module, "MERGE_ROWS", merge_rows)
+    monkeypatch.setattr(spine_module, "SMALL_ROWS", min(spine_module.SMALL_ROWS, merge_rows // 10))
     query = LocalQuery(tmp_path, two_way(None, 2), "hash")
     rng = random.Random(1)
     most = 0
@@ -124,4 +126,8 @@ def test_as_many_runs_of_like_size_as_make_a_merge_are_merged(rows):
     (step,) = plan_merges(spine, 100, None)
     assert sorted(run.group for run in step.inputs) == list(range(FAN_IN))
     assert plan_merges(spine[1:], 100, None) == []
-    assert plan_merges([*spine[1:], sealed(9, 100 * rows)], 100, None) == []
+    larger = sealed(9, max(100 * rows, spine_module.SMALL_ROWS))
+    assert plan_merges([*spine[1:], larger], 100, None) == []
+    smaller = sealed(9, spine_module.SMALL_ROWS // 2)
+    (step,) = plan_merges([*spine[1:], smaller], 100, None)
+    assert smaller in step.inputs

@@ -70,7 +70,9 @@ def _arriving(task: OperatorTask) -> int:
     bounds = [b for side in task.blocks for block in side for b in block.bounds]
     # After a shrink an instance may live on only as a watcher: blocks of an unwatched side have no
     # slice for it.
-    return sum(int(b[i + 1] - b[i]) for b in bounds for i in task.header.hosted if i + 1 < len(b))
+    hosted = np.array(task.header.hosted)
+    here = [(b, hosted[hosted + 1 < len(b)]) for b in bounds]
+    return sum(int((b[ours + 1] - b[ours]).sum()) for b, ours in here)
 
 
 @dataclass(slots=True)
