@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-DRIVER = Path(__file__).with_name("shuffled.py")
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shuffled")
-    root, report = folder / "root", folder / "seen.json"
-    root.mkdir()
-    environment = os.environ | {"JOINENGINE_HOME": str(folder / "home")}
-    command = [sys.executable, str(DRIVER), str(root), str(report)]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert report.exists(), done.stderr[-3000:]
-    seen = json.loads(report.read_text())
-    assert "error" not in seen, seen["error"]
-    return seen
+def seen(reported):
+    return reported("shuffled.py")
 
 
 @pytest.mark.parametrize("name", ["one", "semi", "chain"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from joinengine.exchange.feeds import Feed
 from joinengine.model.errors import DamagedState
+from tests.feeding import Inert
 from tests.worlds import MemoryWorld
 
 #: Per side (key, value, time).
@@ -13,7 +13,7 @@ SIDES = tuple([(n % (5 - side), 100 * side + n, 10 * n) for n in range(12)] for 
 
 
 @dataclass
-class Growing(Feed):
+class Growing(Inert):
     """A side of which `there` tuples can be read so far; each look cuts by the next of `cuts`.
 
     `logged`: so many others have logged, which shows if they are asked for.
@@ -28,18 +28,6 @@ class Growing(Feed):
     def discover(self, *, wait=False):
         self.looks += 1
         self.grow(self)
-
-    def check(self):
-        pass
-
-    def take_over(self, generation):
-        pass
-
-    def tidy(self):
-        pass
-
-    def close(self):
-        pass
 
     def end(self):
         return self.there

@@ -13,10 +13,11 @@ from contextlib import ExitStack
 from unittest.mock import patch
 
 from joinengine.exchange import feeds, sourcelog
-from joinengine.exchange.feeds import Feed, FolderFeed
+from joinengine.exchange.feeds import FolderFeed
 from joinengine.exchange.logged import Logged
 from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.keys import Side
+from tests.feeding import Inert
 from tests.simulator.disk import FaultyStorage
 
 FOLDER = "in"
@@ -117,25 +118,13 @@ class Once(Logged):
         super().add(files)
 
 
-class Tuples(Feed):
+class Tuples(Inert):
     """All tuples of a side, which are there from the begin; every look cuts them elsewhere."""
 
     def __init__(self, size, rng):
         self._size, self._rng = size, rng
 
     def discover(self, *, wait=False):
-        pass
-
-    def check(self):
-        pass
-
-    def take_over(self, generation):
-        pass
-
-    def tidy(self):
-        pass
-
-    def close(self):
         pass
 
     def end(self):
