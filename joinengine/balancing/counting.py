@@ -51,12 +51,14 @@ class Asked(NamedTuple):
     `listed`: the keys in the routing table; arrived and held tuples are counted. `recent`: keys
     whose load of earlier intervals the planner still sees; only held tuples are counted, since the
     arrivals of light keys belong to the rest of the instance. `whole`: all heavy keys are counted
-    beside these; otherwise MOST_LIGHT of each side, and of these those that a plan would gain by.
+    beside these; otherwise MOST_LIGHT of each side, or, if the report is `sparing`, those of them
+    that a plan would gain by.
     """
 
     listed: Words
     recent: Words
     whole: bool = True
+    sparing: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -66,8 +68,8 @@ class Asked(NamedTuple):
 
 NO_KEYS = Asked(np.empty(0, np.uint64), np.empty(0, np.uint64), whole=False)
 
-#: As many heavy keys of each side an instance tells in a light report, if they have more than one
-#: tuple, or pair, in so many: lighter ones move no instance by themselves.
+#: As many heavy keys of each side an instance tells in a light report; in a sparing one only those
+#: with more than one tuple, or pair, in so many: lighter ones move no instance by themselves.
 MOST_LIGHT, LIGHT_PART = 32, 64
 
 
@@ -84,15 +86,14 @@ def count_keys(
     after it; `done`: what keys have done, none twice on a side. A key is reported, on both sides,
     if it has more than 1/HEAVY_PART of the tuples that a side stored at an instance, of the pairs
     that were compared there or of the results, or if it is `asked` for there; in a light report of
-    the former only the heaviest with more than one of them and 1/LIGHT_PART of all, and none where
-    all are few.
+    the former only the heaviest; in a sparing one only those with more than one of them and
+    1/LIGHT_PART of all, and none where all are few.
     """
     told = [(some.hashes, np.diff(some.starts), statistics.FEW_TUPLES) for some in arrived]
     for one in done:
-        told += [
-            (one.hashes, counts, statistics.FEW_PAIRS) for counts in (one.candidates, one.results)
-        ]
-    if not any(one.whole for one in asked):
+        few = statistics.FEW_PAIRS
+        told += [(one.hashes, counts, few) for counts in (one.candidates, one.results)]
+    if all(one.sparing and not one.whole for one in asked):
         told = [(hashes, counts, few) for hashes, counts, few in told if counts.sum() >= few]
         if not told and not any(len(one.listed) + len(one.recent) for one in asked):
             return KeyCounts.empty()
@@ -128,13 +129,14 @@ def _seated(keys: Sequence[Words]) -> list[Words]:
 def _heavy(hashes: Words, counts: Ints, asked: Sequence[Asked], few: int) -> Words:
     """The heavy ones of ascending seated keys, as far as they are `asked` for.
 
-    `few`: in a light report none is heavy where `counts` sum up to less.
+    `few`: if a report is sparing, none is heavy where `counts` sum up to less.
     """
     whole = np.array([one.whole for one in asked])
+    sparing = np.array([one.sparing for one in asked]) & ~whole
     seats = seats_of(hashes) if len(asked) > 1 else np.zeros(1, np.int64)
     of_seat = np.bincount(seats, counts, len(asked)) if len(asked) > 1 else counts.sum()[None]
-    light = np.where(of_seat < few, np.inf, np.maximum(of_seat / LIGHT_PART, 1.0))
-    least = np.where(whole, of_seat / HEAVY_PART, light)
+    spared = np.where(of_seat < few, np.inf, np.maximum(of_seat / LIGHT_PART, 1.0))
+    least = np.where(sparing, spared, of_seat / HEAVY_PART)
     heavy = np.flatnonzero(counts > least[seats])
     if whole.all() or not len(heavy):
         return hashes[heavy]

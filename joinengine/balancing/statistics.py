@@ -34,7 +34,7 @@ Bools = NDArray[np.bool_]
 #: A key is reported if it has more than one part in this many of an instance's tuples of a side.
 HEAVY_PART = 4096
 #: So few tuples of a side, or pairs, cost an instance some 1.5 ms, of which a plan would save a
-#: part; to count keys costs half a millisecond and more. So a light report of fewer tells no key.
+#: part; to count keys costs half a millisecond and more. So a sparing report of fewer tells no key.
 FEW_TUPLES, FEW_PAIRS = 4000, 80_000
 #: The amounts that `Work` has of instances: tuples routed, stored, probing; pairs; results.
 AMOUNTS = 5

@@ -25,7 +25,8 @@ def asked_keys(chosen: Chosen, history: Sequence[Interval]) -> list[Asked] | Non
         return None
     listed = chosen.listed_at
     if not choice.asks(chosen.layout, history):
-        return [Asked(keys, NO_KEYS.recent, whole=False) for keys in listed]
+        spares = choice.spares_reports
+        return [Asked(keys, NO_KEYS.recent, whole=False, sparing=spares) for keys in listed]
     kept = history[max(len(history) + 1 - choice.history_intervals, 0) :]
     loaded = np.concatenate([np.empty(0, np.uint64), *(interval.loaded for interval in kept)])
     loaded = distinct(loaded)

@@ -175,6 +175,11 @@ class LayoutChoice(Protocol):
         """
         return True
 
+    @property
+    def spares_reports(self) -> bool:
+        """Whether light reports leave out keys of which no plan would gain (sparing reports)."""
+        return False
+
     def keeps(self, interval: Interval) -> bool:
         """Whether an interval enters the history; if not, no plan follows it."""
         return True

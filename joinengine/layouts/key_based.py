@@ -213,6 +213,12 @@ class Planned(_KeyBasedChoice):
         loads = self.gather(layout.base, layout.table, agreeing(history))
         return self.is_due(loads.per_instance())
 
+    @property
+    @override
+    def spares_reports(self) -> bool:
+        """No plan follows a light report."""
+        return True
+
     @abstractmethod
     def changes(self, loads: Loads) -> NewShares:
         """The planner."""

@@ -217,6 +217,12 @@ class Ftlb(WithinLimit):
         loads = self.gather(layout.base, layout.table, agreeing(history))
         return self.is_due(loads.per_instance())
 
+    @property
+    @override
+    def spares_reports(self) -> bool:
+        """Service levels may ask for more backups of hot keys, also where loads are level."""
+        return False
+
     @override
     def keeps(self, interval: Interval) -> bool:
         """Only if it brought tuples: an imbalance lasts over batches that bring none."""

@@ -135,9 +135,10 @@ def _counts(instance: int, asked: Asked, hashes: Words, stored: Ints, held: Ints
     for side in Side:
         heavy = np.flatnonzero(stored[side] * HEAVY_PART > stored[side].sum())
         if not asked.whole:
-            total = stored[side].sum()
-            least = np.inf if total < FEW_TUPLES else max(total / LIGHT_PART, 1)
-            heavy = heavy[stored[side][heavy] > least]
+            if asked.sparing:
+                total = stored[side].sum()
+                least = np.inf if total < FEW_TUPLES else max(total / LIGHT_PART, 1)
+                heavy = heavy[stored[side][heavy] > least]
             heavy = heavy[np.argsort(-stored[side][heavy], kind="stable")[:MOST_LIGHT]]
         chosen[heavy] = True
     told = chosen | np.isin(hashes, asked.recent)

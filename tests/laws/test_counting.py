@@ -215,7 +215,7 @@ def test_a_light_report_tells_no_key_where_there_are_few_tuples(monkeypatch):
         rows = copies * np.array([1, 1, 60, 3])
         needles = Needles(np.array([3, 5, 7, 9], np.uint64), np.append(0, np.cumsum(rows)))
         nothing = Needles(np.empty(0, np.uint64), np.zeros(1, np.int64))
-        asked = [Asked(listed, NO_KEYS.recent, whole=False)]
+        asked = [Asked(listed, NO_KEYS.recent, whole=False, sparing=True)]
         counts = count_keys([0], [needles, nothing], [[], []], asked)
         assert counts.hashes.tolist() == told
         assert counts.stored.tolist() == [copies, 60 * copies][: len(told)]

@@ -250,5 +250,5 @@ def test_light_reports_tell_the_same_loads_in_fewer_bytes(tmp_path, monkeypatch)
             told.append([*loads.tolist(), query.records[-1].joins[0].heat.under_hash])
         found.append((told, sum(one.joins[0].report_bytes_up for one in query.records)))
     (light, fewer), (whole, more) = found
-    assert np.allclose(light, whole, rtol=1e-3)  # a key with one pair is not told apart
+    assert np.allclose(light, whole)
     assert fewer < 0.5 * more

@@ -154,7 +154,8 @@ class Prober:
         self._weighs = task.header.weighs and counted is not None
         #: whether no key is told of few pairs
         self._spares = all(
-            not one.whole and not len(one.listed) for one in (counted or {}).values()
+            one.sparing and not one.whole and not len(one.listed)
+            for one in (counted or {}).values()
         )
         #: what keys have done at the team, of the newest layout version
         self.done = list[Done]()
