@@ -35,7 +35,7 @@ FOUND = {
     "uploads believed": 5,
     "manifests of the newest alone": 6,
     "copies believed": 2,
-    "removed before it is folded": 3,
+    "removed before it is folded": 7,
     "showings forgotten": 9,
     "a plan of the last interval": 3,
     "results in time": 9,
