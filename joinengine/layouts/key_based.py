@@ -207,9 +207,11 @@ class Planned(_KeyBasedChoice):
         To count all keys costs a small batch more than balance would save it; so there one batch
         passes between an imbalance and its plan.
         """
+        return not history or not is_small(history[-1]) or self.was_due(layout, history)
+
+    def was_due(self, layout: Layout, history: Sequence[Interval]) -> bool:
+        """Whether loads were out of tolerance in the last intervals."""
         assert isinstance(layout, KeyBased)
-        if not history or not is_small(history[-1]):
-            return True
         loads = self.gather(layout.base, layout.table, agreeing(history))
         return self.is_due(loads.per_instance())
 

@@ -30,7 +30,7 @@ from typing_extensions import override
 
 from joinengine.balancing.ftlb import NewHolders, plan_ftlb
 from joinengine.balancing.levels import Levels, wanted_backups, with_backups
-from joinengine.balancing.loads import Loads, agreeing, gather_loads
+from joinengine.balancing.loads import Loads, gather_loads
 from joinengine.balancing.shares import NewShares
 from joinengine.balancing.statistics import Floats, Interval
 from joinengine.layouts.base import Layout
@@ -211,11 +211,7 @@ class Ftlb(WithinLimit):
     @override
     def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
         """If loads are out of tolerance; until they are, a few keys are enough."""
-        assert isinstance(layout, KeyBased)
-        if not history:
-            return False
-        loads = self.gather(layout.base, layout.table, agreeing(history))
-        return self.is_due(loads.per_instance())
+        return bool(history) and self.was_due(layout, history)
 
     @property
     @override

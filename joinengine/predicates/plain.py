@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import fixed_width
+from joinengine.model.conditions import Predicate
 from joinengine.predicates.dialect import arguments_of
 from joinengine.predicates.engine import engine
 
@@ -74,12 +75,9 @@ _Numbers = Callable[[_Columns], _Number]
 _Condition = Callable[[_Columns], Bools]
 
 
-def evaluated(sql: str, arrays: Sequence[pa.Array]) -> Bools | None:
-    """(n,) whether `SELECT (condition) from pairs` is true, over the columns c0, c1, ..
-
-    None: DuckDB is to be asked.
-    """
-    condition = _condition_of(sql)
+def evaluated(predicate: Predicate, arrays: Sequence[pa.Array]) -> Bools | None:
+    """(n,) whether a predicate is true of rows of its columns; None: DuckDB is to be asked."""
+    condition = _condition_of(predicate)
     if condition is None:
         return None
     try:
@@ -90,8 +88,9 @@ def evaluated(sql: str, arrays: Sequence[pa.Array]) -> Bools | None:
 
 
 @lru_cache(maxsize=256)
-def _condition_of(sql: str) -> _Condition | None:
-    told = engine().execute("select json_serialize_sql(?)", [sql]).fetchall()[0][0]
+def _condition_of(predicate: Predicate) -> _Condition | None:
+    here = engine(predicate.zone)
+    told = here.execute("select json_serialize_sql(?)", [predicate.sql]).fetchall()[0][0]
     (tree,) = json.loads(told)["statements"][0]["node"]["select_list"]
     try:
         return _condition(tree)

@@ -38,7 +38,7 @@ def passes(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
 
 def _evaluated(predicate: Predicate, arrays: list[pa.Array]) -> NDArray[np.bool_]:
     arrays = [array.cast(evaluated_type(array.type)) for array in arrays]
-    found = plain.evaluated(predicate.sql, arrays)
+    found = plain.evaluated(predicate, arrays)
     if found is not None:
         return found
     here = engine(predicate.zone)

@@ -32,7 +32,8 @@ from joinengine.state.run import Run
 #: a probe searches at most three runs for each power of four.
 FAN_IN = 4
 #: Runs of fewer rows are of like size: to copy their rows costs less than to search one run more.
-SMALL_ROWS = 128
+#: No run is small that has a greater part of the rows that may be merged.
+SMALL_ROWS, SMALL_PART = 128, 8
 #: A merge may hold a row back by one eighth of the window's span.
 WINDOW_PART = 8
 
@@ -59,7 +60,9 @@ def plan_merges(spine: Sequence[Run], max_rows: int, span_us: int | None) -> lis
     if len(spine) < FAN_IN and not any(run.into is not None or _is_sparse([run]) for run in spine):
         return steps  # as most are where instances are many
     left = max_rows
-    waiting = [*_in_progress(spine), *((None, inputs) for inputs in _candidates(spine, span_us))]
+    small = max(min(SMALL_ROWS, max_rows // SMALL_PART), 1)
+    candidates = _candidates(spine, span_us, small)
+    waiting = [*_in_progress(spine), *((None, inputs) for inputs in candidates)]
     for group, inputs in waiting:
         if left <= 0:
             break
@@ -102,8 +105,8 @@ def _in_progress(spine: Sequence[Run]) -> list[tuple[int, tuple[Run, ...]]]:
     )
 
 
-def _candidates(spine: Sequence[Run], span_us: int | None) -> list[tuple[Run, ...]]:
-    """Merges that may start: whole groups of one level, oldest first."""
+def _candidates(spine: Sequence[Run], span_us: int | None, small: int) -> list[tuple[Run, ...]]:
+    """Merges that may start: whole groups of one level, oldest first; `small`: of fewer rows."""
     targets = {run.into for run in spine}
     groups = defaultdict[int, list[Run]](list)
     for run in spine:
@@ -111,11 +114,11 @@ def _candidates(spine: Sequence[Run], span_us: int | None) -> list[tuple[Run, ..
             groups[run.group].append(run)
     levels = defaultdict[int, list[list[Run]]](list)
     for runs in groups.values():
-        live = sum(run.live for run in runs)
         if _is_sparse(runs):
             levels[-1].append(runs)  # it is rewritten alone
         else:
-            levels[max(live, SMALL_ROWS - 1).bit_length() // 2].append(runs)
+            live = sum(run.live for run in runs)
+            levels[max(live, small - 1, 1).bit_length() // 2].append(runs)
     chosen = [tuple(runs) for runs in levels.pop(-1, [])]
     for _, level in sorted(levels.items()):
         level.sort(key=_newest)

@@ -15,9 +15,16 @@ from joinengine.layouts import Qmmp
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.operators.join import task as join_module
-from joinengine.state import spine as spine_module
 from joinengine.state.run import Run
-from joinengine.state.spine import FAN_IN, WINDOW_PART, count_groups, cut_word, plan_merges
+from joinengine.state.spine import (
+    FAN_IN,
+    SMALL_PART,
+    SMALL_ROWS,
+    WINDOW_PART,
+    count_groups,
+    cut_word,
+    plan_merges,
+)
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import matched
 
@@ -42,7 +49,6 @@ def tuples_of(rng, batch, n, serial):
 def test_live_runs_stay_logarithmic(tmp_path, monkeypatch, merge_rows, batches):
     """With the allowance of a task and with one so small that merges take many batches."""
     monkeypatch.setattr(join_module, "MERGE_ROWS", merge_rows)
-    monkeypatch.setattr(spine_module, "SMALL_ROWS", min(spine_module.SMALL_ROWS, merge_rows // 10))
     query = LocalQuery(tmp_path, two_way(None, 2), "hash")
     rng = random.Random(1)
     most = 0
@@ -126,8 +132,13 @@ def test_as_many_runs_of_like_size_as_make_a_merge_are_merged(rows):
     (step,) = plan_merges(spine, 100, None)
     assert sorted(run.group for run in step.inputs) == list(range(FAN_IN))
     assert plan_merges(spine[1:], 100, None) == []
-    larger = sealed(9, max(100 * rows, spine_module.SMALL_ROWS))
-    assert plan_merges([*spine[1:], larger], 100, None) == []
-    smaller = sealed(9, spine_module.SMALL_ROWS // 2)
-    (step,) = plan_merges([*spine[1:], smaller], 100, None)
-    assert smaller in step.inputs
+    assert plan_merges([*spine[1:], sealed(9, 100 * rows)], 100, None) == []
+
+
+def test_all_small_runs_are_of_like_size_where_many_rows_may_be_merged():
+    spine = [sealed(group, 1) for group in range(FAN_IN - 1)]
+    small, large = (sealed(9, rows) for rows in (SMALL_ROWS - 1, SMALL_ROWS))
+    (step,) = plan_merges([*spine, small], SMALL_PART * SMALL_ROWS, None)
+    assert small in step.inputs
+    assert plan_merges([*spine, small], SMALL_PART * SMALL_ROWS // 4, None) == []
+    assert plan_merges([*spine, large], SMALL_PART * SMALL_ROWS, None) == []

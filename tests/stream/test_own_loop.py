@@ -146,5 +146,8 @@ def test_a_program_that_ends_leaves_no_trace(end, code, said, tmp_path):
     assert done.returncode == code, done.stderr
     assert said in done.stdout
     assert "Traceback" not in done.stderr
-    if "spark.stop" not in end:  # Spark itself prints errors if it is stopped under its tasks
-        assert "Error" not in done.stderr
+    errors = [line for line in done.stderr.splitlines() if "Error" in line]
+    if "spark.stop" in end:  # Spark may print an error of its own if it is stopped under its tasks
+        own = ("Error in TaskCompletionListener", "SparkException")
+        errors = [line for line in errors if not any(word in line for word in own)]
+    assert not errors, done.stderr
