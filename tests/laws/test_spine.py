@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,6 +134,16 @@ def test_as_many_runs_of_like_size_as_make_a_merge_are_merged(rows):
     assert sorted(run.group for run in step.inputs) == list(range(FAN_IN))
     assert plan_merges(spine[1:], 100, None) == []
     assert plan_merges([*spine[1:], sealed(9, 100 * rows)], 100, None) == []
+
+
+def test_few_runs_are_merged_if_most_rows_are_gone_or_a_merge_is_in_progress():
+    whole, sparse = sealed(1, 100), replace(sealed(2, 100), excluded=60)
+    assert plan_merges([whole], 1000, None) == []
+    (step,) = plan_merges([whole, sparse], 1000, None)
+    assert step.inputs == (sparse,)
+    left = replace(sealed(3, 100), into=9, excluded=10)
+    (step,) = plan_merges([whole, left], 1000, None)
+    assert (step.inputs, step.group) == ((left,), 9)
 
 
 def test_all_small_runs_are_of_like_size_where_many_rows_may_be_merged():

@@ -179,6 +179,21 @@ def test_as_many_reports_are_whole_as_the_load_is_taken_over():
     assert choice.plan(layout, [whole, whole]) is not None
 
 
+def test_light_reports_are_followed_by_no_plan():
+    """Also if an interval that brought nothing comes after them."""
+    arrived = np.array([[60.0, 10.0, 50.0], [0.0, 0.0, 0.0]])
+    stored = np.array([[110.0, 10.0], [0.0, 0.0]])
+    whole = Interval(np.array([2, 3, 4], np.uint64), arrived, arrived, np.zeros(2), stored)
+    light = whole._replace(whole=False)
+    empty = whole._replace(arrived=0 * arrived, stored=0 * stored)
+    choice = Mnrt(intervals=2, min_gain=0.0)
+    layout = choice.start(2)
+    for history in ([whole], [light, whole], [whole, empty]):
+        assert choice.plan(layout, history) is not None
+    for history in ([light], [whole, light], [light, empty]):
+        assert choice.plan(layout, history) is None
+
+
 def test_an_imbalance_lasts_over_batches_that_bring_nothing(tmp_path):
     """Watchers work in the batch after each; it would else be the only one that reports whole."""
     window = within("lt", "rt", lower="-10 us", upper="10 us", delay="0 us")

@@ -1,4 +1,4 @@
-"""Emulated work: each instance has its own, and the instances of a task do it side by side."""
+"""A task's desk: emulated work, which instances do side by side, and the results of all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 
 from joinengine.exchange.exchange import FileExchange, ThroughFiles
-from joinengine.exchange.results import Discard
+from joinengine.exchange.reports import OperatorReport
+from joinengine.exchange.results import Discard, Results
+from joinengine.kernels.hashing import multiset_checksum
 from joinengine.model.keys import Side
 from joinengine.operators.desk import Desk, TaskHeader
 from joinengine.state.run import RunStore
@@ -78,3 +80,16 @@ def test_work_for_results_alone_is_waited_for():
     report, took = worked([(1, 2), (5, 0)], work_s=0.0, results=[0, 3], result_work_s=2.0)
     assert took == pytest.approx(6, abs=READINGS_S)
     assert report.seconds["emulated"] == pytest.approx(6, abs=READINGS_S)
+
+
+@pytest.mark.parametrize("most_bytes", [1, 40, 1 << 20], ids=["each", "some", "all"])
+def test_the_checksum_is_of_all_results_however_they_come(most_bytes):
+    schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
+    pieces = [[pa.array([1, 2]), pa.array(["a", None])], [pa.array([3]), pa.array(["ccc"])]] * 2
+    results = Results(Discard(), schema, None, MemoryWorld(), checksum=True, most_bytes=most_bytes)
+    for piece in pieces:
+        results.add(piece)
+    report = OperatorReport(0)
+    results.close(report)
+    whole = [pa.concat_arrays(columns) for columns in zip(*pieces, strict=True)]
+    assert (report.result_checksum, report.result_rows) == (multiset_checksum(whole), 6)
