@@ -6,27 +6,26 @@ trace: a healthy query prints one every now and then. So does the process that l
 when its query stops.
 
 A session of ours has Spark start this module in place of PySpark's own for the workers of tasks,
-which find joinengine imported: a second of work for each of them otherwise.
+which find joinengine imported: a second of work for each of them otherwise. That work is done while
+the session starts, where it can be (joinengine.spark.ahead).
 The workers in which Spark plans come from PySpark's own, whatever is set; these, and those of a
 session that the user has made, are told when they first run code of ours (`end_quietly`).
 """
 
 from __future__ import annotations
 
-import gc
 import sys
 import traceback
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
+
+from joinengine.spark.ahead import ARGUMENT, import_at_hand, taken_over, taking_over
 
 #: The setting by which Spark starts this module, and its name there.
 SETTING, MODULE = "spark.python.daemon.module", "joinengine.spark.daemon"
 _DAEMONS = ("pyspark.daemon", MODULE)
 #: Looks for new data, as long as a query runs.
 _LOOKER = "pyspark.sql.streaming.python_streaming_source_runner"
-#: What workers need of modules; none of them starts a thread of Python's.
-_AT_HAND = ("pyspark.worker", "joinengine.spark.tasks")
 
 
 def end_quietly() -> None:
@@ -62,12 +61,17 @@ def quiet(tell: Callable[..., None]) -> Callable[..., None]:
 
 def main() -> None:
     """Be PySpark's daemon. Workers are forked from it, so they have what is imported here."""
+    if sys.argv[1:2] == [ARGUMENT]:
+        with taking_over(int(sys.argv[2])):
+            _serve()
+    elif not taken_over():
+        import_at_hand()
+        _serve()
+
+
+def _serve() -> None:
     from pyspark.daemon import manager  # noqa: PLC0415 (this module is also imported by workers)
 
-    for name in _AT_HAND:
-        import_module(name)
-    # A collection would write into pages that are shared with the workers.
-    gc.freeze()
     end_quietly()
     manager()
 

@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from joinengine.model.arguments import kind_of
 from joinengine.model.errors import InvalidRequest
 from joinengine.spark import archive, daemon, tuning
+from joinengine.spark.ahead import begun_ahead
 from joinengine.spark.home import lent_spark_home, serves_workers
 from joinengine.spark.interpreter import check_interpreter
 from joinengine.spark.source import NAME, JoinEngineSource
@@ -109,8 +110,13 @@ def session(
         helps[tuning.JVM_OPTIONS] += f" {archive.use_options()}"
     for key, value in (helps | {k.replace("__", "."): v for k, v in settings.items()}).items():
         builder = builder.config(key, value)
+    begins = serves_workers(master) and SparkContext._gateway is None
     # A JVM that PySpark does not wait for would never end.
-    with interrupted_later(), lent_spark_home(master or "spark-submit"):
+    with (
+        interrupted_later(),
+        lent_spark_home(master or "spark-submit"),
+        begun_ahead(daemon.MODULE, serves=begins),
+    ):
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if local:

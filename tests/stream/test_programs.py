@@ -241,3 +241,36 @@ def test_a_failure_is_one_sentence_without_sparks_traces(folder):
     assert done.stdout.count("\n") == 1
     for word in TRACES:
         assert word not in done.stderr
+
+
+AHEAD = """
+import os
+from joinengine import session
+
+def parent(_):
+    yield os.getppid()
+    with open(f"/proc/{os.getppid()}/cmdline") as said:
+        yield said.read()
+
+numbers = session(master="local[1]").sparkContext.parallelize([1], 1)
+print(*numbers.mapPartitions(parent).collect(), sep="\\n")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_workers_come_from_a_process_that_began_with_the_session(tmp_path):
+    """And it ends with the program."""
+    done = subprocess.run(
+        [sys.executable, "-c", AHEAD],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    number, said = done.stdout.split("\n", 1)
+    assert "--ahead" in said, done.stderr
+    end = time.monotonic() + 20
+    while os.path.exists(f"/proc/{number}"):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert not list(tmp_path.glob("joinengine-*"))
