@@ -70,6 +70,10 @@ class Jobs(Protocol):
         """Kill an executor; its name."""
 
     @abstractmethod
+    def ahead(self, start: Position) -> None:
+        """The next batch begins at `start`; what it will probably bring may be read now."""
+
+    @abstractmethod
     def cut_short(self) -> None:
         """Have the step that runs fail, since its query is to end; called by another thread."""
 
@@ -95,6 +99,9 @@ class OneProcess:
     def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
         """The begin of all sources."""
         return {}
+
+    def ahead(self, start: Position) -> None:
+        """Nothing is read before it is asked for."""
 
     def cut_short(self) -> None:
         """A step ends by itself."""

@@ -1,40 +1,35 @@
 """The tasks of a batch as Spark jobs: one for the route tasks, and one for each operator.
 
-What is the same under every exchange, and how it is done with files; `joinengine.spark.shuffling`
-does it through Spark's shuffle.
+What is the same under every exchange; joinengine.spark.filing does it with files, or has tasks that
+stay do it, and joinengine.spark.shuffling through Spark's shuffle.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import cycle
 from textwrap import shorten
-from typing import Any
 
-from pyspark import RDD, SparkContext
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
 from joinengine.driver.jobs import Jobs
-from joinengine.exchange.codec import decode, encode
-from joinengine.exchange.exchange import Through, ThroughFiles
-from joinengine.exchange.reports import OperatorReport, RouteReport
+from joinengine.exchange.reports import RouteReport
 from joinengine.exchange.route import Portion, RoutePlan
-from joinengine.operators.base import Operator, OperatorTask
-from joinengine.spark.failures import told_by_spark
-from joinengine.spark.locality import LONG_WAIT, WAIT, Locality, Location, short_wait
+from joinengine.operators.base import Operator
+from joinengine.spark.locality import LONG_WAIT, WAIT, Locality
 from joinengine.spark.logs import SparkLogs, offset_in
 from joinengine.spark.session import parallelism
 from joinengine.spark.staying import pool_of
 from joinengine.spark.streams import Streams
-from joinengine.spark.tasks import PLAN_PROPERTY, OperatorTasks, RouteGroups
+from joinengine.spark.tasks import RouteGroups
 from joinengine.spark.tuning import ArrowBatches
 from joinengine.state.manifest import Position
-from joinengine.staying.orders import Failed, Function, Order
 from joinengine.staying.pool import Pool
 from joinengine.world.world import World
 
@@ -199,6 +194,10 @@ class SparkJobs(Jobs):
             self._pool.release()
 
     @override
+    def ahead(self, start: Position) -> None:
+        """A job that reads what nobody has asked for would be in the way of others."""
+
+    @override
     def cut_short(self) -> None:
         """Jobs of a query that ends are cancelled by their group."""
 
@@ -217,138 +216,6 @@ class SparkJobs(Jobs):
         """Jobs inside are called after the step."""
         with described(self._context, f"{called(self._name)}, batch {batch}: {step}"):
             yield
-
-
-class FileJobs(SparkJobs):
-    """Blocks and instructions are files of the exchange folder, which all executors see."""
-
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        self._name_of_functions = self._world.nonce()
-        #: step and how many tasks it has -> where they run, and the RDD of their reports
-        self._rdds: dict[tuple[str | int, int], tuple[tuple[Location, ...] | None, RDD[Any]]] = {}
-
-    @override
-    def _routed_portions(self, portions: Sequence[Portion], plan: RoutePlan) -> list[RouteReport]:
-        folder, what = _folder(plan.exchange), "route"
-        told, read = encode(plan), [encode(portion) for portion in portions]
-        orders = [(b"%d" % number, told, one) for number, one in enumerate(read)]
-        reports = self._stayed(what, self._route_groups.carry_out, orders)
-        if reports is not None:
-            return [decode(report, RouteReport) for report in reports]
-        exchange = self._world.storage(folder)
-        exchange.put(what, told)
-        for number, one in enumerate(read):
-            exchange.put(f"{what}-{number}", one)
-        tasks = self._tasks(what, len(portions), self._route_groups)
-        with self._announced(folder, what), self._described(plan.batch, what):
-            return [decode(report, RouteReport) for report in tasks.collect()]
-
-    @override
-    def _routed(
-        self, frames: Mapping[tuple[int, ...], DataFrame], plan: RoutePlan, what: str
-    ) -> list[RouteReport]:
-        folder = _folder(plan.exchange)
-        self._world.storage(folder).put(what, encode(plan))
-        with self._announced(folder, what), self._described(plan.batch, what):
-            rows = [row for frame in frames.values() for row in frame.collect()]
-        return [decode(bytes(row.row), RouteReport) for row in rows]
-
-    @override
-    def run(self, operator: Operator, tasks: Sequence[OperatorTask]) -> list[OperatorReport]:
-        """One job; collects one row per task."""
-        name = _step(operator)
-        told = [encode(task) for task in tasks]
-        locations = self._locality.locations(operator, tasks)
-        orders, function = [(one,) for one in told], OperatorTasks(operator).carry_out
-        stayed = self._stayed(name, function, orders, locations)
-        if stayed is None:
-            stayed = self._done_by_a_job(operator, tasks, told, locations)
-        reports = [decode(report, OperatorReport) for report in stayed]
-        self._locality.note(operator, reports)
-        return reports
-
-    def _done_by_a_job(
-        self,
-        operator: Operator,
-        tasks: Sequence[OperatorTask],
-        told: Sequence[bytes],
-        locations: tuple[Location, ...] | None,
-    ) -> list[bytes]:
-        first, name = tasks[0].header, _step(operator)
-        folder = _folder(first.exchange)
-        exchange = self._world.storage(folder)
-        for task, one in zip(tasks, told, strict=True):
-            exchange.put(f"{name}-{task.header.task}", one)
-        job = self._tasks(operator.index, len(tasks), OperatorTasks(operator), locations)
-        with (
-            self._announced(folder, name),
-            self._described(first.batch, step_of(operator)),
-            short_wait(self._context, locations, self._wait),
-        ):
-            return job.collect()
-
-    def _stayed(
-        self,
-        step: str,
-        function: Function,
-        orders: Sequence[Order],
-        locations: Sequence[Location] | None = None,
-    ) -> list[bytes] | None:
-        """The reports of tasks that stay; None: a job is to do it."""
-        if not self._stays:
-            return None
-        name = f"{self._name_of_functions}-{step}"
-        try:
-            found = self._pool.carry_out(self, name, function, orders, locations)
-        except Failed as error:
-            raise told_by_spark(str(error)) from error
-        if isinstance(found, str):
-            self._why_now = found
-            return None
-        return found
-
-    @override
-    def cut_short(self) -> None:
-        if self._stays:
-            self._pool.cut(self)
-
-    def _tasks(
-        self,
-        step: str | int,
-        tasks: int,
-        function: Callable[..., Any],
-        locations: tuple[Location, ...] | None = None,
-    ) -> RDD[Any]:
-        """Tasks of a step that find what they have to do by their number; made again if they move.
-
-        `step`: what it is called, or the number of an operator.
-        """
-        known = self._rdds.get((step, tasks))
-        if known is None or known[0] != locations:
-            numbers: RDD[Any] = (
-                self._context.parallelize(range(tasks), tasks)
-                if locations is None
-                else self._locality.located(step, locations)
-            )
-            known = locations, numbers.mapPartitionsWithIndex(function)
-            self._rdds[step, tasks] = known
-        return known[1]
-
-    @contextmanager
-    def _announced(self, folder: str, name: str) -> Iterator[None]:
-        """Jobs inside find their instructions at `folder/name`."""
-        self._context.setLocalProperty(PLAN_PROPERTY, f"{folder}/{name}")
-        yield
-
-
-def _step(operator: Operator) -> str:
-    return f"operator-{operator.index}"
-
-
-def _folder(exchange: Through) -> str:
-    assert isinstance(exchange, ThroughFiles)
-    return exchange.folder
 
 
 def called(name: str | None) -> str:

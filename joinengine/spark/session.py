@@ -110,7 +110,9 @@ def session(
         helps[tuning.JVM_OPTIONS] += f" {archive.use_options()}"
     for key, value in (helps | {k.replace("__", "."): v for k, v in settings.items()}).items():
         builder = builder.config(key, value)
-    begins = serves_workers(master) and SparkContext._gateway is None
+    # Executors of their own have a daemon each, and tasks wait for the last of them anyway.
+    alone = serves_workers(master) and not str(master).startswith("local-cluster")
+    begins = alone and SparkContext._gateway is None
     # A JVM that PySpark does not wait for would never end.
     with (
         interrupted_later(),

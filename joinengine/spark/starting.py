@@ -25,9 +25,10 @@ from joinengine.spark import session
 from joinengine.spark.active import check_name, note, stop_on
 from joinengine.spark.executors import check_executors
 from joinengine.spark.failures import in_own_words
+from joinengine.spark.filing import FileJobs
 from joinengine.spark.handing_over import Frames, routed_rows
 from joinengine.spark.inputs import Stream, Table, schema_of
-from joinengine.spark.jobs import FileJobs, Shape, SparkJobs
+from joinengine.spark.jobs import Shape, SparkJobs
 from joinengine.spark.live import Showing, announce
 from joinengine.spark.locality import NO_EXECUTOR, executors_at_start
 from joinengine.spark.logs import SparkLogs

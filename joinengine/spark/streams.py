@@ -78,6 +78,11 @@ class Streams:
         parts = fold(groups, self._tasks) if groups else []
         return Brought([_portion(part) for part in parts], report)
 
+    def after(self, start: Position) -> Sequence[Portion]:
+        """What a batch would bring that begins at `start`, by what is known now."""
+        end = {one: feed.advance(start.get(one, 0)) for one, feed in self.feeds.items()}
+        return self.between(start, end).portions
+
     def position(self, offset: Offset) -> Position:
         """The position that an offset of the `joinengine` source means."""
         return {source: offset[f"feed{number}"] for number, source in enumerate(self.sources)}

@@ -14,6 +14,7 @@ import base64
 import gc
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
+from joinengine.exchange.ahead import ReadAhead, read_portion
 from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.exchange import ThroughFiles, ThroughShuffle
 from joinengine.exchange.merging import MergeTask, merge
@@ -74,18 +76,43 @@ class RouteGroups:
         for yielded in routing.contents(self._routed(routing.task, decode(content, Portion))):
             yield from yielded
 
-    def carry_out(self, index: bytes, plan: bytes, portion: bytes) -> bytes:
-        """The report of task `index`, a number in digits, whose packets are files."""
-        settle_in()
-        routing = _Routing(decode(plan, RoutePlan), int(index), sorts=False)
-        for _ in self._routed(routing.task, decode(portion, Portion)):
-            pass
-        return encode(routing.task.close())
-
     def _routed(self, task: RouteTask, portion: Portion) -> Iterator[None]:
-        for source, groups in portion.files:
-            read = self.readings[source].batches(groups, task.report.skipped)
+        for source, read in read_portion(self.readings, portion, task.report.skipped):
             yield from task.add(source, read)
+
+
+class RouteOrders:
+    """Carries out the orders of a query to route tuples, in a task that stays.
+
+    What the next order will probably read is read ahead, while the driver commits.
+
+    Law: it counts for an order of the very same portion, and else is dropped. So a batch brings
+    what its instructions say, whoever has committed the one before it, and up to where.
+    """
+
+    def __init__(self, readings: Mapping[int, Reading]) -> None:
+        self._readings = readings
+        self._ahead: ReadAhead | None = None
+
+    def __call__(self, portion: bytes, told: bytes, index: bytes = b"") -> bytes | None:
+        """The report of task `index`, a number in digits, whose packets are files.
+
+        `told`: its instructions. Without a number `portion` is read ahead, as much as `told` says,
+        a number of bytes in digits; None.
+        """
+        settle_in()
+        ahead, self._ahead = self._ahead, None
+        if not index:
+            with suppress(Exception):  # who routes it is told
+                self._ahead = ReadAhead(self._readings, portion, int(told), MACHINE)
+            return None
+        task = _Routing(decode(told, RoutePlan), int(index), sorts=False).task
+        if ahead is None or ahead.portion != portion:
+            ahead = ReadAhead(self._readings, portion, 0, MACHINE)
+        for source, read in ahead.files:
+            for _ in task.add(source, read):
+                pass
+        return encode(ahead.told(task.close()))
 
 
 @dataclass(frozen=True)

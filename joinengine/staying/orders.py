@@ -16,8 +16,8 @@ from functools import cache
 from joinengine.staying.door import Resident
 from joinengine.staying.wire import received, send
 
-#: Carries out one order: bytes in, bytes out.
-Function = Callable[..., bytes]
+#: Carries out one order: bytes in, bytes out; None: nobody waits for an answer.
+Function = Callable[..., bytes | None]
 Order = tuple[bytes, ...]
 #: How an answer begins.
 _DONE, _FAILED = b"+", b"-"
@@ -39,10 +39,18 @@ def serve(driver: socket.socket, loaded: Callable[[bytes], Function]) -> None:
         try:
             if code:
                 functions[name] = loaded(code)
-            answer = _DONE, functions[name](*order)
+            if (made := functions[name](*order)) is None:
+                continue
+            answer = _DONE, made
         except Exception:
             answer = _FAILED, traceback.format_exc().encode()
         send(driver, *answer)
+
+
+def give(task: Resident, name: str, code: Callable[[], bytes], order: Order) -> None:
+    """Send an order to a task. Raises OSError if the task is lost."""
+    send(task.there, name.encode(), b"" if name in task.known else code(), *order)
+    task.known.add(name)
 
 
 def answers(
@@ -61,17 +69,16 @@ def answers(
     waiting, made = _by_place(residents, places), cache(code)
     with selectors.DefaultSelector() as busy:
 
-        def give(task: Resident) -> None:
+        def next_one(task: Resident) -> None:
             queue = waiting[task.who.location] or waiting[None]
             if not queue:
                 return
             number = queue.popleft()
-            send(task.there, name.encode(), b"" if name in task.known else made(), *orders[number])
-            task.known.add(name)
+            give(task, name, made, orders[number])
             busy.register(task.there, selectors.EVENT_READ, (task, number))
 
         for one in residents:
-            give(one)
+            next_one(one)
         while busy.get_map():  # also once one has failed: none may write on behind its back
             for key, _ in busy.select():
                 task, number = key.data
@@ -80,7 +87,7 @@ def answers(
                 if how != _DONE:
                     failed = failed or Failed(found[number].decode())
                     waiting.clear()
-                give(task)
+                next_one(task)
     if failed is not None:
         raise failed
     return [found[number] for number in range(len(orders))]

@@ -21,10 +21,11 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from joinengine.staying.door import Door, Hosts, Resident
-from joinengine.staying.orders import Function, Order, answers
+from joinengine.staying.orders import Function, Order, answers, give
 
 _log = logging.getLogger("joinengine")
 #: How long a batch waits for tasks to connect: with those that have, it begins.
@@ -151,6 +152,16 @@ class Pool:
                 self._owner, self._used_s = None, time.monotonic()
                 if self._is_wanted and self.holds:
                     self._leave_to_others()
+
+    def hint(self, name: str, function: Function, orders: Sequence[Order]) -> None:
+        """Give orders of which no answer comes, to the tasks that get the orders of these numbers.
+
+        If there are no tasks, or too few, some are not given. `function` must not fail.
+        """
+        with self._turn, suppress(OSError):  # the next order finds out who is lost
+            if not self._is_wanted:
+                for task, order in zip(self._tasks, orders, strict=False):
+                    give(task, name, self._code_of(function), order)
 
     def cut(self, owner: object) -> None:
         """Cut the orders short that `owner` has given."""

@@ -15,7 +15,7 @@ import pytest
 
 from joinengine import InvalidRequest, JoinEngineError, StreamJoin, parquet_stream
 from joinengine.spark import staying
-from joinengine.spark.jobs import FileJobs
+from joinengine.spark.filing import FileJobs
 from joinengine.spark.staying import SparkSlots, pool_of
 from joinengine.staying.pool import _LEFT_S
 from joinengine.staying.wire import Secret, connected
@@ -191,6 +191,39 @@ def test_two_queries_share_the_tasks(writer, folders, tmp_path, orders):
     assert any(orders)
     for name in ("a", "b"):
         same(tmp_path / f"{name}-out", pairs(folders, "id = order_id"))
+
+
+def test_the_next_batch_is_read_while_this_one_is_committed(spark, tmp_path, pool, monkeypatch):
+    """What is hinted after a batch is what the next one orders; its file is not read again."""
+    for side in ("left", "right"):
+        (tmp_path / side).mkdir()
+        for file in range(4):
+            values = pa.table({"key": range(file, 100), side: range(file, 100)})
+            pq.write_table(values, tmp_path / side / f"{file}.parquet")
+    given, hint, carry_out = [], pool.hint, pool.carry_out
+
+    def hinted(name, function, orders):
+        given.append(("hint", [portion for portion, _ in orders]))
+        hint(name, function, orders)
+
+    def ordered(owner, name, function, orders, places=None):
+        if name.endswith("-route"):
+            given.append(("order", [portion for portion, *_ in orders]))
+        return carry_out(owner, name, function, orders, places)
+
+    monkeypatch.setattr(pool, "hint", hinted)
+    monkeypatch.setattr(pool, "carry_out", ordered)
+    streams = [parquet_stream(spark, tmp_path / s, rows_per_interval=1) for s in ("left", "right")]
+    writer = StreamJoin(*streams, on="key", instances=2).writeStream.format("parquet")
+    writer = writer.trigger(availableNow=True).option("checkpointLocation", tmp_path / "c")
+    query = writer.start(str(tmp_path / "out"))
+    query.awaitTermination()
+    routed = [portions for kind, portions in given if kind == "order"]
+    assert len(routed) == 4
+    hints = [portions for kind, portions in given if kind == "hint"]
+    assert hints[:4] == [*routed[1:], []]
+    found = pq.read_table(tmp_path / "out").num_rows
+    assert found == sum(100 - max(one, other) for one in range(4) for other in range(4))
 
 
 def test_jobs_do_it_if_they_are_asked_to(writer, folders, tmp_path, orders):

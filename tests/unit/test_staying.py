@@ -162,6 +162,42 @@ def test_where_state_is_there_is_no_task_so_a_job_does_it_and_slots_go_back(made
     assert carry_out(pool, where, ORDERS[:1]) == "other jobs of the session have the slots"
 
 
+def noted(location, order, *more):
+    """Notes an order; with more than one part it answers what was noted there before."""
+    if not more:
+        _notes.setdefault(location, []).append(order)
+        return None
+    return b",".join(_notes.pop(location, [])) + b" at " + location.encode()
+
+
+_notes = {}
+
+
+def test_hints_go_where_the_next_orders_go_and_are_not_answered(made):
+    pool, _ = made("a", "b")
+    assert len(carry_out(pool, where, ORDERS[:2])) == 2
+    for _ in range(3):
+        pool.hint("noted", noted, ORDERS)  # two of them have no task
+        pool.hint("noted", noted, ORDERS[2:3])
+        told = carry_out(pool, noted, [(b"", b"?"), (b"", b"?")])
+        assert told == [b"0,2 at a", b"1 at b"]
+    assert carry_out(pool, where, ORDERS[:2]) == [b"0 at a", b"1 at b"]
+
+
+def test_hints_take_no_slot_and_keep_none(made):
+    pool, slots = made("a")
+    pool.hint("noted", noted, ORDERS)
+    assert not slots.groups
+    carry_out(pool, where, ORDERS[:1])
+    pool._is_wanted = True  # another job waits
+    pool.hint("noted", noted, ORDERS)
+    assert not _notes
+    pool._is_wanted = False
+    pool._tasks[0].end()
+    pool.hint("noted", noted, ORDERS)
+    assert carry_out(pool, where, ORDERS[:1]) == "a task that stays was lost"
+
+
 def test_an_error_is_told_and_the_task_stays(made):
     pool, slots = made("a")
     with pytest.raises(Failed, match="ValueError: 2 is wrong"):
