@@ -227,9 +227,11 @@ def _best_target(work: Workspace, piece: Piece, mean: float) -> tuple[int, float
 
 def _emptiest(work: Workspace, piece: Piece, low: Bools) -> int:
     """The emptiest instance; for a cut piece one of a task that has no home of the key, if any."""
-    tasks = work.loads.tasks
-    if piece.cut and work.loads.hosts:
-        fresh = low & ~np.isin(tasks, tasks[list(work.shares(piece.key))])
+    hosts = work.loads.hosts
+    if piece.cut and hosts:
+        fresh = low.copy()
+        for task in {instance % hosts for instance in work.shares(piece.key)}:
+            fresh[task::hosts] = False
         low = fresh if fresh.any() else low
     return int(np.argmin(np.where(low, work.level, np.inf)))
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from joinengine.balancing.costs import Amounts, Costs
-from joinengine.balancing.statistics import AMOUNTS, Interval, KeyCounts, Prices, summarise, weighed
+from joinengine.balancing.statistics import Interval, KeyCounts, Prices, summarise, weighed
 from joinengine.driver.losses import refilled
-from joinengine.exchange.reports import OperatorReport
+from joinengine.exchange.reports import OperatorReport, work_of
 from joinengine.layouts.key_based import KeyBased, has_backups
 from joinengine.state.operator_state import (
     STATE,
@@ -113,22 +113,16 @@ def interval_of(
     None: planners balance tuples. Runs of older layout versions are left out: no plan moves them.
     """
     layout = state.layouts.newest.layout
-    stored, backed, held = np.zeros((3, 2, layout.instances), np.int64)
-    done = np.zeros((AMOUNTS, layout.instances))
-    for report in reports:
-        for instance, counts in report.instances.items():
-            if instance < layout.instances:
-                stored[:, instance] = counts.stored
-                backed[:, instance] = counts.backed
-                routed, kept = sum(counts.received), sum(counts.stored)
-                pairs = counts.candidates, counts.results
-                done[:, instance] = routed, kept, counts.probed, *pairs
+    held = np.zeros((2, layout.instances), np.int64)
+    work = work_of(reports, layout.instances)
+    routed, kept = work.received.sum(axis=0), work.stored.sum(axis=0)
+    done = np.array([routed, kept, work.probed, work.candidates, work.results], float)
     for run in state.shelves.state.values():
         if run.version == state.layouts.version and run.instance < layout.instances:
             held[run.side, run.instance] += run.live
     keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
-    copies = (backed, layout.base) if has_backups(layout) else None
-    found = summarise(keys, stored, held, layout.table, tasks, copies)._replace(whole=whole)
+    copies = (work.backed, layout.base) if has_backups(layout) else None
+    found = summarise(keys, work.stored, held, layout.table, tasks, copies)._replace(whole=whole)
     if weighing is None:
         return found
     costs = state.costs.prices(weighing.work_s, weighing.result_work_s)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from joinengine.balancing.statistics import Floats, Interval
-from joinengine.exchange.reports import OperatorReport
+from joinengine.exchange.reports import OperatorReport, work_of
 from joinengine.layouts.base import Layout
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import U_ONE, Mode, Placement, Side
@@ -67,14 +67,10 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
 
     `interval`: what the batch counted for the planner; None: nothing, or nothing is to be modelled.
     """
-    stored, received = np.zeros((2, 2, layout.instances))
+    work = work_of(reports, layout.instances)
     copies = defaultdict[int, list[int]](lambda: [0, 0])
     texts = dict[int, str]()
     for report in reports:
-        for instance, counts in report.instances.items():
-            if instance < layout.instances:
-                stored[:, instance] += np.subtract(counts.stored, counts.backed)
-                received[:, instance] += counts.received
         for hash_, rows, text in report.hot:
             copies[hash_] = [a + b for a, b in zip(copies[hash_], rows, strict=True)]
             if text is not None:
@@ -84,8 +80,8 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
         hash_: _tuples(layout, placed[hash_], rows) if hash_ in placed else [*map(float, rows)]
         for hash_, rows in copies.items()
     }
-    total = _total(layout, stored, placed, copies, brought)
-    loads = received.sum(axis=0)
+    total = _total(layout, (work.stored - work.backed).astype(float), placed, copies, brought)
+    loads = work.received.sum(axis=0).astype(float)
     base = layout.base if isinstance(layout, KeyBased) and interval is not None else None
 
     def told(hash_: int) -> HotKey:

@@ -15,7 +15,7 @@ from joinengine.driver.hot import heat_of
 from joinengine.driver.losses import way_of
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.driver.stages import Computed, Counts, Ran
-from joinengine.exchange.reports import InputReport, OperatorReport
+from joinengine.exchange.reports import InputReport, OperatorReport, work_of
 from joinengine.model.keys import Side
 from joinengine.model.recovery import Recovery
 from joinengine.operators.base import Operator, OperatorTask, QuerySpec
@@ -147,15 +147,8 @@ def _fill(
     state: OperatorState,
     inputs: Iterable[InputReport],
 ) -> None:
-    entry.received = [0] * entry.instances
-    entry.stored = [0] * entry.instances
-    entry.backed = [0] * entry.instances
-    entry.held = [0] * entry.instances
-    entry.busy_s = [0.0] * entry.instances
-    entry.compared = [0] * entry.instances
-    entry.made = [0] * entry.instances
+    _fill_instances(entry, reports)
     for report in reports:
-        _fill_instances(entry, report)
         changes = report.changes.get(STATE, Changes())
         entry.move_s = max(entry.move_s, report.seconds.get("move", 0.0))
         entry.moved_rows += changes.moved_rows
@@ -183,19 +176,22 @@ def _fill(
         entry.ahead_rows += one.ahead_rows
 
 
-def _fill_instances(entry: OperatorRecord, report: OperatorReport) -> None:
-    for instance, counts in report.instances.items():
-        if instance >= entry.instances:  # after a shrink it only watches
-            continue
-        entry.received[instance] = sum(counts.received)
-        entry.stored[instance] = sum(counts.stored)
-        entry.backed[instance] = sum(counts.backed)
-        entry.busy_s[instance] = counts.busy_s
-        entry.compared[instance] = counts.candidates
-        entry.made[instance] = counts.results
-        entry.probe_copies += counts.probe_copies
-        entry.unbacked_keys += counts.unbacked
-        entry.homed = [a + b for a, b in zip(entry.homed, counts.stored, strict=True)]
+def _fill_instances(entry: OperatorRecord, reports: Sequence[OperatorReport]) -> None:
+    work = work_of(reports, entry.instances)
+    entry.received = work.received.sum(axis=0).tolist()
+    entry.stored = work.stored.sum(axis=0).tolist()
+    entry.backed = work.backed.sum(axis=0).tolist()
+    entry.compared = work.candidates.tolist()
+    entry.made = work.results.tolist()
+    entry.held = [0] * entry.instances
+    entry.busy_s = [0.0] * entry.instances
+    for report in reports:
+        for instance, counts in report.instances.items():
+            if instance < entry.instances:
+                entry.busy_s[instance] = counts.busy_s
+    entry.probe_copies = int(work.probe_copies.sum())
+    entry.unbacked_keys = int(work.unbacked.sum())
+    entry.homed = work.stored.sum(axis=1).tolist()
 
 
 def _both(before: Reason | None, after: Reason | None) -> Reason | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -144,3 +145,35 @@ class OperatorReport:
         keys = sum(column.nbytes for counts in self.keys for column in counts)
         loads = sum(len(one.stored) + len(one.backed) for one in self.instances.values())
         return keys + NUMBER_BYTES * loads
+
+
+class Work(NamedTuple):
+    """What instances did in a batch, all tasks together: per side (2, N), or (N,)."""
+
+    received: NDArray[np.int64]
+    stored: NDArray[np.int64]
+    backed: NDArray[np.int64]
+    probe_copies: NDArray[np.int64]
+    unbacked: NDArray[np.int64]
+    probed: NDArray[np.int64]
+    candidates: NDArray[np.int64]
+    results: NDArray[np.int64]
+
+
+def work_of(reports: Iterable[OperatorReport], instances: int) -> Work:
+    """The work of instances 0 to `instances` - 1; after a shrink higher ones only watch."""
+    rows = [
+        (
+            number,
+            *(*one.received, *one.stored, *one.backed, one.probe_copies, one.unbacked),
+            *(one.probed, one.candidates, one.results),
+        )
+        for report in reports
+        for number, one in report.instances.items()
+        if number < instances
+    ]
+    told = np.array(rows, np.int64).reshape(-1, 12)
+    found = np.zeros((instances, 11), np.int64)
+    np.add.at(found, told[:, 0], told[:, 1:])
+    each = found.T
+    return Work(each[0:2], each[2:4], each[4:6], *each[6:])
