@@ -101,7 +101,7 @@ class Computing:
             state, tasks, reports = self.attempts.run(operator, begun, order)
             arrived = arrived.and_results(reports)
             done.append(Ran(state, tasks, reports, fold(state, reports), gone))
-        self._jobs.ahead(opened.end)  # while the driver commits
+        self._jobs.read_ahead(opened.end)  # while the driver commits
         return Computed(routed, done, arrived)
 
 

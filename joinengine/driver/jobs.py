@@ -70,7 +70,7 @@ class Jobs(Protocol):
         """Kill an executor; its name."""
 
     @abstractmethod
-    def ahead(self, start: Position) -> None:
+    def read_ahead(self, start: Position) -> None:
         """The next batch begins at `start`; what it will probably bring may be read now."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ class OneProcess:
         """The begin of all sources."""
         return {}
 
-    def ahead(self, start: Position) -> None:
+    def read_ahead(self, start: Position) -> None:
         """Nothing is read before it is asked for."""
 
     def cut_short(self) -> None:

@@ -7,7 +7,7 @@ when its query stops.
 
 A session of ours has Spark start this module in place of PySpark's own for the workers of tasks,
 which find joinengine imported: a second of work for each of them otherwise. That work is done while
-the session starts, where it can be (joinengine.spark.ahead).
+the session starts, where it can be (joinengine.spark.early).
 The workers in which Spark plans come from PySpark's own, whatever is set; these, and those of a
 session that the user has made, are told when they first run code of ours (`end_quietly`).
 """
@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from joinengine.spark.ahead import ARGUMENT, import_at_hand, taken_over, taking_over
+from joinengine.spark.early import ARGUMENT, import_at_hand, taken_over, taking_over
 
 #: The setting by which Spark starts this module, and its name there.
 SETTING, MODULE = "spark.python.daemon.module", "joinengine.spark.daemon"

@@ -14,9 +14,9 @@ from pyspark import RDD
 from pyspark.sql import DataFrame
 from typing_extensions import override
 
-from joinengine.exchange.ahead import AHEAD_PART
 from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.exchange import Through, ThroughFiles
+from joinengine.exchange.readahead import AHEAD_PART
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import Portion, RoutePlan
 from joinengine.operators.base import Operator, OperatorTask
@@ -71,7 +71,7 @@ class FileJobs(SparkJobs):
         return [decode(bytes(row.row), RouteReport) for row in rows]
 
     @override
-    def ahead(self, start: Position) -> None:
+    def read_ahead(self, start: Position) -> None:
         """Tasks that stay read what they would route next."""
         if self._stays and self._why_now is None:
             portions = self._streams.after(start)

@@ -194,7 +194,7 @@ class SparkJobs(Jobs):
             self._pool.release()
 
     @override
-    def ahead(self, start: Position) -> None:
+    def read_ahead(self, start: Position) -> None:
         """A job that reads what nobody has asked for would be in the way of others."""
 
     @override

@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 from joinengine.model.arguments import kind_of
 from joinengine.model.errors import InvalidRequest
 from joinengine.spark import archive, daemon, tuning
-from joinengine.spark.ahead import begun_ahead
+from joinengine.spark.early import begun_early
 from joinengine.spark.home import lent_spark_home, serves_workers
 from joinengine.spark.interpreter import check_interpreter
 from joinengine.spark.source import NAME, JoinEngineSource
@@ -117,7 +117,7 @@ def session(
     with (
         interrupted_later(),
         lent_spark_home(master or "spark-submit"),
-        begun_ahead(daemon.MODULE, serves=begins),
+        begun_early(daemon.MODULE, serves=begins),
     ):
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

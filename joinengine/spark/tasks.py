@@ -22,10 +22,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from joinengine.exchange.ahead import ReadAhead, read_portion
 from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.exchange import ThroughFiles, ThroughShuffle
 from joinengine.exchange.merging import MergeTask, merge
+from joinengine.exchange.readahead import ReadAhead, read_portion
 from joinengine.exchange.reading import Reading, conform
 from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.results import ToOperator

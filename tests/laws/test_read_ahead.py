@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine.exchange.ahead import ReadAhead
 from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.exchange import ThroughFiles
 from joinengine.exchange.listing import OnBadFile
 from joinengine.exchange.logged import RowGroup
+from joinengine.exchange.readahead import ReadAhead
 from joinengine.exchange.reading import Reading
 from joinengine.exchange.reports import RouteReport
 from joinengine.exchange.route import Portion, RoutePlan

@@ -243,7 +243,7 @@ def test_a_failure_is_one_sentence_without_sparks_traces(folder):
         assert word not in done.stderr
 
 
-AHEAD = """
+EARLY = """
 import os
 from joinengine import session
 
@@ -261,14 +261,14 @@ print(*numbers.mapPartitions(parent).collect(), sep="\\n")
 def test_workers_come_from_a_process_that_began_with_the_session(tmp_path):
     """And it ends with the program."""
     done = subprocess.run(
-        [sys.executable, "-c", AHEAD],
+        [sys.executable, "-c", EARLY],
         env=os.environ | {"TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
     number, said = done.stdout.split("\n", 1)
-    assert "--ahead" in said, done.stderr
+    assert "--early" in said, done.stderr
     end = time.monotonic() + 20
     while os.path.exists(f"/proc/{number}"):
         assert time.monotonic() < end

@@ -1,4 +1,4 @@
-"""Spark's daemon, begun ahead: these tests are the JVM."""
+"""Spark's daemon, begun early: these tests are the JVM."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 import tests
-from joinengine.spark import ahead
-from joinengine.spark.ahead import VARIABLE, begun_ahead
+from joinengine.spark import early
+from joinengine.spark.early import VARIABLE, begun_early
 
-MODULE = "tests.unit.begun"
+MODULE = "tests.unit.early"
 ROOT = Path(tests.__file__).parents[1]
 #: The program that makes a session, and ends.
 PROGRAM = f"""
 import os
-from joinengine.spark.ahead import VARIABLE, begun_ahead
-with begun_ahead({MODULE!r}, serves=True):
+from joinengine.spark.early import VARIABLE, begun_early
+with begun_early({MODULE!r}, serves=True):
     print(os.environ[VARIABLE])
 """
 
@@ -46,8 +46,8 @@ def is_over(number):
 
 @pytest.fixture
 def given():
-    """The environment that a JVM is given while a process waits that is begun ahead."""
-    with begun_ahead(MODULE, serves=True):
+    """The environment that a JVM is given while a process waits that is begun early."""
+    with begun_early(MODULE, serves=True):
         found = dict(os.environ)
     assert VARIABLE not in os.environ
     return found
@@ -132,7 +132,7 @@ def test_it_serves_once(given):
 def test_one_that_was_killed_is_not_missed(monkeypatch):
     begun = []
     monkeypatch.setattr(subprocess, "Popen", kept(begun))
-    with begun_ahead(MODULE, serves=True):
+    with begun_early(MODULE, serves=True):
         given = dict(os.environ)
     begun[0].kill()
     soon(lambda: not folder_of(given).exists())
@@ -170,7 +170,7 @@ def test_it_ends_with_what_spark_has_started(given):
 
 
 def test_a_session_whose_daemon_it_would_not_be_begins_none():
-    with begun_ahead(MODULE, serves=False):
+    with begun_early(MODULE, serves=False):
         assert VARIABLE not in os.environ
 
 
@@ -178,6 +178,6 @@ def test_a_system_that_does_not_let_it_is_no_error(monkeypatch):
     def listening(_):
         raise OSError("the path of the socket is too long")
 
-    monkeypatch.setattr(ahead, "listening", listening)
-    with begun_ahead(MODULE, serves=True):
+    monkeypatch.setattr(early, "listening", listening)
+    with begun_early(MODULE, serves=True):
         assert VARIABLE not in os.environ

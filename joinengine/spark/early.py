@@ -35,8 +35,8 @@ from joinengine.staying.wire import connected, listening, received, send
 
 #: Where the process waits; set for the JVM, which hands it on to the daemon that it starts.
 VARIABLE = "JOINENGINE_DAEMON"
-#: The argument that says that a process is begun ahead, before the number of the socket.
-ARGUMENT = "--ahead"
+#: The argument that says that a process is begun early, before the number of the socket.
+ARGUMENT = "--early"
 #: What workers need of modules; none of them starts a thread of Python's.
 AT_HAND = ("pyspark.worker", "joinengine.spark.tasks")
 #: The packages that must be the same ones at both ends.
@@ -54,7 +54,7 @@ _IMPORTS_S = 10.0
 
 
 @contextmanager
-def begun_ahead(module: str, *, serves: bool) -> Iterator[None]:
+def begun_early(module: str, *, serves: bool) -> Iterator[None]:
     """A JVM that is started inside finds a daemon begun; `serves`: whether it would be its own.
 
     `module`: that of the daemon, which calls `taken_over`, or `taking_over` with ARGUMENT.
@@ -154,7 +154,7 @@ def _called(listener: socket.socket) -> socket.socket:
 
 
 def taken_over() -> bool:
-    """Whether a process begun ahead has taken the place of this one; returns when it has ended.
+    """Whether a process begun early has taken the place of this one; returns when it has ended.
 
     False: there is none, or it does not suit this one.
     """

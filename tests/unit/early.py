@@ -1,4 +1,4 @@
-"""A daemon of no workers, to be begun ahead: it tells what it is, and ends with its standard input.
+"""A daemon of no workers, to be begun early: it tells what it is, and ends with its standard input.
 
 It has a child that has nothing to do with it, as a worker that outlives its daemon.
 """
@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from joinengine.spark import ahead
+from joinengine.spark import early
 
 #: What is imported in place of what workers need, which takes a second.
 IMPORTED = "wave"
@@ -38,11 +38,11 @@ def tell(*, taken):
 
 def main():
     """What joinengine.spark.daemon does."""
-    ahead.AT_HAND = (IMPORTED,)
-    if sys.argv[1:2] == [ahead.ARGUMENT]:
-        with ahead.taking_over(int(sys.argv[2])):
+    early.AT_HAND = (IMPORTED,)
+    if sys.argv[1:2] == [early.ARGUMENT]:
+        with early.taking_over(int(sys.argv[2])):
             tell(taken=True)
-    elif not ahead.taken_over():
+    elif not early.taken_over():
         tell(taken=False)
 
 
