@@ -44,10 +44,7 @@ class ReadAhead:
         start = world.timer_s()
         self.portion = portion
         self._skipped = list[Skipped]()
-        self.files = [
-            (source, tuples)
-            for source, tuples in read_portion(readings, decode(portion, Portion), self._skipped)
-        ]
+        self.files = list(read_portion(readings, decode(portion, Portion), self._skipped))
         for number, (source, tuples) in enumerate(self.files):
             read = list[pa.RecordBatch]()
             while most_bytes > 0 and (batch := next(tuples, None)) is not None:

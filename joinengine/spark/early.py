@@ -73,9 +73,9 @@ def begun_early(module: str, *, serves: bool) -> Iterator[None]:
 def _begin(module: str) -> str | None:
     """Begin the process, and return where it waits; None: the system does not let it."""
     seed = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}  # as PySpark has it
+    folder = tempfile.mkdtemp(prefix="joinengine-")
+    address = f"{folder}/daemon"
     try:
-        folder = tempfile.mkdtemp(prefix="joinengine-")
-        address = f"{folder}/daemon"
         with listening(address) as listener:
             number = listener.fileno()
             process = subprocess.Popen(
@@ -88,6 +88,7 @@ def _begin(module: str) -> str | None:
                 process_group=0,  # Ctrl-C is for the program alone
             )
     except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
         return None
     threading.Thread(target=_clean_up, args=(process, folder), daemon=True).start()
     return address

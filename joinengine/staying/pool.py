@@ -156,12 +156,18 @@ class Pool:
     def hint(self, name: str, function: Function, orders: Sequence[Order]) -> None:
         """Give orders of which no answer comes, to the tasks that get the orders of these numbers.
 
-        If there are no tasks, or too few, some are not given. `function` must not fail.
+        If there are no tasks, too few, or others have the turn, some are not given, or none: a hint
+        waits for nobody. `function` must not fail.
         """
-        with self._turn, suppress(OSError):  # the next order finds out who is lost
-            if not self._is_wanted:
-                for task, order in zip(self._tasks, orders, strict=False):
-                    give(task, name, self._code_of(function), order)
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            with suppress(OSError):  # the next order finds out who is lost
+                if not self._is_wanted:
+                    for task, order in zip(self._tasks, orders, strict=False):
+                        give(task, name, self._code_of(function), order)
+        finally:
+            self._turn.release()
 
     def cut(self, owner: object) -> None:
         """Cut the orders short that `owner` has given."""

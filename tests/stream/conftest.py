@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
-import time
 from collections import Counter
 from contextlib import contextmanager
 from decimal import Decimal
@@ -232,11 +231,3 @@ def watch(chromium, tmp_path):
         return shown(chromium, file, **context)
 
     return opened
-
-
-def soon(condition, seconds=30.0):
-    """Wait until a condition holds."""
-    end_s = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)

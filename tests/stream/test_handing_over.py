@@ -11,7 +11,8 @@ import pytest
 
 from joinengine import CheckpointMismatch, JoinEngineError, StreamJoin, active, equi, parquet_stream
 from tests.stream.cases import file_stream, pairs
-from tests.stream.conftest import same, soon
+from tests.stream.conftest import same
+from tests.waiting import soon
 
 pytestmark = pytest.mark.spark
 

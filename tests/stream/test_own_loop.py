@@ -16,7 +16,8 @@ from joinengine import (
     awaitAnyTermination,
 )
 from tests.stream.cases import pairs
-from tests.stream.conftest import same, soon
+from tests.stream.conftest import same
+from tests.waiting import soon
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,8 @@ from joinengine.spark.staying import SparkSlots, pool_of
 from joinengine.staying.pool import _LEFT_S
 from joinengine.staying.wire import Secret, connected
 from tests.stream.cases import pairs
-from tests.stream.conftest import same, soon
+from tests.stream.conftest import same
+from tests.waiting import soon
 
 pytestmark = pytest.mark.spark
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ from joinengine.world.behind import behind
 from joinengine.world.local import LocalStorage
 from joinengine.world.storage import verify
 from joinengine.world.world import MACHINE
+from tests.waiting import soon
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +37,6 @@ def written(storage, name, content=b"abcdef"):
     return storage.seal(name)
 
 
-def wait_until(holds):
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def pending(disk):
     return [path for path in disk.rglob("*") if path.is_file()]
 
@@ -66,7 +59,7 @@ def test_a_file_is_read_here_at_once_and_elsewhere_when_it_is_uploaded(folder, d
     assert not elsewhere.exists("run")
     assert [path.stat().st_mode & 0o777 for path in pending(disk)] == [0o600]
     stalled[0] = False
-    wait_until(lambda: elsewhere.exists("run") and not pending(disk))
+    soon(lambda: elsewhere.exists("run") and not pending(disk))
     assert verify(elsewhere, sealed, "run file").to_pybytes() == b"abcdef"
     assert verify(storage, sealed, "run file").to_pybytes() == b"abcdef"
 
@@ -75,7 +68,7 @@ def test_who_has_mapped_a_file_goes_on_with_it(folder, disk):
     storage = behind(MACHINE.storage(folder))
     written(storage, "run")
     content = storage.map("run")
-    wait_until(lambda: not pending(disk))
+    soon(lambda: not pending(disk))
     assert content.to_pybytes() == b"abcdef"
     assert storage.get_ranges("run", [(1, 3)])[0].to_pybytes() == b"bc"
 
@@ -85,7 +78,7 @@ def test_a_worker_that_starts_uploads_what_another_has_left(folder, disk, monkey
     found.near.put("left", b"abcdef")
     monkeypatch.setattr(module, "_taken_up", set())
     behind(MACHINE.storage(folder))
-    wait_until(lambda: MACHINE.storage(folder).exists("left") and not pending(disk))
+    soon(lambda: MACHINE.storage(folder).exists("left") and not pending(disk))
 
 
 def test_what_the_driver_makes_is_there_at_once(folder):

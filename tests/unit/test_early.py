@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 import tests
 from joinengine.spark import early
 from joinengine.spark.early import VARIABLE, begun_early
+from tests.waiting import soon
 
 MODULE = "tests.unit.early"
 ROOT = Path(tests.__file__).parents[1]
@@ -23,17 +24,10 @@ ROOT = Path(tests.__file__).parents[1]
 PROGRAM = f"""
 import os
 from joinengine.spark.early import VARIABLE, begun_early
+from tests.waiting import soon
 with begun_early({MODULE!r}, serves=True):
     print(os.environ[VARIABLE])
 """
-
-
-def soon(holds):
-    """Wait until something holds, for many times what it takes."""
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def is_over(number):
@@ -174,10 +168,13 @@ def test_a_session_whose_daemon_it_would_not_be_begins_none():
         assert VARIABLE not in os.environ
 
 
-def test_a_system_that_does_not_let_it_is_no_error(monkeypatch):
+def test_a_system_that_does_not_let_it_is_no_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     def listening(_):
         raise OSError("the path of the socket is too long")
 
     monkeypatch.setattr(early, "listening", listening)
     with begun_early(MODULE, serves=True):
         assert VARIABLE not in os.environ
+    assert not list(tmp_path.iterdir())

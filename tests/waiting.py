@@ -1,0 +1,13 @@
+"""Waiting for what another thread or process does."""
+
+from __future__ import annotations
+
+import time
+
+
+def soon(holds, seconds=30.0):
+    """Wait until something holds, for many times what it takes."""
+    end_s = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
