@@ -18,7 +18,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from joinengine.model.arguments import kind_of
 from joinengine.model.errors import InvalidRequest
-from joinengine.spark import archive, daemon, tuning
+from joinengine.spark import archive, daemon, tuning, warming
 from joinengine.spark.early import begun_early
 from joinengine.spark.home import lent_spark_home, serves_workers
 from joinengine.spark.interpreter import check_interpreter
@@ -123,7 +123,8 @@ def session(
     spark.sparkContext.setLogLevel("ERROR")
     if local:
         _leave_to_us(spark)
-    prepare(spark)
+    with warming.warmed(spark) if begins else nullcontext():
+        prepare(spark)
     return spark
 
 

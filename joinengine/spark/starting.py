@@ -85,7 +85,8 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         outputs.check(checkpoint, output[0], owner.query, output[1])
     check_executors(spark, places, _read_by_tasks(request))
     check_name(spark, request.name)
-    warm(spark)
+    if request.frames:
+        warm(spark)
     logs = SparkLogs(spark, checkpoint, request.frames.values())
     streams = _streams(request, checkpoint)
     sink = sink_of(checkpoint, owner.query)

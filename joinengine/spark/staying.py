@@ -22,7 +22,6 @@ from typing_extensions import override
 
 from joinengine.spark.daemon import end_quietly
 from joinengine.spark.locality import alive_numbers, executor_cores, number_of, own_location
-from joinengine.spark.warming import GROUP
 from joinengine.staying.door import Door, Hosts
 from joinengine.staying.orders import Function, serve
 from joinengine.staying.pool import Pool, Slots
@@ -170,11 +169,10 @@ class SparkSlots(Slots):
 
     @override
     def others_wait(self, group: str) -> bool:
-        """The job that starts workers does so for these tasks as well."""
         try:
             tracker = self._context.statusTracker()
-            ours = {job for one in (group, GROUP) for job in tracker.getJobIdsForGroup(one)}
-            return bool(set(tracker.getActiveJobsIds()) - ours)
+            ours = tracker.getJobIdsForGroup(group)
+            return bool(set(tracker.getActiveJobsIds()).difference(ours))
         except Exception:  # Spark is being stopped
             return True
 

@@ -252,14 +252,18 @@ def parent(_):
     with open(f"/proc/{os.getppid()}/cmdline") as said:
         yield said.read()
 
-numbers = session(master="local[1]").sparkContext.parallelize([1], 1)
+context = session(master="local[1]").sparkContext
+tracker = context.statusTracker()
+jobs = tracker.getJobIdsForGroup("joinengine-warm")
+print(len(jobs), *tracker.getActiveJobsIds(), tracker.getJobInfo(jobs[0]).status)
+numbers = context.parallelize([1], 1)
 print(*numbers.mapPartitions(parent).collect(), sep="\\n")
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_workers_come_from_a_process_that_began_with_the_session(tmp_path):
-    """And it ends with the program."""
+    """And it ends with the program. No job runs that a stop would cut off."""
     done = subprocess.run(
         [sys.executable, "-c", EARLY],
         env=os.environ | {"TMPDIR": str(tmp_path)},
@@ -267,7 +271,8 @@ def test_workers_come_from_a_process_that_began_with_the_session(tmp_path):
         text=True,
         check=False,
     )
-    number, said = done.stdout.split("\n", 1)
+    warmed, number, said = done.stdout.split("\n", 2)
+    assert warmed == "1 SUCCEEDED", done.stderr
     assert "--early" in said, done.stderr
     end = time.monotonic() + 20
     while os.path.exists(f"/proc/{number}"):
