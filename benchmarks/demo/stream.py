@@ -20,7 +20,7 @@ FILES, FILE_S = 40, 25
 ROWS = {"views": 1_100_000, "purchases": 220_000}
 #: The hot product, and its part of the tuples of both streams; the others are alike.
 HOT, PART, PRODUCTS = 7, 0.3, 200_000
-WINDOW_S = 60
+WINDOW_S = 300
 NEAR = 0.001
 #: Every engine gets this condition beside the equal products and the window.
 PRICES = f"v_price - p_price < {NEAR} and p_price - v_price < {NEAR}"

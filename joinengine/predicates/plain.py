@@ -11,6 +11,7 @@ other types and functions.
 from __future__ import annotations
 
 import json
+import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
@@ -54,35 +55,71 @@ class _NotPlain(Exception):
     """DuckDB is to be asked."""
 
 
-class _Number(NamedTuple):
-    """(n,) numbers, or one; `most`: what the narrowest of their columns holds, if it has bounds.
+class Number(NamedTuple):
+    """Numbers, before any is computed: all are from `low` to `high`.
 
     `kind`: _WHOLE, _DOUBLE or _DECIMAL; of times their type, so that they are compared alone.
+    `most`: what the narrowest of their columns holds, if it has bounds. `compute`: the values of
+    all columns -> these.
     """
 
-    values: Any
     kind: str
+    low: Any
+    high: Any
+    most: int | None
+    compute: Callable[[Values], Any]
+    is_constant: bool = False
+
+
+class Column(NamedTuple):
+    """(n,) values, and what is known of them; see Number."""
+
+    values: NDArray[Any]
+    kind: str
+    low: Any = 0
+    high: Any = 0
     most: int | None = None
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether it is one."""
-        return not isinstance(self.values, np.ndarray)
 
-
-_Columns = Sequence[_Number]
-_Numbers = Callable[[_Columns], _Number]
-_Condition = Callable[[_Columns], Bools]
+_Columns = Sequence[Number]
+_Numbers = Callable[[_Columns], Number]
+_Condition = Callable[[_Columns], "Test"]
+#: The values of columns, row by row, or rows by rows if the shapes say so -> what is true of them.
+Values = Sequence[NDArray[Any]]
+Test = Callable[[Values], Bools]
 
 
 def evaluated(predicate: Predicate, arrays: Sequence[pa.Array]) -> Bools | None:
     """(n,) whether a predicate is true of rows of its columns; None: DuckDB is to be asked."""
+    columns = columns_of(arrays) if is_plain(predicate) else None
+    test = None if columns is None else test_of(predicate, columns)
+    return None if test is None or columns is None else test([one.values for one in columns])
+
+
+def is_plain(predicate: Predicate) -> bool:
+    """Whether NumPy computes it, if its columns are plain, too."""
+    return _condition_of(predicate) is not None
+
+
+def columns_of(arrays: Sequence[pa.Array]) -> list[Column] | None:
+    """Columns as numbers; None: DuckDB is to be asked."""
+    try:
+        return [_column(array) for array in arrays]
+    except _NotPlain:
+        return None
+
+
+def test_of(predicate: Predicate, columns: Sequence[Column]) -> Test | None:
+    """What tells whether a predicate is true of values of its columns; None: DuckDB does.
+
+    The answer holds for any values between the bounds of the columns, in any shapes that broadcast.
+    """
     condition = _condition_of(predicate)
     if condition is None:
         return None
+    numbers = [Number(*one[1:], operator.itemgetter(at)) for at, one in enumerate(columns)]
     try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return condition([_column(array) for array in arrays])
+        return condition(numbers)
     except _NotPlain:
         return None
 
@@ -103,10 +140,10 @@ def _condition(node: dict[str, Any]) -> _Condition:
     kind = node["type"]
     if kind in _CONJUNCTIONS:
         joined, parts = _CONJUNCTIONS[kind], [_condition(one) for one in node["children"]]
-        return lambda columns: reduce(joined, (part(columns) for part in parts))
+        return lambda columns: _joined(joined, [part(columns) for part in parts])
     if kind == "OPERATOR_NOT":
         (inner,) = map(_condition, node["children"])
-        return lambda columns: ~inner(columns)
+        return lambda columns: _denied(inner(columns))
     if kind in _COMPARISONS:
         compare, left, right = _COMPARISONS[kind], *map(_number, (node["left"], node["right"]))
         return lambda columns: _compared(compare, left(columns), right(columns))
@@ -116,15 +153,25 @@ def _condition(node: dict[str, Any]) -> _Condition:
     raise _NotPlain
 
 
-def _between(value: _Number, lower: _Number, upper: _Number) -> Bools:
+def _joined(join: Callable[[Any, Any], Any], tests: Sequence[Test]) -> Test:
+    return lambda values: reduce(join, (test(values) for test in tests))
+
+
+def _denied(test: Test) -> Test:
+    return lambda values: ~test(values)
+
+
+def _between(value: Number, lower: Number, upper: Number) -> Test:
     if value.kind != _DOUBLE and {lower.kind, upper.kind} != {value.kind}:
         raise _NotPlain  # DuckDB compares all three in one type
-    return _compared(operator.le, lower, value) & _compared(operator.le, value, upper)
+    ends = _compared(operator.le, lower, value), _compared(operator.le, value, upper)
+    return _joined(operator.and_, ends)
 
 
-def _compared(compare: Callable[[Any, Any], Any], left: _Number, right: _Number) -> Bools:
+def _compared(compare: Callable[[Any, Any], Any], left: Number, right: Number) -> Test:
     _common(left, right)
-    return np.asarray(compare(left.values, right.values))
+    one, other = left.compute, right.compute
+    return lambda values: compare(one(values), other(values))
 
 
 def _number(node: dict[str, Any]) -> _Numbers:
@@ -147,41 +194,49 @@ def _number(node: dict[str, Any]) -> _Numbers:
     raise _NotPlain
 
 
-def _constant(literal: dict[str, Any]) -> _Number:
+def _constant(literal: dict[str, Any]) -> Number:
     text = str(literal.get("text", ""))
     if literal["kind"] == "INTEGER" and abs(int(text)) <= np.iinfo(np.int64).max:
-        return _Number(int(text), _WHOLE)
+        return _fixed(int(text), _WHOLE)
     if literal["kind"] != "NUMERIC":
         raise _NotPlain
     if "e" in text.lower():
-        return _Number(float(text), _DOUBLE)
+        return _fixed(float(text), _DOUBLE)
     if len(text.strip("+-").replace(".", "")) > _MOST_DIGITS:
         raise _NotPlain
-    return _Number(float(text), _DECIMAL)
+    return _fixed(float(text), _DECIMAL)
 
 
-def _column(array: pa.Array) -> _Number:
+def _fixed(value: float, kind: str) -> Number:
+    return Number(kind, value, value, None, lambda _: value, is_constant=True)
+
+
+def _column(array: pa.Array) -> Column:
     if array.null_count:
         raise _NotPlain
     kind = array.type
     if pa.types.is_float64(kind):
-        return _finite(fixed_width(array, np.dtype(np.float64)))
+        values = fixed_width(array, np.dtype(np.float64))
+        low, high = map(float, _ends(values))
+        if not math.isfinite(high - low):  # DuckDB compares NaN and infinity in another way
+            raise _NotPlain
+        return Column(values, _DOUBLE, low, high)
     if pa.types.is_signed_integer(kind):
         dtype = np.dtype(f"i{kind.bit_width // 8}")
-        return _Number(fixed_width(array, dtype), _WHOLE, int(np.iinfo(dtype).max))
+        values = fixed_width(array, dtype)
+        low, high = map(int, _ends(values))
+        return Column(values, _WHOLE, low, high, int(np.iinfo(dtype).max))
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
-        return _Number(fixed_width(array, np.dtype(f"i{kind.bit_width // 8}")), str(kind))
+        return Column(fixed_width(array, np.dtype(f"i{kind.bit_width // 8}")), str(kind))
     raise _NotPlain
 
 
-def _finite(values: NDArray[np.float64]) -> _Number:
-    """Doubles without NaN and infinity, which DuckDB compares in another way."""
-    if not np.isfinite(values.sum()):  # one pass without a copy; a sum that overflows is none
-        raise _NotPlain
-    return _Number(values, _DOUBLE)
+def _ends(values: NDArray[Any]) -> tuple[Any, Any]:
+    """The least and the greatest; NaN, if one is."""
+    return (values.min(), values.max()) if len(values) else (0, 0)
 
 
-def _common(left: _Number, right: _Number) -> str:
+def _common(left: Number, right: Number) -> str:
     """The kind in which two are compared or added up."""
     kinds = {left.kind, right.kind}
     if left.is_constant and right.is_constant:
@@ -193,35 +248,31 @@ def _common(left: _Number, right: _Number) -> str:
     raise _NotPlain
 
 
-def _summed(name: str, left: _Number, right: _Number) -> _Number:
+def _summed(name: str, left: Number, right: Number) -> Number:
     """A sum, a difference or a product."""
     apply, kind = _SUMS[name], _common(left, right)
+    if kind not in (_DOUBLE, _WHOLE):
+        raise _NotPlain
+    ends = [apply(one, other) for one in left[1:3] for other in right[1:3]]
+    low, high, one, other = min(ends), max(ends), left.compute, right.compute
     if kind == _DOUBLE:
-        return _finite(apply(left.values, right.values))
-    if kind != _WHOLE:
+        if not math.isfinite(high - low):
+            raise _NotPlain
+        return Number(kind, low, high, None, lambda values: apply(one(values), other(values)))
+    most = min(part.most for part in (left, right) if part.most is not None)
+    if max(-low, high) > most:
         raise _NotPlain
-    most = min(one.most for one in (left, right) if one.most is not None)
-    sizes = _size(left), _size(right)
-    if (sizes[0] * sizes[1] if name == "*" else sum(sizes)) > most:
+    return Number(
+        kind, low, high, most, lambda values: apply(_wide(one(values)), _wide(other(values)))
+    )
+
+
+def _absolute(one: Number) -> Number:
+    most, inner = max(-one.low, one.high), one.compute
+    if one.kind not in (_DOUBLE, _WHOLE) or (one.kind == _WHOLE and most > (one.most or 0)):
         raise _NotPlain
-    return _Number(apply(_wide(left), _wide(right)), _WHOLE, most)
+    return Number(one.kind, 0, most, one.most, lambda values: np.abs(inner(values)))
 
 
-def _absolute(one: _Number) -> _Number:
-    if one.kind == _DOUBLE:
-        return one._replace(values=np.abs(one.values))
-    if one.kind != _WHOLE or one.most is None or _size(one) > one.most:
-        raise _NotPlain
-    return one._replace(values=np.abs(one.values))
-
-
-def _size(one: _Number) -> int:
-    """The greatest absolute value."""
-    if one.is_constant:
-        return abs(int(one.values))
-    values = one.values
-    return max(int(values.max(initial=0)), -int(values.min(initial=0)))
-
-
-def _wide(one: _Number) -> Any:
-    return one.values if one.is_constant else one.values.astype(np.int64, copy=False)
+def _wide(values: Any) -> Any:
+    return values.astype(np.int64, copy=False) if isinstance(values, np.ndarray) else values

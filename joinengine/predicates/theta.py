@@ -8,12 +8,17 @@ Cost: about 17 ns a pair for a comparison, in chunks of 2^18 pairs; where NumPy 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from joinengine.kernels.probing import Rows
+from joinengine.kernels.probing import Ints, Rows
 from joinengine.model.conditions import Predicate
+from joinengine.model.keys import Side
 from joinengine.predicates import plain
 from joinengine.predicates.dialect import evaluated_type
 from joinengine.predicates.engine import engine
@@ -34,6 +39,53 @@ def passes(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
     """(n,) whether a predicate over one side is true of the rows of `batch`."""
     arrays = [batch.column(name) for _, name in predicate.columns]
     return _evaluated(predicate, arrays or [pa.nulls(batch.num_rows, pa.int8())])
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A plain predicate, of each of some rows with each of some rows of the other side.
+
+    `columns`: per column of the predicate whether it lies along, and its values.
+    """
+
+    test: plain.Test
+    columns: Sequence[tuple[bool, NDArray[Any]]]
+
+    @classmethod
+    def of(cls, predicate: Predicate, down: Sided | None, along: Sided | None) -> Grid | None:
+        """Of the columns of both sides; None: pairs are to be asked one by one."""
+        if down is None or along is None:
+            return None
+        columns = [(along if at in along else down)[at] for at in range(len(predicate.columns))]
+        test = plain.test_of(predicate, columns)
+        if test is None:
+            return None
+        return cls(test, [(at in along, one.values) for at, one in enumerate(columns)])
+
+    def where(self, down: slice, along: slice) -> Ints:
+        """(n,) the pairs that it is true of, numbered row by row."""
+        found = self.test(
+            [one[None, along] if is_along else one[down, None] for is_along, one in self.columns]
+        )
+        shape = down.stop - down.start, along.stop - along.start
+        if found.shape != shape:  # no column of one side
+            found = np.broadcast_to(found, shape)
+        return found.ravel().nonzero()[0]
+
+
+#: The columns of one side, by their place among the predicate's.
+Sided = Mapping[int, plain.Column]
+
+
+def columns_of(predicate: Predicate, side: Side, batch: pa.RecordBatch, rows: Rows) -> Sided | None:
+    """(rows,) the columns of a side that a predicate asks for; None: not all are plain."""
+    if not plain.is_plain(predicate):
+        return None
+    places = [at for at, (its, _) in enumerate(predicate.columns) if its is side]
+    taken = pa.array(rows)
+    arrays = [batch.column(predicate.columns[at][1]).take(taken) for at in places]
+    found = plain.columns_of([one.cast(evaluated_type(one.type)) for one in arrays])
+    return None if found is None else dict(zip(places, found, strict=True))
 
 
 def _evaluated(predicate: Predicate, arrays: list[pa.Array]) -> NDArray[np.bool_]:

@@ -179,6 +179,25 @@ def test_what_is_plain(text, left, expected):
     assert expected is None or found == asked
 
 
+@pytest.mark.parametrize(
+    ("text", "left", "right", "expected"),
+    [
+        ("lb - rb < 3", [(1 << 63) - 1, 0], [-5, 0], None),
+        ("lb * rb < 3", [1 << 62, -1], [1, -(1 << 62)], None),
+        ("(lb - rb) * (lb - rb) < 5", [1 << 62, 2 + (1 << 62)], [1 + (1 << 62)] * 2, [True] * 2),
+    ],
+)
+def test_bounds_are_those_of_all_pairs(text, left, right, expected):
+    """Whichever row meets whichever; and large numbers have small differences."""
+    batches = [
+        pa.record_batch({f"{side}b": pa.array(numbers, pa.int64())})
+        for side, numbers in (("l", left), ("r", right))
+    ]
+    found, asked = both(text, batches)
+    assert found == expected
+    assert expected is None or found == asked
+
+
 def test_sides_of_pairs_are_told_apart():
     predicate = compile_predicate("ld < rd", SCHEMAS, "theta")
     assert [side for side, _ in predicate.columns] == [Side.LEFT, Side.RIGHT]

@@ -1,0 +1,122 @@
+"""Rectangles of candidate pairs: neighbouring stored tuples of a dense key beside what they meet.
+
+Why: tuples of a key that are neighbours in time meet much the same arrived tuples. So a predicate
+is asked of a rectangle, some stored tuples by a stretch of arrived ones: each tuple's values are
+read once, and no pair has a number of its own. A list of pairs takes 12 ns a pair and more, and the
+tasks of one machine wait for the same memory.
+
+Law: the pairs found are those that meet and that the predicate is true of.
+Cost: 2 ns a pair, and some 20 us a rectangle; at most SPARE of its pairs are outside the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine.kernels.bands import Bools
+from joinengine.kernels.probing import Ints
+from joinengine.model.conditions import Predicate
+from joinengine.model.keys import Side
+from joinengine.predicates.theta import Grid, Sided, columns_of
+
+#: Pairs of a rectangle, and the most along: its arrays stay in the cache.
+CELLS, WIDTH = 1 << 17, 1 << 13
+#: Below so many pairs a rectangle costs more than a list of them.
+FEW = 1 << 12
+#: The part of a rectangle that may be pairs that do not meet.
+SPARE = 0.2
+
+
+@dataclass(frozen=True)
+class Line:
+    """Rows of a batch of `side`, in an order in which others meet stretches of them."""
+
+    predicate: Predicate | None
+    side: Side
+    columns: pa.RecordBatch
+    rows: Ints
+
+    @cached_property
+    def asked(self) -> Sided | None:
+        """What the predicate asks of them; None: pairs are to be asked one by one."""
+        if self.predicate is None:
+            return None
+        return columns_of(self.predicate, self.side, self.columns, self.rows)
+
+
+class Blocks(NamedTuple):
+    """(blocks,) rows first[i]:last[i] meet nothing outside of low[i]:high[i]."""
+
+    first: Ints
+    last: Ints
+    low: Ints
+    high: Ints
+
+
+def blocks_of(groups: Ints, begin: Ints, lengths: Ints) -> tuple[Blocks, Bools]:
+    """Rows that meet begin:begin + lengths -> blocks of neighbours, and (rows,) who is in none.
+
+    `groups` (rows,): rows of one group are beside each other, and meet much the same.
+
+    >>> one = np.full(4, 5000)
+    >>> blocks, others = blocks_of(np.array([0, 0, 1, 1]), np.array([0, 9, 70, 9000]), one)
+    >>> [column.tolist() for column in blocks], others.tolist()
+    ([[0], [2], [0], [5009]], [False, False, True, True])
+    """
+    rows = np.arange(len(groups))
+    heads = np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
+    sizes = np.diff(heads, append=len(groups))
+    mean = np.add.reduceat(lengths, heads) // sizes
+    per = np.maximum(CELLS // mean.clip(1, WIDTH), 1)
+    ranks = rows - np.repeat(heads, sizes)
+    first = np.flatnonzero(ranks % np.repeat(per, sizes) == 0)
+    last = np.append(first[1:], len(groups))
+    low = np.minimum.reduceat(begin, first)
+    high = np.maximum.reduceat(begin + lengths, first)
+    cells, meeting = (last - first) * (high - low), np.add.reduceat(lengths, first)
+    good = (cells >= FEW) & (meeting >= (1 - SPARE) * cells)
+    return Blocks(*(one[good] for one in (first, last, low, high))), ~np.repeat(good, last - first)
+
+
+class Found(NamedTuple):
+    """(n,) pairs: rows, and what they meet."""
+
+    rows: Ints
+    met: Ints
+
+
+def find(grid: Grid, blocks: Blocks, begin: Ints, lengths: Ints, limit: int) -> Iterator[Found]:
+    """The pairs of blocks that meet and that the predicate is true of, some `limit` at a time."""
+    kept, places, size = list[Ints](), list[tuple[int, int, int]](), 0
+    for first, last, low, high in zip(*(column.tolist() for column in blocks), strict=True):
+        for left in range(low, high, WIDTH):
+            right = min(left + WIDTH, high)
+            hits = grid.where(slice(first, last), slice(left, right))
+            if len(hits):
+                kept.append(hits)
+                places.append((first, left, right - left))
+                size += len(hits)
+            if size >= limit:
+                yield _meeting(kept, places, begin, lengths)
+                kept, places, size = [], [], 0
+    if kept:
+        yield _meeting(kept, places, begin, lengths)
+
+
+def _meeting(
+    kept: list[Ints], places: list[tuple[int, int, int]], begin: Ints, lengths: Ints
+) -> Found:
+    """Of pairs that are numbered within rectangles those that meet."""
+    sizes = [len(hits) for hits in kept]
+    first, left, width = np.repeat(np.array(places).T, sizes, axis=1)
+    rows, met = np.divmod(np.concatenate(kept), width)
+    rows, met = rows + first, met + left
+    distance = met - begin[rows]
+    meets = (distance >= 0) & (distance < lengths[rows])
+    return Found(rows[meets], met[meets])
