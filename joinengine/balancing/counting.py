@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from joinengine.balancing import statistics
-from joinengine.balancing.statistics import HEAVY_PART, Ints, KeyCounts
+from joinengine.balancing.statistics import HEAVY_PART, LIGHT_PART, MOST_LIGHT, Ints, KeyCounts
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Needles, distinct, rows_among, rows_of_keys
 from joinengine.kernels.seating import (
@@ -67,10 +67,6 @@ class Asked(NamedTuple):
 
 
 NO_KEYS = Asked(np.empty(0, np.uint64), np.empty(0, np.uint64), whole=False)
-
-#: As many heavy keys of each side an instance tells in a light report; in a sparing one only those
-#: with more than one tuple, or pair, in so many: lighter ones move no instance by themselves.
-MOST_LIGHT, LIGHT_PART = 32, 64
 
 
 def count_keys(

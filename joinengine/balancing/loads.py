@@ -123,13 +123,21 @@ class Loads:
 def agreeing(history: Sequence[Interval]) -> Sequence[Interval]:
     """The last intervals, back to the first one that does not agree with the newest.
 
-    An interval that brought no tuples says nothing, and agrees with all.
+    An interval that brought no tuples says nothing, and agrees with all; of a key that a light
+    report does not list, only that it had few tuples.
     """
     newest = next((one for one in reversed(history) if one.stored.any()), history[-1])
     for number in range(len(history) - 2, -1, -1):
         if _departs(newest, history[number]):
             return history[number + 1 :]
     return history
+
+
+def alike(history: Sequence[Interval]) -> Sequence[Interval]:
+    """Of the last intervals that agree those with reports as light, or whole, as the newest has."""
+    told = [one.whole for one in history if one.stored.any()]
+    some = agreeing(history)
+    return [one for one in some if not one.stored.any() or one.whole is told[-1]]
 
 
 def expected_life(history: Sequence[Interval]) -> float:
@@ -151,15 +159,17 @@ def _departs(newest: Interval, before: Interval) -> bool:
     if not all(sizes):
         return False
     hashes = distinct(np.concatenate([newest.loaded, before.loaded]))
-    counts = np.zeros((2, len(hashes)))
-    for row, one in zip(counts, (newest, before), strict=True):
+    least, most = np.zeros((2, 2, len(hashes)))
+    for low, high, one in zip(least, most, (newest, before), strict=True):
         rows, places = rows_among(hashes, one.hashes)
-        row[rows] = one.arrived.sum(axis=0)[places]
-    now, scale = counts[0], sizes[0] / sizes[1]
-    then = counts[1] * scale
+        high[:] = one.unlisted
+        low[rows] = high[rows] = one.arrived.sum(axis=0)[places]
+    now, scale = least[0], sizes[0] / sizes[1]
+    then = least[1] * scale
     noise = DEPART_SIGMAS * np.sqrt(now + then * scale + max(1.0, scale) ** 2)
     enough = DEPART_PART * sizes[0] / newest.stored.shape[1]
-    return bool((np.abs(now - then) > np.maximum(noise, enough)).any())
+    apart = np.maximum(now - most[1] * scale, then - most[0])
+    return bool((apart > np.maximum(noise, enough)).any())
 
 
 class _Sums(NamedTuple):

@@ -33,6 +33,9 @@ Bools = NDArray[np.bool_]
 
 #: A key is reported if it has more than one part in this many of an instance's tuples of a side.
 HEAVY_PART = 4096
+#: As many heavy keys of each side an instance tells in a light report; in a sparing one only those
+#: with more than one tuple, or pair, in so many: lighter ones move no instance by themselves.
+MOST_LIGHT, LIGHT_PART = 32, 64
 #: So few tuples of a side, or pairs, cost an instance some 1.5 ms, of which a plan would save a
 #: part; to count keys costs half a millisecond and more. So a sparing report of fewer tells no key.
 FEW_TUPLES, FEW_PAIRS = 4000, 80_000
@@ -116,7 +119,7 @@ class Interval(NamedTuple):
     keys, as columns, and instances that hold any of them. Backups do not count in `rest`; `backed`
     (N,): those that each instance stored, of keys that are not reported; empty: there are none.
     `named` (K,): the backups that predicates of service levels give; 0, or empty: they name none.
-    `whole`: all heavy keys are there; otherwise the heaviest of them (`counting.MOST_LIGHT`).
+    `whole`: all heavy keys are there; otherwise the heaviest of them (MOST_LIGHT).
     `work`: None: planners balance tuples.
     """
 
@@ -137,6 +140,14 @@ class Interval(NamedTuple):
     def loaded(self) -> Words:
         """The keys with arrivals; the other keys were reported for their state alone."""
         return self.hashes[self.arrived.any(axis=0)]
+
+    @property
+    def unlisted(self) -> float:
+        """How many tuples a key may have brought that is not listed, if the report was light."""
+        if self.whole:
+            return 0.0
+        most = float(self.stored.sum(axis=0).max(initial=0.0))
+        return most if most < FEW_TUPLES else most / MOST_LIGHT
 
     def to_bytes(self) -> bytes:
         """The counts as bytes that `from_bytes` reads."""

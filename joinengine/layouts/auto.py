@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +23,7 @@ from typing_extensions import override
 
 from joinengine.balancing.dividing import divide, gather, resting
 from joinengine.balancing.llfd import ROUNDING
-from joinengine.balancing.loads import Loads, agreeing, expected_life
+from joinengine.balancing.loads import Loads, alike, expected_life
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.reasons import Cause, Counted, rows_of
 from joinengine.balancing.shares import NewShares
@@ -123,7 +122,7 @@ class Auto(WithinLimit):
         """If loads are out of tolerance; until they are, a few keys are enough."""
         if not history or not isinstance(layout, KeyBased):
             return False
-        loads = self.gather(layout.base, layout.table, _alike(history))
+        loads = self.gather(layout.base, layout.table, alike(history))
         return self._is_due(layout.table, loads, loads.per_instance())
 
     def _is_due(self, table: RoutingTable, loads: Loads, level: Floats) -> bool:
@@ -147,7 +146,7 @@ class Auto(WithinLimit):
         if isinstance(layout, Grid | Biclique):
             return keyless.plan(layout, history, len(history) / max(self.payback, ROUNDING))
         assert isinstance(layout, KeyBased)
-        base, table, recent = layout.base, layout.table, _alike(history)
+        base, table, recent = layout.base, layout.table, alike(history)
         loads = self.gather(base, table, recent)
         before = loads.per_instance()
         counted = Counted(loads, recent[-1], self.limit(before))
@@ -257,10 +256,3 @@ def _of_tasks(loads: Loads, level: Floats) -> Floats:
     Each task works some time whatever comes, which is all that there is of a small batch.
     """
     return np.bincount(loads.tasks, level).astype(float) + loads.turn
-
-
-def _alike(history: Sequence[Interval]) -> Sequence[Interval]:
-    """The last intervals that agree, and whose reports tell as many keys as the newest one's."""
-    recent, whole = agreeing(history), history[-1].whole
-    some = list(takewhile(lambda one: one.whole is whole, reversed(recent)))
-    return some[::-1]

@@ -21,7 +21,7 @@ from typing_extensions import TypeIs, override
 
 from joinengine.balancing.levelling import divisible
 from joinengine.balancing.llfd import ROUNDING
-from joinengine.balancing.loads import Loads, agreeing, gather_loads
+from joinengine.balancing.loads import Loads, agreeing, alike, gather_loads
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
 from joinengine.balancing.reasons import Balance, Cause, Counted, reason_of
@@ -35,13 +35,15 @@ from joinengine.routing.base import BASES, Backed, Base
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable, TableRouter
 
-#: An instance that received n tuples by chance alone may well have received n + 3 sqrt(n).
-NOISE_SIGMAS = 3.0
+#: One of so many instances that should have received n tuples has received n + 3 sqrt(n) by chance
+#: in one interval of a hundred. Of more of them one has more, as often.
+NOISE_SIGMAS, NOISE_AMONG = 3.0, 8
 
 
-def noise(load: float) -> float:
-    """By how much a load may differ from the expected one by chance, in tuples."""
-    return NOISE_SIGMAS * math.sqrt(load)
+def noise(load: float, among: int = NOISE_AMONG) -> float:
+    """By how much the greatest of so many loads may differ from the expected one by chance."""
+    sigmas = math.sqrt(NOISE_SIGMAS**2 + 2 * math.log(max(among / NOISE_AMONG, 1.0)))
+    return sigmas * math.sqrt(load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +260,10 @@ class Planned(_KeyBasedChoice):
         base, table, able = layout.base, layout.table, self.can_balance(history)
         history = agreeing(history)
         loads = self.gather(base, table, history)
+        if able and self.is_due(loads.per_instance()):
+            # A planner weighs keys, and what a light report does not list has no weight.
+            history = alike(history)
+            loads = self.gather(base, table, history)
         before = after = loads.per_instance()
         cause, new = Cause.LEVELS, self.asked(base, table, loads, history[-1])
         if new is not table:
@@ -302,7 +308,7 @@ class WithinLimit(Planned):
     def is_due(self, level: Floats) -> bool:
         """Whether the greatest load is above UL by more than noise."""
         limit = self.limit(level)
-        return bool(level.max() > limit + noise(limit))
+        return bool(level.max() > limit + noise(limit, len(level)))
 
     @override
     def pays(self, before: Floats, after: Floats) -> bool:

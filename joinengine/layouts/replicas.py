@@ -198,7 +198,7 @@ class Ftlb(WithinLimit):
     def is_due(self, level: Floats) -> bool:
         """Whether some load is above UL or below LL by more than noise."""
         least = self._least(level)
-        return super().is_due(level) or bool(level.min() < least - noise(least))
+        return super().is_due(level) or bool(level.min() < least - noise(least, len(level)))
 
     @override
     def pays(self, before: Floats, after: Floats) -> bool:

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from typing_extensions import override
 
-from joinengine.balancing.counting import LIGHT_PART, MOST_LIGHT, Asked
+from joinengine.balancing.counting import Asked
 from joinengine.balancing.loads import gather_loads as gathered
 from joinengine.balancing.statistics import (
     FEW_TUPLES,
     HEAVY_PART,
+    LIGHT_PART,
+    MOST_LIGHT,
     Floats,
     Interval,
     Ints,

@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.balancing.costs import Load
-from joinengine.balancing.counting import MOST_LIGHT
-from joinengine.balancing.statistics import Interval
+from joinengine.balancing.statistics import MOST_LIGHT, Interval
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import Ftlb, Hash, Mnrt

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,11 +23,9 @@ from joinengine.balancing.costs import (
     Load,
     shared_out,
 )
-from joinengine.balancing.loads import agreeing, gather_loads
-from joinengine.balancing.statistics import Interval
+from joinengine.balancing.loads import gather_loads
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS, Mnrt
-from joinengine.layouts.key_based import KeyBased
 from joinengine.model.conditions import band
 from joinengine.model.keys import Mode
 from joinengine.model.windows import within
@@ -284,94 +281,6 @@ def test_the_seconds_of_instances_are_those_of_their_steps(instances, tmp_path):
 
 
 # What is expected of the next batch
-
-
-def interval_of(counts, instances=4):
-    hashes = np.arange(len(counts), dtype=np.uint64)
-    arrived = np.array([counts, np.zeros(len(counts))], float)
-    stored = np.zeros((2, instances))
-    np.add.at(stored[0], np.arange(len(counts)) % instances, counts)
-    return Interval(hashes, arrived, arrived, np.zeros(instances), stored)
-
-
-GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "plans").glob("*.json"))
-
-
-def drawn(path, seed, batches=20):
-    """Batches in which the keys of a golden case bring as many tuples as there, but for chance."""
-    case = json.loads(path.read_text())
-    rates = [10 * (one["left"] + one["right"]) for one in case["keys"].values()]
-    rng = np.random.default_rng(seed)
-    return [interval_of(rng.poisson(rates), case["instances"]) for _ in range(batches)]
-
-
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_intervals_of_a_steady_stream_agree(path):
-    for seed in range(20):
-        history = drawn(path, seed)
-        assert all(len(agreeing(history[:n])) == n for n in range(1, len(history) + 1))
-
-
-def moved(layout, history):
-    """Tuples that plans move over a history, as the layout's own."""
-    choice = LAYOUTS[layout]()
-    state, total = choice.start(history[0].stored.shape[1]), 0.0
-    for n in range(1, len(history) + 1):
-        plan = choice.plan(state, history[max(n - choice.history_intervals, 0) : n])
-        if plan is not None:
-            state, total = plan.layout, total + plan.reason.cost.rows
-    return total
-
-
-@pytest.mark.parametrize("layout", ["mnrt", "qmmp", "mixed"])
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_a_steady_stream_moves_no_more_than_if_all_intervals_counted(path, layout, monkeypatch):
-    found = [sum(moved(layout, drawn(path, seed)) for seed in range(3))]
-    monkeypatch.setattr("joinengine.layouts.key_based.agreeing", lambda history: history)
-    found.append(sum(moved(layout, drawn(path, seed)) for seed in range(3)))
-    assert found[0] <= found[1]
-
-
-@pytest.mark.parametrize("layout", ["mnrt", "qmmp"])
-def test_a_shift_of_the_hot_keys_is_level_in_the_second_batch(layout):
-    """A quarter of the tuples change their key every six batches."""
-    choice, rng = LAYOUTS[layout](), np.random.default_rng(1)
-    state, history, skews = choice.start(8), [], []
-    for batch in range(30):
-        rates = np.full(200, 50.0)
-        rates[(7 * (batch // 6)) % 200] = 5000
-        history.append(interval_of(rng.poisson(rates), 8))
-        assert isinstance(state, KeyBased)
-        level = choice.gather(state.base, state.table, history[-1:]).per_instance()
-        skews.append(level.max() / level.mean())
-        plan = choice.plan(state, history[-choice.history_intervals :])
-        state = state if plan is None else plan.layout
-    shifts = range(0, 30, 6)
-    assert all(skews[first] > 1.8 for first in shifts)
-    assert all(skew < 1.2 for n, skew in enumerate(skews) if n not in shifts), skews
-
-
-def scaled(interval, times):
-    """The same keys in a batch that is so many times as long."""
-    of = {name: times * getattr(interval, name) for name in ("arrived", "held", "stored")}
-    return interval._replace(**of)
-
-
-def test_intervals_count_as_far_back_as_they_agree():
-    hot, cold = interval_of([500, 20, 20, 20]), interval_of([20, 20, 20, 500])
-    tick, long = scaled(hot, 0), scaled(hot, 3)
-    for history, agree in (
-        ([hot, hot, cold], 1),
-        ([hot, cold, cold], 2),
-        ([hot, hot], 2),
-        ([cold, hot, tick], 2),  # a batch without tuples says nothing
-        ([hot, tick, hot], 3),
-        ([long, hot], 2),
-        ([hot, long], 2),
-        ([long, cold], 1),
-    ):
-        found = agreeing(history)
-        assert [id(one) for one in found] == [id(one) for one in history[-agree:]]
 
 
 @pytest.mark.parametrize(("rights", "part"), [(1, 1 / 3), (40, 40 / 42)])
