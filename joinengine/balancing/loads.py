@@ -133,11 +133,10 @@ def agreeing(history: Sequence[Interval]) -> Sequence[Interval]:
     return history
 
 
-def alike(history: Sequence[Interval]) -> Sequence[Interval]:
-    """Of the last intervals that agree those with reports as light, or whole, as the newest has."""
-    told = [one.whole for one in history if one.stored.any()]
-    some = agreeing(history)
-    return [one for one in some if not one.stored.any() or one.whole is told[-1]]
+def alike(agreed: Sequence[Interval]) -> Sequence[Interval]:
+    """Of intervals that agree those with reports as light, or as whole, as the newest has."""
+    told = [one.whole for one in agreed if one.stored.any()]
+    return [one for one in agreed if not one.stored.any() or one.whole is told[-1]]
 
 
 def expected_life(history: Sequence[Interval]) -> float:

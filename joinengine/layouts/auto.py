@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from joinengine.balancing.dividing import divide, gather, resting
 from joinengine.balancing.llfd import ROUNDING
-from joinengine.balancing.loads import Loads, alike, expected_life
+from joinengine.balancing.loads import Loads, agreeing, alike, expected_life
 from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.reasons import Cause, Counted, rows_of
 from joinengine.balancing.shares import NewShares
@@ -122,7 +122,7 @@ class Auto(WithinLimit):
         """If loads are out of tolerance; until they are, a few keys are enough."""
         if not history or not isinstance(layout, KeyBased):
             return False
-        loads = self.gather(layout.base, layout.table, alike(history))
+        loads = self.gather(layout.base, layout.table, alike(agreeing(history)))
         return self._is_due(layout.table, loads, loads.per_instance())
 
     def _is_due(self, table: RoutingTable, loads: Loads, level: Floats) -> bool:
@@ -146,7 +146,7 @@ class Auto(WithinLimit):
         if isinstance(layout, Grid | Biclique):
             return keyless.plan(layout, history, len(history) / max(self.payback, ROUNDING))
         assert isinstance(layout, KeyBased)
-        base, table, recent = layout.base, layout.table, alike(history)
+        base, table, recent = layout.base, layout.table, alike(agreeing(history))
         loads = self.gather(base, table, recent)
         before = loads.per_instance()
         counted = Counted(loads, recent[-1], self.limit(before))

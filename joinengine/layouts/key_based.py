@@ -260,10 +260,10 @@ class Planned(_KeyBasedChoice):
         base, table, able = layout.base, layout.table, self.can_balance(history)
         history = agreeing(history)
         loads = self.gather(base, table, history)
-        if able and self.is_due(loads.per_instance()):
+        told = alike(history)
+        if able and len(told) < len(history) and self.is_due(loads.per_instance()):
             # A planner weighs keys, and what a light report does not list has no weight.
-            history = alike(history)
-            loads = self.gather(base, table, history)
+            history, loads = told, self.gather(base, table, told)
         before = after = loads.per_instance()
         cause, new = Cause.LEVELS, self.asked(base, table, loads, history[-1])
         if new is not table:

@@ -81,12 +81,12 @@ class Column(NamedTuple):
     most: int | None = None
 
 
-_Columns = Sequence[Number]
-_Numbers = Callable[[_Columns], Number]
-_Condition = Callable[[_Columns], "Test"]
 #: The values of columns, row by row, or rows by rows if the shapes say so -> what is true of them.
 Values = Sequence[NDArray[Any]]
 Test = Callable[[Values], Bools]
+_Columns = Sequence[Number]
+_Numbers = Callable[[_Columns], Number]
+_Condition = Callable[[_Columns], Test]
 
 
 def evaluated(predicate: Predicate, arrays: Sequence[pa.Array]) -> Bools | None:

@@ -41,6 +41,10 @@ def passes(predicate: Predicate, batch: pa.RecordBatch) -> NDArray[np.bool_]:
     return _evaluated(predicate, arrays or [pa.nulls(batch.num_rows, pa.int8())])
 
 
+#: The columns of one side, by their place among the predicate's.
+Sided = Mapping[int, plain.Column]
+
+
 @dataclass(frozen=True)
 class Grid:
     """A plain predicate, of each of some rows with each of some rows of the other side.
@@ -71,10 +75,6 @@ class Grid:
         if found.shape != shape:  # no column of one side
             found = np.broadcast_to(found, shape)
         return found.ravel().nonzero()[0]
-
-
-#: The columns of one side, by their place among the predicate's.
-Sided = Mapping[int, plain.Column]
 
 
 def columns_of(predicate: Predicate, side: Side, batch: pa.RecordBatch, rows: Rows) -> Sided | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from joinengine.spark import session
+from joinengine.spark import session, warming
 from joinengine.spark.tuning import BY_FILE_SYSTEM, CHECKPOINT_MANAGER
 
 
@@ -77,3 +78,22 @@ def test_a_start_within_a_start_goes_on(monkeypatch):
             pass
         assert spark.conf == {CHECKPOINT_MANAGER: BY_FILE_SYSTEM}
     assert spark.conf == {}
+
+
+def test_a_session_is_there_when_its_workers_are(monkeypatch):
+    """A program that stops it at once would else get a trace of Spark's about their job."""
+    ready = threading.Event()
+
+    def warm(_):
+        starting = threading.Thread(target=lambda: (time.sleep(0.2), ready.set()))
+        starting.start()
+        return starting
+
+    monkeypatch.setattr(warming, "warm", warm)
+    with warming.warmed(None):
+        assert not ready.is_set()
+    assert ready.is_set()
+    ready.clear()
+    with pytest.raises(KeyError), warming.warmed(None):
+        raise KeyError
+    assert ready.is_set()
