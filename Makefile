@@ -90,8 +90,8 @@ bench-papers: $(READY)  ## what the papers state of decisions, beside what comes
 	@echo "bench-papers: some minutes"
 	$(BIN)/python -m benchmarks.papers --out out/papers
 
-golden: $(READY)  ## write the filed plans and decisions anew; read the diff
-	@echo "golden: tests/golden/plans, tests/golden/steps"
+golden: $(READY)  ## write the filed plans and decisions, and docs/options.md, anew; read the diff
+	@echo "golden: tests/golden/plans, tests/golden/steps, docs/options.md"
 	JOINENGINE_WRITE_GOLDEN=1 $(BIN)/pytest -q tests/golden
 
 pictures: $(READY)  ## take the pictures of pages anew (docs/page-*.png, docs/report.png)
@@ -113,7 +113,7 @@ fmt: $(READY)  ## format in place
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Where generated streams may lie (joinengine.tpch.generate.home).
+# Where generated streams may lie (joinengine.lab.tpch.generate.home).
 CACHES := $(or $(JOINENGINE_HOME),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/joinengine $(HOME)/Library/Caches/joinengine)
 
 clean:  ## remove what the jobs made

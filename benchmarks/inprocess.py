@@ -16,10 +16,10 @@ import pyarrow as pa
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
-from joinengine.driver.sinks import DiscardSink
 from joinengine.kernels.allocating import keep_freed_memory
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.operators.base import QuerySpec
+from joinengine.results.sinks import DiscardSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed
 from joinengine.world.world import MACHINE

@@ -21,7 +21,7 @@ from joinengine.exchange.blocks import Tuples
 from joinengine.exchange.keying import Keying
 from joinengine.exchange.roles import Admission
 from joinengine.kernels.probing import sort_order
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import Equi
 from joinengine.model.keys import Side
 from joinengine.operators.accounts import common_account

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from joinengine.api.aggregates import StreamAggregate
     from joinengine.api.joins import StreamJoin
     from joinengine.api.writer import JoinWriter
-    from joinengine.model.aggregates import top, windows
+    from joinengine.model.aggregation import top, windows
     from joinengine.model.conditions import band, equi, theta
     from joinengine.model.errors import (
         CheckpointMismatch,
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
         TakenOver,
     )
     from joinengine.model.windows import sliding, tumbling, within
-    from joinengine.spark.active import active, awaitAnyTermination
-    from joinengine.spark.inputs import Stream, parquet_stream
-    from joinengine.spark.query import JoinQuery
-    from joinengine.spark.session import session
+    from joinengine.spark.query.active import active, awaitAnyTermination
+    from joinengine.spark.query.join_query import JoinQuery
+    from joinengine.spark.session.session import session
+    from joinengine.spark.sources.inputs import Stream, parquet_stream
 
 #: Where each public name lives.
 _HOMES = {
@@ -34,23 +34,23 @@ _HOMES = {
     "DamagedState": "model.errors",
     "InvalidRequest": "model.errors",
     "JoinEngineError": "model.errors",
-    "JoinQuery": "spark.query",
+    "JoinQuery": "spark.query.join_query",
     "JoinWriter": "api.writer",
-    "Stream": "spark.inputs",
+    "Stream": "spark.sources.inputs",
     "StreamAggregate": "api.aggregates",
     "StreamJoin": "api.joins",
     "TakenOver": "model.errors",
-    "active": "spark.active",
-    "awaitAnyTermination": "spark.active",
+    "active": "spark.query.active",
+    "awaitAnyTermination": "spark.query.active",
     "band": "model.conditions",
     "equi": "model.conditions",
-    "parquet_stream": "spark.inputs",
-    "session": "spark.session",
+    "parquet_stream": "spark.sources.inputs",
+    "session": "spark.session.session",
     "sliding": "model.windows",
     "theta": "model.conditions",
-    "top": "model.aggregates",
+    "top": "model.aggregation",
     "tumbling": "model.windows",
-    "windows": "model.aggregates",
+    "windows": "model.aggregation",
     "within": "model.windows",
 }
 

@@ -1,5 +1,5 @@
 """`python -m joinengine` is the command line."""
 
-from joinengine.cli import main
+from joinengine.lab.cli import main
 
 main()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-from joinengine.exchange.codec import decode
 from joinengine.exchange.exchange import ThroughShuffle
+from joinengine.exchange.packets import ShuffleExchange, forwarded, sender
 from joinengine.exchange.route import RoutePlan, RouteTask
-from joinengine.exchange.shuffle import ShuffleExchange, forwarded, sender
 from joinengine.operators.base import OperatorTask, carry_out
+from joinengine.wire.codec import decode
 
 
 def routed(told, partition, tuples, world, *, sorts=False):

@@ -14,7 +14,7 @@ import tempfile
 import pytest
 from hypothesis import settings
 
-from joinengine.spark.home import VARIABLE, spark_home
+from joinengine.spark.session.home import VARIABLE, spark_home
 
 # No test measures time: the first example of a process may import what takes half a second.
 settings.register_profile("untimed", settings(), deadline=None)

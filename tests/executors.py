@@ -6,13 +6,13 @@ import random
 from collections import ChainMap
 from dataclasses import dataclass, field
 
-from joinengine.exchange.codec import decode, encode
-from joinengine.exchange.reports import OperatorReport
 from joinengine.state.run import RunStores
+from joinengine.wire.codec import decode, encode
+from joinengine.wire.reports import OperatorReport
 from joinengine.world.behind import Behind
+from joinengine.world.memory import MemoryStorage, MemoryWorld
 from tests.attempts import arrived, carried_out, sent_by
 from tests.harness import InlineJobs
-from tests.worlds import MemoryStorage, MemoryWorld
 
 
 class Executor:

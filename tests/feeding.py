@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from joinengine.exchange.feeds import Feed
+from joinengine.sources.feeds import Feed
 
 
 class Inert(Feed):

@@ -12,28 +12,28 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from joinengine.api import columns
+from joinengine.api import column_checks as columns
 from joinengine.driver import clock
 from joinengine.driver.batch import BatchRunner
-from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.jobs import OneProcess
 from joinengine.driver.settings import Settings
-from joinengine.driver.sinks import ParquetSink, SideOutput
-from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.exchange import ExchangeKind
-from joinengine.exchange.merging import MergeReport, MergeTask, merge
-from joinengine.exchange.reports import OperatorReport, RouteReport
-from joinengine.exchange.staging import Cutting
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.keys import Side
 from joinengine.model.query import FromSource, JoinType
 from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec
+from joinengine.results.compaction import CompactingSink
+from joinengine.results.merging import MergeReport, MergeTask, merge
+from joinengine.results.sinks import ParquetSink, SideOutput
+from joinengine.results.staging import Cutting
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed
 from joinengine.state.run import RunStore, RunStores
+from joinengine.wire.codec import decode, encode
+from joinengine.wire.reports import OperatorReport, RouteReport
 from joinengine.world.world import Machine, World
 from tests.attempts import arrived, carried_out, routed, sent_by
 from tests.invariants import check_places

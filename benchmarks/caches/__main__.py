@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joinengine import StreamJoin, parquet_stream, session
-from joinengine.spark.locality import Locality
+from joinengine.spark.jobs.locality import Locality
 from joinengine.world.world import MACHINE
 from tests.objects import environment, make_bucket, s3_server
 

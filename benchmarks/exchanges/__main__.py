@@ -127,7 +127,8 @@ def _chains(spark: Any, mb: float, rounds: int) -> list[float]:
 class _Chain:
     """Route tasks, tasks of a join, and tasks of a second one, which bring bytes to each other.
 
-    Partition 0 of a shuffle has a report of each of its tasks, as in joinengine.spark.shuffling.
+    Partition 0 of a shuffle has a report of each of its tasks, as in
+    joinengine.spark.jobs.shuffle_jobs.
     """
 
     def __init__(self, context: Any, size: int) -> None:

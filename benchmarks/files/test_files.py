@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange.feeds import FolderFeed
-from joinengine.exchange.logged import Logged, table_of
-from joinengine.exchange.sourcelog import FOLD_AT, SourceLog
+from joinengine.sources.feeds import FolderFeed
+from joinengine.sources.positions import Logged, table_of
+from joinengine.sources.sourcelog import FOLD_AT, SourceLog
 from joinengine.world.world import MACHINE
 
 #: So many names a file may have on every file system that is served.

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from joinengine.api import columns
+from joinengine.api import column_checks as columns
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.settings import Settings
-from joinengine.driver.sinks import DiscardSink
 from joinengine.layouts import choose
 from joinengine.model.conditions import equi
 from joinengine.model.query import FromSource, JoinType
 from joinengine.operators import Join
 from joinengine.operators.base import QuerySpec
+from joinengine.results.sinks import DiscardSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed
 from tests.harness import InlineJobs

@@ -14,7 +14,7 @@ from joinengine.kernels.hashing import draw_u, hash_columns, make_words
 from joinengine.kernels.probing import Exclusions, find, group_keys, sort_order
 from joinengine.kernels.scattering import group_rows
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
-from joinengine.routing.base import Modulo
+from joinengine.routing.base_functions import Modulo
 from joinengine.routing.table import RoutingTable
 
 ROWS = 250_000

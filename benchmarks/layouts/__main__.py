@@ -24,16 +24,16 @@ from rich.console import Console
 
 from benchmarks.layouts import pairs
 from joinengine import session
-from joinengine.commands.pages import write_page
+from joinengine.lab.commands.pages import write_page
+from joinengine.lab.comparison.figures import draw_ranking
+from joinengine.lab.comparison.tables import TABLE_WIDTH, ranking_legend, ranking_table
+from joinengine.lab.comparison.verdicts import verdict
+from joinengine.lab.queries import Options, Query, find
+from joinengine.lab.queries.named_query import check
+from joinengine.lab.queries.runs import Places, run
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest
-from joinengine.queries import Options, Query, find
-from joinengine.queries.base import check
-from joinengine.queries.running import Places, run
-from joinengine.reporting.figures import draw_ranking
-from joinengine.reporting.reports import FORMAT, made_by, received_by_batch
-from joinengine.reporting.tables import TABLE_WIDTH, ranking_legend, ranking_table
-from joinengine.reporting.verdicts import verdict
+from joinengine.reporting.run_report import FORMAT, made_by, received_by_batch
 
 #: Query -> TPC-H scale, and rows of each of its eight batches.
 QUERIES = {"eq5": (0.02, 15_200), "bnci": (0.02, 15_100)}
@@ -56,10 +56,11 @@ def main(out: Path, instances: int, quick: bool) -> None:
     for name, (scale, rows) in QUERIES.items():
         query = find(name)
         base = Options(scale=scale, interval_rows=rows, instances=instances)
-        base = replace(base, work_per_tuple=_calibrated(spark, query, base))
+        work_us = _calibrated(spark, query, base)
+        base = base.under(workPerTuple=f"{work_us} us")
         ours = [_cell(spark, query, options) for options in _cells(query, base, quick=quick)]
         console.print(ranking_table(ours), width=max(console.width, TABLE_WIDTH))
-        for line in ranking_legend(base.work_per_tuple):
+        for line in ranking_legend(work_us):
             console.print(line)
         draw_ranking(ours, out / f"{name}.png")
         reports += ours

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from joinengine import equi, within
+from joinengine.lab.queries import Options
+from joinengine.lab.queries.named_query import check
+from joinengine.lab.queries.runs import Places, run
+from joinengine.lab.queries.user_folders import Folders
 from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest
-from joinengine.queries import Options
-from joinengine.queries.base import check
-from joinengine.queries.folders import Folders
-from joinengine.queries.running import Places, run
 
 Say = Callable[[str], None]
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from benchmarks.papers import fang2016, fang2017, fang2019, matrices, nasir2015, zacheilas2016
 from benchmarks.papers.finding import VERDICTS, Finding, markdown
-from joinengine.reporting.reports import made_by
+from joinengine.reporting.run_report import made_by
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

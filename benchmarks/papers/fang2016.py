@@ -21,8 +21,8 @@ from joinengine.balancing.compact import discretise
 from joinengine.balancing.loads import Loads
 from joinengine.balancing.readj import SIGMAS, plan_readj
 from joinengine.balancing.statistics import Floats, Ints, skew
-from joinengine.routing.base import Modulo
-from joinengine.simulation.workload import Workload
+from joinengine.lab.simulation.workload import Workload
+from joinengine.routing.base_functions import Modulo
 
 KEYS, INSTANCES, THETA = 10_000, 15, 0.08
 Plan = Callable[[Loads], dict[int, dict[int, float]]]

@@ -10,11 +10,11 @@ from joinengine.balancing.mnrt import plan_mnrt
 from joinengine.balancing.qmmp import plan_qmmp
 from joinengine.balancing.shares import build_table
 from joinengine.balancing.statistics import Interval, skew
+from joinengine.lab.simulation.planning import Sizes, replay
+from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Mnrt, Qmmp, Readj
-from joinengine.routing.base import Modulo
+from joinengine.routing.base_functions import Modulo
 from joinengine.routing.table import RoutingTable
-from joinengine.simulation.planning import Sizes, replay
-from joinengine.simulation.workload import Workload
 
 COMPARED = ("split_keys", "probe_copies", "table_size", "plan_s")
 

@@ -24,12 +24,12 @@ from benchmarks.papers import recovery
 from benchmarks.papers.finding import Finding, markdown
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.statistics import skew
+from joinengine.lab.simulation.planning import Other, Sizes, counts_of, replay
+from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Ftlb, MinTable, Mixed, Readj
 from joinengine.layouts.key_based import Planned
-from joinengine.routing.base import Backed, Base, Modulo
+from joinengine.routing.base_functions import Backed, Base, Modulo
 from joinengine.routing.table import RoutingTable
-from joinengine.simulation.planning import Other, Sizes, counts_of, replay
-from joinengine.simulation.workload import Workload
 
 KEYS, Z, INTERVALS = 10_000, 0.85, 12
 #: As in the algorithm, where only the active copy of a key is load.

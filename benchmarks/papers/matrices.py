@@ -12,7 +12,7 @@ from benchmarks.papers.finding import Finding, spread_of
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, make_words
 from joinengine.layouts import Bi, BiK, Dynamic
-from joinengine.layouts.base import Layout
+from joinengine.layouts.layout import Layout
 from joinengine.layouts.matrix import Grid, best_shape, reshaped, stored_each, stream_sizes
 from joinengine.model.keys import U_ONE, Side
 

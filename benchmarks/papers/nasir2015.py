@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.papers.finding import Finding, spread_of
 from joinengine.balancing.statistics import Ints
-from joinengine.simulation.choosing import Setting, play
-from joinengine.simulation.workload import LOGNORMAL, Workload, sources_of
+from joinengine.lab.simulation.candidate_layouts import Setting, play
+from joinengine.lab.simulation.workload import LOGNORMAL, Workload, sources_of
 
 MESSAGES = 500_000
 #: part of the top key, messages per observed key

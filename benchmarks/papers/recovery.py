@@ -25,12 +25,12 @@ from benchmarks.papers.finding import Finding
 from benchmarks.peers.stream import write_index
 from joinengine import StreamJoin, equi, session, within
 from joinengine.kernels.hashing import hash_columns
+from joinengine.lab.simulation.workload import Workload
+from joinengine.lab.tpch.stream import EPOCH_US
 from joinengine.layouts import Ftlb, Hash, LayoutChoice, Mixed, Readj
 from joinengine.model.windows import Window
-from joinengine.routing.base import Modulo
-from joinengine.simulation.workload import Workload
-from joinengine.spark.inputs import recorded_stream
-from joinengine.tpch.stream import EPOCH_US
+from joinengine.routing.base_functions import Modulo
+from joinengine.spark.sources.inputs import recorded_stream
 
 INSTANCES = 8
 SIDES = ("left", "right")

@@ -11,9 +11,9 @@ import sys
 
 from benchmarks.peers.stream import WARM_BATCHES
 from joinengine import session
-from joinengine.queries import Options, find
-from joinengine.queries.base import layout_of
-from joinengine.queries.running import Places, run
+from joinengine.lab.queries import Options, find
+from joinengine.lab.queries.named_query import layout_of
+from joinengine.lab.queries.runs import Places, run
 
 INSTANCES, ZIPF = 512, 0.8
 #: TPC-H's scale and the rows of a batch at size 1.

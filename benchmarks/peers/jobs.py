@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from benchmarks.peers.stream import PART
-from joinengine.tpch.stream import SPAN_US
+from joinengine.lab.tpch.stream import SPAN_US
 
 #: A band join matches orders and line items with |l_orderkey - o_orderkey| <= REACH.
 REACH = 1

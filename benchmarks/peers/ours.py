@@ -15,7 +15,7 @@ from benchmarks.peers.sessions import file_stream, users_session
 from benchmarks.peers.stream import SIDES, WARM_BATCHES
 from joinengine import StreamJoin, band, equi, parquet_stream, session, within
 from joinengine.driver.records import BatchRecord
-from joinengine.spark.inputs import recorded_stream
+from joinengine.spark.sources.inputs import recorded_stream
 
 INSTANCES = 8
 #: Of the rows that a side has in a batch, as many as a `parquet_stream` is told: it takes whole row

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from benchmarks.peers.jobs import Job, Outcome
 from benchmarks.peers.stream import PART, WARM_BATCHES, record, record_small
 from benchmarks.peers.systems import MEMORY, OURS, SYSTEMS
-from joinengine.tpch.generate import Say
+from joinengine.lab.tpch.generate import Say
 
 #: A module and its arguments; as a process it prints what one run has found, as JSON.
 Command = list[str]

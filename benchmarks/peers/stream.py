@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from joinengine.tpch.generate import Say, build_once, home, silent, tables
-from joinengine.tpch.skew import uniform
-from joinengine.tpch.stream import EPOCH_US, SPAN_US
+from joinengine.lab.tpch.generate import Say, build_once, home, silent, tables
+from joinengine.lab.tpch.skew import uniform
+from joinengine.lab.tpch.stream import EPOCH_US, SPAN_US
 
 #: Lineitems follow their order within this part of the stream.
 PART = 0.05

@@ -20,12 +20,12 @@ from rich.table import Table
 
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.statistics import Interval, skew
+from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import LAYOUTS, Mixed
 from joinengine.layouts.key_based import Planned
-from joinengine.reporting.reports import made_by
-from joinengine.routing.base import Modulo
+from joinengine.reporting.run_report import made_by
+from joinengine.routing.base_functions import Modulo
 from joinengine.routing.table import RoutingTable
-from joinengine.simulation.workload import Workload
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

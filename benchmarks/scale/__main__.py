@@ -1,8 +1,8 @@
 """`make bench-scale`: what the driver's part of a batch costs as instances, tasks and keys grow.
 
-The driver is the engine's own; the tasks are simulated (`joinengine.simulation.tasks`), so nothing
-but the driver's work is measured: processor time, medians over batches. Layout mnrt, one join
-within an interval of WINDOW batches.
+The driver is the engine's own; the tasks are simulated
+(`joinengine.lab.simulation.simulated_tasks`), so nothing but the driver's work is measured:
+processor time, medians over batches. Layout mnrt, one join within an interval of WINDOW batches.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from joinengine.lab.simulation.driven import PARTS, WINDOW, driver_of
+from joinengine.lab.simulation.simulated_tasks import SimulatedJobs
 from joinengine.layouts import Mnrt
-from joinengine.reporting.reports import made_by
-from joinengine.simulation.driving import PARTS, WINDOW, driver_of
-from joinengine.simulation.tasks import SimulatedJobs
+from joinengine.reporting.run_report import made_by
 
 #: Instances, tasks, keys in the routing table.
 CASES = (

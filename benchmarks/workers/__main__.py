@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.workers.runs import SPARK, beside, cluster, joined, median_s, options
-from joinengine.queries import Options, find
-from joinengine.reporting.figures import draw_workers
-from joinengine.reporting.reports import made_by
+from joinengine.lab.comparison.figures import draw_workers
+from joinengine.lab.queries import Options, find
+from joinengine.reporting.run_report import made_by
 
 LAYOUTS = ("hash", "mnrt")
 #: What work is for, and who does it.
@@ -83,7 +82,7 @@ def _measured(
         for _ in range(2):
             fixed_s = median_s(joined(spark, base, "hash", batches)["seconds"])
         for kind, systems in KINDS.items():
-            asked = replace(base, **{f"work_per_{kind}": work_us})
+            asked = base.under(**{f"workPer{kind.capitalize()}": f"{work_us} us"})
             for name in systems:
                 if executors == 1 and (kind, name) not in ALONE:
                     continue

@@ -22,12 +22,12 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from joinengine import JoinQuery, session
+from joinengine.lab.queries import Options, find
+from joinengine.lab.queries.eq5 import KEYS, TABLES
+from joinengine.lab.queries.runs import Places, run
+from joinengine.lab.tpch.arrival import TableOrder
+from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.layouts import choose
-from joinengine.queries import Options, find
-from joinengine.queries.eq5 import KEYS, TABLES
-from joinengine.queries.running import Places, run
-from joinengine.tpch.arrival import TableOrder
-from joinengine.tpch.stream import RecordedStream
 
 #: Batches that are run and not counted: tables come, workers start, the first plan is made.
 WARM = 1
@@ -87,9 +87,9 @@ def joined(spark: Any, settings: Options, layout: str, batches: int) -> dict[str
         received = np.array(join["received_by_batch"], float)
         sums += received.sum(axis=1)
         most += received.max(axis=1)
-    work = settings.work_per_tuple / 1e6
+    work = settings.asked("workPerTuple")
     results = np.array([batch["output_rows"] for batch in report["batches"]], float)
-    whole = sums * work + results * settings.work_per_result / 1e6
+    whole = sums * work + results * settings.asked("workPerResult")
     return {
         "seconds": [batch["elapsed_s"] for batch in report["batches"]][counted],
         "work_s": whole[counted].tolist(),
@@ -103,7 +103,7 @@ def beside(spark: Any, settings: Options, batches: int) -> dict[str, Any]:
     Each task of the last join sleeps for its results, in a function that is in its own stage.
     """
     recorded = find("eq5").stream(settings).record()
-    work_s = settings.work_per_result / 1e6
+    work_s = settings.asked("workPerResult")
     with tempfile.TemporaryDirectory(prefix="joinengine-workers-") as folder:
         sides = [_file_stream(spark, recorded, table, Path(folder)) for table in TABLES]
         frame = sides[0]

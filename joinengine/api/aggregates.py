@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from joinengine.api import checks
-from joinengine.api.columns import check_schema, check_slide
+from joinengine.api.column_checks import check_schema, check_slide
 from joinengine.api.joins import StreamJoin, schema_of_side, timed_by
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import Hash, LayoutChoice, choose
-from joinengine.layouts.base import check_aggregates
-from joinengine.model.aggregates import (
+from joinengine.layouts.layout import check_aggregates
+from joinengine.model.aggregation import (
     Aggregate,
     AggregateFunction,
     EventTime,
@@ -36,8 +36,8 @@ from joinengine.model.windows import Sliding
 from joinengine.operators import Aggregation
 from joinengine.predicates.grouping import compile_aggregate, partial_schema
 from joinengine.predicates.sketching import bound_names, sketch_schema
-from joinengine.spark import session
-from joinengine.spark.inputs import Source
+from joinengine.spark.session import session
+from joinengine.spark.sources.inputs import Source
 
 
 class StreamAggregate(StreamQuery):

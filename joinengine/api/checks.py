@@ -9,16 +9,16 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from joinengine.api.comparing import check_time
-from joinengine.exchange.feeds import FeedKind
-from joinengine.model.aggregates import Windows
+from joinengine.api.comparable import check_time
+from joinengine.model.aggregation import Windows
 from joinengine.model.arguments import check_one_of
 from joinengine.model.columns import of_side, require_column
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.windows import Sliding, Window, Within
-from joinengine.spark import session
-from joinengine.spark.inputs import Source, Stream, Table, delay_of
+from joinengine.sources.feeds import FeedKind
+from joinengine.spark.session import session
+from joinengine.spark.sources.inputs import Source, Stream, Table, delay_of
 
 #: A stream, and its event-time column.
 Timed = tuple[Source, str]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from joinengine.api import checks
-from joinengine.api.columns import (
+from joinengine.api.column_checks import (
     check_condition,
     check_filter,
     check_predicate,
@@ -32,8 +32,8 @@ from joinengine.model.query import (
 )
 from joinengine.model.windows import Window
 from joinengine.operators import Join
-from joinengine.spark import session
-from joinengine.spark.inputs import Source, schema_of
+from joinengine.spark.session import session
+from joinengine.spark.sources.inputs import Source, schema_of
 
 
 class StreamJoin(StreamQuery):

@@ -11,11 +11,11 @@ from joinengine.api import checks
 from joinengine.api.joins import schema_of_side
 from joinengine.api.queries import StreamQuery, number_of
 from joinengine.layouts import LayoutChoice, asked_or_auto
-from joinengine.layouts.base import check_aggregates
+from joinengine.layouts.layout import check_aggregates
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.query import FromSource
 from joinengine.operators.base import Operator
-from joinengine.spark.inputs import Source
+from joinengine.spark.sources.inputs import Source
 
 #: (number in the query, input, its columns, instances) -> the operator.
 MakeOperator = Callable[[int, FromSource, pa.Schema, int], Operator]

@@ -1,4 +1,4 @@
-"""The options of a writer: which sink takes which, and what their values may be.
+"""Options as they are given: their names, their values, and which sink takes which.
 
 Law: an option that a sink of ours does not take is refused by name; case does not matter in names.
 """
@@ -6,51 +6,21 @@ Law: an option that a sink of ours does not take is refused by name; case does n
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from joinengine.model.durations import describe, microseconds
+from joinengine.api.option_table import OPTIONS, SINKS
+from joinengine.driver.settings import Settings
+from joinengine.exchange.exchange import chosen_exchange
+from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
-from joinengine.reporting.server import LOOPBACK, Place, check_host, check_port, check_token
-from joinengine.state.store import StoreSpeed
+from joinengine.reporting.server import Place
 
-#: Options of every query.
-_QUERY = (
-    *("checkpointLocation", "stateLocation", "cacheSize", "memoryPerTask", "fsync", "capacity"),
-    *("moves", "load", "workPerTuple", "workPerResult"),
-    *("sideOutput", "showKeys", "logPlans", "recovery", "storeRate", "exchange", "durability"),
-    *("tasks", "lookEvery"),
-    *("livePort", "liveHost", "liveToken", "fileMode"),
-)
-_PARQUET = (
-    *("path", "compression", "shared", "overwrite"),
-    *("partitionBy", "targetFileSize", "compactEvery"),
-)
-#: Our own sinks -> the options that each takes beside those of the query. A format of Spark takes
-#: whatever Spark's writer takes.
-_OF_SINK: Mapping[str, tuple[str, ...]] = {
-    "parquet": _PARQUET,
-    "noop": (),
-    "console": ("numRows", "truncate"),
-    "memory": (),
-    "foreachBatch": (),
-    "toTable": ("partitionBy",),
-}
-#: What only our Parquet sink does.
-_PARQUET_ALONE = ("shared", "overwrite", "targetFileSize", "compactEvery")
 #: Columns, and so no text; the writer keeps them apart.
 PARTITION_BY = "partitionBy"
-_NAMES = {name.lower(): name for names in (_QUERY, *_OF_SINK.values()) for name in names}
-#: Spark's names of codecs -> Arrow's.
-_CODECS = {
-    **{"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip"},
-    **{"zstd": "zstd", "lz4_raw": "lz4"},
-}
-#: Above all counts; Python would not even read thousands of digits.
-_MOST_DIGITS = 18
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?")
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+#: What only our Parquet sink does; the others Spark's writers of files know, too.
+_PARQUET_ALONE = ("shared", "overwrite", "targetFileSize", "compactEvery")
+_CANONICAL = {name.lower(): name for name in OPTIONS}
 
 
 def named(key: str, value: Any) -> dict[str, str]:
@@ -66,13 +36,80 @@ def named(key: str, value: Any) -> dict[str, str]:
     if value is None or isinstance(value, list | tuple | set | dict):
         raise InvalidRequest(f"option {key}: {value!r} is no value; give text, a number or a bool")
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return {_NAMES.get(key.lower(), key): text}
+    return {_CANONICAL.get(key.lower(), key): text}
 
 
 def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """`options` and `more`; of two names that differ in case alone the later one counts."""
     later = {key.lower() for key in more}
     return {key: text for key, text in options.items() if key.lower() not in later} | dict(more)
+
+
+def value_of(options: Mapping[str, str], name: str) -> Any:
+    """The value of an option, or of its default; None: it is not given, and has none.
+
+    Raises InvalidRequest for a text that the option does not take.
+
+    >>> value_of({"lookEvery": "500 ms"}, "lookEvery"), value_of({}, "memoryPerTask")
+    (0.5, 536870912)
+    """
+    option = OPTIONS[name]
+    text = options.get(name, option.default)
+    return None if text is None else option.value.read(text, name)
+
+
+def settings_of(options: Mapping[str, str], **more: Any) -> Settings:
+    """How a query runs under these options; `more`: what no option says.
+
+    Raises InvalidRequest as `value_of` does.
+    """
+    told = {one.setting: value_of(options, one.name) for one in OPTIONS.values() if one.setting}
+    state = options.get("stateLocation", options.get("checkpointLocation"))
+    return Settings(exchange=chosen_exchange(options.get("exchange"), state), **told, **more)
+
+
+def sink_takes(sink: str, name: str) -> bool:
+    """Whether a sink takes an option of ours; of a format of Spark: whether every query does."""
+    return name in OPTIONS and (
+        sink in OPTIONS[name].sinks if sink in SINKS else OPTIONS[name].sinks == SINKS
+    )
+
+
+def check_names(sink: str, options: Iterable[str]) -> None:
+    """Refuse options that the sink does not take; formats of Spark judge their own."""
+    for name in options:
+        if sink_takes(sink, name):
+            continue
+        if name in _PARQUET_ALONE:
+            raise InvalidRequest(f"{sink}: option {name!r} goes with format 'parquet' only")
+        if sink not in SINKS:
+            continue
+        # Those of the sink itself come first: they are what a reader looks for.
+        known = sorted((one for one in OPTIONS if sink_takes(sink, one)), key=_is_of_all)
+        near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
+        hint = f"did you mean {_CANONICAL[near[0]]!r}? " if near else ""
+        raise InvalidRequest(
+            f"{sink}: option {name!r} is unknown; {hint}The options are {', '.join(known)}"
+        )
+
+
+def _is_of_all(name: str) -> bool:
+    return OPTIONS[name].sinks == SINKS
+
+
+def for_spark(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that are for the writer of a format of Spark."""
+    ours = {*filter(_is_of_all, OPTIONS), *_PARQUET_ALONE, PARTITION_BY}
+    return {key: text for key, text in options.items() if key not in ours}
+
+
+def check_folders(sink: str, partition_by: Sequence[str]) -> None:
+    """Refuse Hive folders for a sink of ours that makes none."""
+    if partition_by and sink in SINKS and not sink_takes(sink, PARTITION_BY):
+        raise InvalidRequest(
+            f"partitionBy: {sink} makes no folders; use the format 'parquet', a format of Spark, "
+            f"or a table"
+        )
 
 
 def columns(name: str, given: Sequence[Any]) -> tuple[str, ...]:
@@ -91,91 +128,6 @@ def columns(name: str, given: Sequence[Any]) -> tuple[str, ...]:
     return tuple(given)
 
 
-def check_folders(sink: str, partition_by: Sequence[str]) -> None:
-    """Refuse Hive folders for a sink of ours that makes none."""
-    if partition_by and PARTITION_BY not in _OF_SINK.get(sink, (PARTITION_BY,)):
-        raise InvalidRequest(
-            f"partitionBy: {sink} makes no folders; use the format 'parquet', a format of Spark, "
-            f"or a table"
-        )
-
-
-def check_names(sink: str, options: Iterable[str]) -> None:
-    """Refuse options that the sink does not take; formats of Spark judge their own."""
-    for name in options:
-        if name in _QUERY or name in _OF_SINK.get(sink, ()):
-            continue
-        if name in _PARQUET_ALONE:
-            raise InvalidRequest(f"{sink}: option {name!r} goes with format 'parquet' only")
-        if sink not in _OF_SINK:
-            continue
-        known = (*_OF_SINK[sink], *_QUERY)
-        near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
-        hint = f"did you mean {_NAMES[near[0]]!r}? " if near else ""
-        raise InvalidRequest(
-            f"{sink}: option {name!r} is unknown; {hint}The options are {', '.join(known)}"
-        )
-
-
-def for_spark(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that are for the writer of a format of Spark."""
-    ours = (*_QUERY, *_PARQUET_ALONE, PARTITION_BY)
-    return {key: text for key, text in options.items() if key not in ours}
-
-
-def boolean(options: Mapping[str, str], name: str, default: bool = False) -> bool:
-    """An option that is `true` or `false`. Raises InvalidRequest for any other word."""
-    text = options.get(name, str(default)).lower()
-    if text not in ("true", "false"):
-        raise InvalidRequest(f"{name}: {options[name]!r} is neither true nor false; give one")
-    return text == "true"
-
-
-def whole(
-    options: Mapping[str, str], name: str, unit: str, most: int = 10**_MOST_DIGITS
-) -> int | None:
-    """An option that is a positive whole number, `most` at most; None: it is not given.
-
-    Raises InvalidRequest for any other text.
-    """
-    text = options.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and text.strip("0")):
-        raise InvalidRequest(f"{name}: {text!r} must be a positive whole number ({unit})")
-    if len(text) > _MOST_DIGITS or int(text) > most:
-        raise InvalidRequest(f"{name}: {text!r} is too much; give {most:,} {unit} or fewer")
-    return int(text)
-
-
-def size_bytes(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
-    """An option that is a size: bytes, or a number with a unit; None: it is not given.
-
-    Raises InvalidRequest for a text that is no size, and for one below `least`.
-
-    >>> size_bytes({"targetFileSize": "128 MB"}, "targetFileSize")
-    134217728
-    """
-    text = options.get(name)
-    if text is None:
-        return None
-    match = _SIZE.fullmatch(text.strip().lower())
-    if not match:
-        raise InvalidRequest(f"{name}: {text!r} is no size; give bytes, or a size as '128 MB'")
-    size = int(float(match[1]) * 1024 ** _POWERS[match[2]])
-    if size < least:
-        raise InvalidRequest(f"{name}: {text!r} is too little; give {least:,} bytes or more")
-    return size
-
-
-#: Options of the live page -> variables of the environment that hold where they are not given.
-_LIVE = {
-    "livePort": "JOINENGINE_LIVE_PORT",
-    "liveHost": "JOINENGINE_LIVE_HOST",
-    "liveToken": "JOINENGINE_LIVE_TOKEN",
-}
-
-
 def live_place(options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[Place, bool]:
     """Where the live page of a query is, and whether it comes with the query: if a port is said.
 
@@ -185,76 +137,14 @@ def live_place(options: Mapping[str, str], environment: Mapping[str, str]) -> tu
     >>> live_place({"livePort": "0"}, {"JOINENGINE_LIVE_PORT": "4050"})
     (Place(port=0, host='127.0.0.1', token=None), True)
     """
-    said = dict[str, tuple[str, str]]()
-    for option, variable in _LIVE.items():
-        if option in options:
-            said[option] = options[option], option
-        elif environment.get(variable):
-            said[option] = environment[variable], variable
-    port = check_port(*said["livePort"]) if "livePort" in said else 0
-    host = check_host(*said["liveHost"]) if "liveHost" in said else LOOPBACK
-    token = check_token(*said["liveToken"]) if "liveToken" in said else None
-    return Place(port, host, token), "livePort" in said
-
-
-def codec(options: Mapping[str, str]) -> str:
-    """Arrow's name of the codec that `compression` names as Spark does; the default is snappy."""
-    text = options.get("compression", "snappy").lower()
-    if text not in _CODECS:
-        raise InvalidRequest(f"compression: {text!r} is unknown; use one of {', '.join(_CODECS)}")
-    return _CODECS[text]
-
-
-def work_us(options: Mapping[str, str], option: str) -> int:
-    """Emulated work for each tuple (`workPerTuple`) or result (`workPerResult`), microseconds."""
-    work = microseconds(options.get(option, "0 s"), option)
-    if work < 0:
-        raise InvalidRequest(f"{option}: {describe(work)} is negative; use 0 or more")
-    return work
-
-
-def look_every_s(options: Mapping[str, str]) -> float | None:
-    """How often new files are looked for, in seconds; None: it is not said.
-
-    Raises InvalidRequest for a text that is no duration, and for one that is not above 0.
-
-    >>> look_every_s({"lookEvery": "500 ms"})
-    0.5
-    """
-    text = options.get("lookEvery")
-    if text is None:
-        return None
-    every = microseconds(text, "lookEvery")
-    if every <= 0:
-        raise InvalidRequest(f"lookEvery: {text!r} is no time to rest; give more than 0, as '5 s'")
-    return every / 1e6
-
-
-def store_speed(options: Mapping[str, str]) -> StoreSpeed | None:
-    """How fast a store is; None: it is not said. Raises InvalidRequest for a text that is none."""
-    text = options.get("storeRate")
-    return None if text is None else StoreSpeed.of(text, "storeRate")
-
-
-def folder_mode(options: Mapping[str, str]) -> int | None:
-    """The mode of folders whose files may have `fileMode`; None: it is not said.
-
-    Who may do something with the files may enter the folder. Raises InvalidRequest for a text that
-    is no mode of files, or keeps their owner out.
-
-    >>> oct(folder_mode({"fileMode": "640"}))
-    '0o750'
-    """
-    text = options.get("fileMode")
-    if text is None:
-        return None
-    if not re.fullmatch("0?6[046]{2}", text):
-        raise InvalidRequest(
-            f"fileMode: {text!r} is no mode of files; give three digits, for owner, group and "
-            f"others: 6 for the owner, and each of the others 0, 4 (may read) or 6 (and write)"
-        )
-    mode = int(text, 8)
-    return mode | (mode & 0o444) >> 2
+    told = dict[str, Any]()
+    for name, variable in ((one.name, one.variable) for one in OPTIONS.values() if one.variable):
+        text, where = environment.get(variable) or OPTIONS[name].default, variable
+        if name in options:
+            text, where = options[name], name
+        told[name] = None if text is None else OPTIONS[name].value.read(text, where)
+    port = told["livePort"]
+    return Place(port or 0, told["liveHost"], told["liveToken"]), port is not None
 
 
 def trigger_of(given: Mapping[str, Any]) -> dict[str, Any]:

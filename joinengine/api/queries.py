@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from joinengine.api import checks
 from joinengine.api.resolved import ResolvedJoin
 from joinengine.api.writer import JoinWriter
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.arguments import check_count
 from joinengine.model.conditions import Computed
 from joinengine.model.errors import InvalidRequest
@@ -19,10 +19,10 @@ from joinengine.model.habits import QUERY, not_there
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
 from joinengine.reporting.notebook import operators_html, page_part
-from joinengine.spark import types
-from joinengine.spark.inputs import Source, Stream, Table
-from joinengine.spark.session import parallelism
-from joinengine.spark.sinks import Transform
+from joinengine.spark.query.frame_sinks import Transform
+from joinengine.spark.session.session import parallelism
+from joinengine.spark.sources import types
+from joinengine.spark.sources.inputs import Source, Stream, Table
 
 
 class StreamQuery:

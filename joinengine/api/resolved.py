@@ -9,13 +9,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from joinengine.driver.account import account_of, check_types, kept_columns
-from joinengine.exchange.schemas import from_text
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.operators.base import QuerySpec
-from joinengine.spark.inputs import Source, Stream
-from joinengine.spark.places import checkpoint_at
-from joinengine.spark.sinks import Transform
+from joinengine.sources.schemas import from_text
+from joinengine.spark.query.frame_sinks import Transform
+from joinengine.spark.query.query_folders import checkpoint_at
+from joinengine.spark.sources.inputs import Source, Stream
 
 
 @dataclass(frozen=True)

@@ -11,47 +11,34 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from joinengine.api import options as given
+from joinengine.api.option_table import OPTIONS
 from joinengine.api.resolved import ResolvedJoin, as_kept
-from joinengine.balancing.costs import Load
-from joinengine.driver.compacting import CompactingSink
-from joinengine.driver.fitting import Naming
-from joinengine.driver.outputs import Wanted
-from joinengine.driver.settings import CACHE_BYTES, MEMORY_PER_TASK, Settings, ShowKeys, Tasks
-from joinengine.driver.sinks import DiscardSink, Sink, SinkFactory
-from joinengine.exchange.exchange import chosen_exchange
-from joinengine.exchange.merging import TARGET_BYTES
-from joinengine.exchange.partitions import check_partitions
-from joinengine.exchange.staging import Cutting
+from joinengine.driver.layout_fit import Naming
+from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import choose
-from joinengine.layouts.base import LayoutChoice
-from joinengine.layouts.versions import Moving
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.named import one_of
-from joinengine.model.recovery import Durability, Recovery
-from joinengine.reporting.logs import PlanLog
-from joinengine.spark import formats, session
-from joinengine.spark.memory import view_writer
-from joinengine.spark.merging import SparkMerge
-from joinengine.spark.paths import place
-from joinengine.spark.places import Output
-from joinengine.spark.query import JoinQuery
-from joinengine.spark.request import Request
-from joinengine.spark.sinks import FrameSink, Transform, TransformedParquetSink
-from joinengine.spark.starting import start
+from joinengine.results.compaction import CompactingSink
+from joinengine.results.folders import check_partitions
+from joinengine.results.merging import TARGET_BYTES
+from joinengine.results.outputs import Wanted
+from joinengine.results.sinks import DiscardSink, Sink, SinkFactory
+from joinengine.results.staging import Cutting
+from joinengine.spark.jobs.merge_jobs import SparkMerge
+from joinengine.spark.query import formats
+from joinengine.spark.query.frame_sinks import FrameSink, Transform, TransformedParquetSink
+from joinengine.spark.query.join_query import JoinQuery
+from joinengine.spark.query.memory_view import view_writer
+from joinengine.spark.query.query_folders import Output
+from joinengine.spark.query.request import Request
+from joinengine.spark.query.starting import start
+from joinengine.spark.session import session
+from joinengine.spark.sources.locations import place
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.wished import Relayout
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
-
-#: Files below this cost a reader more to open than to read.
-_LEAST_FILE = 1 << 16
-#: Batches whose results are held back at most: a query that holds back more shows nothing.
-_MOST_HELD = 1_000_000
-#: The least memory of a task that is worth a task.
-_LEAST_MEMORY = 1 << 20
-#: The least cache that holds a run file.
-_LEAST_CACHE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -85,23 +72,7 @@ class JoinWriter:
     def option(self, key: str, value: Any) -> JoinWriter:
         """Set an option of the sink, or one of joinengine's; case does not matter in its name.
 
-        `checkpointLocation`; `stateLocation` (a folder, or a place in an object store as
-        "s3://bucket/query": the engine's part of the checkpoint lies there, docs/cluster.md);
-        `cacheSize` (how much of an object store's files an executor keeps on its disk);
-        `memoryPerTask` (bytes, or a size as "512 MB"); `fsync`; `capacity` (tuples that an instance
-        may hold before its layout grows); `moves` (`eager`: state follows a new layout at once;
-        `lazy`: state stays until it expires, and tuples probe it there); `workPerTuple` (a
-        duration: work of that length is emulated for each tuple that an instance receives) and
-        `workPerResult` (the same for each row that it emits); `load` (what planners balance:
-        `work`, the seconds that keys are expected to cost, or `tuples`); `recovery` (what takes the
-        place of state that an instance has lost: `replicas`, `taskb` or `store`) and `storeRate`
-        (the emulated speed of a store, as "100 MB/s, 50 ms"); `durability` (what a batch waits for:
-        `batch`, the uploads of its state, or `replicas`; docs/fault-tolerance.md); `exchange` (what
-        carries routed tuples: `files` that all executors see, or Spark's `shuffle`) and `tasks`
-        (`resident`: they stay from batch to batch; docs/operating.md); `lookEvery` (how often an
-        idle query looks for files, as "5 s"); `sideOutput` (a folder: late and NULL-key tuples are
-        written there as Parquet, with a column `reason`); `livePort`, `liveHost`, `liveToken` (the
-        page, see `JoinQuery.live`). docs/results.md lists the options of the sinks.
+        `help(JoinWriter.option)` and docs/options.md list all of joinengine's.
 
         Raises InvalidRequest for a value that is no text, number or bool; `start` refuses unknown
         options.
@@ -241,14 +212,14 @@ class JoinWriter:
             sources=join.sources,
             checkpoint_location=location,
             state_location=state,
-            mode=given.folder_mode(options),
+            mode=given.value_of(options, "fileMode"),
             settings=settings,
             trigger=self.when,
             name=self.name,
             side_output=options.get("sideOutput"),
             output=output,
             before=join.before,
-            plans=one_of(PlanLog, options.get("logPlans", "words"), "logPlans"),
+            plans=given.value_of(options, "logPlans"),
             live=page,
             watched=watched,
         )
@@ -269,33 +240,14 @@ class JoinWriter:
     def _settings(self, options: dict[str, str]) -> Settings:
         if self.checksum:
             _check_hashes(self.join.schema)
-        memory = given.size_bytes(options, "memoryPerTask", _LEAST_MEMORY)
-        return Settings(
-            memory_per_task=memory or MEMORY_PER_TASK,
-            fsync=given.boolean(options, "fsync"),
+        return given.settings_of(
+            options,
             checksum=self.checksum,
-            capacity=given.whole(options, "capacity", "tuples"),
-            lazy=one_of(Moving, options.get("moves", "eager"), "moves") is Moving.LAZY,
-            work_s=given.work_us(options, "workPerTuple") / 1e6,
-            result_work_s=given.work_us(options, "workPerResult") / 1e6,
-            load=one_of(Load, options.get("load", Load.WORK.value), "load"),
-            show_keys=one_of(ShowKeys, options.get("showKeys", "value"), "showKeys")
-            is ShowKeys.VALUE,
             finite="availableNow" in self.when,
             schedule=self.schedule,
             losses=self.losses,
             kills=self.kills,
-            durability=one_of(Durability, options.get("durability", "batch"), "durability"),
             naming=Naming(session.zone(), session.case_sensitive()),
-            recovery=one_of(Recovery, options.get("recovery", "replicas"), "recovery"),
-            exchange=chosen_exchange(
-                options.get("exchange"),
-                options.get("stateLocation", options.get("checkpointLocation")),
-            ),
-            store=given.store_speed(options),
-            look_every_s=given.look_every_s(options),
-            tasks=one_of(Tasks, options.get("tasks", "auto"), "tasks"),
-            cache_bytes=given.size_bytes(options, "cacheSize", _LEAST_CACHE) or CACHE_BYTES,
         )
 
     def _sink(
@@ -315,8 +267,8 @@ class JoinWriter:
         elif self.table is not None:
             write = formats.table_writer(join.spark, self.table, self.partitions)
         elif kind == "console":
-            rows = given.whole(options, "numRows", "rows") or 20
-            write = formats.console_writer(rows, given.boolean(options, "truncate", True))
+            told = (given.value_of(options, name) for name in ("numRows", "truncate"))
+            write = formats.console_writer(*told)
         else:
             passed = given.for_spark(options)
             write = formats.format_writer(join.spark, kind, passed, self.partitions)
@@ -334,18 +286,18 @@ class JoinWriter:
         columns = self.partitions
         if join.transform is None:
             columns = check_partitions(join.schema, columns, exact=session.case_sensitive())
-        shared, overwrite = (given.boolean(options, name) for name in ("shared", "overwrite"))
+        shared, overwrite = (given.value_of(options, name) for name in ("shared", "overwrite"))
         owned = Output(folder, Wanted(shared, overwrite, columns))
-        codec = given.codec(options)
+        codec = given.value_of(options, "compression")
         if join.transform is not None:
             return self._transformed(options, output, join.transform), owned
         cutting = Cutting(
             codec,
             columns,
             session.zone(),
-            given.size_bytes(options, "targetFileSize", _LEAST_FILE),
+            given.value_of(options, "targetFileSize"),
         )
-        every = given.whole(options, "compactEvery", "batches", _MOST_HELD) or 1
+        every = given.value_of(options, "compactEvery")
         if every > 1:  # files of one task are about as large as merged ones
             cutting = replace(cutting, target_bytes=cutting.target_bytes or TARGET_BYTES)
         merge = SparkMerge(join.spark, self.name)
@@ -381,6 +333,11 @@ class JoinWriter:
     def _frames(self, checkpoint: Checkpoint, write: Callable[[DataFrame, int], None]) -> Sink:
         join = self.join
         return FrameSink(join.spark, checkpoint.results, join.schema, write, join.transform)
+
+
+JoinWriter.option.__doc__ = f"{JoinWriter.option.__doc__}\n" + "\n".join(
+    f"        `{one.name}` ({one.value.words}): {one.help}" for one in OPTIONS.values()
+)
 
 
 def _check_hashes(schema: pa.Schema) -> None:

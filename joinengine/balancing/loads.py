@@ -31,8 +31,8 @@ from joinengine.balancing.statistics import Bools, Floats, Interval, Ints, Work
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import distinct, rows_among
 from joinengine.model.keys import Side
-from joinengine.routing.base import Base
-from joinengine.routing.holding import backups_of, fragments_of
+from joinengine.routing.base_functions import Base
+from joinengine.routing.holdings import backups_of, fragments_of
 from joinengine.routing.table import RoutingTable
 
 #: The smaller side is copied if the larger one is at least this many times as large. Over

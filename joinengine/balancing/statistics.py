@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import distinct, numbered
 from joinengine.model.keys import Side
-from joinengine.routing.base import Base
-from joinengine.routing.holding import backups_of, fragments_of
+from joinengine.routing.base_functions import Base
+from joinengine.routing.holdings import backups_of, fragments_of
 from joinengine.routing.table import RoutingTable
 
 Floats = NDArray[np.float64]

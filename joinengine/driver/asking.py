@@ -10,7 +10,7 @@ from joinengine.balancing.counting import NO_KEYS, Asked
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.probing import distinct, rows_among
 from joinengine.layouts import Chosen
-from joinengine.layouts.base import by_instance
+from joinengine.layouts.layout import by_instance
 
 
 def asked_keys(chosen: Chosen, history: Sequence[Interval]) -> list[Asked] | None:

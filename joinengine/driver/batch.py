@@ -25,30 +25,31 @@ from threading import RLock
 from typing import Any
 
 from joinengine.balancing.reasons import Reason
-from joinengine.driver import clock, relayout, showings, step
-from joinengine.driver.attempts import Attempts
+from joinengine.driver import clock, relayout, step
 from joinengine.driver.cleaning import clean, clean_failed, clean_staged
 from joinengine.driver.committing import Committing
-from joinengine.driver.computing import Computing, end_of
+from joinengine.driver.computation import Computing, end_of
 from joinengine.driver.counts import read_counts
-from joinengine.driver.delivering import Delivery
-from joinengine.driver.durability import Uploaded
-from joinengine.driver.failing import check_losses
-from joinengine.driver.fitting import fitted
 from joinengine.driver.jobs import Jobs
+from joinengine.driver.layout_fit import fitted
 from joinengine.driver.records import BatchRecord
+from joinengine.driver.recovery.attempts import Attempts
+from joinengine.driver.recovery.demands import check_losses
+from joinengine.driver.recovery.durability import Uploaded
+from joinengine.driver.recovery.restoration import line_to, restored
 from joinengine.driver.relayout import fitted_wish
-from joinengine.driver.restoring import line_to, restored
 from joinengine.driver.settings import Settings
-from joinengine.driver.sinks import SideOutput, Sink
 from joinengine.driver.stages import Counts, Draft, Moment, Program
 from joinengine.driver.stopwatch import Stopwatch
 from joinengine.driver.wishes import Wishes
 from joinengine.layouts import Chosen
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.model.skipped import Skipped
 from joinengine.operators.base import QuerySpec
+from joinengine.results import showings
+from joinengine.results.delivery import Delivery
+from joinengine.results.sinks import SideOutput, Sink
 from joinengine.state import fence, manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed, Manifest, Position

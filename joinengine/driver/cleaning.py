@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from joinengine.driver import showings
-from joinengine.driver.showings import Held
-from joinengine.driver.sinks import SideOutput, Sink
+from joinengine.results import showings
+from joinengine.results.showings import Held
+from joinengine.results.sinks import SideOutput, Sink
 from joinengine.state import line
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from joinengine.exchange.reports import InputReport, RouteReport
 from joinengine.model.keys import Side
 from joinengine.model.query import FromSource
 from joinengine.operators.base import Operator, QuerySpec, sides_of
 from joinengine.operators.timing import Limit, Upstream
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import Clock, OperatorState, SideClock
+from joinengine.wire.reports import InputReport, RouteReport
 
 
 def advance(

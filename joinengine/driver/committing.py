@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from joinengine.driver.attempts import Attempts
-from joinengine.driver.durability import Uploaded
 from joinengine.driver.jobs import Jobs
+from joinengine.driver.recovery.attempts import Attempts
+from joinengine.driver.recovery.durability import Uploaded
 from joinengine.driver.stages import Draft
 from joinengine.operators.base import QuerySpec
 from joinengine.state import manifests

@@ -13,19 +13,18 @@ import numpy as np
 
 from joinengine.balancing.costs import Amounts, Costs
 from joinengine.balancing.statistics import Interval, KeyCounts, Prices, summarise, weighed
-from joinengine.driver.losses import refilled
-from joinengine.exchange.reports import OperatorReport, work_of
-from joinengine.layouts.key_based import KeyBased, has_backups
+from joinengine.layouts.copies import Refill
+from joinengine.layouts.key_based import KeyBased
 from joinengine.state.operator_state import (
     STATE,
     OperatorState,
-    Refill,
     Rehome,
     Runs,
     Shelves,
 )
 from joinengine.state.run import Run
 from joinengine.state.upkeep import Changes
+from joinengine.wire.reports import OperatorReport, work_of
 
 
 def fold(state: OperatorState, reports: Sequence[OperatorReport]) -> OperatorState:
@@ -46,15 +45,15 @@ def fold(state: OperatorState, reports: Sequence[OperatorReport]) -> OperatorSta
     named = {run.file for runs in shelves.values() for run in runs.values()}
     files = {name: stored for name, stored in known.items() if name in named}
     newest = layouts.newest
-    if isinstance(layouts.pending, Refill) and has_backups(newest.layout):
-        newest = replace(newest, layout=refilled(newest.layout, layouts.pending))
+    copied = newest.layout.copied
+    if isinstance(layouts.pending, Refill) and copied is not None:
+        newest = replace(newest, layout=copied.refilled(layouts.pending))
     live = {run.version for run in shelves.get(STATE, {}).values()}
     older = {version: one for version, one in layouts.older.items() if version in live}
     return replace(
         state,
-        layouts=replace(layouts, newest=newest, older=older, pending=None, lost=()),
+        layouts=replace(layouts, newest=newest, older=older, pending=None),
         shelves=Shelves({shelf: runs for shelf, runs in shelves.items() if runs}, files),
-        fetched={},
     )
 
 
@@ -121,7 +120,8 @@ def interval_of(
         if run.version == state.layouts.version and run.instance < layout.instances:
             held[run.side, run.instance] += run.live
     keys = KeyCounts.concat([keys for report in reports for keys in report.keys])
-    copies = (work.backed, layout.base) if has_backups(layout) else None
+    copied = layout.copied
+    copies = None if copied is None else (work.backed, copied.base)
     found = summarise(keys, work.stored, held, layout.table, tasks, copies)._replace(whole=whole)
     if weighing is None:
         return found

@@ -10,11 +10,11 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
 from joinengine.model.errors import InvalidRequest
 from joinengine.operators.base import Operator, OperatorTask
 from joinengine.state.manifest import Position
+from joinengine.wire.reports import OperatorReport, RouteReport
 
 
 class Jobs(Protocol):

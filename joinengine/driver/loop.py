@@ -31,7 +31,7 @@ from threading import Condition, Thread, current_thread
 from typing import Any, Protocol
 
 from joinengine.driver.batch import BatchRunner
-from joinengine.exchange.feeds import Feed
+from joinengine.sources.feeds import Feed
 from joinengine.state.manifest import Handed, Position
 from joinengine.world.world import World
 

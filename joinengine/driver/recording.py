@@ -11,17 +11,17 @@ from dataclasses import replace
 import numpy as np
 
 from joinengine.balancing.reasons import Balance, Cause, Reason
-from joinengine.driver.hot import heat_of
-from joinengine.driver.losses import way_of
+from joinengine.driver.hot_keys import heat_of
 from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.recovery.losses import way_of
 from joinengine.driver.stages import Computed, Counts, Ran
-from joinengine.exchange.reports import InputReport, OperatorReport, work_of
 from joinengine.model.keys import Side
 from joinengine.model.recovery import Recovery
-from joinengine.operators.base import Operator, OperatorTask, QuerySpec
+from joinengine.operators.base import Attempt, Operator, OperatorTask, QuerySpec
 from joinengine.state.operator_state import PENDING, STATE, OperatorState
 from joinengine.state.run import Reads
 from joinengine.state.upkeep import Changes
+from joinengine.wire.reports import InputReport, OperatorReport, work_of
 
 
 def record_of(
@@ -76,10 +76,10 @@ def _begun(ran: Ran, reason: Reason | None) -> OperatorRecord:
 
     `reason`: why its layout is another than after the last batch.
     """
-    state = ran.begun
+    attempt, state = ran.begun, ran.begun.state
     layouts = state.layouts
     table = layouts.newest.layout.table
-    ways = _ways(state)
+    ways = _ways(attempt)
     if ways:
         held = Balance.of(np.array(state.held_under_any()))
         reason = Reason(Cause.LOSS, held, ways=ways)
@@ -90,18 +90,18 @@ def _begun(ran: Ran, reason: Reason | None) -> OperatorRecord:
         expired_rows=ran.expired_rows,
         routing_entries=len(table.placements),
         split_keys=table.split_keys,
-        lost=sorted({*layouts.lost, *state.fetched}),
-        recovered_rows=sum(state.fetched.values()),
+        lost=sorted({*attempt.lost, *attempt.fetched}),
+        recovered_rows=sum(attempt.fetched.values()),
         moved_from_rows=0 if layouts.pending is None else state.shelves.rows,
         reason=reason,
     )
 
 
-def _ways(state: OperatorState) -> tuple[tuple[Recovery, tuple[int, ...]], ...]:
+def _ways(attempt: Attempt) -> tuple[tuple[Recovery, tuple[int, ...]], ...]:
     """How the instances that the batch has found lost have gone on."""
     found = {
-        way_of(state.layouts): state.layouts.lost,
-        Recovery.STORE: tuple(state.fetched),
+        way_of(attempt.state.layouts): attempt.lost,
+        Recovery.STORE: tuple(attempt.fetched),
     }
     return tuple((way, instances) for way, instances in found.items() if instances)
 

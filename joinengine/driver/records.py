@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 
 from joinengine.balancing.reasons import Reason
-from joinengine.driver.hot import Heat
+from joinengine.driver.hot_keys import Heat
 from joinengine.model.keys import Side
 from joinengine.model.skipped import Skipped
 from joinengine.operators.timing import Flow

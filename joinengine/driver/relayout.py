@@ -17,14 +17,11 @@ import numpy as np
 
 from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
-from joinengine.driver.fitting import Naming, fitted
-from joinengine.driver.losses import next_refill, returned
+from joinengine.driver.layout_fit import Naming, fitted
 from joinengine.layouts import Chosen
-from joinengine.layouts.auto import Unasked
-from joinengine.layouts.base import LayoutChoice, Plan, check_aggregates
 from joinengine.layouts.changing import Occasion, change, plan_between
-from joinengine.layouts.key_based import asked_of, has_backups
-from joinengine.layouts.replicas import Ftlb
+from joinengine.layouts.key_based import asked_of
+from joinengine.layouts.layout import LayoutChoice, Plan, check_aggregates
 from joinengine.layouts.versions import MOST_VERSIONS
 from joinengine.operators.base import Operator
 from joinengine.routing.routes import MAX_INSTANCES
@@ -94,7 +91,7 @@ def as_asked(
     changed it since, and there is no reason.
     """
     layouts, instances = state.layouts, operator.instances
-    if isinstance(choice, Unasked):
+    if not choice.is_asked:
         choice = layouts.asked.choice
     asked = Chosen.start(choice, instances)
     newest = layouts.newest
@@ -115,27 +112,25 @@ def as_asked(
 def _refilling(state: OperatorState) -> OperatorState:
     """The state whose next batch makes some of the lost copies anew."""
     layouts = state.layouts
-    layout, choice = layouts.newest.layout, layouts.newest.choice
-    assert has_backups(layout) and isinstance(choice, Ftlb)
-    each = state.shelves.rows // layout.instances
-    refill = next_refill(layout, each, choice.refill_rows)
+    layout = layouts.newest.layout
+    copied, copying = layout.copied, layouts.newest.choice.copying
+    assert copied is not None and copying is not None
+    refill = copied.next_refill(state.shelves.rows // layout.instances, copying.refill_rows)
     return replace(state, layouts=replace(layouts, pending=refill))
 
 
 def _returned(state: OperatorState, history: Sequence[Interval]) -> Plan | None:
     """Hashed keys go back to instances that were lost and are whole again; None: all are there."""
-    layout, choice = state.layouts.newest.layout, state.layouts.newest.choice
-    if not has_backups(layout) or not isinstance(choice, Ftlb):
+    layout = state.layouts.newest.layout
+    copied, copying = layout.copied, state.layouts.newest.choice.copying
+    if copied is None or copying is None:
         return None
-    back = returned(layout)
+    back = copied.restored()
     if back == layout:
         return None
     before, after = Balance.of(np.array(state.held_under_any())), None
     if history:
-        before, after = (
-            Balance.of(choice.gather(one.base, one.table, history).per_instance())
-            for one in (layout, back)
-        )
+        before, after = (Balance.of(copying.level(one, history)) for one in (layout, back))
     return Plan(back, Reason(Cause.REFILLED, before, after, Cost()))
 
 

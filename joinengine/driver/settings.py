@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from joinengine.balancing.costs import Load
-from joinengine.driver.fitting import Naming
+from joinengine.driver.layout_fit import Naming
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.model.recovery import Durability, Recovery
 from joinengine.state.store import StoreSpeed

@@ -15,14 +15,14 @@ from joinengine.balancing.statistics import Interval
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import Through
-from joinengine.exchange.reports import Block, InputReport, OperatorReport, RouteReport
 from joinengine.model.keys import Side
 from joinengine.model.skipped import Skipped
-from joinengine.operators.base import OperatorTask, QuerySpec
+from joinengine.operators.base import Attempt, OperatorTask, QuerySpec
 from joinengine.state.manifest import Handed, Manifest, Outcome, Position
 from joinengine.state.operator_state import OperatorState
-from joinengine.state.plain import Held
+from joinengine.state.plain_states import Held
 from joinengine.state.wished import Relayout
+from joinengine.wire.reports import Block, InputReport, OperatorReport, RouteReport
 from joinengine.world.storage import StoredFile
 
 #: Name of a statistics file -> the counts in it, which planners see.
@@ -126,7 +126,7 @@ class Ran:
     `expired_rows`: what had left the state before; `state`: that after the tasks.
     """
 
-    begun: OperatorState
+    begun: Attempt
     tasks: Sequence[OperatorTask]
     reports: Sequence[OperatorReport]
     state: OperatorState

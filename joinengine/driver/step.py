@@ -16,27 +16,25 @@ from joinengine.balancing.reasons import Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.driver import clock, relayout
 from joinengine.driver.asking import asked_keys, asked_of
-from joinengine.driver.failing import has_copies
+from joinengine.driver.batch_totals import added
 from joinengine.driver.folding import Weighing, costs_of, interval_of
 from joinengine.driver.recording import record_of
+from joinengine.driver.recovery.demands import has_copies
 from joinengine.driver.relayout import fitted_wish
 from joinengine.driver.stages import Arrived, Computed, Counts, Draft, Moment, Opened, Program
-from joinengine.driver.totals import added
-from joinengine.exchange.reports import OperatorReport
-from joinengine.exchange.results import Target, ToOperator
 from joinengine.exchange.roles import Origin, Role
 from joinengine.exchange.route import RoutePlan
+from joinengine.exchange.task_results import Target, ToOperator
 from joinengine.layouts import Chosen
-from joinengine.layouts.base import LayoutChoice
-from joinengine.layouts.key_based import has_backups
-from joinengine.layouts.replicas import Ftlb
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource
 from joinengine.model.recovery import Durability
-from joinengine.operators.base import Operator, OperatorTask, Order, QuerySpec
+from joinengine.operators.base import Attempt, Operator, OperatorTask, Order, QuerySpec
 from joinengine.operators.desk import TaskHeader
 from joinengine.state.manifest import Manifest, Outcome
 from joinengine.state.operator_state import Layouts, OperatorState
+from joinengine.wire.reports import OperatorReport
 from joinengine.world.buckets import is_url
 from joinengine.world.storage import StoredFile, tagged
 
@@ -99,26 +97,26 @@ def order(
     program: Program,
     opened: Opened,
     operator: Operator,
-    state: OperatorState,
+    attempt: Attempt,
     arrived: Arrived,
     sink_target: Callable[[], Target],
 ) -> Sequence[OperatorTask]:
     """The tasks of an operator; none if nothing arrives and nothing is due.
 
-    `state` is the operator's state without expired runs; `sink_target`: where the last operator's
-    results go.
+    `attempt`: on the operator's state without expired runs; `sink_target`: where the last
+    operator's results go.
     """
-    query, settings = program.query, program.settings
+    query, settings, state = program.query, program.settings, attempt.state
     later = query.readers_of(FromOperator(operator.index))
     history = [opened.counts[stored.name] for stored in state.layouts.history]
     asked = asked_keys(state.layouts.newest, history)
     next_role = _role(opened, *later[0]) if later else None
     last = query.operators[-1]
     newest = state.layouts.newest
-    copied = has_backups(newest.layout)
-    levels = newest.choice.counted_levels if isinstance(newest.choice, Ftlb) else ()
+    copied, copying = newest.layout.copied is not None, newest.choice.copying
+    levels = () if copying is None else copying.counted_levels
     stored = settings.kept_store is not None
-    retried = state.layouts.lost or state.fetched
+    retried = attempt.lost or attempt.fetched
 
     inline_bytes = _inline_bytes(program, state)
 
@@ -158,7 +156,7 @@ def order(
     blocks = arrived.at(operator.index)
     memory = settings.memory_per_task
     number, most = opened.number, program.parallelism
-    return operator.tasks(Order(state, number, blocks, most, memory, header))
+    return operator.tasks(Order(state, number, blocks, most, memory, header, attempt.lost))
 
 
 def _inline_bytes(program: Program, state: OperatorState) -> int:

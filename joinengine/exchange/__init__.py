@@ -1,1 +1,1 @@
-"""Tuples on their way: from the sources to the instances, and from there to the sink. No Spark."""
+"""Tuples on their way from sources to instances: admitted, routed, handed over. No Spark."""

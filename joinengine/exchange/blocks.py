@@ -20,20 +20,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.exchange.exchange import Address, Exchange
-from joinengine.exchange.reports import Block, InputReport
 from joinengine.exchange.roles import Origin, Role
-from joinengine.exchange.staging import ParquetFile
 from joinengine.kernels.bands import Bools
 from joinengine.kernels.comparing import latest_time, no_time
 from joinengine.kernels.hashing import Words, draw_u, make_words
 from joinengine.kernels.probing import Ints
-from joinengine.kernels.watching import number_tuples, watcher_of
+from joinengine.kernels.watch_numbers import number_tuples, watcher_of
 from joinengine.layouts.versions import VersionedRouter, united
 from joinengine.model.columns import name_beside
 from joinengine.model.keys import Side
 from joinengine.predicates.theta import passes
+from joinengine.results.staging import ParquetFile
 from joinengine.routing.routes import BACKUP, STORE, Deliveries, Flags, only, storing
 from joinengine.state.run_file import WORD
+from joinengine.wire.reports import Block, InputReport
 from joinengine.world.storage import StoredFile, tagged
 from joinengine.world.world import World
 

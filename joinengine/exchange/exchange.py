@@ -1,7 +1,7 @@
 """The exchange: how routed tuples come from the tasks that route them to those of an operator.
 
 Why a seam: where all executors see one folder, blocks are files that the reader maps into memory.
-Where they share nothing, Spark's own shuffle carries the tuples (`joinengine.exchange.shuffle`;
+Where they share nothing, Spark's own shuffle carries the tuples (`joinengine.exchange.packets`;
 docs/decisions/0016). Whoever routes tuples has an outbox, and whoever joins them reads blocks;
 neither knows which exchange it is.
 
@@ -21,11 +21,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from joinengine.exchange.reports import Block
 from joinengine.kernels.scattering import Groups, group_rows
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.named import one_of
+from joinengine.wire.reports import Block
 from joinengine.world.buckets import is_url
 from joinengine.world.local import writing
 from joinengine.world.storage import Storage

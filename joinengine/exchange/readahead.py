@@ -11,11 +11,11 @@ from itertools import chain
 
 import pyarrow as pa
 
-from joinengine.exchange.codec import decode
-from joinengine.exchange.reading import Reading
-from joinengine.exchange.reports import RouteReport
 from joinengine.exchange.route import Portion
 from joinengine.model.skipped import Skipped
+from joinengine.sources.readings import Reading
+from joinengine.wire.codec import decode
+from joinengine.wire.reports import RouteReport
 from joinengine.world.world import World
 
 #: Of what a task may hold, as much may wait that was read ahead.

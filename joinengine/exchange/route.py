@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from joinengine.exchange.blocks import BlockWriter
 from joinengine.exchange.exchange import Exchange, Through
-from joinengine.exchange.logged import RowGroup
-from joinengine.exchange.reports import RouteReport
 from joinengine.exchange.roles import Origin, Role
 from joinengine.kernels.hashing import content_order
+from joinengine.sources.positions import RowGroup
+from joinengine.wire.reports import RouteReport
 from joinengine.world.world import World
 
 #: Rows that are routed together. With more rows, instances get fewer and longer slices; with fewer

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from joinengine.kernels.hashing import Words
 from joinengine.layouts.auto import Auto, Unasked
-from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router, by_instance
 from joinengine.layouts.biclique import Bi, BiK
 from joinengine.layouts.choices import DChoices, Pkg, WChoices
-from joinengine.layouts.key_based import Hash, Mnrt, Qmmp, has_backups
+from joinengine.layouts.key_based import Hash, Mnrt, Qmmp
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router, by_instance
 from joinengine.layouts.matrix import Dynamic
 from joinengine.layouts.replicas import Ftlb
 from joinengine.layouts.shuffle import Shuffle
@@ -146,8 +146,8 @@ class Chosen:
     @property
     def absent(self) -> tuple[int, ...]:
         """The instances that do not have all copies that the layout names, since they were lost."""
-        layout = self.layout
-        return tuple(one for one, _ in layout.incomplete) if has_backups(layout) else ()
+        copied = self.layout.copied
+        return () if copied is None else tuple(one for one, _ in copied.incomplete)
 
     def to_json(self) -> dict[str, Any]:
         """The plain values that the manifest keeps."""

@@ -29,13 +29,13 @@ from joinengine.balancing.reasons import Cause, Counted, rows_of
 from joinengine.balancing.shares import NewShares
 from joinengine.balancing.statistics import Floats, Interval
 from joinengine.layouts import keyless
-from joinengine.layouts.base import Layout, Plan, without_keys
 from joinengine.layouts.biclique import Biclique
 from joinengine.layouts.key_based import KeyBased, WithinLimit, noise, plan_to
+from joinengine.layouts.layout import Layout, Plan, without_keys
 from joinengine.layouts.matrix import Grid
 from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
-from joinengine.routing.base import Base
+from joinengine.routing.base_functions import Base
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable
 
@@ -238,6 +238,8 @@ class Auto(WithinLimit):
 @dataclass(frozen=True)
 class Unasked(Auto):
     """`auto` where none was asked for: a checkpoint keeps the layout that it was begun with."""
+
+    is_asked: ClassVar[bool] = False
 
 
 def _rows(plan: Plan) -> float:

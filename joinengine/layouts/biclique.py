@@ -29,7 +29,7 @@ from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, key_hash, u_of
 from joinengine.kernels.probing import expand_ranges
-from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
 from joinengine.routing.routes import MAX_INSTANCES, PROBE, STORE, Deliveries, Instances

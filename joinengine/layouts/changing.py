@@ -17,8 +17,8 @@ import numpy as np
 from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.reasons import Balance, Cause, Cost, Counted, Reason, reason_of
 from joinengine.balancing.statistics import Interval
-from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.layouts.key_based import KeyBased, Planned
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan
 from joinengine.model.keys import Placement
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable

@@ -33,7 +33,6 @@ from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Floats, Interval, loads_of, parts_of
 from joinengine.kernels.hashing import Words, key_hash
 from joinengine.kernels.probing import Ints, expand_ranges, group_keys
-from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.candidates import (
     candidates,
     covering,
@@ -42,6 +41,7 @@ from joinengine.layouts.candidates import (
     head_places,
     least_degree,
 )
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing.routes import BOTH, PROBE, STORE, Deliveries, Instances

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from typing_extensions import TypeIs, override
+from typing_extensions import override
 
 from joinengine.balancing.levelling import divisible
 from joinengine.balancing.llfd import ROUNDING
@@ -27,11 +27,12 @@ from joinengine.balancing.qmmp import plan_qmmp
 from joinengine.balancing.reasons import Balance, Cause, Counted, reason_of
 from joinengine.balancing.shares import NewShares, build_table
 from joinengine.balancing.statistics import Floats, Interval, is_small
-from joinengine.layouts.base import Layout, LayoutChoice, Plan
+from joinengine.layouts.copies import KeyCopies
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing import table as routing_table
-from joinengine.routing.base import BASES, Backed, Base
+from joinengine.routing.base_functions import BASES, Backed, Base
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable, TableRouter
 
@@ -76,6 +77,11 @@ class KeyBased(Layout):
     def copies(self, side: Side) -> int:
         return 1
 
+    @property
+    @override
+    def copied(self) -> KeyCopies | None:
+        return KeyCopies(self) if isinstance(self.base, Backed) else None
+
     @override
     def to_json(self) -> dict[str, Any]:
         single = self.base.single if isinstance(self.base, Backed) else self.base
@@ -89,11 +95,6 @@ class KeyBased(Layout):
         if self.incomplete:
             state["incomplete"] = [list(one) for one in self.incomplete]
         return state
-
-
-def has_backups(layout: Layout) -> TypeIs[KeyBased]:
-    """Whether keys have backups under a layout."""
-    return isinstance(layout, KeyBased) and isinstance(layout.base, Backed)
 
 
 def asked_of(layout: Layout) -> int:

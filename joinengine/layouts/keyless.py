@@ -23,8 +23,8 @@ import numpy as np
 from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.layouts import biclique, matrix
-from joinengine.layouts.base import Layout, LayoutChoice, Plan
 from joinengine.layouts.biclique import Bi, Biclique, sized
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan
 from joinengine.layouts.matrix import Dynamic, Grid
 from joinengine.model.keys import Side
 

@@ -25,7 +25,7 @@ from typing_extensions import override
 from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, u_of
-from joinengine.layouts.base import Layout, LayoutChoice, Plan, Router
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.model.keys import U_BITS, Placement, Side
 from joinengine.routing.routes import BOTH, Deliveries, Instances, storing
 from joinengine.routing.table import RoutingTable

@@ -28,19 +28,19 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
+from joinengine.balancing.backup_levels import Levels, wanted_backups, with_backups
 from joinengine.balancing.ftlb import NewHolders, plan_ftlb
-from joinengine.balancing.levels import Levels, wanted_backups, with_backups
 from joinengine.balancing.loads import Loads, gather_loads
 from joinengine.balancing.shares import NewShares
 from joinengine.balancing.statistics import Floats, Interval
-from joinengine.layouts.base import Layout
 from joinengine.layouts.key_based import KeyBased, WithinLimit, noise
-from joinengine.layouts.levels import Level, most_backups, read_levels
+from joinengine.layouts.layout import Layout
+from joinengine.layouts.service_levels import Level, most_backups, read_levels
 from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement
 from joinengine.routing import table as routing_table
-from joinengine.routing.base import BASES, Backed, Base, following, holders_of, placements
+from joinengine.routing.base_functions import BASES, Backed, Base, following, holders_of, placements
 from joinengine.routing.table import RoutingTable
 
 
@@ -50,7 +50,8 @@ class Ftlb(WithinLimit):
 
     An instance is out of tolerance above (1 + `imbalance`) means (the paper's theta_max), and below
     (1 - `underload`) means (its theta_min); 1 or more: it may be idle.
-    `levels`: other numbers of backups for some keys, as a mapping (`joinengine.layouts.levels`).
+    `levels`: other numbers of backups for some keys, as a mapping
+    (`joinengine.layouts.service_levels`).
     `beta`, `gamma`: how much load and the number of copies count for what leaves an instance first
     (`joinengine.balancing.ftlb`). `refill_rows`: about how many copies a batch makes anew for an
     instance that has lost its state. `standby`: copies of instances in place of copies of keys.
@@ -94,6 +95,28 @@ class Ftlb(WithinLimit):
                 "ftlb: levels give single keys more copies, and standbys copy whole instances; "
                 "give levels, or standby (recovery taskb)"
             )
+
+    @property
+    @override
+    def copying(self) -> Ftlb:
+        return self
+
+    def with_standbys(self) -> Ftlb:
+        """The choice with copies of whole instances."""
+        return replace(self, standby=True)
+
+    def spread(self, domains: int) -> Ftlb:
+        """The choice whose copies are in several of so many failure domains."""
+        return replace(self, domains=domains)
+
+    def with_levels(self, levels: Any) -> Ftlb:
+        """The choice with these service levels, read or as plain values."""
+        return replace(self, levels=levels)
+
+    def level(self, layout: Layout, history: Sequence[Interval]) -> Floats:
+        """(N,) the loads of instances under a layout of the choice."""
+        assert isinstance(layout, KeyBased)
+        return self.gather(layout.base, layout.table, history).per_instance()
 
     @override
     def settings(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from joinengine.kernels.hashing import Words, u_of
-from joinengine.layouts.base import Layout, LayoutChoice, Router
+from joinengine.layouts.layout import Layout, LayoutChoice, Router
 from joinengine.model.keys import U_BITS, Placement, Side
 from joinengine.routing.routes import BOTH, PROBE, STORE, Deliveries, Instances
 from joinengine.routing.table import RoutingTable

@@ -22,9 +22,9 @@ from typing_extensions import override
 
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints
-from joinengine.layouts.base import Router
 from joinengine.layouts.biclique import BicliqueRouter
 from joinengine.layouts.choices import ChoiceRouter
+from joinengine.layouts.layout import Router
 from joinengine.layouts.matrix import GridRouter
 from joinengine.layouts.shuffle import ShuffleRouter
 from joinengine.model.keys import Side

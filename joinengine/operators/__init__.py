@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from joinengine.operators.aggregation.operator import Aggregation
+from joinengine.operators.aggregation.aggregate_operator import Aggregation
 from joinengine.operators.base import Operator
-from joinengine.operators.join.operator import Join
+from joinengine.operators.join.join_operator import Join
 
 #: To add an operator: a folder, and a line here. The laws run over this table.
 OPERATORS: Mapping[str, type[Operator]] = {"join": Join, "aggregation": Aggregation}

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from joinengine.exchange.arriving import Arriving
+from joinengine.exchange.arrivals import Arriving
 from joinengine.exchange.exchange import Exchange
-from joinengine.exchange.reports import Block, OperatorReport
 from joinengine.exchange.roles import Admission
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import Condition
 from joinengine.model.keys import Side
 from joinengine.model.query import Input, Timed
@@ -32,6 +31,7 @@ from joinengine.operators.spines import Hosted, Stored
 from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import RunStore, Spread
+from joinengine.wire.reports import Block, OperatorReport
 from joinengine.world.world import World
 
 
@@ -92,9 +92,23 @@ def carry_out(
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """The state on which the tasks of a batch run, and what they have found lost until then.
+
+    `lost`: instances whose keys go on at copies; the batch's tuples had been routed by then.
+    `fetched`: instances whose state was read again from the store, and how many rows.
+    """
+
+    state: OperatorState
+    lost: tuple[int, ...] = ()
+    fetched: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Order:
     """One operator in one batch: its state before it, and what is on its way, per side.
 
+    `lost`: instances whose state could not be read; others take over what came to them.
     `header`: (task, hosted instances, names of their files) -> the part of the instructions that
     all operators have.
     """
@@ -105,6 +119,7 @@ class Order:
     parallelism: int
     memory_bytes: int
     header: Callable[[int, tuple[int, ...], Collection[str]], TaskHeader]
+    lost: tuple[int, ...] = ()
 
     @property
     def brings(self) -> bool:
@@ -119,10 +134,8 @@ class Order:
         `shelves`: the shelves whose runs the tasks need, beside that of the state.
         """
         hosted_by_task = hosts(instances, self.parallelism)
-        stored = Stored.by_task(self.state, hosted_by_task)
-        # What came to an instance that is lost, others take over.
-        lost = self.state.layouts.lost
-        read_by_task = [tuple({*hosted, *lost}) for hosted in hosted_by_task]
+        stored = Stored.by_task(self.state, hosted_by_task, self.lost)
+        read_by_task = [tuple({*hosted, *self.lost}) for hosted in hosted_by_task]
         arriving = [
             Arriving.by_task(blocks, side, read_by_task) for side, blocks in self.blocks.items()
         ]

@@ -19,20 +19,20 @@ from joinengine.balancing.costs import Amounts, shared_out
 from joinengine.balancing.counting import Asked, Done, count_keys
 from joinengine.exchange.blocks import BlockReader
 from joinengine.exchange.exchange import Exchange, Through
-from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
-from joinengine.exchange.results import Results, Target
+from joinengine.exchange.task_results import Results, Target
 from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Needles, group_keys
-from joinengine.layouts.levels import Level
+from joinengine.layouts.service_levels import Level
 from joinengine.model.errors import DamagedState
 from joinengine.operators.hot import HotKeys, Texts
-from joinengine.operators.levels import Named
+from joinengine.operators.level_keys import Named
 from joinengine.state.gathering import Sheet, sheets_of
 from joinengine.state.keeper import Keeper
 from joinengine.state.operator_state import STATE
 from joinengine.state.run import OpenRun, Place, Run, RunStore
 from joinengine.state.run_file import Allowance
 from joinengine.state.upkeep import Shelf, Upkeep
+from joinengine.wire.reports import Block, InstanceReport, OperatorReport
 from joinengine.world.storage import StoredFile
 from joinengine.world.world import World
 

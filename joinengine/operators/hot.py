@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from joinengine.exchange.blocks import Tuples
 from joinengine.exchange.keying import Keying
-from joinengine.exchange.reports import HotKey
 from joinengine.kernels.bands import Bools
 from joinengine.kernels.hashing import Words, first_word, key_hash
 from joinengine.kernels.probing import Ints, Needles, distinct, rows_among, rows_of_keys
 from joinengine.kernels.seating import keys_of, seats_of
 from joinengine.model.keys import Side
 from joinengine.state.run import OpenRun
+from joinengine.wire.reports import HotKey
 
 #: As many keys a task tells, and as many characters of each.
 MOST_NAMED = 32

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joinengine.kernels.hashing import Words
-from joinengine.layouts.key_based import has_backups
+from joinengine.layouts.copies import Refill
 from joinengine.layouts.versions import AnyRouter
 from joinengine.model.keys import ALL_WORDS, Side
 from joinengine.operators.rehoming import Rehoming, rehome
 from joinengine.routing.moves import Drop, Moves, Pull
 from joinengine.routing.routes import BACKUP, STORE
 from joinengine.state.keeper import Keeper
-from joinengine.state.operator_state import Layouts, OperatorState, Refill
+from joinengine.state.operator_state import Layouts, OperatorState
 from joinengine.state.run import OpenRun, Place, Run, Spread
 
 #: Charges the time inside to a part of a task's work.
@@ -59,10 +59,10 @@ class Stored:
         cls,
         state: OperatorState,
         hosted_by_task: Sequence[Sequence[int]],
+        lost: tuple[int, ...] = (),
     ) -> list[Stored]:
         """Per task: the runs of its instances, and those that they pull from."""
         layouts = state.layouts
-        lost = layouts.lost
         spines, moves = Hosted.of(state.shelves.state.values()), _by_instance(layouts.moves)
         rehoming = Rehoming.of(layouts)
         refill = layouts.pending if isinstance(layouts.pending, Refill) else None
@@ -133,13 +133,13 @@ class Hosted(NamedTuple):
 def _with_backups(layouts: Layouts) -> tuple[AnyRouter | None, ...]:
     """The routers of the live versions, newest first; None: keys have no backups."""
     live = (layouts.newest, *(layouts.older[version] for version in layouts.live_versions[1:]))
-    return tuple(one.router if has_backups(one.layout) else None for one in live)
+    return tuple(None if one.layout.copied is None else one.router for one in live)
 
 
 def _missing(layouts: Layouts, refill: Refill | None) -> tuple[tuple[int, int], ...]:
     """The instances that will not have all their copies after the batch, and from which word on."""
-    layout = layouts.newest.layout
-    left = dict(layout.incomplete) if has_backups(layout) else {}
+    copied = layouts.newest.layout.copied
+    left = dict[int, int]() if copied is None else dict(copied.incomplete)
     if refill is not None:
         left[refill.instance] = refill.upper
     return tuple((one, word) for one, word in left.items() if word < ALL_WORDS)

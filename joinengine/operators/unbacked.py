@@ -12,7 +12,7 @@ import numpy as np
 
 from joinengine.kernels.hashing import Words, first_word
 from joinengine.model.keys import ALL_WORDS, U_BITS, Side
-from joinengine.routing.base import Backed
+from joinengine.routing.base_functions import Backed
 from joinengine.routing.routes import BACKUP, STORE
 from joinengine.routing.table import TableRouter
 from joinengine.state.run import OpenRun

@@ -21,7 +21,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from joinengine.model.aggregates import PANE, Aggregate, AggregateFunction, Grouping, partial_fields
+from joinengine.model.aggregation import (
+    PANE,
+    Aggregate,
+    AggregateFunction,
+    Grouping,
+    partial_fields,
+)
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, WINDOW_START

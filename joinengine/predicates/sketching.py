@@ -18,7 +18,7 @@ import datasketches
 import numpy as np
 import pyarrow as pa
 
-from joinengine.model.aggregates import PANE, Grouping, Top
+from joinengine.model.aggregation import PANE, Grouping, Top
 from joinengine.model.query import WINDOW_END, WINDOW_START
 
 SKETCH = "__sketch"

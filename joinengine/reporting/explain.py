@@ -8,7 +8,7 @@ from dataclasses import is_dataclass, replace
 from typing import Any
 
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, Input

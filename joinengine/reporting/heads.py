@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, Input
 from joinengine.operators.base import Operator, QuerySpec

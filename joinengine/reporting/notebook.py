@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from joinengine.driver.records import BatchRecord
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.keys import Side
 from joinengine.operators.base import Operator, QuerySpec
 from joinengine.operators.timing import Flow
 from joinengine.reporting.explain import input_name, sized
-from joinengine.reporting.reports import run_report
+from joinengine.reporting.run_report import run_report
 
 #: Batches that the HTML of metrics shows: the newest; and their columns.
 _NEWEST = 12

@@ -14,7 +14,7 @@ from typing import Any
 
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.model.texts import size_text
-from joinengine.reporting.reports import STEPS, batch_rows
+from joinengine.reporting.run_report import STEPS, batch_rows
 
 #: The name of joinengine's metrics in `observedMetrics`.
 METRICS = "joinengine"

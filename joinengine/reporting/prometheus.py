@@ -27,7 +27,7 @@ from prometheus_client.exposition import choose_encoder
 from joinengine.balancing.statistics import skew
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.reporting.progress import whole_s
-from joinengine.reporting.reports import STEPS
+from joinengine.reporting.run_report import STEPS
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import PENDING, OperatorState
 from joinengine.state.totals import OperatorTotals

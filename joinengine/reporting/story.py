@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from threading import Lock
 
 from joinengine.balancing.reasons import Cause, Reason
-from joinengine.driver.hot import Heat, HotKey
+from joinengine.driver.hot_keys import Heat, HotKey
 from joinengine.driver.records import BatchRecord, OperatorRecord, rates_seen
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.progress import whole_s
-from joinengine.reporting.reports import STEPS
+from joinengine.reporting.run_report import STEPS
 from joinengine.reporting.thinning import Entry, merged, size_of
 from joinengine.reporting.words import (
     Manner,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
-from joinengine.routing.base import Base, placements
+from joinengine.routing.base_functions import Base, placements
 from joinengine.routing.table import RoutingTable, strips
 
 

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from joinengine.kernels.hashing import Words, first_word, key_hash
 from joinengine.kernels.probing import Ints, expand_ranges
 from joinengine.model.keys import HASH_BITS, U_BITS, U_ONE, Fragment, Mode, Placement, Side
-from joinengine.routing.base import Base, holders_of, placements
-from joinengine.routing.columns import Columns
+from joinengine.routing.base_functions import Base, holders_of, placements
 from joinengine.routing.routes import BACKUP, BOTH, PROBE, Deliveries, Instances, storing
+from joinengine.routing.table_columns import Columns
 
 _FILTER_BITS = 16
 _FILTER_SHIFT = np.uint64(64 - _FILTER_BITS)

@@ -16,11 +16,12 @@ from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from joinengine.layouts import Chosen
+from joinengine.layouts.copies import Refill
 from joinengine.layouts.key_based import KeyBased
 from joinengine.routing import table as routing_table
 from joinengine.routing.table import RoutingTable
-from joinengine.state.operator_state import Layouts, OperatorState, Refill, Runs, Shelves
-from joinengine.state.plain import (
+from joinengine.state.operator_state import Layouts, OperatorState, Runs, Shelves
+from joinengine.state.plain_states import (
     RUN_COLUMNS,
     Held,
     Names,

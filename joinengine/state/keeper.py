@@ -21,9 +21,9 @@ from joinengine.kernels.hashing import Words
 from joinengine.kernels.probing import Ints, rows_between
 from joinengine.model.keys import Side
 from joinengine.state.gathering import gathered, merged_order
-from joinengine.state.merging import Merger
 from joinengine.state.run import OpenRun, Run, RunStore, excluded_rows
 from joinengine.state.run_file import Page
+from joinengine.state.run_merging import Merger
 from joinengine.state.sealing import Sealer
 from joinengine.state.upkeep import Changes, Upkeep
 from joinengine.world.storage import Storage, StoredFile

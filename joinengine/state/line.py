@@ -2,7 +2,7 @@
 
 Why: while the newest manifest is restorable, its chain is enough. While the files of some batches
 are on their way to the store, the manifests from the restorable one on are what tells a start how
-to compute these batches again (joinengine.driver.durability).
+to compute these batches again (joinengine.driver.recovery.durability).
 
 Law: a manifest is removed only once its batch is closed; each one is followed by its link, never by
 its number alone.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from joinengine.model.skipped import Skipped
 from joinengine.state.operator_state import OperatorState
-from joinengine.state.plain import Held
+from joinengine.state.plain_states import Held
 from joinengine.state.totals import Totals
 from joinengine.state.wished import Relayout
 from joinengine.world.storage import StoredFile

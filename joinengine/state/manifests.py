@@ -34,7 +34,8 @@ from typing import Any, NamedTuple
 
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
 from joinengine.model.skipped import Skipped
-from joinengine.state import changes, fence, plain
+from joinengine.state import changes, fence
+from joinengine.state import plain_states as plain
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import NEWEST, NO_MANIFEST, Chain, Handed, Link, Manifest
 from joinengine.state.totals import Totals

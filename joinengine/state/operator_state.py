@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from joinengine.balancing.costs import Costs
 from joinengine.layouts import Chosen
+from joinengine.layouts.copies import Refill
 from joinengine.layouts.versions import VersionedRouter
 from joinengine.routing.moves import Moves
 from joinengine.state.run import Run
@@ -48,15 +49,6 @@ class Rehome:
     absent: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refill:
-    """The next batch makes the copies that `instance` has lost anew, of words [lower, upper)."""
-
-    instance: int
-    lower: int
-    upper: int
-
-
 @dataclass(frozen=True)
 class Layouts:
     """The layouts of one operator.
@@ -65,8 +57,7 @@ class Layouts:
     versions that have runs. `asked`: the layout that the last start of the query asked for.
     `sized_at`: since this version the number of instances has not changed. `pending`: the moves
     that the next batch must make before `newest` holds. `history`: the files of the counts that
-    the planner sees. `lost`: instances whose state the running batch could not read; its tuples had
-    been routed by then.
+    the planner sees.
     """
 
     newest: Chosen
@@ -76,7 +67,6 @@ class Layouts:
     sized_at: int = 0
     pending: Move | Rehome | Refill | None = None
     history: tuple[StoredFile, ...] = ()
-    lost: tuple[int, ...] = ()
 
     @property
     def live_versions(self) -> tuple[int, ...]:
@@ -166,9 +156,8 @@ class Shelves:
 class OperatorState:
     """One operator between two batches.
 
-    `watchers`: how many there are; 0: no side is watched. The number never changes. `fetched`: the
-    instances whose state the running batch has read again from the store, and how many rows.
-    `costs`: what work costs, as far as batches have told.
+    `watchers`: how many there are; 0: no side is watched. The number never changes. `costs`: what
+    work costs, as far as batches have told.
     """
 
     layouts: Layouts
@@ -177,7 +166,6 @@ class OperatorState:
     watchers: int = 0
     late_rows: int = 0
     costs: Costs = field(default_factory=Costs)
-    fetched: Mapping[int, int] = field(default_factory=dict)
 
     def held_per_instance(self) -> list[int]:
         """(N,) copies that each instance holds, of those stored since there are N instances."""

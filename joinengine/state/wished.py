@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joinengine.layouts import LAYOUTS
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice
 
 
 @dataclass(frozen=True, slots=True)

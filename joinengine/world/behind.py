@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from typing_extensions import override
 
-from joinengine.world.cache import file_cache
+from joinengine.world.file_cache import file_cache
 from joinengine.world.local import PRIVATE, LocalStorage
 from joinengine.world.remote import RemoteStorage
 from joinengine.world.storage import Entry, Fetched, Storage, StoredFile

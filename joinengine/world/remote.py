@@ -1,10 +1,10 @@
 """Storage in an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure.
 
 How: joinengine.world.buckets makes the requests. A file is written to the local disk and uploaded
-when it is closed; a file that never changes may stay there as a copy (joinengine.world.cache).
+when it is closed; a file that never changes may stay there as a copy (joinengine.world.file_cache).
 
 Law: a file is seen whole or not at all; `create` succeeds once for a name (the probe of
-joinengine.world.probing tries it before a query starts).
+joinengine.world.store_probe tries it before a query starts).
 Cost: a verb is one request, of tens of milliseconds; `move` is two, and `exists` up to two.
 """
 
@@ -31,7 +31,7 @@ from joinengine.world.buckets import (
     root_of,
     store_of,
 )
-from joinengine.world.cache import Draft, FileCache, file_cache
+from joinengine.world.file_cache import Draft, FileCache, file_cache
 from joinengine.world.storage import Entry, Fetched, Storage, StoredFile
 
 #: Between two attempts of ours at a create whose outcome is unknown.

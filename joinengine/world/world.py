@@ -2,9 +2,9 @@
 
 Why: whoever can choose the clock, the nonces and the storage can pause a driver at any step, lose
 a write, or run a whole query in memory, and gets the same run again from the same seed. So no
-module of the rooms `state`, `exchange`, `operators` and `driver` reads a clock, draws a random
-name or opens a file by itself (tests/unit/test_imports.py). Exceptions are the user's own source
-files (joinengine.exchange.feeds, joinengine.exchange.listing).
+module of the rooms that are for the way of a tuple reads a clock, draws a random name or opens a
+file by itself (tests/unit/test_imports.py). Exceptions are the user's own source
+files (joinengine.sources.feeds, joinengine.sources.listing).
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ def query(master, name, places, report):
 
     `places`: the arguments of `Places`, as JSON; `report`: the file of its report.
     """
-    from joinengine.queries import Options, find  # noqa: PLC0415
-    from joinengine.queries.running import Places, run  # noqa: PLC0415
+    from joinengine.lab.queries import Options, find  # noqa: PLC0415
+    from joinengine.lab.queries.runs import Places, run  # noqa: PLC0415
 
     def watch(rows, total, batches):
         if batches != watch.said:

@@ -11,10 +11,10 @@ from decimal import Decimal
 import pyarrow as pa
 
 from joinengine import StreamJoin, band, equi, sliding, theta, tumbling, within
-from joinengine.api.columns import JOIN_TYPES
-from joinengine.exchange.reading import Reading
+from joinengine.api.column_checks import JOIN_TYPES
 from joinengine.layouts import LAYOUTS
-from joinengine.spark.inputs import Stream
+from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import Stream
 
 TIME = pa.timestamp("us", "UTC")
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -17,12 +17,12 @@ import pytest
 
 from joinengine import Stream, StreamJoin, theta
 from joinengine.driver.settings import Settings
-from joinengine.exchange.reading import Reading
 from joinengine.layouts import choose
-from joinengine.reference.nested_loop import nested_loop
+from joinengine.sources.readings import Reading
 from joinengine.state.wished import Relayout
 from tests.differential.cases import PREDICATES, make
 from tests.harness import LocalQuery
+from tests.reference.nested_loop import nested_loop
 
 FAST, ALL = 150, 1500
 

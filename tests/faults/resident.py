@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joinengine import StreamJoin, parquet_stream, session
-from joinengine.spark import staying
-from joinengine.spark.staying import SparkSlots, pool_of
+from joinengine.spark.jobs import slots as staying
+from joinengine.spark.jobs.slots import SparkSlots, pool_of
 from joinengine.staying.door import Hosts
 from joinengine.staying.pool import Pool
 

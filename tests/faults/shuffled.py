@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joinengine import StreamJoin, equi, session, within
-from joinengine.spark.shuffling import ShuffleJobs
+from joinengine.spark.jobs.shuffle_jobs import ShuffleJobs
 
 N_ROWS, N_FILES = 600, 3
 HOUR_US = 3_600_000_000
@@ -119,7 +119,7 @@ def run(spark, root, name, joined, kill_at, last, sql):
 
 
 def main(root, report):
-    from joinengine.spark import starting  # noqa: PLC0415
+    from joinengine.spark.query import starting  # noqa: PLC0415
 
     spark = session(master="local-cluster[2,1,2048]", spark__executor__memory="1g")
     Watched.spark = spark

@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SCRIPT = """
 import json, os, signal, sys
 from joinengine import session
-from joinengine.queries import Options, find
-from joinengine.queries.running import Places, run
+from joinengine.lab.queries import Options, find
+from joinengine.lab.queries.runs import Places, run
 from pathlib import Path
 
 def executors():

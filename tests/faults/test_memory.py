@@ -17,7 +17,7 @@ import json, resource, sys, tempfile
 from joinengine.model.windows import within
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.settings import Settings
-from joinengine.driver.sinks import DiscardSink
+from joinengine.results.sinks import DiscardSink
 from joinengine.layouts import choose
 from tests.harness import LocalQuery, two_way
 
@@ -51,7 +51,7 @@ import numpy as np
 import pyarrow as pa
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.settings import Settings
-from joinengine.driver.sinks import DiscardSink
+from joinengine.results.sinks import DiscardSink
 from tests import harness
 
 TIME = pa.timestamp("us", "UTC")

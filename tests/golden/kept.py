@@ -32,8 +32,8 @@ from joinengine import (
     within,
 )
 from joinengine.driver.batch import BatchRunner
-from joinengine.driver.durability import Uploaded
-from joinengine.exchange import sourcelog
+from joinengine.driver.recovery.durability import Uploaded
+from joinengine.sources import sourcelog
 from joinengine.state import manifests, run_file
 from joinengine.state.checkpoint import Checkpoint
 

@@ -19,7 +19,7 @@ from joinengine.balancing.statistics import Interval
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
-from joinengine.routing.base import Backed
+from joinengine.routing.base_functions import Backed
 from joinengine.routing.table import RoutingTable
 
 CASES = sorted((Path(__file__).parent / "plans").glob("*.json"))

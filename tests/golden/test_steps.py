@@ -17,16 +17,16 @@ import pytest
 
 from joinengine.driver import clock
 from joinengine.driver.settings import Settings
-from joinengine.exchange.results import ToOperator
+from joinengine.exchange.task_results import ToOperator
 from joinengine.layouts import Hash, Mnrt, choose
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.operators.base import QuerySpec
 from joinengine.state.operator_state import Move, Rehome
 from joinengine.state.wished import Relayout
+from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
 from tests.unit.states import SECOND, chain, window
-from tests.worlds import MemoryWorld
 
 FOLDER = Path(__file__).parent / "steps"
 HOT = [(0, n, 1.0) for n in range(40)]

@@ -17,10 +17,10 @@ from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import Planned
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
 from joinengine.model.windows import INT_MAX, INT_MIN, Sliding, Within, within
-from joinengine.reference.nested_loop import nested_loop
-from joinengine.reference.protocol import Disk, Engine, Layout, Manifest, Row
 from joinengine.state.wished import Relayout
 from tests.harness import Killed
+from tests.reference.nested_loop import nested_loop
+from tests.reference.protocol import Disk, Engine, Layout, Manifest, Row
 
 #: The planners at their most nervous: they re-plan for the smallest imbalance and gain.
 NERVOUS = {"imbalance": 0.0, "threshold": 0.0, "min_gain": 0.0, "intervals": 1, "payback": 0.0}

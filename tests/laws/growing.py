@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from joinengine.model.errors import DamagedState
+from joinengine.world.memory import MemoryWorld
 from tests.feeding import Inert
-from tests.worlds import MemoryWorld
 
 #: Per side (key, value, time).
 SIDES = tuple([(n % (5 - side), 100 * side + n, 10 * n) for n in range(12)] for side in (1, 2))

@@ -10,14 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine import InvalidRequest, StreamAggregate, sliding, top, windows
-from joinengine.api.columns import check_type
+from joinengine.api.column_checks import check_type
 from joinengine.driver.settings import Settings
-from joinengine.exchange.reading import Reading
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
 from joinengine.model.query import JoinType
 from joinengine.predicates.grouping import compile_aggregate
-from joinengine.spark.inputs import Stream
+from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
 from tests.harness import LEFT, InlineJobs, LocalQuery, rows
 from tests.laws.cases import (

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from joinengine.api.columns import check_condition
+from joinengine.api.column_checks import check_condition
 from joinengine.driver.settings import Settings
 from joinengine.kernels.bands import (
     GREATEST,
@@ -29,11 +29,11 @@ from joinengine.model.conditions import Distance, band, condition, equi, theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.windows import INT_MAX, INT_MIN
-from joinengine.reference.nested_loop import nested_loop
-from joinengine.routing.base import BASES
+from joinengine.routing.base_functions import BASES
 from joinengine.state.wished import Relayout
 from tests.harness import LEFT, RIGHT, InlineJobs, LocalQuery, two_way
 from tests.laws.cases import CHOICES, HOT, enough, everything, feed, kills, relaxed, sizes
+from tests.reference.nested_loop import nested_loop
 
 ANYWHERE = [name for name, choice in LAYOUTS.items() if choice.serves_theta]
 

@@ -23,6 +23,7 @@ from joinengine.routing import table as routing_table
 from joinengine.state import changes, manifests
 from joinengine.state.manifest import Handed
 from joinengine.state.wished import Relayout
+from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
 from tests.laws.cases import (
     CHOICES,
@@ -35,7 +36,6 @@ from tests.laws.cases import (
     skewed_batches,
     streams,
 )
-from tests.worlds import MemoryWorld
 
 WINDOW = within("lt", "rt", lower="-300 us", upper="300 us", delay="100 us")
 #: How manifests were told: layout -> how many as changes.

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
-from joinengine.exchange.codec import decode, encode
-from joinengine.exchange.reports import OperatorReport, RouteReport
 from joinengine.exchange.route import RoutePlan
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
 from joinengine.model.windows import tumbling, within
 from joinengine.operators.base import OperatorTask
 from joinengine.state.wished import Relayout
+from joinengine.wire.codec import decode, encode
+from joinengine.wire.reports import OperatorReport, RouteReport
 from tests import attempts, harness
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, feed, relaxed, skewed_batches

@@ -10,7 +10,7 @@ from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.statistics import KeyCounts, summarise
 from joinengine.kernels.probing import distinct, rows_among
 from joinengine.model.keys import U_BITS, U_ONE, Mode, Placement, Side
-from joinengine.routing.base import Backed, Modulo
+from joinengine.routing.base_functions import Backed, Modulo
 from joinengine.routing.routes import BACKUP, BOTH, PROBE
 from joinengine.routing.table import RoutingTable, strips
 from tests.laws.cases import INSTANCES, placements

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from joinengine.driver import showings
 from joinengine.driver.settings import Settings
 from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
+from joinengine.results import showings
 from joinengine.state import fence
+from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, Killed, LocalQuery, two_way
 from tests.laws.cases import check_results, matched, relaxed, skewed_batches, streams, usable
-from tests.worlds import MemoryWorld
 
 STEPS = ("routed", "joined", "committed", "merging", "merged", "decided", "delivered")
 NOWHERE = "/nowhere/query"

@@ -7,18 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine.driver.failing import is_apart
 from joinengine.driver.settings import Settings
 from joinengine.layouts import Ftlb
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import Placement
-from joinengine.routing.base import Backed, Modulo, following
+from joinengine.routing.base_functions import Backed, Modulo, following
 from joinengine.routing.table import RoutingTable
 from joinengine.state.wished import Relayout
+from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import check_results, relaxed, skewed_batches
 from tests.laws.losing import NERVOUS
-from tests.worlds import MemoryWorld
 
 
 def copies_of(layout):
@@ -89,8 +88,8 @@ def test_all_instances_follow_each_other():
 
 def test_keys_that_are_not_apart_are_seen():
     base = Backed.over(Modulo(6), 1, 3)
-    assert is_apart(KeyBased(base), 3)
-    assert not is_apart(KeyBased(Backed.over(Modulo(7), 1)), 3)  # 6 and 0
+    assert KeyBased(base).copied.is_apart(3)
+    assert not KeyBased(Backed.over(Modulo(7), 1)).copied.is_apart(3)  # 6 and 0
     table = RoutingTable({5: Placement.whole(1, (4,)), 6: Placement.whole(1, (2,))})
-    assert not is_apart(KeyBased(base, table), 3)
-    assert is_apart(KeyBased(base, table), 4)
+    assert not KeyBased(base, table).copied.is_apart(3)
+    assert KeyBased(base, table).copied.is_apart(4)

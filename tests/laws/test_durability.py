@@ -9,9 +9,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from joinengine.driver import durability
 from joinengine.driver.batch import BatchRunner
-from joinengine.driver.failing import check_durability
+from joinengine.driver.recovery import durability
+from joinengine.driver.recovery.demands import check_durability
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import Ftlb, Hash
@@ -21,11 +21,11 @@ from joinengine.model.windows import within
 from joinengine.state import manifests
 from joinengine.state.run import RunStore
 from joinengine.state.wished import Relayout
+from joinengine.world.memory import MemoryStorage
 from tests.executors import ClusterJobs
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import check_results, matched, relaxed, skewed_batches, usable
 from tests.laws.losing import NERVOUS
-from tests.worlds import MemoryStorage
 
 EXECUTORS = 3
 #: Every hour a batch; state leaves after three.

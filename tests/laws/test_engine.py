@@ -16,7 +16,6 @@ from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
-from joinengine.reference.nested_loop import nested_loop
 from joinengine.state.operator_state import STATE
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
@@ -41,6 +40,7 @@ from tests.laws.cases import (
     ways,
     windows,
 )
+from tests.reference.nested_loop import nested_loop
 
 
 def check_refused(query, batches, window, late, output):

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine.exchange.arriving import Arriving
+from joinengine.exchange.arrivals import Arriving
 from joinengine.exchange.exchange import Address, FileExchange
-from joinengine.exchange.shuffle import ShuffleExchange, forwarded
+from joinengine.exchange.packets import ShuffleExchange, forwarded
 from joinengine.kernels.hashing import content_order
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
+from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import DISORDERED, everything, relaxed, skewed_batches
-from tests.worlds import MemoryWorld
 
 sent = st.lists(  # per sender its record batches, each of (instance, value)
     st.lists(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joinengine.model.keys import Side
-from joinengine.reference.fence import BUGS, Disk, Driver, Failed, Stopped
+from tests.reference.fence import BUGS, Disk, Driver, Failed, Stopped
 
 STEPS = (
     *("claim", "read the newest", "read a link", "deliver", "start Spark", "look for items"),

@@ -20,7 +20,7 @@ from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import Ftlb
 from joinengine.model.keys import U_BITS
-from joinengine.routing.base import Backed, Modulo
+from joinengine.routing.base_functions import Backed, Modulo
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable
 from tests.harness import LEFT, LocalQuery, two_way

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from joinengine.driver.hot import MOST_KEPT
+from joinengine.driver.hot_keys import MOST_KEPT
 from joinengine.driver.settings import Settings
 from joinengine.exchange.keying import Keying
 from joinengine.kernels.hashing import hash_columns, key_hash, make_words

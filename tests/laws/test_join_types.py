@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from joinengine.api.columns import JOIN_TYPES
+from joinengine.api.column_checks import JOIN_TYPES
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.model.conditions import band, equi

@@ -14,12 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine import InvalidRequest, StreamJoin, band, equi, tumbling
-from joinengine.exchange.reading import Reading
 from joinengine.kernels.comparing import equal_at
 from joinengine.kernels.hashing import hash_columns, scaled
 from joinengine.model.columns import wider
 from joinengine.reporting import inspection
-from joinengine.spark.inputs import Stream
+from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import Stream
 from tests.harness import TIME, LocalQuery
 from tests.laws.cases import relaxed
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joinengine.balancing.levels import Levels, wanted_backups, with_backups
+from joinengine.balancing.backup_levels import Levels, wanted_backups, with_backups
 from joinengine.balancing.reasons import Cause
 from joinengine.balancing.statistics import Interval
 from joinengine.driver.settings import Settings

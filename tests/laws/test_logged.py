@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine.exchange import logged
-from joinengine.exchange.logged import Logged, RowGroup, table_of
+from joinengine.sources import positions as logged
+from joinengine.sources.positions import Logged, RowGroup, table_of
 from tests.laws.cases import relaxed
 
 ENTRIES = st.lists(

@@ -11,18 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.balancing.reasons import Cause
-from joinengine.driver.losses import next_refill
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import Ftlb
+from joinengine.layouts.copies import KeyCopies
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.conditions import band
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.model.keys import ALL_WORDS, U_BITS, U_ONE, Side
 from joinengine.model.windows import within
-from joinengine.reference.nested_loop import nested_loop
 from joinengine.reporting.words import plan_words
-from joinengine.routing.base import Backed, Modulo
+from joinengine.routing.base_functions import Backed, Modulo
 from joinengine.state.run import RunStore, RunStores
 from joinengine.state.wished import Relayout
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
@@ -41,6 +40,7 @@ from tests.laws.cases import (
     windows,
 )
 from tests.laws.losing import NERVOUS, feed, joins, lose
+from tests.reference.nested_loop import nested_loop
 
 
 def noticed(query):
@@ -256,11 +256,11 @@ def test_keys_come_again_whole():
     """Whatever the budget, what has come ends where a key does."""
     layout = KeyBased(Backed.over(Modulo(4), 1), incomplete=((2, 5 << U_BITS),))
     for held, most in ((1000, 1), (7, 3), (10**9, 1), (0, 5), (3, 10**6)):
-        refill = next_refill(layout, held, most)
+        refill = KeyCopies(layout).next_refill(held, most)
         assert (refill.instance, refill.lower) == (2, 5 << U_BITS)
         assert refill.upper % U_ONE == 0
         assert refill.lower < refill.upper <= ALL_WORDS
-    assert next_refill(KeyBased(Modulo(4)), 10, 10) is None
+    assert KeyCopies(KeyBased(Modulo(4))).next_refill(10, 10) is None
 
 
 @relaxed

@@ -11,9 +11,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from joinengine import InvalidRequest, StreamAggregate, StreamJoin, equi, top, tumbling, windows
-from joinengine.exchange.reading import Reading
 from joinengine.model.keys import Side
-from joinengine.spark.inputs import Stream
+from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import Stream
 from tests.harness import LEFT, RIGHT, LocalQuery, rows
 from tests.laws.cases import feed, relaxed
 

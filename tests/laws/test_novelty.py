@@ -13,10 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
-from joinengine.exchange.reading import Reading
+from joinengine.lab.queries.first_story.novelty import StreamNovelty
 from joinengine.layouts import LAYOUTS
-from joinengine.queries.first_story.novelty import StreamNovelty
-from joinengine.spark.inputs import Stream
+from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
 from tests.harness import TIME, InlineJobs, LocalQuery
 from tests.laws.cases import CHOICES, feed, kills, relaxed, sizes, ways

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from joinengine import StreamAggregate, StreamJoin, equi, windows, within
 from joinengine.driver.settings import Settings
-from joinengine.exchange.reading import Reading
+from joinengine.lab.queries.first_story.novelty import StreamNovelty
 from joinengine.layouts import LAYOUTS
 from joinengine.operators import OPERATORS
-from joinengine.queries.first_story.novelty import StreamNovelty
-from joinengine.spark.inputs import Stream
+from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import Stream
 from joinengine.state.wished import Relayout
 from tests.harness import LEFT, RIGHT, TIME, InlineJobs, LocalQuery
 from tests.laws.cases import CHOICES, feed, kills, relaxed, ways

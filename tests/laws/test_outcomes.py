@@ -12,8 +12,8 @@ from joinengine.model.errors import JoinEngineError
 from joinengine.model.skipped import Skipped
 from joinengine.state import manifests
 from joinengine.state.wished import Relayout
+from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, LocalQuery, two_way
-from tests.worlds import MemoryWorld
 
 SIDES = [(1, 1, 0), (2, 2, 0)], [(1, 1, 0)]
 WISHES = [

@@ -13,7 +13,7 @@ from joinengine.balancing.qmmp import plan_qmmp
 from joinengine.balancing.shares import build_table
 from joinengine.balancing.statistics import Interval, skew
 from joinengine.model.keys import U_ONE
-from joinengine.routing.base import Modulo
+from joinengine.routing.base_functions import Modulo
 from joinengine.routing.table import RoutingTable
 
 PLANNERS = [plan_qmmp, plan_mnrt]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
 from joinengine.model.windows import within
-from joinengine.reference.nested_loop import nested_loop
-from joinengine.reference.protocol import (
+from tests.laws.cases import INSTANCES, placements
+from tests.reference.nested_loop import nested_loop
+from tests.reference.protocol import (
     NEVER,
     Disk,
     Engine,
@@ -23,7 +24,6 @@ from joinengine.reference.protocol import (
     relayout,
     stores,
 )
-from tests.laws.cases import INSTANCES, placements
 
 KEYS = 3
 STEPS = ("routed", "joined an instance", "results staged", "planned", "committed", "delivered")

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine.exchange.codec import decode, encode
 from joinengine.exchange.exchange import ThroughFiles
-from joinengine.exchange.listing import OnBadFile
-from joinengine.exchange.logged import RowGroup
 from joinengine.exchange.readahead import ReadAhead
-from joinengine.exchange.reading import Reading
-from joinengine.exchange.reports import RouteReport
 from joinengine.exchange.route import Portion, RoutePlan
 from joinengine.model.errors import UnreadableFile
-from joinengine.spark import tasks
-from joinengine.spark.tasks import RouteOrders
+from joinengine.sources.listing import OnBadFile
+from joinengine.sources.positions import RowGroup
+from joinengine.sources.readings import Reading
+from joinengine.spark.jobs import tasks
+from joinengine.spark.jobs.tasks import RouteOrders
+from joinengine.wire.codec import decode, encode
+from joinengine.wire.reports import RouteReport
 from joinengine.world.world import MACHINE
 
 SCHEMA = pa.schema([("value", pa.int64())])

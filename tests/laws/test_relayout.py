@@ -15,7 +15,7 @@ from joinengine.kernels.hashing import make_words
 from joinengine.layouts import LAYOUTS, Bi, BiK, Mnrt
 from joinengine.model.keys import U_ONE, Side
 from joinengine.model.windows import within
-from joinengine.routing.base import BASES
+from joinengine.routing.base_functions import BASES
 from joinengine.routing.routes import PROBE, STORE
 from joinengine.state.wished import Relayout
 from tests.harness import InlineJobs, LocalQuery, two_way

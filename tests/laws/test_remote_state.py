@@ -20,7 +20,8 @@ from joinengine.state import run
 from joinengine.state.manifest import Handed
 from joinengine.state.run import RunStores
 from joinengine.state.store import StoreSpeed
-from joinengine.world import buckets, cache
+from joinengine.world import buckets
+from joinengine.world import file_cache as cache
 from joinengine.world.world import Machine
 from tests.harness import InlineJobs, Killed, LocalQuery, rows, two_way
 from tests.laws.cases import check_results, skewed_batches

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from joinengine.layouts import Qmmp
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
-from joinengine.operators.join import task as join_module
+from joinengine.operators.join import join_task as join_module
 from joinengine.state.run import Run
 from joinengine.state.spine import (
     FAN_IN,

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 from joinengine.balancing.reasons import Balance
 from joinengine.balancing.statistics import Interval
-from joinengine.driver.failing import standing_by
+from joinengine.driver.recovery.demands import standing_by
 from joinengine.driver.settings import Settings
 from joinengine.layouts import Ftlb, Mnrt
 from joinengine.model.conditions import band
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.model.recovery import Recovery
-from joinengine.reference.nested_loop import nested_loop
 from joinengine.reporting.words import plan_words
 from joinengine.routing.routes import MAX_INSTANCES
-from joinengine.spark.query import JoinQuery
+from joinengine.spark.query.join_query import JoinQuery
 from joinengine.state.store import StoreSpeed
 from joinengine.state.wished import Relayout
+from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws import cases
 from tests.laws.cases import (
@@ -41,7 +41,7 @@ from tests.laws.cases import (
     windows,
 )
 from tests.laws.losing import NERVOUS, feed, joins, lose
-from tests.worlds import MemoryWorld
+from tests.reference.nested_loop import nested_loop
 
 TWO = Ftlb(backups=2, standby=True, refill_rows=40, **NERVOUS)
 losses = st.dictionaries(

@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 from joinengine import StreamAggregate, top, windows
 from joinengine.driver.cleaning import clean
 from joinengine.driver.settings import Settings
-from joinengine.exchange.reading import Reading
 from joinengine.layouts import LAYOUTS, Ftlb
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.recovery import Recovery
 from joinengine.model.windows import within
 from joinengine.reporting.words import plan_words
-from joinengine.spark.inputs import Stream
+from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import Stream
 from joinengine.state.run import RunStores
 from joinengine.state.store import StoreSpeed
+from joinengine.world.memory import MemoryWorld
 from joinengine.world.storage import verify
 from joinengine.world.world import MACHINE
 from tests.harness import LEFT, InlineJobs, LocalQuery, rows, two_way
@@ -34,7 +35,6 @@ from tests.laws.cases import (
     schedules,
     skewed_batches,
 )
-from tests.worlds import MemoryWorld
 
 NOWHERE = "/nowhere/query"
 STORE = Settings(recovery=Recovery.STORE)

@@ -21,7 +21,7 @@ from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
 from joinengine.model.windows import within
 from joinengine.reporting import story as stories
 from joinengine.reporting.heads import head_of
-from joinengine.reporting.reports import run_report
+from joinengine.reporting.run_report import run_report
 from joinengine.reporting.story import Story
 from joinengine.reporting.words import key_change_words, placement_words, plan_words
 from joinengine.state.wished import Relayout

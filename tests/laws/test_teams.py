@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
-from joinengine.operators.join.arriving import Arrivals
+from joinengine.operators.join.teams import Arrivals
 from joinengine.state.operator_state import STATE
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, everything, matched, relaxed, streams, windows
@@ -77,16 +77,16 @@ def run_of(batches, layout, spec, *, settings=None, patches=()):
         return jobs.told, held, query.output()
 
 
-ALONE = [("joinengine.operators.join.arriving.TEAM_ROWS", 1)]
+ALONE = [("joinengine.operators.join.teams.TEAM_ROWS", 1)]
 LARGE_PARTS = [("joinengine.kernels.seating._SMALL_PART", 0)]
 FEW_MERGED = [
-    ("joinengine.operators.join.task.MERGE_ROWS", 7),
-    ("joinengine.operators.join.task.MERGE_PER_ROW", 0),
+    ("joinengine.operators.join.join_task.MERGE_ROWS", 7),
+    ("joinengine.operators.join.join_task.MERGE_PER_ROW", 0),
 ]
 #: How many tuples are routed together does not follow from the memory: where a tuple of a split key
 #: is stored depends on it.
 ROUTED_WHOLE = [("joinengine.exchange.route.ROUTE_PART", 1e9)]
-SEEM_SMALL = [("joinengine.operators.join.arriving._row_bytes", lambda reader: 0.0)]
+SEEM_SMALL = [("joinengine.operators.join.teams._row_bytes", lambda reader: 0.0)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -158,7 +158,7 @@ def test_instances_with_few_tuples_are_a_team(tmp_path, monkeypatch):
         return at(self, team, side)
 
     monkeypatch.setattr(Arrivals, "at", noted)
-    monkeypatch.setattr("joinengine.operators.join.arriving.TEAM_ROWS", 50)
+    monkeypatch.setattr("joinengine.operators.join.teams.TEAM_ROWS", 50)
     left = [(key, number, 0) for key in range(9) for number in range(70 if key == 4 else 3)]
     for layout, alone in (("hash", False), ("ftlb", True)):
         del seen[:]

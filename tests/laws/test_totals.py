@@ -13,9 +13,9 @@ from hypothesis import given
 
 from joinengine.driver import batch as driver
 from joinengine.driver import step
+from joinengine.driver.batch_totals import added
 from joinengine.driver.records import BatchRecord
 from joinengine.driver.settings import Settings
-from joinengine.driver.totals import added
 from joinengine.model.errors import TakenOver
 from joinengine.model.skipped import Skipped
 from joinengine.model.windows import within
@@ -23,9 +23,9 @@ from joinengine.state import manifests
 from joinengine.state.manifest import Handed
 from joinengine.state.totals import OperatorTotals, Totals
 from joinengine.state.wished import Relayout
+from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, feed, kills, relaxed, skewed_batches
-from tests.worlds import MemoryWorld
 
 WINDOW = within("lt", "rt", lower="-300 us", upper="300 us", delay="100 us")
 #: The figures of an operator that this stream must bring, else they would be 0 on both sides.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from joinengine.driver.fitting import Naming, fitted
+from joinengine.driver.layout_fit import Naming, fitted
 from joinengine.layouts import LAYOUTS, Auto
 from joinengine.layouts.auto import Unasked
 from joinengine.layouts.biclique import Biclique, sized

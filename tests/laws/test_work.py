@@ -29,7 +29,7 @@ from joinengine.layouts import LAYOUTS, Mnrt
 from joinengine.model.conditions import band
 from joinengine.model.keys import Mode
 from joinengine.model.windows import within
-from joinengine.state.plain import costs_from_json, costs_to_json
+from joinengine.state.plain_states import costs_from_json, costs_to_json
 from tests.harness import InlineJobs, LocalQuery, Timeless, two_way
 from tests.laws.cases import CHOICES, relaxed, skewed_batches, streams, windows
 

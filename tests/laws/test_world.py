@@ -13,10 +13,10 @@ from joinengine.driver.settings import Settings
 from joinengine.layouts import LAYOUTS
 from joinengine.model.windows import within
 from joinengine.state.wished import Relayout
+from joinengine.world.memory import MemoryWorld
 from joinengine.world.world import MACHINE
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import CHOICES, enough, feed, kills, relaxed, skewed_batches, streams
-from tests.worlds import MemoryWorld
 
 NOWHERE = "/nowhere/query"
 WINDOW = within("lt", "rt", lower="-300 us", upper="300 us", delay="1000 us")

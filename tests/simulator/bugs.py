@@ -9,27 +9,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from joinengine.driver import (
-    batch,
-    cleaning,
-    clock,
-    computing,
-    durability,
-    relayout,
-    showings,
-    step,
-)
-from joinengine.driver import sinks as driver_sinks
+from joinengine.driver import batch, cleaning, clock, relayout, step
+from joinengine.driver import computation as computing
+from joinengine.driver.recovery import durability
 from joinengine.exchange import blocks
-from joinengine.exchange.reports import OperatorReport
 from joinengine.layouts.key_based import KeyBased
-from joinengine.model.aggregates import Stage
+from joinengine.model.aggregation import Stage
 from joinengine.operators import Aggregation, Join
 from joinengine.operators.timing import Limit
+from joinengine.results import showings
+from joinengine.results import sinks as driver_sinks
 from joinengine.routing.routes import BACKUP, probe_flag
 from joinengine.routing.table import RoutingTable
 from joinengine.state import fence, line, manifests
 from joinengine.state.changes import changed
+from joinengine.wire.reports import OperatorReport
 from joinengine.world.remote import RemoteStorage
 from joinengine.world.storage import remove_unnamed
 from tests.simulator import disk, jobs

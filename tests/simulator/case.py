@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from joinengine.api.columns import JOIN_TYPES
+from joinengine.api.column_checks import JOIN_TYPES
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS, choose

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import ChainMap
 from dataclasses import dataclass
 
-from joinengine.driver import restoring
-from joinengine.exchange.codec import decode, encode
-from joinengine.exchange.reports import OperatorReport
+from joinengine.driver.recovery import restoration as restoring
 from joinengine.model.errors import JoinEngineError
 from joinengine.state import manifests
 from joinengine.state.run import RunStores
+from joinengine.wire.codec import decode, encode
+from joinengine.wire.reports import OperatorReport
 from joinengine.world.behind import Behind
+from joinengine.world.memory import MemoryStorage
 from tests.attempts import arrived, carried_out
 from tests.simulator.disk import LostTask, TaskWorld
 from tests.simulator.jobs import SimulatedJobs
-from tests.worlds import MemoryStorage
 
 #: How likely an executor dies before a job, and that a task runs where it does not belong.
 DEATHS, MISPLACED = 0.05, 0.03

@@ -12,9 +12,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from joinengine.world.buckets import is_url
+from joinengine.world.memory import MemoryStorage
 from joinengine.world.world import World
 from tests.simulator.store import Remote
-from tests.worlds import MemoryStorage
 
 READS = ("get", "map", "get_ranges")
 LISTS = ("entries", "names")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from joinengine.exchange.sourcelog import SourceLog
+from joinengine.sources.sourcelog import SourceLog
 
 
 def _removed_before_it_is_folded():

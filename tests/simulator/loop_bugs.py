@@ -6,7 +6,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from unittest.mock import patch
 
-from joinengine.driver import batch, computing
+from joinengine.driver import batch
+from joinengine.driver import computation as computing
 from joinengine.model.errors import JoinEngineError
 from joinengine.state.manifest import Handed
 from tests.simulator import jobs

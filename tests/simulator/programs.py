@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from enum import StrEnum
 
 from joinengine import StreamAggregate, StreamJoin, equi, windows, within
-from joinengine.exchange.reading import Reading
-from joinengine.spark.inputs import Stream
+from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import Stream
 from tests.harness import LEFT, RIGHT
 from tests.laws.cases import joined, windows_of
 

@@ -12,11 +12,11 @@ import threading
 from contextlib import ExitStack
 from unittest.mock import patch
 
-from joinengine.exchange import feeds, sourcelog
-from joinengine.exchange.feeds import FolderFeed
-from joinengine.exchange.logged import Logged
-from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.keys import Side
+from joinengine.sources import feeds, sourcelog
+from joinengine.sources.feeds import FolderFeed
+from joinengine.sources.positions import Logged
+from joinengine.sources.sourcelog import SourceLog
 from tests.feeding import Inert
 from tests.simulator.disk import FaultyStorage
 

@@ -16,7 +16,7 @@ from obstore import exceptions
 
 from joinengine.driver import cleaning, step
 from joinengine.world import buckets, remote
-from joinengine.world.cache import Draft, FileCache
+from joinengine.world.file_cache import Draft, FileCache
 from joinengine.world.remote import RemoteStorage
 
 BUCKET = "s3://sim"

@@ -14,12 +14,9 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from joinengine.driver import durability
 from joinengine.driver.batch import BatchRunner
-from joinengine.driver.compacting import CompactingSink
 from joinengine.driver.loop import Loop, Trigger
-from joinengine.driver.sinks import STAGING, ParquetSink
-from joinengine.exchange.staging import Cutting
+from joinengine.driver.recovery import durability
 from joinengine.model.errors import (
     CheckpointMismatch,
     InvalidRequest,
@@ -28,10 +25,14 @@ from joinengine.model.errors import (
 )
 from joinengine.model.keys import Side
 from joinengine.operators import Join
+from joinengine.results.compaction import CompactingSink
+from joinengine.results.sinks import STAGING, ParquetSink
+from joinengine.results.staging import Cutting
 from joinengine.state import fence, manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
 from joinengine.state.run import RunStore
+from joinengine.world.memory import MemoryStorage, MemoryWorld
 from tests.harness import rows
 from tests.invariants import check_places
 from tests.simulator import sources, store
@@ -41,7 +42,6 @@ from tests.simulator.disk import Broken, Disk, Faults, FaultyWorld
 from tests.simulator.jobs import JobFailed, SimulatedJobs
 from tests.simulator.scheduler import Scheduler, describe
 from tests.simulator.spark import Logs, SparkFailed, SparkQuery
-from tests.worlds import MemoryStorage, MemoryWorld
 
 CHECKPOINT, OUT = "checkpoint", "out"
 #: How likely a driver is started with an older copy of Spark's logs.

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from joinengine import parquet_stream
-from joinengine.cli import main
-from joinengine.commands import console, sessions
+from joinengine.lab.cli import main
+from joinengine.lab.commands import console, sessions
 
 
 def streams(spark, folders, rows=(40, 120)):

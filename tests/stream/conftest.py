@@ -19,8 +19,8 @@ from joinengine.api import writer
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS
 from joinengine.reporting.page import page
-from joinengine.spark.inputs import recorded_stream
-from joinengine.spark.types import arrow_schema
+from joinengine.spark.sources.inputs import recorded_stream
+from joinengine.spark.sources.types import arrow_schema
 from tests.stream.cases import called
 
 #: All layouts, of which three are tried every time and the others with the slow tests: one splits

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from click.testing import CliRunner
 
-from joinengine.cli import cli
+from joinengine.lab.cli import cli
 from joinengine.layouts import LAYOUTS
 from tests.stream.cases import called, no_session
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
+from joinengine.lab.comparison.tables import _values
 from joinengine.reporting.page import page
-from joinengine.reporting.tables import _values
 from tests.browser import PHONE, faint_texts, shades, shown
 from tests.unit.stories import report
 

@@ -12,8 +12,8 @@ import pytest
 from joinengine import InvalidRequest, JoinEngineError, StreamJoin, equi
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import Ftlb
-from joinengine.spark import starting
-from joinengine.spark.shuffling import ShuffleJobs
+from joinengine.spark.jobs.shuffle_jobs import ShuffleJobs
+from joinengine.spark.query import starting
 from tests.stream.cases import file_stream, pairs, streams
 
 ON = equi("id", "order_id")

@@ -16,8 +16,8 @@ import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream, within
 from joinengine.model.errors import InvalidRequest, JoinEngineError
-from joinengine.spark import live as module
-from joinengine.spark import starting, waiting
+from joinengine.spark.query import live_page as module
+from joinengine.spark.query import starting, waiting
 
 pytestmark = pytest.mark.spark
 
@@ -260,7 +260,7 @@ def test_a_writer_does_not_show_its_token(joined):
 
 def test_a_pipe_is_not_waited_for(started, monkeypatch, capfd):
     said = []
-    monkeypatch.setattr("joinengine.spark.query.wait_for_key", said.append)
+    monkeypatch.setattr("joinengine.spark.query.join_query.wait_for_key", said.append)
     query = started()
     page = query.live()
     assert query.live(wait=True) is page

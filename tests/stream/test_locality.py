@@ -13,8 +13,8 @@ import pytest
 from pyspark import RDD
 from pyspark.serializers import NoOpSerializer
 
-from joinengine.spark import locality
-from joinengine.spark.locality import Locality
+from joinengine.spark.jobs import locality
+from joinengine.spark.jobs.locality import Locality
 from joinengine.world import buckets
 from joinengine.world.world import MACHINE
 from tests.objects import environment, make_bucket, s3_server

@@ -49,7 +49,7 @@ query.awaitTermination()
 query
 """
 FIGURES = """
-from joinengine.reporting.reports import run_report
+from joinengine.reporting.run_report import run_report
 print(json.dumps({
     "type": type(metrics) is pa.Table,
     "rows": metrics.to_pylist(),

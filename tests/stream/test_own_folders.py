@@ -128,7 +128,7 @@ def test_a_join_of_ones_own(run, arguments):
 
 def test_a_wrong_result_is_seen(run, monkeypatch):
     """The oracle has the window of the join, not that of the run."""
-    monkeypatch.setattr("joinengine.queries.oracle._time", lambda join, side: "0")
+    monkeypatch.setattr("joinengine.lab.queries.oracle._time", lambda join, side: "0")
     _, report = run(*KEYS, *INTERVAL, code=1)
     assert report["valid"] is False
 

@@ -26,7 +26,7 @@ spark.sparkContext.setLogLevel("OFF")
 import pyarrow as pa
 from joinengine import StreamJoin, parquet_stream
 from joinengine.model.errors import InvalidRequest
-from joinengine.spark.tuning import ARROW_BYTES, ARROW_ROWS, CHECKPOINT_MANAGER
+from joinengine.spark.session.tuning import ARROW_BYTES, ARROW_ROWS, CHECKPOINT_MANAGER
 root = Path(sys.argv[1])
 """
 

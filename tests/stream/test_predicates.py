@@ -15,7 +15,7 @@ import pytest
 from joinengine import InvalidRequest
 from joinengine.predicates.dialect import FUNCTIONS, compile_predicate
 from joinengine.predicates.theta import holds
-from joinengine.spark.types import spark_schema
+from joinengine.spark.sources.types import spark_schema
 
 pytestmark = pytest.mark.spark
 

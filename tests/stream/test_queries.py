@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from joinengine import InvalidRequest
-from joinengine.cli import cli
+from joinengine.lab.cli import cli
+from joinengine.lab.queries import QUERIES, Options
+from joinengine.lab.queries.runs import Places, run
 from joinengine.layouts import choose
-from joinengine.queries import QUERIES, Options
-from joinengine.queries.running import Places, run
 
 pytestmark = pytest.mark.spark
 

@@ -22,8 +22,8 @@ PROGRAM = """
 import json, os, sys
 from contextlib import contextmanager
 from joinengine import session
-from joinengine.cli import cli
-from joinengine.commands import sessions
+from joinengine.lab.cli import cli
+from joinengine.lab.commands import sessions
 
 spark = session(master="local[2]")
 spark.sparkContext.setLogLevel("ERROR")

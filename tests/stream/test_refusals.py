@@ -225,7 +225,7 @@ def test_a_checkpoint_that_is_not_ours(spark, sides, folders, tmp_path):
 
 
 def test_a_connect_session_is_refused():
-    from joinengine.spark.session import prepare  # noqa: PLC0415
+    from joinengine.spark.session.session import prepare  # noqa: PLC0415
 
     class Session:
         pass

@@ -13,8 +13,8 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
-from joinengine.cli import cli
-from joinengine.commands import sessions
+from joinengine.lab.cli import cli
+from joinengine.lab.commands import sessions
 from tests.stream.cases import called, no_session
 
 pytestmark = pytest.mark.spark
@@ -185,7 +185,7 @@ def test_on_a_terminal_a_watched_run_waits_for_a_key(home, tmp_path):
     other, own = os.openpty()
     program = (
         f"import os, sys; os.login_tty({own}); sys.argv[0] = 'joinengine'\n"
-        "from joinengine.cli import main; main()"
+        "from joinengine.lab.cli import main; main()"
     )
     running = subprocess.Popen(
         [sys.executable, "-c", program, *SHIFTED, "--live"],

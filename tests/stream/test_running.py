@@ -153,7 +153,7 @@ def test_a_stop_in_the_middle_of_a_batch_is_no_failure(joined, tmp_path, capfd):
 
 def test_workers_have_what_tasks_import_before_they_start(spark):
     def looked(_):
-        yield sys.modules["__main__"].__spec__.name, "joinengine.spark.tasks" in sys.modules
+        yield sys.modules["__main__"].__spec__.name, "joinengine.spark.jobs.tasks" in sys.modules
 
     found = spark.sparkContext.parallelize(range(2), 2).mapPartitions(looked).collect()
-    assert found == [("joinengine.spark.daemon", True)] * 2
+    assert found == [("joinengine.spark.session.daemon", True)] * 2

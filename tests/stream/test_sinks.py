@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import StreamJoin, TakenOver, active, equi, parquet_stream, within
-from joinengine.spark.sinks import TransformedParquetSink
+from joinengine.spark.query.frame_sinks import TransformedParquetSink
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.world import MACHINE

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import InvalidRequest, JoinEngineError, StreamJoin, parquet_stream
-from joinengine.spark import staying
-from joinengine.spark.filing import FileJobs
-from joinengine.spark.staying import SparkSlots, pool_of
+from joinengine.spark.jobs import slots as staying
+from joinengine.spark.jobs.file_jobs import FileJobs
+from joinengine.spark.jobs.slots import SparkSlots, pool_of
 from joinengine.staying.pool import _LEFT_S
 from joinengine.staying.wire import Secret, connected
 from tests.stream.cases import pairs

@@ -47,7 +47,7 @@ def wheel(tmp_path_factory):
 def test_the_wheel_brings_one_name(wheel):
     with zipfile.ZipFile(wheel) as content:
         tops = {name.split("/")[0] for name in content.namelist()}
-        assert "joinengine/queries/eq5.py" in content.namelist()
+        assert "joinengine/lab/queries/eq5.py" in content.namelist()
         assert "joinengine/py.typed" in content.namelist()
         assert "joinengine/reporting/page/page.html" in content.namelist()
     assert {top for top in tops if not top.endswith(".dist-info")} == {"joinengine"}
@@ -71,7 +71,9 @@ def test_an_installed_wheel_runs_a_query(wheel, tmp_path):
     python = environment / "bin" / "python"
     install = ["-m", "pip", "--python", python, "install", "--no-deps", "--quiet", wheel]
     run(sys.executable, *install, folder=tmp_path)
-    where = run(python, "-c", "import joinengine.queries as q; print(q.__file__)", folder=tmp_path)
+    where = run(
+        python, "-c", "import joinengine.lab.queries as q; print(q.__file__)", folder=tmp_path
+    )
     assert Path(where.strip()).is_relative_to(environment)
     joinengine = environment / "bin" / "joinengine"
     asked = ["run", "eq5", "--scale", "0.01", "--validate", "--json", "report.json"]

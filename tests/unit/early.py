@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from joinengine.spark import early
+from joinengine.spark.session import early
 
 #: What is imported in place of what workers need, which takes a second.
 IMPORTED = "wave"
@@ -37,7 +37,7 @@ def tell(*, taken):
 
 
 def main():
-    """What joinengine.spark.daemon does."""
+    """What joinengine.spark.session.daemon does."""
     early.AT_HAND = (IMPORTED,)
     if sys.argv[1:2] == [early.ARGUMENT]:
         with early.taking_over(int(sys.argv[2])):

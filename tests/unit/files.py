@@ -7,11 +7,11 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from joinengine.exchange.feeds import FolderFeed, by_file
-from joinengine.exchange.listing import Expected, OnBadFile
-from joinengine.exchange.reading import Reading
-from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.skipped import Skipped
+from joinengine.sources.feeds import FolderFeed, by_file
+from joinengine.sources.listing import Expected, OnBadFile
+from joinengine.sources.readings import Reading
+from joinengine.sources.sourcelog import SourceLog
 from joinengine.world.world import MACHINE
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])

@@ -7,7 +7,6 @@ from dataclasses import replace
 from joinengine.driver import clock, step
 from joinengine.driver.settings import Settings
 from joinengine.driver.stages import Opened, Program
-from joinengine.exchange.reports import InputReport
 from joinengine.layouts import Hash
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource
@@ -15,6 +14,7 @@ from joinengine.model.windows import within
 from joinengine.operators.base import QuerySpec
 from joinengine.state.operator_state import STATE, Shelves
 from joinengine.state.run import Run
+from joinengine.wire.reports import InputReport
 from tests.harness import two_way
 
 LEFT, RIGHT = Side.LEFT, Side.RIGHT

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from joinengine.spark import archive
+from joinengine.spark.session import archive
 
 
 @pytest.fixture(autouse=True)

@@ -24,13 +24,13 @@ from joinengine import (
     windows,
     within,
 )
-from joinengine.exchange.reading import Reading
+from joinengine.lab.commands.run_options import _condition as of_command_line
 from joinengine.layouts import LAYOUTS, Mnrt
 from joinengine.model.columns import require_column
 from joinengine.model.conditions import Equi, Floats
-from joinengine.options import _condition as of_command_line
-from joinengine.spark.inputs import Stream
-from joinengine.spark.session import prepare
+from joinengine.sources.readings import Reading
+from joinengine.spark.session.session import prepare
+from joinengine.spark.sources.inputs import Stream
 
 TIME = pa.timestamp("us", "UTC")
 LEFT = pa.schema([("User_Id", pa.int64()), ("a", pa.string()), ("lt", TIME), ("g", pa.float64())])

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joinengine.exchange.arriving import Arriving
-from joinengine.exchange.codec import decode, encode
-from joinengine.exchange.reports import Block
+from joinengine.exchange.arrivals import Arriving
 from joinengine.model.keys import Side
 from joinengine.operators.base import hosts
+from joinengine.wire.codec import decode, encode
+from joinengine.wire.reports import Block
 
 INSTANCES = 7
 #: How many rows each instance has in a record batch.

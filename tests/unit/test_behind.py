@@ -7,7 +7,7 @@ import os
 import pytest
 
 from joinengine.world import behind as module
-from joinengine.world import cache
+from joinengine.world import file_cache as cache
 from joinengine.world.behind import behind
 from joinengine.world.local import LocalStorage
 from joinengine.world.storage import verify

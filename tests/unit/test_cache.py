@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 from filelock import FileLock
 
-from joinengine.cli import cli
+from joinengine.lab.cli import cli
+from joinengine.lab.tpch.cache import new_log
+from joinengine.lab.tpch.generate import build_once
 from joinengine.model.errors import InvalidRequest
-from joinengine.tpch.cache import new_log
-from joinengine.tpch.generate import build_once
 
 DAY_S = 86_400
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from joinengine.spark import daemon
-from joinengine.spark.daemon import MODULE, end_quietly
+from joinengine.spark.session import daemon
+from joinengine.spark.session.daemon import MODULE, end_quietly
 
 
 def told(error):

@@ -6,13 +6,14 @@ import pyarrow as pa
 import pytest
 
 from joinengine.exchange.exchange import FileExchange, ThroughFiles
-from joinengine.exchange.reports import OperatorReport
-from joinengine.exchange.results import Discard, Results
+from joinengine.exchange.task_results import Results
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.model.keys import Side
 from joinengine.operators.desk import Desk, TaskHeader
+from joinengine.results.targets import Discard
 from joinengine.state.run import RunStore
-from tests.worlds import MemoryWorld
+from joinengine.wire.reports import OperatorReport
+from joinengine.world.memory import MemoryWorld
 
 #: Readings of the clock beside the work: a millisecond each.
 READINGS_S = 0.1

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import tests
-from joinengine.spark import early
-from joinengine.spark.early import VARIABLE, begun_early
+from joinengine.spark.session import early
+from joinengine.spark.session.early import VARIABLE, begun_early
 from tests.waiting import soon
 
 MODULE = "tests.unit.early"
@@ -23,7 +23,7 @@ ROOT = Path(tests.__file__).parents[1]
 #: The program that makes a session, and ends.
 PROGRAM = f"""
 import os
-from joinengine.spark.early import VARIABLE, begun_early
+from joinengine.spark.session.early import VARIABLE, begun_early
 from tests.waiting import soon
 with begun_early({MODULE!r}, serves=True):
     print(os.environ[VARIABLE])

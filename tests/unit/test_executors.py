@@ -10,8 +10,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from joinengine.model.errors import InvalidRequest
-from joinengine.spark import executors
-from joinengine.spark.executors import check_executors
+from joinengine.spark.session import executors
+from joinengine.spark.session.executors import check_executors
 from tests.objects import environment
 
 

@@ -18,8 +18,8 @@ from joinengine.model.errors import (
     InvalidRequest,
     JoinEngineError,
 )
-from joinengine.spark import starting
-from joinengine.spark.failures import in_own_words, plain_error
+from joinengine.spark.jobs.failures import in_own_words, plain_error
+from joinengine.spark.query import starting
 
 WRAPPED = """[STREAM_FAILED] Query [id = 4f, runId = 5e] terminated with exception: An exception was
 raised by the Python Proxy. Return Message: Traceback (most recent call last):
@@ -169,7 +169,7 @@ def test_the_trace_goes_to_the_log_and_not_to_the_user(caplog):
 
 def test_without_logging_set_up_warnings_are_seen_and_traces_are_not():
     program = (
-        "import logging; from joinengine.spark.failures import LOGGER\n"
+        "import logging; from joinengine.spark.jobs.failures import LOGGER\n"
         "logging.getLogger('joinengine').warning('taken over')\n"
         "LOGGER.error('a page of traces')"
     )

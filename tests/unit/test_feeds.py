@@ -10,16 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange import feeds, finding, sourcefiles, sourcelog
-from joinengine.exchange.feeds import ENDED, FolderFeed, by_file, fold, open_feed
-from joinengine.exchange.listing import Expected, Listing
-from joinengine.exchange.logged import Logged, RowGroup, table_of
-from joinengine.exchange.reading import Reading, conform, reading_from_json, reading_to_json
-from joinengine.exchange.sourcefiles import parquet_files
-from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.predicates.dialect import compile_predicate
-from joinengine.spark.inputs import Stream
+from joinengine.sources import discovery as finding
+from joinengine.sources import feeds, sourcefiles, sourcelog
+from joinengine.sources.feeds import ENDED, FolderFeed, by_file, fold, open_feed
+from joinengine.sources.listing import Expected, Listing
+from joinengine.sources.positions import Logged, RowGroup, table_of
+from joinengine.sources.readings import Reading, conform, reading_from_json, reading_to_json
+from joinengine.sources.sourcefiles import parquet_files
+from joinengine.sources.sourcelog import SourceLog
+from joinengine.spark.sources.inputs import Stream
 from joinengine.world.world import MACHINE
 
 
@@ -247,7 +248,7 @@ def test_filters_of_streams_are_checked_when_they_are_said(text, message):
 
 def test_filters_of_streams_are_those_of_joins(folder, monkeypatch):
     """One dialect, in the time zone of the session; columns that are not selected may be named."""
-    monkeypatch.setattr("joinengine.spark.session.zone", lambda: "Asia/Tokyo")
+    monkeypatch.setattr("joinengine.spark.session.session.zone", lambda: "Asia/Tokyo")
     at = [dt.datetime(2024, 1, 1, hour, tzinfo=dt.UTC) for hour in range(24)]
     path = folder / "times.parquet"
     times = pa.array(at, pa.timestamp("ns", "UTC"))

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from joinengine.world import cache
-from joinengine.world.cache import FileCache
+from joinengine.world import file_cache as cache
+from joinengine.world.file_cache import FileCache
 
 URL = "s3://bucket/runs/run"
 CONTENT = bytes(range(256)) * 300

@@ -11,11 +11,12 @@ from itertools import chain
 
 import pytest
 
-from joinengine.exchange import finding, notices
-from joinengine.exchange.finding import SWEEP_S, Finding
-from joinengine.exchange.logged import Logged, table_of
-from joinengine.exchange.notices import Notices, notices_of
-from joinengine.exchange.sourcefiles import find
+from joinengine.sources import discovery as finding
+from joinengine.sources import notices
+from joinengine.sources.discovery import SWEEP_S, Finding
+from joinengine.sources.notices import Notices, notices_of
+from joinengine.sources.positions import Logged, table_of
+from joinengine.sources.sourcefiles import find
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/mountinfo"), reason="needs Linux")
 
@@ -274,7 +275,7 @@ def test_what_nobody_notices_is_found_by_the_next_sweep(place, monkeypatch, move
 
 
 def test_a_sweep_reads_some_names_with_each_look(place, monkeypatch):
-    monkeypatch.setattr("joinengine.exchange.sourcefiles._AT_ONCE", 10)
+    monkeypatch.setattr("joinengine.sources.sourcefiles._AT_ONCE", 10)
     monkeypatch.setattr(Notices, "read", lambda self: [])
     for number in range(35):
         touched(place.root / f"{number}.parquet")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from joinengine.spark import home
+from joinengine.spark.session import home
 
 #: What stands where Spark expects its zip.
 LOADED = ["pyspark.zip", "pyspark_joinengine.py"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from joinengine.spark.interpreter import fault_of
+from joinengine.spark.session.interpreter import fault_of
 
 #: What tasks import.
 NEEDED = (
@@ -15,7 +15,7 @@ NEEDED = (
 BROUGHT = {"attr", "attrs", "cython_runtime", "py4j", "pyspark"}
 LOADED = """
 import sys
-import joinengine.spark.tasks
+import joinengine.spark.jobs.tasks
 names = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
 print(*sorted(name for name in names if not name.startswith("_")))
 """

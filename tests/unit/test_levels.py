@@ -12,12 +12,12 @@ import pytest
 
 from joinengine import InvalidRequest, band, equi
 from joinengine.balancing.reasons import Cause, KeyChange
-from joinengine.driver.fitting import Naming, fitted
+from joinengine.driver.layout_fit import Naming, fitted
 from joinengine.layouts import Chosen, Ftlb
-from joinengine.layouts.levels import read_file
+from joinengine.layouts.service_levels import read_file
 from joinengine.model.keys import Placement, Side
 from joinengine.model.query import FromSource, JoinType
-from joinengine.operators.join.operator import Join
+from joinengine.operators.join.join_operator import Join
 from joinengine.reporting.words import key_change_words
 from tests.harness import two_way
 

@@ -15,9 +15,9 @@ import pytest
 from joinengine.api import options
 from joinengine.driver.account import Claim
 from joinengine.exchange.exchange import Address, FileExchange
-from joinengine.exchange.staging import ParquetFile
 from joinengine.model.errors import CannotWrite, InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.results.staging import ParquetFile
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.run_file import Page, RunWriter
 from joinengine.world.local import make_folder, writing
@@ -131,7 +131,7 @@ def use(checkpoint):
 )
 def test_a_checkpoint_is_for_whom_it_is_meant(tmp_path, mode, umask, folders, files):
     os.umask(umask)
-    asked = options.folder_mode({} if mode is None else {"fileMode": mode})
+    asked = options.value_of({} if mode is None else {"fileMode": mode}, "fileMode")
     checkpoint = Checkpoint.below(tmp_path / "c", mode=asked)
     checkpoint.create()
     use(checkpoint)
@@ -167,4 +167,4 @@ def test_elsewhere_the_umask_decides(tmp_path):
 @pytest.mark.parametrize("text", ["700", "060", "666x", "66", "640 ", "0o640", "620", "rw"])
 def test_what_is_no_mode_is_refused(text):
     with pytest.raises(InvalidRequest, match=r"fileMode: .* is no mode of files"):
-        options.folder_mode({"fileMode": text})
+        options.value_of({"fileMode": text}, "fileMode")

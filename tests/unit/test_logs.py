@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from joinengine.reporting.logs import PlanLog, log_plans
+from joinengine.reporting.plan_log import PlanLog, log_plans
 from tests.harness import LocalQuery, two_way
 from tests.laws.cases import CHOICES
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.queries import running
-from joinengine.queries.base import Options
-from joinengine.reporting import progress, tables
-from joinengine.reporting.reports import BATCH_SCHEMA, STEPS, batch_rows, run_report
+from joinengine.lab.comparison import tables
+from joinengine.lab.queries import runs as running
+from joinengine.lab.queries.named_query import Options
+from joinengine.reporting import progress
+from joinengine.reporting.run_report import BATCH_SCHEMA, STEPS, batch_rows, run_report
 from tests.unit.metrics import PAGE, named, same
 
 #: What `running.run` adds.

@@ -11,7 +11,7 @@ import pytest
 
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.reporting import notebook
-from joinengine.reporting.reports import STEPS, batch_rows
+from joinengine.reporting.run_report import STEPS, batch_rows
 
 TITLE = re.compile(r"<title>(.*?)</title>")
 

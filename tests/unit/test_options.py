@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+import dataclasses
 
+import pytest
+from click.testing import CliRunner
+
+from joinengine import JoinWriter
 from joinengine.api import options as given
+from joinengine.api.option_table import OPTIONS
+from joinengine.api.values import size
+from joinengine.driver.settings import Settings, Tasks
+from joinengine.exchange.exchange import ExchangeKind
+from joinengine.lab.cli import cli
 from joinengine.model.errors import InvalidRequest
 
 
@@ -51,57 +60,99 @@ def test_formats_of_spark_judge_their_own_options():
 @pytest.mark.parametrize("word", ["yes", "1", ""])
 def test_a_boolean_is_true_or_false(word):
     with pytest.raises(InvalidRequest, match="is neither true nor false"):
-        given.boolean({"fsync": word}, "fsync")
+        given.value_of({"fsync": word}, "fsync")
 
 
 def test_booleans():
-    assert given.boolean({"fsync": "TRUE"}, "fsync")
-    assert not given.boolean({"fsync": "false"}, "fsync", True)
-    assert given.boolean({}, "truncate", True)
+    assert given.value_of({"fsync": "TRUE"}, "fsync")
+    assert not given.value_of({"truncate": "false"}, "truncate")
+    assert given.value_of({}, "truncate")
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", "¹"])
 def test_a_number_is_whole_and_positive(text):
-    with pytest.raises(InvalidRequest, match=r"capacity: .* must be a positive whole number \(row"):
-        given.whole({"capacity": text}, "capacity", "rows")
-    for much in ("11", "9" * 20, "9" * 5000):
-        with pytest.raises(InvalidRequest, match="is too much; give 10 batches or fewer"):
-            given.whole({"compactEvery": much}, "compactEvery", "batches", 10)
-    assert given.whole({"capacity": "12"}, "capacity", "rows") == 12
-    assert given.whole({}, "capacity", "rows") is None
+    with pytest.raises(InvalidRequest, match=r"capacity: .* must be a positive whole number \(tup"):
+        given.value_of({"capacity": text}, "capacity")
+    for much in ("1000001", "9" * 20, "9" * 5000):
+        with pytest.raises(InvalidRequest, match="is too much; give 1,000,000 batches or fewer"):
+            given.value_of({"compactEvery": much}, "compactEvery")
+    assert given.value_of({"capacity": "12"}, "capacity") == 12
+    assert given.value_of({}, "capacity") is None
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
+    ("text", "found"),
     [("7", 7), ("1 kB", 1024), ("1.5MB", 3 << 19), ("2 GiB", 2 << 30), ("64m", 64 << 20)],
 )
-def test_sizes(text, size):
-    assert given.size_bytes({"targetFileSize": text}, "targetFileSize") == size
+def test_sizes(text, found):
+    assert size().read(text, "targetFileSize") == found
 
 
 @pytest.mark.parametrize("text", ["", "MB", "1 XB", "-1", "1,000"])
 def test_what_is_no_size(text):
     with pytest.raises(InvalidRequest, match="is no size"):
-        given.size_bytes({"targetFileSize": text}, "targetFileSize")
-    with pytest.raises(InvalidRequest, match="is too little; give 8 bytes or more"):
-        given.size_bytes({"targetFileSize": "7"}, "targetFileSize", 8)
+        given.value_of({"targetFileSize": text}, "targetFileSize")
+    with pytest.raises(InvalidRequest, match="is too little; give 65,536 bytes or more"):
+        given.value_of({"targetFileSize": "7"}, "targetFileSize")
 
 
 def test_how_often_new_files_are_looked_for():
-    assert given.look_every_s({"lookEvery": "1 minute"}) == 60.0
-    assert given.look_every_s({}) is None
+    assert given.value_of({"lookEvery": "1 minute"}, "lookEvery") == 60.0
+    assert given.value_of({}, "lookEvery") is None
     for text in ("0 s", "-1 s"):
         with pytest.raises(InvalidRequest, match=f"lookEvery: '{text}' is no time to rest"):
-            given.look_every_s({"lookEvery": text})
+            given.value_of({"lookEvery": text}, "lookEvery")
     with pytest.raises(InvalidRequest, match="lookEvery 'often' is not a duration"):
-        given.look_every_s({"lookEvery": "often"})
+        given.value_of({"lookEvery": "often"}, "lookEvery")
 
 
 def test_codecs_have_sparks_names():
-    assert given.codec({}) == "snappy"
-    assert given.codec({"compression": "LZ4_RAW"}) == "lz4"
+    assert given.value_of({}, "compression") == "snappy"
+    assert given.value_of({"compression": "LZ4_RAW"}, "compression") == "lz4"
     with pytest.raises(InvalidRequest, match="compression: 'lzo' is unknown; use one of none"):
-        given.codec({"compression": "lzo"})
+        given.value_of({"compression": "lzo"}, "compression")
+
+
+def test_defaults_are_those_of_a_query():
+    """What the table says of a default is what a query has to which nothing is said."""
+    assert given.settings_of({}) == Settings()
+    fields = {one.name for one in dataclasses.fields(Settings)}
+    told = {one.setting for one in OPTIONS.values()} - {None}
+    assert told < fields
+    elsewhere = {"checksum", "finite", "schedule", "losses", "kills", "naming", "exchange"}
+    assert fields - told == elsewhere
+
+
+def test_options_fill_the_settings():
+    options = {"moves": "lazy", "showKeys": "hash", "workPerTuple": "5 ms", "tasks": "jobs"}
+    found = given.settings_of(options | {"stateLocation": "s3://b/q", "capacity": "7"}, finite=True)
+    assert (found.lazy, found.show_keys, found.work_s, found.capacity) == (True, False, 0.005, 7)
+    assert (found.tasks, found.exchange, found.finite) == (Tasks.JOBS, ExchangeKind.SHUFFLE, True)
+    for name, text in {"moves": "now", "load": "luck", "tasks": "0", "logPlans": ""}.items():
+        with pytest.raises(InvalidRequest, match=f"{name}: '{text}' is unknown; choose one of"):
+            given.value_of({name: text}, name)
+
+
+def test_help_lists_all_options():
+    told = JoinWriter.option.__doc__
+    assert all(f"`{one.name}` ({one.value.words}): {one.help}" in told for one in OPTIONS.values())
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_flags_of_the_table_are_those_of_the_commands(command):
+    flags = {flag for one in cli.commands[command].params for flag in one.opts}
+    assert {f"--{one.flag}" for one in OPTIONS.values() if one.flag} < flags
+
+
+def test_a_flag_is_refused_in_the_words_of_the_writer():
+    for flag, text, words in (
+        ("--capacity", "0", "capacity: '0' must be a positive whole number (tuples)"),
+        ("--work-per-tuple", "-1 s", "work-per-tuple: -1 s is negative"),
+        ("--store", "slow", "store: 'slow' is no speed of a store"),
+        ("--moves", "now", "'now' is not one of 'eager', 'lazy'"),
+    ):
+        done = CliRunner().invoke(cli, ["run", "eq5", flag, text])
+        assert done.exit_code == 2 and words in done.output, done.output
 
 
 def test_triggers():

@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import equi, tumbling
-from joinengine.exchange.feeds import FolderFeed, by_file
-from joinengine.exchange.reading import Reading, conform
 from joinengine.kernels.hashing import multiset_checksum
-from joinengine.queries.base import Options
-from joinengine.queries.folders import Folders
-from joinengine.queries.running import oracle_checksum, same_files
-from joinengine.reporting.reports import checksum_text
-from joinengine.spark import types
+from joinengine.lab.queries.named_query import Options
+from joinengine.lab.queries.runs import oracle_checksum, same_files
+from joinengine.lab.queries.user_folders import Folders
+from joinengine.reporting.run_report import checksum_text
+from joinengine.sources.feeds import FolderFeed, by_file
+from joinengine.sources.readings import Reading, conform
+from joinengine.spark.sources import types
 from tests.harness import LocalQuery
 
 NS = pa.timestamp("ns", "UTC")

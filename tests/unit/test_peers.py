@@ -21,7 +21,7 @@ from benchmarks.peers.jobs import Batch, Job, Outcome
 from benchmarks.peers.parts import PARTS, Ratio, medians
 from benchmarks.peers.stream import FEW, SIDES, record_small
 from benchmarks.peers.systems import MEMORY, OURS, SYSTEMS
-from joinengine.exchange.feeds import RecordedFeed
+from joinengine.sources.feeds import RecordedFeed
 
 
 def outcome(rate, *rows, whole_s=1.0):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from joinengine.driver import outputs
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
-from joinengine.spark.paths import local_path, place
-from joinengine.spark.places import check_apart, check_folder
+from joinengine.results import outputs
+from joinengine.spark.query.query_folders import check_apart, check_folder
+from joinengine.spark.sources.locations import local_path, place
 from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
-from tests.worlds import MemoryWorld
+from joinengine.world.memory import MemoryWorld
 
 
 @pytest.mark.parametrize(

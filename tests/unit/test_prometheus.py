@@ -20,11 +20,11 @@ from joinengine.layouts import Hash, Mnrt
 from joinengine.model.windows import within
 from joinengine.reporting import prometheus
 from joinengine.reporting.prometheus import Source, answer, text
-from joinengine.spark.scraping import scraped
+from joinengine.spark.query.scraping import scraped
+from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.unit.metrics import named, same
 from tests.unit.states import chain, manifest_of
-from tests.worlds import MemoryWorld
 
 DOCS = Path(__file__).parents[2] / "docs"
 DASHBOARD = DOCS / "grafana.json"

@@ -12,7 +12,7 @@ from typing import Protocol
 import pytest
 
 import joinengine
-from joinengine.layouts.base import LayoutChoice
+from joinengine.layouts.layout import LayoutChoice
 
 ROOT = Path(joinengine.__file__).parent
 

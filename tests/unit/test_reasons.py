@@ -12,7 +12,7 @@ from joinengine.balancing.statistics import Interval
 from joinengine.layouts import Mnrt
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
-from joinengine.routing.base import Modulo
+from joinengine.routing.base_functions import Modulo
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.table import RoutingTable
 

@@ -8,14 +8,16 @@ import obstore
 import pyarrow as pa
 import pytest
 
-from joinengine.exchange import sourcefiles
 from joinengine.model.errors import DamagedState, InvalidRequest, StoreUnreachable
 from joinengine.model.keys import Side
+from joinengine.sources import sourcefiles
 from joinengine.state import run
 from joinengine.state import run_file as run_file_module
 from joinengine.state.run import Run, RunStore
 from joinengine.state.run_file import Page, RunWriter
-from joinengine.world import buckets, cache, probing, remote
+from joinengine.world import buckets, remote
+from joinengine.world import file_cache as cache
+from joinengine.world import store_probe as probing
 from joinengine.world.local import LocalStorage
 from joinengine.world.storage import (
     Entry,

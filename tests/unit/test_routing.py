@@ -15,13 +15,13 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS, U_ONE, Fragment, Mode, Placement, Side
 from joinengine.operators.rehoming import Rehoming
 from joinengine.operators.unbacked import unbacked_keys
-from joinengine.reference import protocol
 from joinengine.routing import table as routing
-from joinengine.routing.base import Backed, Modulo
+from joinengine.routing.base_functions import Backed, Modulo
 from joinengine.routing.moves import plan_moves, replaced
 from joinengine.routing.routes import BACKUP, KEPT, PROBE
 from joinengine.routing.table import RoutingTable
 from tests.laws.cases import INSTANCES, placements
+from tests.reference import protocol
 
 BASE = Modulo(INSTANCES)
 BACKED = Backed(BASE, np.array([[0, 1], [1, 2], [3, 0], [3, 1]], np.uint16))

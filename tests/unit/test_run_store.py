@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from joinengine.state.run import IDLE, RunStore
-from tests.worlds import MemoryWorld
+from joinengine.world.memory import MemoryWorld
 
 
 @pytest.fixture

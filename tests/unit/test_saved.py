@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from joinengine.commands.pages import report, write_page
+from joinengine.lab.commands.pages import report, write_page
+from joinengine.lab.comparison import saved
+from joinengine.lab.comparison.saved import comparison, page_content, read_report
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting import page as page_module
-from joinengine.reporting import saved
-from joinengine.reporting.reports import FORMAT
-from joinengine.reporting.saved import comparison, page_content, read_report
+from joinengine.reporting.run_report import FORMAT
 from joinengine.reporting.thinning import size_of
 from tests.unit import stories
 

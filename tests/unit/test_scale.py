@@ -7,9 +7,9 @@ import json
 from click.testing import CliRunner
 
 from benchmarks.scale import __main__ as scale
+from joinengine.lab.simulation.driven import WINDOW, driver_of
+from joinengine.lab.simulation.simulated_tasks import BATCH_US, ROWS, SimulatedJobs
 from joinengine.layouts import Mnrt
-from joinengine.simulation.driving import WINDOW, driver_of
-from joinengine.simulation.tasks import BATCH_US, ROWS, SimulatedJobs
 
 
 def test_a_case_is_measured_and_written(tmp_path):

@@ -9,17 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 from joinengine.balancing.statistics import skew
-from joinengine.cli import cli
 from joinengine.exchange.exchange import ExchangeKind
+from joinengine.lab.cli import cli
+from joinengine.lab.simulation.driven import driver_of
+from joinengine.lab.simulation.loaded import LoadedJobs
+from joinengine.lab.simulation.planning import Other
+from joinengine.lab.simulation.scaling import MOST_NODES, Machines, measure, modelled
+from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Hash, Mnrt
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Mode
-from joinengine.routing.base import Modulo
-from joinengine.simulation.driving import driver_of
-from joinengine.simulation.loaded import LoadedJobs
-from joinengine.simulation.planning import Other
-from joinengine.simulation.scaling import MOST_NODES, Machines, measure, modelled
-from joinengine.simulation.workload import Workload
+from joinengine.routing.base_functions import Modulo
 from joinengine.state.store import StoreSpeed
 
 KEYS, ROWS = 3_000, 20_000

@@ -10,18 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange.feeds import FolderFeed
-from joinengine.exchange.listing import Expected, OnBadFile, survey
-from joinengine.exchange.reading import Reading
-from joinengine.exchange.schemas import (
+from joinengine.model.errors import InvalidRequest
+from joinengine.sources.feeds import FolderFeed
+from joinengine.sources.listing import Expected, OnBadFile, survey
+from joinengine.sources.readings import Reading
+from joinengine.sources.schemas import (
     misfit,
     partition_columns,
     partition_value,
     plain,
     wider,
 )
-from joinengine.model.errors import InvalidRequest
-from joinengine.spark.types import folder_columns
+from joinengine.spark.sources.types import folder_columns
 from tests.unit.files import COLUMNS, feed, put, rows_of
 
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from joinengine.spark import session, warming
-from joinengine.spark.tuning import BY_FILE_SYSTEM, CHECKPOINT_MANAGER
+from joinengine.spark.session import session, warming
+from joinengine.spark.session.tuning import BY_FILE_SYSTEM, CHECKPOINT_MANAGER
 
 
 class Conf(dict):

@@ -7,9 +7,9 @@ import pytest
 
 from joinengine import StreamAggregate, StreamJoin, equi, windows, within
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.exchange.reading import Reading
 from joinengine.reporting.explain import explain, waiting_for
-from joinengine.spark.inputs import Stream, Table
+from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import Stream, Table
 
 TIME = pa.timestamp("us", "UTC")
 CLICKS = pa.schema([("user_id", pa.int64()), ("clicked_at", TIME)])

@@ -12,16 +12,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine.cli import cli
+from joinengine.lab.cli import cli
+from joinengine.lab.simulation.candidate_layouts import METHODS, Setting, SpaceSaving, play
+from joinengine.lab.simulation.key_files import StreamFile
+from joinengine.lab.simulation.planning import Sizes, replay
+from joinengine.lab.simulation.workload import Workload, fluctuate, sources_of
 from joinengine.layouts import Hash, MinMig, Mixed, Mnrt, Qmmp
 from joinengine.layouts.candidates import candidates, least_degree
 from joinengine.layouts.choices import fill
 from joinengine.model.errors import InvalidRequest
-from joinengine.routing.base import BASES, Modulo, Ranges, Ring
-from joinengine.simulation.choosing import METHODS, Setting, SpaceSaving, play
-from joinengine.simulation.files import StreamFile
-from joinengine.simulation.planning import Sizes, replay
-from joinengine.simulation.workload import Workload, fluctuate, sources_of
+from joinengine.routing.base_functions import BASES, Modulo, Ranges, Ring
 
 
 def zipf_messages(p1, n, seed=0):

@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from joinengine.cli import cli
+from joinengine.lab.cli import cli
+from joinengine.lab.simulation import key_files as files
+from joinengine.lab.simulation.advice import Verdict, advice, recommended, verdict
+from joinengine.lab.simulation.key_files import HotKey, StreamFile
+from joinengine.lab.simulation.planning import Other, Sizes, replay
+from joinengine.lab.simulation.workload import Workload
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import InvalidRequest
-from joinengine.routing.base import Modulo
-from joinengine.simulation import files
-from joinengine.simulation.advice import Verdict, advice, recommended, verdict
-from joinengine.simulation.files import HotKey, StreamFile
-from joinengine.simulation.planning import Other, Sizes, replay
-from joinengine.simulation.workload import Workload
+from joinengine.routing.base_functions import Modulo
 
 ROWS = 4000
 HOUR_US = 3_600_000_000

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from joinengine.model.aggregates import PANE, Aggregate, Grouping, Panes, Top, result_schema
+from joinengine.model.aggregation import PANE, Aggregate, Grouping, Panes, Top, result_schema
 from joinengine.predicates.sketching import (
     add_sketches,
     heaviest,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from joinengine.exchange import sourcelog
-from joinengine.exchange.logged import Logged, table_of
-from joinengine.exchange.sourcelog import SourceLog
 from joinengine.model.errors import DamagedState
-from tests.worlds import MemoryStorage
+from joinengine.sources import sourcelog
+from joinengine.sources.positions import Logged, table_of
+from joinengine.sources.sourcelog import SourceLog
+from joinengine.world.memory import MemoryStorage
 
 KEPT = Path(__file__).parents[1] / "golden" / "checkpoints" / "fold-1"
 

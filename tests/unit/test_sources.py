@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange.feeds import FolderFeed, by_file, fold
-from joinengine.exchange.listing import Expected, OnBadFile, SchemaChanges
-from joinengine.exchange.reading import Reading
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.model.skipped import Skipped
-from joinengine.spark.inputs import parquet_stream
-from joinengine.spark.paths import local_path
-from joinengine.spark.types import spark_schema
+from joinengine.sources.feeds import FolderFeed, by_file, fold
+from joinengine.sources.listing import Expected, OnBadFile, SchemaChanges
+from joinengine.sources.readings import Reading
+from joinengine.spark.sources.inputs import parquet_stream
+from joinengine.spark.sources.locations import local_path
+from joinengine.spark.sources.types import spark_schema
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.unit.files import COLUMNS, feed, put, rows_of
 
@@ -204,7 +204,7 @@ def test_a_look_that_waits_ends_when_the_file_is_whole(folder, monkeypatch, capl
             if len(slept) == 3:
                 put(folder, "half.parquet", id=[3], name=["c"])
 
-    monkeypatch.setattr("joinengine.exchange.feeds.MACHINE", World())
+    monkeypatch.setattr("joinengine.sources.feeds.MACHINE", World())
     found = feed(folder, settle_s=30.0)
     with caplog.at_level(logging.WARNING, "joinengine"):
         found.discover(wait=True)
@@ -225,7 +225,7 @@ def test_a_look_that_waits_ends_when_the_file_is_bad(folder, monkeypatch):
         def sleep(self, seconds):
             slept.append(seconds)
 
-    monkeypatch.setattr("joinengine.exchange.feeds.MACHINE", World())
+    monkeypatch.setattr("joinengine.sources.feeds.MACHINE", World())
     found = feed(folder, settle_s=2.0, on_bad_file=OnBadFile.SKIP)
     found.discover(wait=True)
     assert found.end() == 2
@@ -337,7 +337,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[str(one) for one, _ in WRONG])
 def test_arguments_of_parquet_stream(folder, monkeypatch, arguments, message):
-    monkeypatch.setattr("joinengine.spark.session.prepare", lambda spark: None)
+    monkeypatch.setattr("joinengine.spark.session.session.prepare", lambda spark: None)
     given = {"folder": folder} | arguments
     with pytest.raises(InvalidRequest, match=message):
         parquet_stream("a session", **given)
@@ -349,7 +349,7 @@ def test_parquet_stream_without_a_session(folder):
 
 
 def test_row_groups_that_are_larger_than_an_interval_are_told(folder, monkeypatch, caplog):
-    monkeypatch.setattr("joinengine.spark.session.prepare", lambda spark: None)
+    monkeypatch.setattr("joinengine.spark.session.session.prepare", lambda spark: None)
     with caplog.at_level(logging.WARNING, "joinengine"):
         parquet_stream("a session", folder, rows_per_interval=2)
         assert caplog.text == ""
@@ -359,8 +359,8 @@ def test_row_groups_that_are_larger_than_an_interval_are_told(folder, monkeypatc
 
 
 def test_where_the_columns_are_said_few_footers_are_read(folder, footers_read, monkeypatch):
-    monkeypatch.setattr("joinengine.spark.session.prepare", lambda spark: None)
-    monkeypatch.setattr("joinengine.spark.types._SAMPLED", 2)
+    monkeypatch.setattr("joinengine.spark.session.session.prepare", lambda spark: None)
+    monkeypatch.setattr("joinengine.spark.sources.types._SAMPLED", 2)
     for number in range(1, 5):
         put(folder, f"day=2026-03-0{number}/{number}.parquet", id=[1])
     schema = spark_schema(pa.schema([("id", pa.int64())]))
@@ -372,7 +372,7 @@ def test_where_the_columns_are_said_few_footers_are_read(folder, footers_read, m
 
 
 def test_a_schema_in_words_counts_and_folders_add_to_it(folder, monkeypatch):
-    monkeypatch.setattr("joinengine.spark.session.prepare", lambda spark: None)
+    monkeypatch.setattr("joinengine.spark.session.session.prepare", lambda spark: None)
     put(folder, "day=2026-03-01/1.parquet", id=[1])
     said = pa.schema([("id", pa.int64()), ("price", pa.float64())])
     stream = parquet_stream("a session", folder, schema=spark_schema(said))

@@ -13,7 +13,7 @@ from joinengine.balancing.shares import build_table
 from joinengine.balancing.statistics import Interval
 from joinengine.balancing.workspace import Piece, Workspace
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
-from joinengine.routing.base import Modulo
+from joinengine.routing.base_functions import Modulo
 from joinengine.routing.table import RoutingTable
 
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange import staging
-from joinengine.exchange.codec import decode, encode
-from joinengine.exchange.partitions import check_partitions, partitioned
-from joinengine.exchange.results import ToParquet
-from joinengine.exchange.staging import Cutting, staged_files
 from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.results import staging
+from joinengine.results.folders import check_partitions, partitioned
+from joinengine.results.staging import Cutting, staged_files
+from joinengine.results.targets import ToParquet
+from joinengine.wire.codec import decode, encode
+from joinengine.world.memory import MemoryWorld
 from joinengine.world.world import MACHINE
-from tests.worlds import MemoryWorld
 
 UTC_US = pa.timestamp("us", "UTC")
 NOON = dt.datetime(2024, 1, 1, 12, 0, 0, 500000, tzinfo=dt.UTC)

@@ -12,15 +12,16 @@ from joinengine.balancing.statistics import KeyCounts
 from joinengine.driver import relayout, step
 from joinengine.driver.folding import fold
 from joinengine.driver.stages import Arrived, Computed, Moment, Ran, Routed
-from joinengine.exchange.reports import Block, InstanceReport, OperatorReport
-from joinengine.exchange.results import Discard, ToOperator
+from joinengine.exchange.task_results import ToOperator
 from joinengine.layouts import Bi, Hash, Mnrt, choose
 from joinengine.model.errors import InvalidRequest
-from joinengine.operators.base import QuerySpec
+from joinengine.operators.base import Attempt, QuerySpec
+from joinengine.results.targets import Discard
 from joinengine.routing.moves import Drop, Moves, Pull
 from joinengine.state.operator_state import STATE, Move, Rehome
 from joinengine.state.upkeep import Changes
 from joinengine.state.wished import Relayout
+from joinengine.wire.reports import Block, InstanceReport, OperatorReport
 from joinengine.world.storage import StoredFile
 from tests.harness import two_way
 from tests.unit.states import (
@@ -166,10 +167,10 @@ def test_a_join_gets_tasks_only_where_something_arrives_or_is_due():
     manifest = manifest_of(query)
     (operator,), (state,) = query.operators, manifest.operators
     batch = opened(manifest)
-    none = step.order(program(query), batch, operator, state, Arrived(), Discard)
+    none = step.order(program(query), batch, operator, Attempt(state), Arrived(), Discard)
     assert none == []
     arrived = Arrived((block(0, LEFT, 4),))
-    tasks = step.order(program(query), batch, operator, state, arrived, Discard)
+    tasks = step.order(program(query), batch, operator, Attempt(state), arrived, Discard)
     assert [task.header.hosted for task in tasks] == [(0, 2), (1, 3)]
     assert {type(task.header.target) for task in tasks} == {Discard}
 
@@ -180,7 +181,9 @@ def test_results_of_an_earlier_join_go_into_the_next_one():
     first = query.operators[0]
     arrived = Arrived((block(0, LEFT, 3),))
     batch = opened(manifest, number=4)
-    tasks = step.order(program(query), batch, first, manifest.operators[0], arrived, Discard)
+    tasks = step.order(
+        program(query), batch, first, Attempt(manifest.operators[0]), arrived, Discard
+    )
     targets = [task.header.target for task in tasks]
     assert all(isinstance(target, ToOperator) for target in targets)
     assert [(t.role.operator, t.role.side, t.origin) for t in targets] == [
@@ -197,7 +200,7 @@ def test_an_operator_gets_its_own_blocks_alone():
         program(query),
         opened(manifest),
         second,
-        manifest.operators[1],
+        Attempt(manifest.operators[1]),
         Arrived((others, ours)),
         Discard,
     )
@@ -215,7 +218,7 @@ def test_a_task_is_told_of_its_own_runs_moves_and_files_alone():
     layouts = replace(state.layouts, pending=Move(state.layouts.newest, moves))
     state = replace(state, layouts=layouts)
     batch, arrived = opened(manifest), Arrived((block(0, LEFT, 4),))
-    tasks = step.order(program(query), batch, query.operators[0], state, arrived, Discard)
+    tasks = step.order(program(query), batch, query.operators[0], Attempt(state), arrived, Discard)
     assert [task.header.hosted for task in tasks] == [(0, 2), (1, 3)]
     assert [sorted(task.header.files) for task in tasks] == [
         ["run-0", "run-2", "run-3"],  # it pulls from instance 3
@@ -246,7 +249,7 @@ def hot(instances=4, tuples=1000):
 
 
 def closed(query, manifest, reports, **settings):
-    ran = [Ran(state, [], reports, fold(state, reports)) for state in manifest.operators]
+    ran = [Ran(Attempt(state), [], reports, fold(state, reports)) for state in manifest.operators]
     arrived = Arrived(inputs=(seen(LEFT, 5), seen(RIGHT, 5)))
     computed = Computed(Routed(opened(manifest), []), ran, arrived)
     return step.close(program(query, **settings), computed, Moment(1.0, "nonce"))

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import InvalidRequest, StreamJoin, equi
-from joinengine.exchange.logged import RowGroup
-from joinengine.exchange.reading import Reading, reading_from_json, reading_to_json
-from joinengine.exchange.schemas import as_text
-from joinengine.exchange.steps import needed
-from joinengine.spark.inputs import Stream
+from joinengine.sources.positions import RowGroup
+from joinengine.sources.readings import Reading, reading_from_json, reading_to_json
+from joinengine.sources.schemas import as_text
+from joinengine.sources.transforms import needed
+from joinengine.spark.sources.inputs import Stream
 
 SCHEMA = pa.schema([("k", pa.string()), ("a", pa.int64()), ("geo", pa.struct([("x", pa.int64())]))])
 ROWS = {

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine.exchange.feeds import ENDED, open_feed
-from joinengine.exchange.logged import RowGroup
-from joinengine.exchange.reading import Reading
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.model.skipped import Skipped
-from joinengine.spark.logs import offset_in
-from joinengine.spark.streams import Streams
+from joinengine.sources.feeds import ENDED, open_feed
+from joinengine.sources.positions import RowGroup
+from joinengine.sources.readings import Reading
+from joinengine.spark.query.spark_logs import offset_in
+from joinengine.spark.sources.streams import Streams
 
 READING = Reading(pa.schema([("a", pa.int64())]))
 

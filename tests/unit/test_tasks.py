@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from joinengine.spark import tasks
+from joinengine.spark.jobs import tasks
 
 
 @pytest.mark.parametrize("function", [tasks.OperatorTasks(None), tasks.RouteGroups({})])

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from joinengine.lab.tpch import generate
+from joinengine.lab.tpch.generate import build_once, tables
+from joinengine.lab.tpch.skew import FOREIGN_KEYS, ZipfKeys, shuffled, uniform, zipf_probabilities
+from joinengine.lab.tpch.stream import EPOCH_US, StreamSpec, arrivals, record, time_column
 from joinengine.model.errors import InvalidRequest
-from joinengine.tpch import generate
-from joinengine.tpch.generate import build_once, tables
-from joinengine.tpch.skew import FOREIGN_KEYS, ZipfKeys, shuffled, uniform, zipf_probabilities
-from joinengine.tpch.stream import EPOCH_US, StreamSpec, arrivals, record, time_column
 
 EQ5 = ("region", "nation", "supplier", "lineitem")
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 import joinengine
-from joinengine.api.columns import check_predicate
+from joinengine.api.column_checks import check_predicate
 from joinengine.balancing.statistics import Interval
-from joinengine.exchange.codec import decode
 from joinengine.exchange.route import RoutePlan
 from joinengine.model.conditions import equi, theta
 from joinengine.model.errors import InvalidRequest
+from joinengine.wire.codec import decode
 
 ROOT = Path(joinengine.__file__).parent
 #: Modules and functions by which a file could name code.

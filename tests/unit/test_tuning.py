@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from joinengine.spark.tuning import (
+from joinengine.spark.session.tuning import (
     ARROW_BYTES,
     ARROW_ROWS,
     CHECKPOINT_MANAGER,

@@ -7,12 +7,12 @@ import pytest
 from rich.console import Console
 
 from joinengine.balancing.reasons import Balance, Cause, KeyChange, Reason
-from joinengine.driver.hot import Heat, HotKey
+from joinengine.driver.hot_keys import Heat, HotKey
 from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.lab.comparison import verdicts
+from joinengine.lab.comparison.tables import ranking_table, summary_legend, summary_table
+from joinengine.lab.comparison.verdicts import hot_key, slowest_instance_s, verdict
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
-from joinengine.reporting import verdicts
-from joinengine.reporting.tables import ranking_table, summary_legend, summary_table
-from joinengine.reporting.verdicts import hot_key, slowest_instance_s, verdict
 
 
 def report(layout, batches, *, work_us=1_000_000, zipf=1.0, key=None):

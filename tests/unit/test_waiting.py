@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from joinengine.spark import waiting
+from joinengine.spark.query import waiting
 
 
 class Waited:
@@ -106,7 +106,7 @@ def test_a_terminal_shows_a_line_and_then_none(shows, term, monkeypatch):
 
 ASKING = """
 import os, sys, termios
-from joinengine.spark.waiting import wait_for_key
+from joinengine.spark.query.waiting import wait_for_key
 
 def is_as_before():
     return bool(termios.tcgetattr(0)[3] & termios.ICANON)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from joinengine.driver.hot import Heat
+from joinengine.driver.hot_keys import Heat
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.reporting.server import Place
-from joinengine.spark import watch as watching
-from joinengine.spark.live import place_at
-from joinengine.spark.watch import Watch
+from joinengine.spark.query import run_watch as watching
+from joinengine.spark.query.live_page import place_at
+from joinengine.spark.query.run_watch import Watch
 
 
 def record(batch):

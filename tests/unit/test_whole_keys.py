@@ -15,7 +15,7 @@ from joinengine.balancing.readj import plan_readj
 from joinengine.layouts import Mixed
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.keys import Placement
-from joinengine.routing.base import BASES, Modulo
+from joinengine.routing.base_functions import BASES, Modulo
 from joinengine.routing.table import RoutingTable
 from tests.unit.cases import after, level, loads_of, moved, table_size, zipf_loads
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from joinengine.exchange.reports import InstanceReport, OperatorReport, work_of
+from joinengine.wire.reports import InstanceReport, OperatorReport, work_of
 
 ONE = InstanceReport([1, 2], [3, 4], [5, 6], 7, 8, 9, 10, 11)
 OTHER = InstanceReport([10, 20], [30, 40], [50, 60], 70, 80, 90, 100, 110)

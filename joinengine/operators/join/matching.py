@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from joinengine.exchange.results import Results
+from joinengine.exchange.task_results import Results
 from joinengine.kernels.bands import numbers_of, own_cells, within_distance
 from joinengine.kernels.comparing import equal_at, latest_time
 from joinengine.kernels.expanding import expand_pairs
@@ -28,11 +28,11 @@ from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_START, OutputColumn
 from joinengine.model.windows import Sliding
 from joinengine.operators.join import grids
-from joinengine.operators.join.arriving import SortedTuples
 from joinengine.operators.join.grids import Blocks, Found
-from joinengine.operators.join.spec import JoinSpec
+from joinengine.operators.join.join_spec import JoinSpec
 from joinengine.operators.join.tallying import Tally
-from joinengine.operators.join.watching import Marker
+from joinengine.operators.join.teams import SortedTuples
+from joinengine.operators.join.watchers import Marker
 from joinengine.predicates.theta import Grid, holds
 
 #: Candidate pairs that are compared together.

@@ -10,7 +10,7 @@ from typing_extensions import override
 from joinengine.kernels.comparing import latest_time
 from joinengine.kernels.probing import Ints
 from joinengine.model.keys import Side
-from joinengine.operators.join.spec import JoinSpec
+from joinengine.operators.join.join_spec import JoinSpec
 from joinengine.state.upkeep import Shelf
 
 

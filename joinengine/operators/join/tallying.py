@@ -18,7 +18,7 @@ from joinengine.balancing.counting import Done
 from joinengine.kernels.probing import Ints, Needles, Rows
 from joinengine.kernels.seating import seat_bounds, seats_of
 from joinengine.model.keys import Side
-from joinengine.operators.join.arriving import SortedTuples
+from joinengine.operators.join.teams import SortedTuples
 
 
 @dataclass(frozen=True, slots=True)

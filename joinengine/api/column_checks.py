@@ -1,0 +1,230 @@
+"""Checks the columns, conditions and join types of a join before Spark starts. No Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from joinengine.api.comparable import check_equality, distance
+from joinengine.model.arguments import check_text, kind_of
+from joinengine.model.columns import of_side, refuse_doubles, require_column
+from joinengine.model.conditions import (
+    Band,
+    Condition,
+    Distance,
+    Equi,
+    Predicate,
+    Theta,
+    equality,
+)
+from joinengine.model.durations import describe
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
+from joinengine.model.query import WINDOW_END, WINDOW_START, JoinType, OutputColumn
+from joinengine.model.windows import Sliding, Window
+from joinengine.predicates.dialect import compile_predicate
+
+JOIN_TYPES = tuple(one.value for one in JoinType)
+#: Windows that may hold one tuple of an outer, semi or anti join: each is an entry of its own.
+MOST_WINDOWS = 1 << 12
+#: Windows that may hold one tuple of any join or aggregate: each is a result. A day by seconds.
+MOST_RESULTS = 1 << 17
+_SPARK_NAMES = {
+    "leftouter": "left",
+    "left_outer": "left",
+    "rightouter": "right",
+    "right_outer": "right",
+    "outer": "full",
+    "fullouter": "full",
+    "full_outer": "full",
+    "semi": "left_semi",
+    "leftsemi": "left_semi",
+    "anti": "left_anti",
+    "leftanti": "left_anti",
+}
+
+
+def join_type(how: str) -> JoinType:
+    """The join type that `how`, any of Spark's names for it, means."""
+    check_text(how, "how", "'left'")
+    name = _SPARK_NAMES.get(how.lower().replace(" ", ""), how.lower())
+    if name not in JOIN_TYPES:
+        raise InvalidRequest(f"how: {how!r} is unknown; use one of {', '.join(JOIN_TYPES)}")
+    return JoinType(name)
+
+
+def found_columns(
+    on: Condition, schemas: tuple[pa.Schema, pa.Schema], *, exact: bool = False
+) -> Condition:
+    """The condition with the names that its columns have; `exact`: names have their case.
+
+    Raises InvalidRequest, which names the side, for a column that is not there.
+    """
+
+    def name(side: Side, written: str, what: str) -> str:
+        try:
+            field = require_column(schemas[side], written, what, of=of_side(side), exact=exact)
+        except InvalidRequest as error:
+            if isinstance(on, Equi) and on.using:
+                raise InvalidRequest(f"{error}; {_two_names(on)}") from None
+            raise
+        return str(field.name)
+
+    if isinstance(on, Equi):
+        left = tuple(name(Side.LEFT, one, "on") for one in on.left)
+        return replace(on, left=left, right=tuple(name(Side.RIGHT, one, "on") for one in on.right))
+    if isinstance(on, Band):
+        equal = None if on.equal is None else found_columns(on.equal, schemas, exact=exact)
+        assert equal is None or isinstance(equal, Equi)
+        ends = name(Side.LEFT, on.left, "band"), name(Side.RIGHT, on.right, "band")
+        return replace(on, left=ends[0], right=ends[1], equal=equal)
+    return on
+
+
+def _two_names(on: Equi) -> str:
+    """What to write in place of names that both sides should have."""
+    text = on.left[0] if len(on.left) == 1 else " = ".join(on.left)
+    left, right = Theta(text).equated or ("a", "b")
+    return f"for columns with two names write equi({left!r}, {right!r})"
+
+
+def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Distance | None:
+    """The band in the units of its columns; None: no band. Refuses columns that do not fit."""
+    equal = equality(on)
+    for left, right in zip(equal.left, equal.right, strict=True):
+        check_equality(schemas[0].field(left), schemas[1].field(right), equal.floats)
+    if not isinstance(on, Band):
+        return None
+    return distance(on, schemas[0].field(on.left), schemas[1].field(on.right))
+
+
+def check_predicate(
+    on: Condition,
+    where: str | None,
+    schemas: tuple[pa.Schema, pa.Schema],
+    zone: str,
+    *,
+    exact: bool = False,
+) -> Predicate | None:
+    """The predicate that a pair must fulfil beside keys, band and window."""
+    if where is not None:
+        check_text(where, "where", "where='left.a < b'")
+    if isinstance(on, Theta):
+        text = on.predicate if where is None else f"({on.predicate}) and ({where})"
+        return compile_predicate(text, schemas, "theta", zone, exact=exact)
+    if where is None:
+        return None
+    return compile_predicate(where, schemas, "where", zone, exact=exact)
+
+
+def check_filter(
+    text: str | None, side: Side, schema: pa.Schema, zone: str, *, exact: bool = False
+) -> Predicate | None:
+    """The predicate that the tuples of one side must fulfil to enter the join."""
+    if text is None:
+        return None
+    what, none = f"{side.name.lower()}_where", pa.schema([])
+    check_text(text, what, f"{what}='a > 3'")
+    schemas = (schema, none) if side is Side.LEFT else (none, schema)
+    return compile_predicate(text, schemas, what, zone, exact=exact)
+
+
+def check_schema(schema: pa.Schema, what: str = "an input") -> pa.Schema:
+    """Refuse an input, or other `what`, with two columns of one name."""
+    refuse_doubles(schema.names, what)
+    return schema
+
+
+def check_type(how: JoinType, window: Window | None, table: Side | None) -> None:
+    """Refuse join types with results that could never be known, or would be too many."""
+    if how is JoinType.INNER:
+        if isinstance(window, Sliding):
+            check_slide("sliding", window.size_us, window.slide_us)
+        return
+    if table is not None:
+        shown = Side.LEFT if how is JoinType.RIGHT else Side.RIGHT
+        if how is JoinType.FULL or shown is not table:
+            raise InvalidRequest(
+                f"how: {how.value!r} keeps unmatched rows of the table, which is the "
+                f"{table.name.lower()} side; with an endless stream no row of it is ever known to "
+                f"be unmatched. Use 'inner', or keep the stream's rows: 'left', 'left_semi' or "
+                f"'left_anti' with the stream on the left, 'right' with the stream on the right"
+            )
+    elif window is None and how is not JoinType.LEFT_SEMI:
+        raise InvalidRequest(
+            f"how: {how.value!r} needs a window: over the full history no tuple is ever known "
+            f"to have no match; give within="
+        )
+    endless = None if window is None else window.endless
+    if endless is not None and endless in how.watched:
+        name, bound = endless.name.lower(), ("upper", "lower")[endless]
+        raise InvalidRequest(
+            f"how: {how.value!r} follows each tuple of the {name} side until no partner can come, "
+            f"and within has no {bound} bound, so that is never: give within(.., {bound}=..)"
+        )
+    if isinstance(window, Sliding) and window.most_windows > MOST_WINDOWS:
+        raise InvalidRequest(
+            f"how: {how.value!r} follows each tuple through every window that holds it, here "
+            f"{window.most_windows}; at most {MOST_WINDOWS} are served: make the slide larger"
+        )
+
+
+def check_slide(what: str, size_us: int, slide_us: int) -> None:
+    """Refuse windows if so many hold a tuple that making their results would not end."""
+    found = -(-size_us // slide_us)
+    if found > MOST_RESULTS:
+        raise InvalidRequest(
+            f"{what}: with size {describe(size_us)} and slide {describe(slide_us)} a tuple is in "
+            f"{found} windows, and in a result of each; at most {MOST_RESULTS} are served: make "
+            f"the slide larger or the size smaller"
+        )
+
+
+def output_columns(
+    schemas: tuple[pa.Schema, pa.Schema],
+    on: Condition,
+    suffixes: tuple[str, str] | None,
+    how: JoinType = JoinType.INNER,
+    window: Window | None = None,
+) -> tuple[OutputColumn, ...]:
+    """All columns of left, then all of right; a USING column once; the window's edges.
+
+    Semi and anti joins have the columns of left only. Refuses two columns of one name.
+    """
+    _check_suffixes(suffixes)
+    equal = equality(on)
+    shared = dict(zip(equal.left, equal.right, strict=True)) if equal.using else {}
+    edges = (WINDOW_START, WINDOW_END) if isinstance(window, Sliding) else ()
+    sides = tuple(Side) if how.makes_pairs else (Side.LEFT,)
+    names = [
+        (side, name)
+        for side in sides
+        for name in schemas[side].names
+        if side is Side.LEFT or name not in shared.values()
+    ]
+    lower = [name.lower() for _, name in names] + list(edges)
+    clashing = {name for name in lower if lower.count(name) > 1}
+    if clashing and suffixes is None:
+        owners = "both sides have" if clashing.isdisjoint(edges) else "a side and the window have"
+        raise InvalidRequest(
+            f"ambiguous output column names: {owners} {', '.join(sorted(clashing))}; "
+            f"rename them on one side, or give suffixes=('_l', '_r')"
+        )
+    columns = list[OutputColumn]()
+    for side, name in names:
+        suffix = suffixes[side] if suffixes and name.lower() in clashing else ""
+        instead = shared.get(name) if side is Side.LEFT and how.may_lack_left else None
+        columns.append(OutputColumn(name + suffix, side, name, instead))
+    columns += [OutputColumn(edge, None, edge) for edge in edges]
+    refuse_doubles([column.name for column in columns], "the output")
+    return tuple(columns)
+
+
+def _check_suffixes(suffixes: Any) -> None:
+    pair = isinstance(suffixes, (tuple, list)) and len(suffixes) == len(Side)
+    if suffixes is not None and not (pair and all(isinstance(one, str) for one in suffixes)):
+        raise InvalidRequest(
+            f"suffixes: {kind_of(suffixes)} is no pair of texts; write suffixes=('_l', '_r')"
+        )

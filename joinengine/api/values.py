@@ -1,0 +1,137 @@
+"""What values options take: how a text is read, and what a page says of it.
+
+Law: a text that cannot be meant is refused with the option's name, the text, and what to give.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from joinengine.model.durations import describe, microseconds
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
+
+#: Above all counts; Python would not even read thousands of digits.
+_MOST_DIGITS = 18
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?")
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+#: Spark's names of codecs -> Arrow's.
+_CODECS = {
+    **{"none": "none", "uncompressed": "none", "snappy": "snappy", "gzip": "gzip"},
+    **{"zstd": "zstd", "lz4_raw": "lz4"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What an option takes: `words` say it on a page, `read` makes a value of (text, name).
+
+    `names`: all texts that there are, if they are few. `read` raises InvalidRequest.
+    """
+
+    words: str
+    read: Callable[[str, str], Any]
+    names: tuple[str, ...] = ()
+
+
+def _boolean(text: str, name: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidRequest(f"{name}: {text!r} is neither true nor false; give one")
+    return text.lower() == "true"
+
+
+TEXT = Value("text", lambda text, name: text)
+BOOLEAN = Value("true or false", _boolean)
+
+
+def count(unit: str, most: int = 10**_MOST_DIGITS) -> Value:
+    """A positive whole number of `unit`, `most` at most.
+
+    >>> count("rows").read("12", "capacity")
+    12
+    """
+
+    def read(text: str, name: str) -> int:
+        if not (text.isascii() and text.isdigit() and text.strip("0")):
+            raise InvalidRequest(f"{name}: {text!r} must be a positive whole number ({unit})")
+        if len(text) > _MOST_DIGITS or int(text) > most:
+            raise InvalidRequest(f"{name}: {text!r} is too much; give {most:,} {unit} or fewer")
+        return int(text)
+
+    return Value(f"a number of {unit}", read)
+
+
+def size(least: int = 1) -> Value:
+    """Bytes, or a number with a unit of them; `least` at least.
+
+    >>> size().read("128 MB", "targetFileSize")
+    134217728
+    """
+
+    def read(text: str, name: str) -> int:
+        match = _SIZE.fullmatch(text.strip().lower())
+        if not match:
+            raise InvalidRequest(f"{name}: {text!r} is no size; give bytes, or a size as '128 MB'")
+        found = int(float(match[1]) * 1024 ** _POWERS[match[2]])
+        if found < least:
+            raise InvalidRequest(f"{name}: {text!r} is too little; give {least:,} bytes or more")
+        return found
+
+    return Value("a size, as `128 MB`", read)
+
+
+def choice(names: type[StrEnum], into: Callable[[Any], Any] = lambda member: member) -> Value:
+    """A word of a fixed set; the value is what `into` makes of it."""
+    words = ", ".join(f"`{one}`" for one in names)
+    texts = tuple(one.value for one in names)
+    return Value(words, lambda text, name: into(one_of(names, text, name)), texts)
+
+
+def _work_s(text: str, name: str) -> float:
+    work = microseconds(text, name)
+    if work < 0:
+        raise InvalidRequest(f"{name}: {describe(work)} is negative; use 0 or more")
+    return work / 1e6
+
+
+def _rest_s(text: str, name: str) -> float:
+    rest = microseconds(text, name)
+    if rest <= 0:
+        raise InvalidRequest(f"{name}: {text!r} is no time to rest; give more than 0, as '5 s'")
+    return rest / 1e6
+
+
+#: Durations, in seconds: one that may be 0, and one that may not.
+WORK = Value("a duration, as `20 us`", _work_s)
+REST = Value("a duration, as `5 s`", _rest_s)
+
+
+def _mode(text: str, name: str) -> int:
+    """The mode of folders whose files may have the mode of `text`.
+
+    Who may do something with the files may enter the folder.
+    """
+    if not re.fullmatch("0?6[046]{2}", text):
+        raise InvalidRequest(
+            f"{name}: {text!r} is no mode of files; give three digits, for owner, group and "
+            f"others: 6 for the owner, and each of the others 0, 4 (may read) or 6 (and write)"
+        )
+    mode = int(text, 8)
+    return mode | (mode & 0o444) >> 2
+
+
+MODE = Value("three digits, as `640`", _mode)
+
+
+def _codec(text: str, name: str) -> str:
+    if text.lower() not in _CODECS:
+        raise InvalidRequest(f"{name}: {text!r} is unknown; use one of {', '.join(_CODECS)}")
+    return _CODECS[text.lower()]
+
+
+#: By Spark's names; the value is Arrow's name.
+CODEC = Value(", ".join(f"`{one}`" for one in _CODECS), _codec)

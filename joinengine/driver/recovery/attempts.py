@@ -1,0 +1,201 @@
+"""The tasks of an operator, run again if instances are found to have lost their state.
+
+Spark's own retry would meet the same files. So a task reports what it cannot read, and the driver
+runs the operator's tasks again: on the state without it, where keys have copies, or on the same
+state, read again from the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from joinengine.driver.jobs import Jobs
+from joinengine.driver.recovery.demands import domains_of, has_copies
+from joinengine.driver.recovery.losses import losses_in, recovered, way_of
+from joinengine.driver.settings import Settings
+from joinengine.layouts.layout import Layout
+from joinengine.model.errors import DamagedState
+from joinengine.model.recovery import Durability, Recovery
+from joinengine.model.texts import size_text
+from joinengine.operators.base import Attempt, Operator, OperatorTask
+from joinengine.state.operator_state import OperatorState
+from joinengine.state.store import Store
+from joinengine.wire.reports import OperatorReport
+from joinengine.world.world import World
+
+_log = logging.getLogger("joinengine")
+#: So many times an operator's tasks run on the state of a batch, if executors hold state alone.
+_MOST_TRIES = 4
+#: With so many batches before it a batch is compared whose instances were lost.
+_USUAL_BATCHES = 10
+
+
+class Attempts:
+    """Runs operators, and knows how much longer a batch took because of losses."""
+
+    def __init__(self, jobs: Jobs, world: World, settings: Settings, store: Store | None) -> None:
+        self._settings = settings
+        self._store = store
+        self._jobs = jobs
+        self._world = world
+        #: batches before which an executor was killed
+        self._killed = set[int]()
+        #: when the running batch has found that instances are lost; None: it has not
+        self._lost_at: float | None = None
+        #: operator -> its layout, and whether each key has copies in two failure domains
+        self._apart: dict[int, tuple[Layout, bool]] = {}
+        #: seconds that the last batches took from the begin of their joins to the commit
+        self._usual = deque[float](maxlen=_USUAL_BATCHES)
+
+    def run(
+        self,
+        operator: Operator,
+        state: OperatorState,
+        order: Callable[[Attempt], Sequence[OperatorTask]],
+    ) -> tuple[Attempt, Sequence[OperatorTask], list[OperatorReport]]:
+        """Run the tasks of an operator; the attempt that succeeded, its tasks, their reports.
+
+        `order`: the tasks of an attempt. Raises DamagedState if what is lost has no copy.
+        """
+        attempt = begin = self._after_deaths(operator, Attempt(state))
+        tries = 1
+        while True:
+            tasks = order(attempt)
+            reports = self._jobs.run(operator, tasks) if tasks else []
+            found = losses_in(reports)
+            if not found:
+                return attempt, tasks, reports
+            if self._lost_at is None:
+                self._lost_at = self._world.timer_s()
+            try:
+                attempt = self._recovered(operator, attempt, found)
+            except DamagedState as error:
+                if self._settings.durability is not Durability.REPLICAS:
+                    raise
+                if tries == _MOST_TRIES:
+                    raise DamagedState(_gone_with_executors(operator, found)) from error
+                # A task away from its executor's disk has not found its state; the next one may.
+                attempt, tries = begin, tries + 1
+
+    def kill(self, batch: int) -> None:
+        """Kill an executor before a batch, once, to see what follows."""
+        if batch in self._killed:
+            return
+        self._killed.add(batch)
+        self._lost_at = self._world.timer_s()
+        _log.warning("joinengine: %s is killed before batch %s", self._jobs.kill(), batch)
+
+    def is_copied(self, operators: Sequence[Operator], states: Sequence[OperatorState]) -> bool:
+        """Whether all tuples of a batch are on two executors; `states`: after its tasks."""
+        return all(map(self._is_spread, operators, states))
+
+    def _is_spread(self, operator: Operator, state: OperatorState) -> bool:
+        domains, layout = domains_of(operator, state), state.layouts.newest.layout
+        if domains is None:
+            return False
+        known = self._apart.get(operator.index)
+        if known is None or known[0] is not layout:
+            assert layout.copied is not None
+            known = self._apart[operator.index] = layout, layout.copied.is_apart(domains)
+        return known[1] and self._jobs.is_apart(operator, layout.instances, domains)
+
+    def _after_deaths(self, operator: Operator, attempt: Attempt) -> Attempt:
+        """The attempt once instances whose executors are gone go on at copies of their keys.
+
+        Nothing is read for that. Where some keys have no copy, the state stays as it is: the store
+        may have all that the executors had.
+        """
+        state = attempt.state
+        if self._settings.recovery is Recovery.STORE or not has_copies(operator, state):
+            return attempt
+        gone = self._jobs.gone(operator, state.layouts.newest.layout.instances)
+        if not gone:
+            return attempt
+        try:
+            after = _without(operator, attempt, dict.fromkeys(gone, "its executor is gone"))
+        except DamagedState:
+            return attempt
+        if self._lost_at is None:
+            self._lost_at = self._world.timer_s()
+        _tell(operator, dict.fromkeys(gone, "its executor is gone"), _heirs(after, gone))
+        return after
+
+    def _recovered(self, operator: Operator, attempt: Attempt, lost: Mapping[int, str]) -> Attempt:
+        """The attempt after one whose tasks have found `lost`: instances, and why they are lost.
+
+        Copies of keys come first, unless the query recovers from the store; if some keys have no
+        copy left, or the operator keeps none of all it holds, the store follows.
+        """
+        instead, state = "", attempt.state
+        if self._settings.recovery is not Recovery.STORE and has_copies(operator, state):
+            try:
+                after = _without(operator, attempt, lost)
+            except DamagedState:
+                if self._store is None:
+                    raise
+                instead = ", since of some keys there is no other copy"
+            else:
+                _tell(operator, lost, _heirs(after, lost))
+                return after
+        if self._store is None or lost.keys() & attempt.fetched.keys():
+            raise DamagedState("; ".join(lost[instance] for instance in sorted(lost)))
+        try:
+            fetched = self._store.fetch(state, lost.keys())
+        except DamagedState as error:
+            raise DamagedState(f"join {operator.index}: {error}") from None
+        ways = {
+            one: f"it was read again from the store{instead}: {size_text(size)} in "
+            f"{fetched.seconds[one]:.3g} s (emulated)"
+            for one, size in fetched.sizes.items()
+        }
+        _tell(operator, lost, ways)
+        return replace(attempt, fetched={**attempt.fetched, **fetched.rows})
+
+    def recovery_s(self, seconds: Mapping[str, float]) -> float:
+        """Seconds from the first loss of a batch to now, its commit, less what batches take.
+
+        That is from the begin of their joins to their commit. 0 if nothing was lost. `seconds`: of
+        the batch, by step.
+        """
+        taken = sum(seconds[step] for step in ("join_s", "plan_s", "commit_s"))
+        if self._lost_at is None:
+            self._usual.append(taken)
+            return 0.0
+        since, self._lost_at = self._world.timer_s() - self._lost_at, None
+        return max(0.0, since - (median(self._usual) if self._usual else 0.0))
+
+
+def _without(operator: Operator, attempt: Attempt, lost: Mapping[int, str]) -> Attempt:
+    """The attempt whose lost instances go on at copies of their keys; raises as `recovered`."""
+    state = recovered(operator.index, attempt.state, lost)
+    return replace(attempt, state=state, lost=tuple(sorted({*attempt.lost, *lost})))
+
+
+def _heirs(after: Attempt, lost: Iterable[int]) -> dict[int, str]:
+    """Where the keys of lost instances go on, in words."""
+    standby = way_of(after.state.layouts) is Recovery.TASKB
+    heirs = "its standby" if standby else "their backups"
+    return dict.fromkeys(lost, f"its keys go on at {heirs}")
+
+
+def _gone_with_executors(operator: Operator, lost: Mapping[int, str]) -> str:
+    named = ", ".join(map(str, sorted(lost)))
+    why = lost[min(lost)].partition("; ")[0]  # without what to do about a file that is damaged
+    return (
+        f"join {operator.index}: the state of instances {named} was on executors that are gone or "
+        f"out of reach ({why}), and of some keys no executor has a copy; start the "
+        f"query again: the batches of which the store lacks files are computed again from their "
+        f"sources"
+    )
+
+
+def _tell(operator: Operator, lost: Mapping[int, str], ways: Mapping[int, str]) -> None:
+    for instance, why in sorted(lost.items()):
+        _log.warning(
+            "joinengine: join %d: instance %d has lost its state (%s); %s",
+            *(operator.index, instance, why, ways[instance]),
+        )

@@ -1,0 +1,170 @@
+"""What a user asks of recovery: its way, and instances that fail, to see what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from joinengine.driver.settings import Settings
+from joinengine.layouts.layout import LayoutChoice
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.recovery import Durability, Recovery
+from joinengine.operators.base import Operator
+from joinengine.state.operator_state import OperatorState
+from joinengine.state.wished import Relayout
+
+_HINT = "to have lost state read again from a store, use --recovery store"
+
+
+def as_recovered(choice: LayoutChoice, recovery: Recovery) -> LayoutChoice:
+    """The layout with which a query recovers as it is asked to: under `taskb` one with standbys.
+
+    Raises InvalidRequest under `taskb` for a layout that has none.
+    """
+    if recovery is not Recovery.TASKB:
+        return choice
+    if choice.copying is None:
+        raise InvalidRequest(
+            f"recovery: taskb gives instances standbys, which layout {choice.label} does not have; "
+            f"use layout ftlb, or recovery store"
+        )
+    return choice.copying.with_standbys()
+
+
+def standing_by(
+    operators: Sequence[Operator],
+    choices: Sequence[LayoutChoice],
+    settings: Settings,
+    executors: int = 0,
+) -> tuple[list[LayoutChoice], Settings]:
+    """The layouts of the operators, and the settings, as recovery and durability have them.
+
+    `executors`: those on which tasks have fixed places, so that each is a failure domain.
+
+    Raises InvalidRequest as `as_recovered`, and for more instances than a layout can have with its
+    standbys.
+    """
+    found = [_on(as_recovered(choice, settings.recovery), executors) for choice in choices]
+    for operator, choice in zip(operators, found, strict=True):
+        if operator.policy.changes:
+            choice.check(operator.condition, operator.instances)
+    schedule = {
+        batch: [wish_recovered(wish, settings.recovery) for wish in wishes]
+        for batch, wishes in settings.schedule.items()
+    }
+    check_durability(operators, found, settings)
+    return found, replace(settings, schedule=schedule)
+
+
+def _on(choice: LayoutChoice, executors: int) -> LayoutChoice:
+    """A layout whose copies are on several executors, if tasks have fixed places."""
+    copying = choice.copying
+    return choice if copying is None or not executors else copying.spread(executors)
+
+
+def wish_recovered(wish: Relayout, recovery: Recovery) -> Relayout:
+    """A wish as the recovery of the query has its layout; raises as `as_recovered`."""
+    if wish.choice is None:
+        return wish
+    return replace(wish, choice=as_recovered(wish.choice, recovery))
+
+
+def check_losses(
+    operators: Sequence[Operator], states: Sequence[OperatorState], settings: Settings
+) -> None:
+    """Raise InvalidRequest if instances are to be lost that could not be recovered."""
+    for batch, instances in settings.losses.items():
+        wishes = [wish for at, some in settings.schedule.items() if at <= batch for wish in some]
+        for operator, state in zip(operators, states, strict=True):
+            what = f"fail: batch {batch}: join {operator.index}"
+            if settings.kept_store is None:
+                _check_copies(what, operator, state.layouts.newest.choice, wishes)
+            last = _most_instances(state, wishes)
+            for instance in instances:
+                if not 0 <= instance < last:
+                    raise InvalidRequest(
+                        f"{what}: instance {instance} is not there; give one from 0 to {last - 1}"
+                    )
+
+
+def _most_instances(state: OperatorState, wishes: Sequence[Relayout]) -> int:
+    """How many instances an operator may have once wishes are granted, standbys included."""
+    newest = state.layouts.newest
+    choices = [newest.choice, *(one.choice for one in wishes if one.choice is not None)]
+    sizes = [newest.wanted, *(one.instances for one in wishes if one.instances is not None)]
+    return max(sizes) * max(one.group_size for one in choices)
+
+
+def _check_copies(
+    what: str, operator: Operator, choice: LayoutChoice, wishes: Sequence[Relayout]
+) -> None:
+    """Raise InvalidRequest if what an operator holds has no copies. There is no store."""
+    choices = [choice, *(one.choice for one in wishes if one.choice is not None)]
+    if not survives(operator):
+        raise InvalidRequest(
+            f"{what}: what watchers and aggregators hold has no copies; only inner and "
+            f"left semi joins survive the loss of an instance by copies of keys; {_HINT}"
+        )
+    if all(one.copying is None for one in choices):
+        raise InvalidRequest(
+            f"{what}: layout {choice.label} keeps no copies of keys, so a lost instance "
+            f"cannot be recovered; use layout ftlb; {_HINT}"
+        )
+
+
+def survives(operator: Operator) -> bool:
+    """Whether all that instances of an operator hold has copies, under a layout that keeps some.
+
+    Watchers and aggregators keep none.
+    """
+    return operator.policy.copies and not operator.watched
+
+
+def has_copies(operator: Operator, state: OperatorState) -> bool:
+    """Whether all that instances of an operator hold has copies under its present layout."""
+    return survives(operator) and state.layouts.newest.layout.copied is not None
+
+
+def domains_of(operator: Operator, state: OperatorState) -> int | None:
+    """How many failure domains instances have, if each has all its copies; None: it may not."""
+    chosen = state.layouts.newest
+    if not has_copies(operator, state) or chosen.absent or state.layouts.older:
+        return None
+    return None if chosen.choice.copying is None else chosen.choice.copying.domains
+
+
+def check_durability(
+    operators: Sequence[Operator], choices: Sequence[LayoutChoice], settings: Settings
+) -> None:
+    """Raise InvalidRequest if a query cannot be committed before its files are in the store."""
+    if settings.durability is Durability.BATCH:
+        return
+    if settings.recovery is Recovery.STORE:
+        raise InvalidRequest(
+            "durability: replicas lives on copies of keys, and recovery 'store' on a store; use "
+            "recovery replicas or taskb, or durability batch"
+        )
+    if settings.lazy:
+        raise InvalidRequest(
+            "durability: replicas needs copies of all state, and under moves 'lazy' some lies "
+            "under older layouts; use moves eager, or durability batch"
+        )
+    for operator, choice in zip(operators, choices, strict=True):
+        what = f"durability: join {operator.index}"
+        _check_copies(what, operator, choice, ())
+        copying = choice.copying
+        if copying is None:
+            continue
+        n = copying.domains or 1
+        if n < 2:
+            raise InvalidRequest(
+                "durability: replicas needs two executors or more, each with a disk of its own, "
+                f"and there is {n}; use a cluster, --master 'local-cluster[3,1,2048]' to try it, "
+                f"or durability batch"
+            )
+        if copying.standby and operator.instances % n == 0:
+            raise InvalidRequest(
+                f"{what}: standbys of {operator.instances} instances would be on the executors of "
+                f"these, of which there are {n}; give {operator.instances - 1} or "
+                f"{operator.instances + 1} instances, or recovery replicas"
+            )

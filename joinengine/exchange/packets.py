@@ -1,0 +1,208 @@
+"""The exchange through a shuffle: tuples travel as packets of bytes, and no folder is shared.
+
+A *packet* holds what one task has routed at a time to the instances of one task of an operator: an
+Arrow stream, sorted by instance, whose metadata say where it comes from. Whoever runs the tasks
+takes the packets from the senders (`sent`), carries them to the receivers, and may run a sender
+again when some of its packets were lost.
+
+Law: a sender that runs again sends the same packets, if its tuples come to it in the same order.
+So a receiver may have packets of any attempt of each sender; it reads them in the order of their
+senders, whatever the order in which they came.
+Cost: beside one copy into the stream, what the carrier takes for bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from joinengine.exchange.exchange import (
+    Address,
+    Exchange,
+    FileExchange,
+    Outbox,
+    Through,
+    ThroughFiles,
+    ThroughShuffle,
+)
+from joinengine.kernels.scattering import Groups, group_rows
+from joinengine.model.errors import DamagedState
+from joinengine.model.keys import Side
+from joinengine.wire.reports import Block
+from joinengine.world.world import World
+
+_HEAD, _COUNTS = b"joinengine.head", b"joinengine.counts"
+
+
+class Packet(NamedTuple):
+    """Tuples on their way to the task `task` of an operator, as bytes."""
+
+    operator: int
+    task: int
+    content: bytes
+
+
+class _Head(NamedTuple):
+    """What a packet says of itself: the `number`-th of those that `sender` sends to `task`."""
+
+    operator: int
+    side: int
+    sender: int
+    number: int
+    task: int
+
+    @property
+    def name(self) -> str:
+        """The name of the block that the packet is to its receiver; names have the order of heads.
+
+        >>> _Head(0, 1, 2, 3, 4).name
+        '0-1-000002-000003-000004'
+        """
+        return f"{self.operator}-{self.side}-{self.sender:06}-{self.number:06}-{self.task:06}"
+
+
+class ShuffleExchange(Exchange):
+    """A task's packets: those that have arrived, and those that are to be sent.
+
+    `tasks`: tuples for instance i go to task i modulo `tasks` of the operator.
+    """
+
+    def __init__(self, tasks: int, arrived: Iterable[bytes] = ()) -> None:
+        self._tasks = tasks
+        self._sent = list[Packet]()
+        self._arrived = {head.name: (head, *opened) for head, *opened in map(_opened, arrived)}
+
+    @override
+    def outbox(self, address: Address) -> Outbox:
+        return _Packets(address, self._tasks, self._sent)
+
+    @override
+    def batches(self, block: Block) -> Sequence[pa.RecordBatch]:
+        _, _, batch = self._arrived[block.file]
+        return [batch]
+
+    def blocks(self, sides: int) -> tuple[tuple[Block, ...], ...]:
+        """What has arrived, per side, in the order of the senders."""
+        found: list[list[Block]] = [[] for _ in range(sides)]
+        for name, (head, counts, _) in sorted(self._arrived.items()):
+            bounds = np.concatenate([[0], np.cumsum(counts)])
+            found[head.side].append(Block(head.operator, Side(head.side), name, (bounds,)))
+        return tuple(map(tuple, found))
+
+    def check(self, expected: Sequence[int]) -> None:
+        """Raise DamagedState if not so many tuples have arrived, per side, as reports have told.
+
+        A sender that ran again, and could not read its state any more, sends nothing.
+        """
+        for side, (wanted, blocks) in enumerate(
+            zip(expected, self.blocks(len(expected)), strict=True)
+        ):
+            came = sum(int(block.bounds[0][-1]) for block in blocks)
+            if came != wanted:
+                raise DamagedState(
+                    f"{came:,} of {wanted:,} tuples of side {side} have come through the shuffle: "
+                    f"a task that ran again has sent others than before; start the query again"
+                )
+
+    def sent(self) -> Iterator[Packet]:
+        """The packets that have been made since they were last asked for."""
+        made = self._sent[:]
+        self._sent.clear()
+        yield from made
+
+
+class _Packets(Outbox):
+    """Cuts the tuples for one side of an operator into packets, one for each receiving task."""
+
+    def __init__(self, address: Address, tasks: int, sent: list[Packet]) -> None:
+        self._address = address
+        self._sent = sent
+        self._number = 0
+        self._rows = np.zeros(tasks, np.int64)
+        host = np.arange(address.instances) % tasks
+        #: the instances by their task, the place of each in this order, and the bounds of tasks
+        self._by_task = np.argsort(host, kind="stable")
+        self._places = np.argsort(self._by_task, kind="stable")
+        self._ends = np.searchsorted(host[self._by_task], np.arange(tasks + 1))
+
+    @override
+    def group(self, instances: NDArray[np.integer]) -> Groups:
+        """By task, then by instance."""
+        return group_rows(self._places[instances], self._address.instances)
+
+    @override
+    def put(self, batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> None:
+        operator, side, sender, instances = self._address
+        for task, (first, end) in enumerate(zip(self._ends, self._ends[1:], strict=False)):
+            start, stop = int(bounds[first]), int(bounds[end])
+            if start == stop:
+                continue
+            counts = np.zeros(instances, np.int64)
+            counts[self._by_task[first:end]] = np.diff(bounds[first : end + 1])
+            head = _Head(operator, int(side), sender, self._number, task)
+            content = _packed(head, counts, batch.slice(start, stop - start))
+            self._sent.append(Packet(operator, task, content))
+            self._rows[task] += stop - start
+        self._number += 1
+
+    @override
+    def close(self) -> Block | None:
+        """A block without a name, since packets bring it; its bounds are those of tasks."""
+        operator, side, *_ = self._address
+        bounds = np.concatenate([[0], np.cumsum(self._rows)])
+        return Block(operator, side, "", (bounds,)) if self._number else None
+
+
+def sender(through: Through, world: World) -> FileExchange | ShuffleExchange:
+    """The exchange of a task to which nothing comes."""
+    match through:
+        case ThroughFiles(folder):
+            return FileExchange(world.storage(folder), world)
+        case ThroughShuffle(tasks):
+            return ShuffleExchange(tasks)
+
+
+def forwarded(content: bytes, instances: Collection[int], tasks: int) -> Iterator[Packet]:
+    """A packet that has arrived, and copies for all other tasks of what `instances` get in it.
+
+    If an instance has lost its state, every task needs what is on its way to that instance.
+    """
+    head, counts, batch = _opened(content)
+    yield Packet(head.operator, head.task, content)
+    wanted = [one for one in sorted(instances) if one < len(counts) and counts[one]]
+    if not wanted:
+        return
+    ends = np.cumsum(counts)
+    kept = np.concatenate([np.arange(ends[one] - counts[one], ends[one]) for one in wanted])
+    left = np.zeros_like(counts)
+    left[wanted] = counts[wanted]
+    copy = _packed(head, left, batch.take(pa.array(kept)))
+    for task in range(tasks):
+        if task != head.task:
+            yield Packet(head.operator, task, copy)
+
+
+def _packed(head: _Head, counts: NDArray[np.int64], batch: pa.RecordBatch) -> bytes:
+    """The bytes of a packet; `counts`: how many tuples it has for each instance."""
+    said = {_HEAD: json.dumps(head).encode(), _COUNTS: counts.astype("<i8").tobytes()}
+    sink = pa.BufferOutputStream()
+    own = batch.replace_schema_metadata({**(batch.schema.metadata or {}), **said})
+    with pa.ipc.new_stream(sink, own.schema) as writer:
+        writer.write_batch(own)
+    return bytes(sink.getvalue())
+
+
+def _opened(content: bytes) -> tuple[_Head, NDArray[np.int64], pa.RecordBatch]:
+    """The tuples of a packet, without a copy, and what it says of them."""
+    with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
+        (batch,) = reader
+    said = dict(batch.schema.metadata)
+    head = _Head(*json.loads(said.pop(_HEAD)))
+    counts = np.frombuffer(said.pop(_COUNTS), "<i8")
+    return head, counts, batch.replace_schema_metadata(said or None)

@@ -1,0 +1,157 @@
+"""Where the results of one task go: nowhere, into files for a sink, or into the next operator.
+
+Why: results come in many small pieces (one for each instance, side and run). They are gathered
+into batches of useful size before they are written or routed; at most one such batch is in memory,
+of BATCH_ROWS rows or an eighth of what its task may hold.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from typing_extensions import override
+
+from joinengine.exchange.blocks import BlockWriter
+from joinengine.exchange.exchange import Exchange
+from joinengine.exchange.roles import Origin, Role
+from joinengine.kernels.hashing import multiset_checksum
+from joinengine.results.staging import staged_files
+from joinengine.results.targets import Discard, SinkTarget, ToParquet
+from joinengine.wire.reports import OperatorReport
+from joinengine.world.storage import tagged
+from joinengine.world.world import World
+
+#: Rows that are gathered before they leave.
+BATCH_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class ToOperator:
+    """Results are the tuples of `role` in a later operator."""
+
+    role: Role
+    origin: Origin
+
+
+Target = SinkTarget | ToOperator
+
+
+class _Writer(Protocol):
+    @abstractmethod
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Take over results, which are gathered here if they must be."""
+
+    @abstractmethod
+    def close(self, report: OperatorReport) -> None:
+        """Finish, and enter the files or the block into `report`."""
+
+
+class Results:
+    """Gathers the results of one task and hands them to its target."""
+
+    def __init__(
+        self,
+        target: Target,
+        schema: pa.Schema,
+        exchange: Exchange,
+        world: World,
+        *,
+        checksum: bool,
+        most_bytes: int,
+    ) -> None:
+        self._schema = schema
+        self._now_s = world.now_s
+        self._checksum = checksum
+        self._writer = _writer(target, exchange, world)
+        self._waiting = list[pa.RecordBatch]()
+        self._waiting_rows = self._waiting_bytes = 0
+        self._most_bytes = most_bytes
+        self._sum = 0
+        self.rows = self._bytes = 0
+        self._left_at = list[tuple[float, int]]()
+
+    def add(self, columns: list[pa.Array]) -> None:
+        """Take over some results, as columns of the output schema."""
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        size = batch.nbytes  # some 2 us a column
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += size
+        self._bytes += size
+        self.rows += batch.num_rows
+        if self._waiting_rows >= BATCH_ROWS or self._waiting_bytes >= self._most_bytes:
+            self._flush()
+
+    def close(self, report: OperatorReport) -> None:
+        """Hand over the last results, and enter files and counts into `report`."""
+        self._flush()
+        self._writer.close(report)
+        report.result_rows = self.rows
+        report.result_bytes = self._bytes
+        report.result_checksum = self._sum
+        report.left_at = self._left_at
+
+    def _flush(self) -> None:
+        if not self._waiting_rows:
+            return
+        if self._checksum:
+            # Pieces are small; and column by column, since the memory of one serves the next.
+            pieces = zip(*(one.columns for one in self._waiting), strict=True)
+            columns = map(pa.concat_arrays, pieces)
+            self._sum = (self._sum + multiset_checksum(columns)) % (1 << 64)
+        self._writer.write(self._waiting)
+        self._left_at.append((self._now_s(), self._waiting_rows))
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+
+
+def _writer(target: Target, exchange: Exchange, world: World) -> _Writer:
+    match target:
+        case Discard():
+            return _Nowhere()
+        case ToParquet():
+            return _Parquet(target, world)
+        case ToOperator():
+            return _NextOperator(target, exchange, world)
+
+
+class _Nowhere(_Writer):
+    @override
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        pass
+
+    @override
+    def close(self, report: OperatorReport) -> None:
+        pass
+
+
+class _Parquet(_Writer):
+    def __init__(self, target: ToParquet, world: World) -> None:
+        staging = world.storage(target.folder, fsync=target.fsync)
+        stem = tagged(target.generation, world.nonce())
+        self._files = staged_files(staging, stem, target.cutting)
+
+    @override
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self._files.add(pa.concat_batches(batches))
+
+    @override
+    def close(self, report: OperatorReport) -> None:
+        report.result_files += self._files.close()
+
+
+class _NextOperator(_Writer):
+    def __init__(self, target: ToOperator, exchange: Exchange, world: World) -> None:
+        self._blocks = BlockWriter(target.role, exchange, target.origin, world)
+
+    @override
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self._blocks.add(pa.concat_batches(batches))
+
+    @override
+    def close(self, report: OperatorReport) -> None:
+        report.next_block = self._blocks.close()
+        report.next_input = self._blocks.report

@@ -1,0 +1,59 @@
+"""The command line: its commands, and what becomes of their errors.
+
+Exit codes: 0 success, 2 a request that cannot be served, 1 otherwise (damaged state, a failed
+query, results that differ from DuckDB's), 130 after Ctrl-C (`run` and `compare` report so far).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from typing_extensions import override
+
+from joinengine.lab.commands import console
+from joinengine.lab.commands.archiving import archive
+from joinengine.lab.commands.pages import report
+from joinengine.lab.commands.running import compare, run
+from joinengine.lab.commands.showing import explain, list_layouts, list_queries, state
+from joinengine.lab.simulation.command import simulate
+from joinengine.lab.tpch.cache import cache
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+
+
+class _Commands(click.Group):
+    """Commands that Ctrl-C ends with one line."""
+
+    @override
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            console.fail("stopped on Ctrl-C")
+            ctx.exit(console.INTERRUPTED)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="joinengine")
+def cli() -> None:
+    """A stream join for Spark that splits hot keys and rebalances while it runs."""
+
+
+for command in (
+    *(run, compare, report, explain, simulate, state),
+    *(list_layouts, list_queries, cache, archive),
+):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command line; errors of ours become one line and an exit code."""
+    try:
+        cli(standalone_mode=True)
+    except InvalidRequest as error:
+        console.fail(str(error))
+        sys.exit(2)
+    except JoinEngineError as error:
+        console.fail(str(error))
+        sys.exit(1)

@@ -1,0 +1,366 @@
+"""What the command line asks of a run: the options, and what they mean for a query."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from joinengine.api.option_table import OPTIONS, Option
+from joinengine.lab.tpch.arrival import TableOrder
+from joinengine.layouts.layout import LayoutChoice
+from joinengine.model.conditions import Columns, Condition, Equi, Floats, band, equi, theta
+from joinengine.model.durations import microseconds
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
+from joinengine.model.windows import Window, sliding, tumbling, within
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _Duration(click.ParamType[int]):
+    """A duration, in microseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Take text such as `180s` or `10 minutes`."""
+        try:
+            return value if isinstance(value, int) else microseconds(value)
+        except InvalidRequest as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION = _Duration()
+_METAVARS = {"storeRate": "RATE,LATENCY", "capacity": "ROWS"}
+PATH = click.Path(path_type=Path)
+LAYOUT_HELP = (
+    "See `joinengine layouts`. [default: auto, and a checkpoint goes on as it was begun; of "
+    "first-story dlb-h]"
+)
+
+
+def query_options(command: Command) -> Command:
+    """Options of all commands that run or explain a query."""
+    options = [
+        click.option(
+            "--instances",
+            type=int,
+            default=8,
+            show_default=True,
+            help="Instances of each operator.",
+        ),
+        click.option(
+            "--scale",
+            type=float,
+            default=0.1,
+            show_default=True,
+            help="TPC-H scale; 1: all tuples.",
+        ),
+        click.option(
+            "--levels", type=PATH, help="ftlb: the service levels of keys, a TOML or JSON file."
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="Seed of all draws."),
+        click.option("--interval-rows", type=int, help="Rows of a batch, of all sources together."),
+        click.option("--window", type=DURATION, help="Greatest |right - left time| of a pair."),
+        click.option("--rate", type=float, help="Rows per second of event time."),
+        click.option(
+            "--span", type=DURATION, help="Event time of the stream. [default: 1280s, of q5 1h]"
+        ),
+        click.option(
+            "--order",
+            type=click.Choice([one.value for one in TableOrder]),
+            default=TableOrder.UNIFORM.value,
+            show_default=True,
+            help="When the rows of dimension tables come.",
+        ),
+        click.option(
+            "--disorder", type=DURATION, default="0s", help="Greatest random delay of a tuple."
+        ),
+        click.option(
+            "--shift-every", type=DURATION, help="Event time after which other keys are hot."
+        ),
+        click.option(
+            "--aggregators",
+            type=int,
+            help="Instances that merge partial results. [default: --instances]",
+        ),
+        click.option(
+            "--merge-every",
+            type=int,
+            default=1,
+            show_default=True,
+            help="Batches after which partial results are merged.",
+        ),
+        click.option("--text", type=PATH, help="topk: the words of this file, not generated ones."),
+        click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
+        click.option("--json", "json_path", type=PATH, help="Write the report to this file."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class _Text(click.ParamType[str]):
+    """A text that an option of the engine takes; it stays text, for the writer reads it again."""
+
+    def __init__(self, option: Option) -> None:
+        self.name = option.value.words
+        self._option = option
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what the writer would refuse, before anything runs."""
+        try:
+            self._option.value.read(value, self._option.flag or "")
+        except InvalidRequest as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+#: Options of the engine that have a flag, by the flag's name in Python.
+_FLAGS = {one.flag.replace("-", "_"): one for one in OPTIONS.values() if one.flag is not None}
+
+
+def engine_options(command: Command) -> Command:
+    """Options of the commands that run a query, about how it is run (joinengine.api.options)."""
+    for option in reversed(_FLAGS.values()):
+        names = option.value.names
+        command = click.option(
+            f"--{option.flag}",
+            type=click.Choice(names) if names else _Text(option),
+            metavar=None if names else _METAVARS.get(option.name),
+            help=option.help.replace("`", "")
+            + (f" [default: {option.default}]" if option.default else ""),
+        )(command)
+    return command
+
+
+#: Options of a join of one's own folders, in the words of `StreamJoin`: name, metavar, help.
+OWN = (
+    ("left", "FOLDER", "Parquet files of your own, a folder or URL: the left side, not QUERY."),
+    ("right", "FOLDER", "The right side."),
+    ("on", "A=B,..", "Equal columns, left=right; K alone: both sides have K, shown once."),
+    ("floats", "KIND", "normalised: float keys of --on are compared as in Spark, not refused."),
+    ("band", "A,B,LOWER,UPPER", "LOWER <= b - a <= UPPER; an empty bound is open."),
+    ("theta", "SQL", "Any predicate over left. and right. columns."),
+    ("within", "LT,RT,LOWER,UPPER", "Event times, LOWER <= right time - left time <= UPPER."),
+    ("tumbling", "LT,RT,SIZE", "Both times in one window of SIZE."),
+    ("sliding", "LT,RT,SIZE,SLIDE", "Both in one window of SIZE; one starts every SLIDE."),
+    ("delay", "D[,D]", "How late tuples may be, of both sides or of each; windows need it."),
+    ("max-ahead", "D", "Tuples further ahead of the clock than D are refused and counted."),
+    ("how", "TYPE", "inner, left, right, full, left_semi or left_anti. [default: inner]"),
+    ("where", "SQL", "What a pair must fulfil too."),
+    ("left-where", "SQL", "What a left tuple must fulfil to enter the join."),
+    ("right-where", "SQL", "What a right tuple must fulfil."),
+    ("suffixes", "L,R", "Added to column names that both sides have, such as _l,_r."),
+)
+#: Options that only generated streams have.
+_GENERATED = (
+    *("scale", "zipf", "exponents", "seed", "window", "rate", "span", "order", "disorder"),
+    *("shift_every", "aggregators", "merge_every", "text"),
+)
+
+
+def own_options(command: Command) -> Command:
+    """Options of a join of one's own folders."""
+    for name, metavar, text in reversed(OWN):
+        command = click.option(f"--{name}", metavar=metavar, help=text)(command)
+    return command
+
+
+def asked(query: str | None, settings: dict[str, Any], *, ends: bool = True) -> Any:
+    """The query that is meant: QUERY by its name, or a join of one's own folders.
+
+    `ends`: nothing will follow the files of the folders. Raises click.UsageError if both or none
+    are given, and for options that the one that is given does not have.
+    """
+    from joinengine.lab.queries import find  # noqa: PLC0415
+
+    given = {name: settings[name.replace("-", "_")] for name, _, _ in OWN}
+    used = [f"--{name}" for name, value in given.items() if value is not None]
+    if query is not None:
+        if used:
+            raise click.UsageError(
+                f"{used[0]} is for folders of your own, QUERY {query} has its own streams; "
+                f"give one of the two"
+            )
+        return find(query)
+    if given["left"] is None or given["right"] is None:
+        raise click.UsageError(
+            "name a QUERY (`joinengine queries` lists them), or two folders of your own with "
+            "--left and --right"
+        )
+    context = click.get_current_context()
+    for name in _GENERATED:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = "zipf" if name == "exponents" else name.replace("_", "-")
+            raise click.UsageError(
+                f"--{option} is for the generated streams of a QUERY; your own files are what they "
+                f"are: leave it out"
+            )
+    return _folders(given, ends=ends)
+
+
+def _folders(given: dict[str, Any], *, ends: bool) -> Any:
+    from joinengine.lab.queries.user_folders import Folders  # noqa: PLC0415
+    from joinengine.spark.sources.locations import place  # noqa: PLC0415
+
+    suffixes = None if given["suffixes"] is None else _parts("suffixes", given["suffixes"], "L,R")
+    return Folders(
+        left=place(given["left"], "left"),
+        right=place(given["right"], "right"),
+        on=_condition(given),
+        within=_window(given),
+        how=given["how"] or "inner",
+        where=given["where"],
+        left_where=given["left-where"],
+        right_where=given["right-where"],
+        suffixes=None if suffixes is None else (suffixes[0], suffixes[1]),
+        ends=ends,
+    )
+
+
+def _condition(given: dict[str, Any]) -> Condition | Columns:
+    """What --on, --band and --theta say."""
+    if given["floats"] is not None and given["on"] is None:
+        raise click.UsageError("--floats is for the keys of --on; give --on too, or leave it out")
+    if given["theta"] is not None:
+        if given["on"] is not None or given["band"] is not None:
+            raise click.UsageError(
+                "--theta is the whole condition; write what --on or --band say into its SQL"
+            )
+        return theta(given["theta"])
+    equal = None if given["on"] is None else _equal(given["on"], given["floats"])
+    if given["band"] is None:
+        if equal is None:
+            raise click.UsageError("what makes a pair? Give --on A=B, --band or --theta")
+        return equal
+    left, right, lower, upper = _parts("band", given["band"], "A,B,LOWER,UPPER")
+    found = band(left, right, lower=_bound(lower), upper=_bound(upper))
+    return found if equal is None else replace(found, equal=equal)
+
+
+def _equal(text: str, floats: str | None) -> Equi:
+    kind = one_of(Floats, floats or Floats.REFUSED, "floats")
+    pairs = [part.partition("=") for part in _split(text)]
+    if all(not sign for _, sign, _ in pairs):
+        names = [name.strip() for name, _, _ in pairs]
+        return Equi(tuple(names), tuple(names), using=True, floats=kind)
+    if not all(left.strip() and right.strip() and "=" not in right for left, _, right in pairs):
+        raise InvalidRequest(
+            f"on: {text!r} is no list of equal columns; write user_id=buyer_id, or several: "
+            f"a=b,c=d; or only the names that both sides have: k,m"
+        )
+    lefts, rights = ([pair[n].strip() for pair in pairs] for n in (0, 2))
+    return equi(lefts, rights, floats=kind)
+
+
+def _window(given: dict[str, Any]) -> Window | None:
+    """What --within, --tumbling and --sliding say; None: the full history."""
+    kinds = [name for name in ("within", "tumbling", "sliding") if given[name] is not None]
+    if not kinds:
+        for name in ("delay", "max-ahead"):
+            if given[name] is not None:
+                raise click.UsageError(
+                    f"--{name} is for windows; give --within, --tumbling or --sliding too"
+                )
+        return None
+    if len(kinds) > 1:
+        raise click.UsageError(f"--{kinds[0]} and --{kinds[1]} are both windows; give one")
+    delays = None if given["delay"] is None else _split(given["delay"])
+    if delays is None:
+        raise click.UsageError(
+            f"--{kinds[0]} needs --delay: how late may a tuple be and still be joined? Write for "
+            f"example --delay '10 s', or one for each side: --delay '10 s,1 minute'"
+        )
+    if len(delays) > len(("left", "right")):
+        raise InvalidRequest(f"delay: {given['delay']!r} has more than two parts; write D or D,D")
+    delay: Any = delays[0] if len(delays) == 1 else (delays[0], delays[1])
+    lateness: dict[str, Any] = {"delay": delay, "max_ahead": given["max-ahead"]}
+    if kinds == ["within"]:
+        left, right, lower, upper = _parts("within", given["within"], "LT,RT,LOWER,UPPER")
+        ends: dict[str, Any] = {"lower": lower or None, "upper": upper or None}
+        return within(left, right, **lateness, **ends)
+    if kinds == ["tumbling"]:
+        left, right, size = _parts("tumbling", given["tumbling"], "LT,RT,SIZE")
+        return tumbling(left, right, size, **lateness)
+    left, right, size, slide = _parts("sliding", given["sliding"], "LT,RT,SIZE,SLIDE")
+    return sliding(left, right, size, slide, **lateness)
+
+
+def _parts(option: str, text: str, form: str) -> list[str]:
+    parts = _split(text)
+    if len(parts) != len(form.split(",")):
+        ends = len(parts) == len(form.split(",")) - 1 and form.endswith(",LOWER,UPPER")
+        hint = f"; to leave UPPER open, write nothing behind its comma: '{text},'" if ends else ""
+        raise InvalidRequest(f"{option}: {text!r} is not of the form {form}{hint}")
+    return parts
+
+
+def _split(text: str) -> list[str]:
+    """The parts between commas; a part that has a comma stands in double quotes."""
+    return [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [])]
+
+
+def _bound(text: str) -> Any:
+    """A bound of a band: a number, a duration, or None where it is empty."""
+    for kind in (int, Decimal):
+        with suppress(ValueError, ArithmeticError):
+            return kind(text)
+    return text or None
+
+
+def check_levels(levels: Path | None, layouts: Iterable[LayoutChoice]) -> None:
+    """Raise InvalidRequest if levels are given, and no layout has them."""
+    if levels is not None and all(one.copying is None for one in layouts):
+        raise InvalidRequest(
+            f"levels: {levels}: only layout ftlb keeps copies of keys; add --layout ftlb, or leave "
+            f"--levels out"
+        )
+
+
+def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float) -> Any:
+    """The options as a query takes them. Raises click.UsageError where two say the same."""
+    from joinengine.lab.queries import Options  # noqa: PLC0415
+    from joinengine.lab.queries.named_query import layout_of  # noqa: PLC0415
+
+    if settings["rate"] is not None and settings["span"] is not None:
+        raise click.UsageError("--rate and --span both say how fast event time goes; give one")
+    return Options(
+        scale=settings["scale"],
+        zipf=zipf,
+        seed=settings["seed"],
+        order=settings["order"],
+        interval_rows=settings["interval_rows"],
+        rate=settings["rate"],
+        span_us=settings["span"],
+        disorder_us=settings["disorder"],
+        shift_us=settings["shift_every"],
+        window_us=settings["window"],
+        layout=layout_of(layout, settings["levels"]),
+        instances=settings["instances"],
+        **{name: settings[name] for name in ("aggregators", "merge_every", "text")},
+        engine={
+            option.name: settings[name]
+            for name, option in _FLAGS.items()
+            if settings.get(name) is not None
+        },
+    )
+
+
+def check_file(option: str, path: Path | None) -> None:
+    """Refuse a file that cannot be written at the end of a long run."""
+    from joinengine.spark.query.query_folders import check_folder  # noqa: PLC0415
+
+    if path is None:
+        return
+    if path.is_dir():
+        raise InvalidRequest(f"{option}: {path} is a folder; name a file")
+    check_folder(path.absolute().parent, option)

@@ -1,0 +1,267 @@
+"""`joinengine run` and `joinengine compare`."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from joinengine.lab.commands import console, sessions
+from joinengine.lab.commands.pages import (
+    live_option,
+    page_path_of_live,
+    report_option,
+    told_page,
+    watched,
+)
+from joinengine.lab.commands.run_options import (
+    LAYOUT_HELP,
+    PATH,
+    asked,
+    check_file,
+    check_levels,
+    engine_options,
+    options_of,
+    own_options,
+    query_options,
+)
+from joinengine.layouts import LAYOUTS
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+
+#: Spark ends a worker that had nothing to do for a minute.
+IDLE_S = 50.0
+#: `\b`: Click keeps the lines as they are.
+_EXAMPLES = """\b
+Examples:
+  joinengine run eq5 --layout mnrt --zipf 1.2 --validate
+  joinengine run --left clicks --right purchases --on user_id=buyer_id --validate \\
+      --within "clicked_at,bought_at,0 s,1 hour" --delay "5 minutes"
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("query", required=False)
+@own_options
+@click.option("--layout", help=LAYOUT_HELP)
+@click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
+@click.option("--validate", is_flag=True, help="Compare the results with DuckDB's.")
+@click.option(
+    "--switch", "switches", multiple=True, metavar="BATCH:LAYOUT", help="Layout from a batch on."
+)
+@click.option(
+    "--resize", "sizes", multiple=True, metavar="BATCH:N", help="Instances from a batch on."
+)
+@click.option(
+    "--fail",
+    "losses",
+    multiple=True,
+    metavar="BATCH:INSTANCE[,INSTANCE]",
+    help="Instances that lose their state before a batch, under --layout ftlb or with a store.",
+)
+@click.option(
+    "--kill",
+    "kills",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="BATCH",
+    help="Kill an executor before a batch; needs a --master that has executors.",
+)
+@click.option("--out", "out_folder", type=PATH, help="Write the results to this folder.")
+@click.option("--checkpoint", type=PATH, help="Folder of the state; a run goes on from it.")
+@click.option(
+    "--state",
+    metavar="URL",
+    help="Where the state lies instead: s3://bucket/folder, or a folder that all executors see.",
+)
+@report_option
+@live_option
+@engine_options
+@query_options
+def run(
+    query: str | None,
+    layout: str | None,
+    zipf: float,
+    validate: bool,
+    out_folder: Path | None,
+    checkpoint: Path | None,
+    json_path: Path | None,
+    master: str,
+    **settings: Any,
+) -> None:
+    """Run QUERY over its skewed stream, or join two folders of your own."""
+    from joinengine.lab.queries.named_query import check, losses_of, relayouts_of  # noqa: PLC0415
+    from joinengine.lab.queries.runs import CutShort, Places  # noqa: PLC0415
+    from joinengine.spark.query.query_folders import check_folder  # noqa: PLC0415
+    from joinengine.spark.sources.locations import place  # noqa: PLC0415
+
+    # With a checkpoint a later run may go on with new files: the stream has no end.
+    found = asked(query, settings, ends=checkpoint is None)
+    options = replace(
+        options_of(settings, layout=layout or found.layout, zipf=zipf),
+        relayouts=relayouts_of(settings["switches"], settings["sizes"], settings["levels"]),
+        losses=losses_of(settings["losses"]),
+        kills=settings["kills"],
+    )
+    later = [choice for _, choice, _ in options.relayouts if choice is not None]
+    check_levels(settings["levels"], [options.layout, *later])
+    check(found, options)  # before Spark starts
+    for what, folder in (("--out", out_folder), ("--checkpoint", checkpoint)):
+        if folder is not None:
+            check_folder(folder.absolute(), what)
+    check_file("--json", json_path)
+    page_path, port = settings["page_path"], settings["port"]
+    if port is not None:
+        page_path = page_path_of_live(found.name, page_path, json_path)
+    check_file("--report", page_path)
+    state = None if settings["state"] is None else place(settings["state"], "--state")
+    places = Places(out_folder, checkpoint, state)
+    with watched(port) as on_start:
+        stopped = False
+        try:
+            with sessions.started(master) as spark:
+                report = sessions.run(
+                    spark, found, options, places, validate=validate, on_start=on_start
+                )
+        except CutShort as short:
+            stopped, report = True, short.report
+            batches = len(report["batches"])
+            more = "" if checkpoint is None else "; nothing is lost, the same command goes on"
+            console.say(f"stopped on Ctrl-C after {batches:,} batches, which are reported{more}")
+        _print_reports([report])
+        console.write_json(json_path, report)
+        told_page(page_path, report)
+        if stopped:  # no key is waited for
+            sys.exit(console.INTERRUPTED)
+    if report["valid"] is False:
+        raise JoinEngineError("the results differ from DuckDB's")
+
+
+@click.command()
+@click.argument("query", required=False)
+@own_options
+@click.option("--layouts", "names", help="Several: hash,mnrt [default: all that serve QUERY]")
+@click.option("--zipf", "exponents", default="0.8", show_default=True, help="Several: 0,0.8,1.5")
+@click.option("--validate/--no-validate", default=True, show_default=True)
+@click.option("--figure", type=PATH, help="File of the picture. [default: beside the JSON]")
+@click.option(
+    "--state",
+    metavar="URL",
+    help="Where the state of each run lies until it ends: s3://bucket/folder, or a folder that all "
+    "executors see.",
+)
+@report_option
+@engine_options
+@query_options
+def compare(
+    query: str | None,
+    names: str | None,
+    exponents: str,
+    validate: bool,
+    figure: Path | None,
+    page_path: Path | None,
+    json_path: Path | None,
+    master: str,
+    **settings: Any,
+) -> None:
+    """Run QUERY, or a join of your own folders, under several layouts: one table, one picture."""
+    from joinengine.lab.comparison.saved import comparison  # noqa: PLC0415
+    from joinengine.lab.queries.named_query import check  # noqa: PLC0415
+    from joinengine.spark.sources.locations import place  # noqa: PLC0415
+
+    found = asked(query, settings)
+    cells = [
+        options_of(settings, layout=name, zipf=z)
+        for z in (_numbers(exponents) if found.generated else [0.0])
+        for name in (_serving(found, settings) if names is None else _names(names))
+    ]
+    check_levels(settings["levels"], [options.layout for options in cells])
+    for options in cells:
+        check(found, options)
+    picture = figure or (json_path or Path(found.name.replace(" ", "-"))).with_suffix(".png")
+    check_file("--json", json_path)
+    check_file("--figure", picture)
+    check_file("--report", page_path)
+    state = None if settings["state"] is None else place(settings["state"], "--state")
+    reports, stopped = list[dict[str, Any]](), False
+    try:
+        with sessions.started(master) as spark:
+            idle_s = math.inf
+            for options in cells:
+                if idle_s > IDLE_S:  # while DuckDB compared, Spark has ended its workers
+                    sessions.warm_up(spark, found, options, state)
+                begin = time.monotonic()
+                with sessions.passing(state) as places:
+                    reports.append(sessions.run(spark, found, options, places, validate=validate))
+                idle_s = time.monotonic() - begin - reports[-1]["elapsed_s"]
+    except KeyboardInterrupt:
+        if not reports:
+            raise
+        stopped = True
+        console.say(
+            f"stopped on Ctrl-C after {len(reports)} of {len(cells)} runs, which are reported"
+        )
+    _print_reports(reports)
+    compared = comparison(found.name, reports)
+    console.write_json(json_path, compared)
+    _draw(reports, picture)
+    for sentence in compared["verdict"]:
+        console.tell(sentence)
+    told_page(page_path, compared)
+    if stopped:
+        sys.exit(console.INTERRUPTED)
+    if any(report["valid"] is False for report in reports):
+        raise JoinEngineError("some results differ from DuckDB's")
+
+
+def _serving(query: Any, settings: dict[str, Any]) -> list[str]:
+    """The layouts that serve a query. Raises what the first one says if none does."""
+    from joinengine.lab.queries.named_query import check  # noqa: PLC0415
+
+    refusals, serving = list[InvalidRequest](), list[str]()
+    for name in LAYOUTS:
+        try:
+            check(query, options_of(settings, layout=name, zipf=0.0))
+            serving.append(name)
+        except InvalidRequest as refusal:
+            refusals.append(refusal)
+    if not serving:
+        raise refusals[0]
+    return serving
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in _names(text)]
+    except ValueError:
+        raise InvalidRequest(f"zipf: {text!r} is no list of numbers; write 0,0.8,1.5") from None
+
+
+def _print_reports(reports: list[dict[str, Any]]) -> None:
+    from joinengine.lab.comparison.tables import (  # noqa: PLC0415
+        TABLE_WIDTH,
+        summary_legend,
+        summary_table,
+    )
+
+    # A figure that is cut off is worse than a line that wraps.
+    console.out.width = max(console.out.width, TABLE_WIDTH)
+    console.out.print(summary_table(reports))
+    for line in summary_legend(reports):
+        console.tell(line, style="dim")
+
+
+def _draw(reports: list[dict[str, Any]], path: Path) -> None:
+    from joinengine.lab.comparison.figures import draw_comparison, draw_loads  # noqa: PLC0415
+
+    several = len({report["zipf"] for report in reports}) > 1
+    (draw_comparison if several else draw_loads)(reports, path)
+    console.tell(f"picture: {path}")

@@ -1,0 +1,141 @@
+"""The session of Spark that a command runs in, and how far a query is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from joinengine.lab.commands import console
+from joinengine.lab.commands.pages import OnStart
+from joinengine.lab.tpch.cache import new_log
+
+
+@contextmanager
+def started(master: str) -> Iterator[Any]:
+    """A session of Spark, which ends with the command; its log is kept if the command fails."""
+    from joinengine import session  # noqa: PLC0415
+
+    log = new_log()
+    with console.err.status("starting Spark"), _stderr_to(log):
+        spark = session(master=master)
+    try:
+        yield spark
+    except Exception:
+        console.say(f"Spark's own log: {log}")
+        raise
+    except BaseException:  # Ctrl-C: there is nothing to look up
+        log.unlink(missing_ok=True)
+        raise
+    else:
+        log.unlink(missing_ok=True)
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Send stderr to `path` inside, for the JVM and its workers, which write a lot."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def run(
+    spark: Any,
+    query: Any,
+    options: Any,
+    places: Any,
+    *,
+    validate: bool,
+    on_start: OnStart | None = None,
+) -> dict[str, Any]:
+    """Run a query, with its progress on stderr; returns the JSON report.
+
+    `on_start`: called with the query as soon as it runs.
+    """
+    from joinengine.lab.queries.runs import run as run_query  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+    )
+    quiet = not console.err.is_terminal  # else each bar leaves an empty line in a pipe
+    with Progress(*columns, console=console.err, transient=True, disable=quiet) as progress:
+        task = progress.add_task(_title(query, options), total=None, rate="")
+
+        def watch(rows: int, total: int, batches: int) -> None:
+            elapsed = progress.tasks[0].elapsed or 1.0
+            rate = f"{rows / elapsed:,.0f} rows/s, {batches} batches"
+            progress.update(task, completed=rows, total=total, rate=rate)
+
+        report = run_query(
+            spark,
+            query,
+            options,
+            places,
+            validate=validate,
+            say=console.say,
+            watch=watch,
+            on_start=on_start,
+        )
+    return report
+
+
+@contextmanager
+def passing(state: str | None) -> Iterator[Any]:
+    """The places of one run of several: nothing is kept, and what lies below `state` goes with it.
+
+    Generated streams stay there; they are the same for all runs.
+    """
+    from joinengine.lab.queries.runs import Places  # noqa: PLC0415
+    from joinengine.world.world import MACHINE  # noqa: PLC0415
+
+    if state is None:
+        yield Places()
+        return
+    name = f"run-{MACHINE.nonce()}"
+    try:
+        yield Places(state=f"{state}/{name}/state", reach=state)
+    finally:
+        MACHINE.storage(state).delete_folder(name)
+
+
+def warm_up(spark: Any, query: Any, options: Any, state: str | None = None) -> None:
+    """Let the next layout of a comparison not pay for the start of the JVM and its workers.
+
+    `state`: as in `passing`.
+    """
+    from joinengine.lab.queries.runs import run as run_query  # noqa: PLC0415
+
+    with console.err.status("warming up"), passing(state) as places:
+        if query.generated:
+            small = replace(options, scale=min(0.001, options.scale), interval_rows=1500)
+            run_query(spark, query, small, places)
+        else:
+            with tempfile.TemporaryDirectory(prefix="joinengine-") as folder:
+                # Beside the state, all executors see it.
+                beside = folder if places.state is None else places.state.rpartition("/")[0]
+                head = query.head(f"{beside}/head")
+                run_query(spark, head, options, places)
+
+
+def _title(query: Any, options: Any) -> str:
+    skew = f" z={options.zipf:g}" if query.generated else ""
+    return f"{query.name} {options.layout.label}{skew}"

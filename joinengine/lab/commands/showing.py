@@ -1,0 +1,116 @@
+"""The commands that run no query: explain, state, layouts, queries."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from joinengine.lab.commands import console
+from joinengine.lab.commands.run_options import (
+    LAYOUT_HELP,
+    PATH,
+    asked,
+    check_levels,
+    options_of,
+    own_options,
+    query_options,
+)
+from joinengine.lab.tpch.cache import passing_home
+from joinengine.layouts import LAYOUTS
+
+
+@click.command()
+@click.argument("query", required=False)
+@own_options
+@click.option("--layout", help=LAYOUT_HELP)
+@click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
+@query_options
+def explain(
+    query: str | None,
+    layout: str | None,
+    zipf: float,
+    json_path: Path | None,
+    master: str,
+    **settings: Any,
+) -> None:
+    """Show the operators of QUERY or of a join of your own folders, and when a tuple leaves.
+
+    Runs nothing and keeps nothing: of a QUERY's tables a few rows are made in a temporary folder.
+    """
+    found = asked(query, settings)
+    options = options_of(settings, layout=layout or found.layout, zipf=zipf)
+    check_levels(settings["levels"], [options.layout])
+    found.stream(options)
+    if found.generated:
+        # The columns are the same at any scale: look at a small stream.
+        small = replace(options, scale=min(0.001, options.scale), interval_rows=None)
+        with passing_home() as home:
+            recorded = found.stream(small).record(console.say)
+            plan = found.build(None, recorded, small).explain()
+        file = rf"(?:recorded )?{re.escape(str(home))}\S*/(\w+)\.(?:json|parquet)"
+        plan = re.sub(file, r"\1, generated", plan)
+    else:
+        plan = found.build(None, found.stream(options).record(), options).explain()
+    console.tell(plan)
+    console.write_json(json_path, {"query": found.name, "plan": plan.splitlines()})
+
+
+@click.command()
+@click.argument("checkpoint")
+@click.option("--key", help="Homes and rows of this key; a,b if it has two columns.")
+@click.option(
+    "--join", "join_number", type=int, default=None, help="Operator of --key. [default: the last]"
+)
+@click.option("--json", "json_path", type=PATH, help="Write the report to this file.")
+def state(
+    checkpoint: str, key: str | None, join_number: int | None, json_path: Path | None
+) -> None:
+    """Show what a CHECKPOINT holds: a folder, or the URL of a place in an object store."""
+    from joinengine.reporting.inspection import inspect, inspect_key, state_lines  # noqa: PLC0415
+
+    report = inspect(checkpoint)
+    if key is not None:
+        report["key"] = inspect_key(checkpoint, key, join_number)
+    for line in state_lines(report):
+        console.tell(line)
+    console.write_json(json_path, report)
+
+
+@click.command("layouts")
+@click.option("--json", "json_path", type=PATH, help="Write the list to this file.")
+def list_layouts(json_path: Path | None) -> None:
+    """List the layouts, with their sources."""
+    rows = [
+        {
+            "name": name,
+            "summary": f"{choice.summary}; serves {choice.serves()}",
+            "source": choice.source,
+        }
+        for name, choice in LAYOUTS.items()
+    ]
+    _print_list(rows, json_path)
+
+
+@click.command("queries")
+@click.option("--json", "json_path", type=PATH, help="Write the list to this file.")
+def list_queries(json_path: Path | None) -> None:
+    """List the queries, with their sources."""
+    from joinengine.lab.queries import QUERIES  # noqa: PLC0415
+
+    rows = [
+        {"name": name, "summary": query.summary, "source": query.source}
+        for name, query in QUERIES.items()
+    ]
+    _print_list(rows, json_path)
+
+
+def _print_list(rows: list[dict[str, str]], json_path: Path | None) -> None:
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        line = f"{row['name']:{width}}  {row['summary']}  [{row['source']}]"
+        console.tell(line)
+    console.write_json(json_path, rows)

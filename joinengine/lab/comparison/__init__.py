@@ -1,0 +1,1 @@
+"""Runs beside each other: tables, pictures, verdicts, and reports as files."""

@@ -1,0 +1,188 @@
+"""Reports as files: the JSON of `run`, `compare` and `make bench`, and the content of their page.
+
+Why: a report is read by another version of joinengine, on another machine, after it was copied or
+cut off on the way. What cannot be shown is refused in a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from joinengine.lab.comparison.verdicts import verdict
+from joinengine.model.errors import InvalidRequest
+from joinengine.reporting.run_report import FORMAT
+from joinengine.reporting.story import LIMIT_BYTES
+from joinengine.reporting.thinning import Entry, merged, size_of
+
+#: Bytes of all stories of a page as JSON, which the page packs into less than a third of it.
+_ROOM_BYTES = 3 * LIMIT_BYTES
+#: Keys of a batch, and plans, of a story that needs more than its part of the room.
+_MOST_HOT, _MOST_PLANS = 8, 100
+#: So near to its end a file that is no JSON is one that was cut off, inside a word or an escape.
+_LAST_CHARACTERS = 6
+#: No report is nested so deep; Python's stack would not do for much more.
+_DEEPEST = 50
+_WRITE_IT = "give the file that --json of `joinengine run` or `compare` wrote"
+
+
+def comparison(name: str, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The JSON of a comparison."""
+    sentences = verdict(reports)
+    return {"format": FORMAT, "query": name, "runs": list(reports), "verdict": sentences}
+
+
+def page_content(report: dict[str, Any]) -> dict[str, Any]:
+    """What the page of a report is made of; of a comparison, all its runs and its verdict.
+
+    The stories of many runs share the room of a few.
+    """
+    runs = report.get("runs", [report])
+    limit = _ROOM_BYTES // len(runs)
+    told = [run | {"story": _fitting(run, limit)} for run in runs]
+    content = {"mode": "report", "reports": told}
+    return content | ({"verdict": report["verdict"]} if report.get("verdict") else {})
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """The report in a file.
+
+    Raises InvalidRequest if there is none, or none that this version can show.
+    """
+    found: dict[str, Any] = _parsed(path, _text(path))
+    runs = found.get("runs", [found]) if isinstance(found, dict) else None
+    if not isinstance(runs, list) or not runs or not all(map(_is_run, runs)):
+        raise _no_report(path)
+    for one in (found, *runs):
+        _check_format(path, one.get("format", 1))
+    for run in runs:
+        if not _is_story(run.get("story")):
+            raise InvalidRequest(
+                f"report: {path} holds no story of the run under layout {run.get('layout')}, which "
+                f"the page is drawn from; run it again with --json"
+            )
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows write a mark first
+    except FileNotFoundError:
+        raise InvalidRequest(f"report: there is no file {path}; {_WRITE_IT}") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidRequest(f"report: {path} cannot be read ({reason}); {_WRITE_IT}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"report: {path} is no JSON, it is not text; {_WRITE_IT}") from None
+    if not text.strip():
+        raise InvalidRequest(f"report: {path} is empty; {_WRITE_IT}")
+    return text
+
+
+def _parsed(path: Path, text: str) -> Any:
+    try:
+        # Browsers know no NaN and no Infinity, which Python writes.
+        found = json.loads(text, parse_constant=lambda _: None)
+        json.dumps(found, ensure_ascii=False).encode()  # half a character cannot be shown
+    except json.JSONDecodeError as error:
+        at = f"line {error.lineno}, column {error.colno}"
+        # A text is told by its first quote, anything else by where the parser stopped.
+        open_text = error.msg.startswith("Unterminated string")
+        near = len(text.rstrip()) - error.pos < _LAST_CHARACTERS and error.msg != "Extra data"
+        if open_text or near:
+            raise InvalidRequest(
+                f"report: {path} is cut off at {at}: it ends in the middle; copy it again, or run "
+                f"again with --json"
+            ) from None
+        raise InvalidRequest(
+            f"report: {path} is no JSON at {at} ({error.msg}); {_WRITE_IT}"
+        ) from None
+    except (RecursionError, ValueError):  # nested too deep; a number too long; half a character
+        raise _no_report(path) from None
+    if _depth(found) > _DEEPEST:
+        raise _no_report(path)
+    return found
+
+
+def _depth(value: Any) -> int:
+    """How many lists and objects lie in each other; without recursion."""
+    level: list[Any] = [[value]]
+    depth = 0
+    while level := [
+        part
+        for one in level
+        for part in (one.values() if isinstance(one, dict) else one)
+        if isinstance(part, dict | list)
+    ]:
+        depth += 1
+    return depth
+
+
+def _is_run(value: Any) -> bool:
+    """Whether it looks like the report of a run, of any version."""
+    if not (isinstance(value, dict) and {"query", "layout", "joins"} <= set(value)):
+        return False
+    return value["joins"] is None or _are_objects(value["joins"])
+
+
+def _is_story(value: Any) -> bool:
+    """Whether it has batches, and each of them figures of operators."""
+    if not (isinstance(value, dict) and _are_objects(value.get("batches"))):
+        return False
+    return all(_are_objects(entry.get("joins")) for entry in value["batches"])
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+
+
+def _check_format(path: Path, kind: Any) -> None:
+    """Raise InvalidRequest unless `kind` is the format of this version."""
+    if not isinstance(kind, int) or isinstance(kind, bool) or kind < 1:
+        raise _no_report(path)
+    if kind < FORMAT:
+        raise InvalidRequest(
+            f"report: {path} is of an older version of joinengine (format {kind}; this one shows "
+            f"{FORMAT}); run it again with --json"
+        )
+    if kind > FORMAT:
+        raise InvalidRequest(
+            f"report: {path} is of a newer version of joinengine (format {kind}; this one shows "
+            f"{FORMAT}); install the newer version"
+        )
+
+
+def _no_report(path: Path) -> InvalidRequest:
+    return InvalidRequest(f"report: {path} is JSON, but no report of a run; {_WRITE_IT}")
+
+
+def _fitting(run: dict[str, Any], limit: int) -> Entry:
+    """The story of a run, thinned if need be. Raises InvalidRequest for one that cannot be."""
+    try:
+        return _thinned(run["story"], limit)
+    except (AttributeError, KeyError, TypeError, ValueError):  # a file was changed by hand
+        raise InvalidRequest(
+            f"report: the story of the run under layout {run.get('layout')} is too large for a "
+            f"page, and lacks figures that would make it smaller; run it again with --json"
+        ) from None
+
+
+def _thinned(story: Entry, limit: int) -> Entry:
+    """The story, if it is larger than `limit` with fewer hot keys, plans and batches."""
+    if size_of(story) <= limit:
+        return story
+    entries = [
+        entry | {"joins": [j | {"hot": (j.get("hot") or [])[:_MOST_HOT]} for j in entry["joins"]]}
+        for entry in story["batches"]
+    ]
+    each, plans = story.get("batches_per_entry") or 1, story.get("plans") or []
+    while len(entries) > 1 and sum(map(size_of, entries)) > limit:
+        pairs = zip(entries[::2], [*entries[1::2], None], strict=False)
+        entries = [a if b is None else merged(a, b) for a, b in pairs]
+        each *= 2
+    kept = plans[-_MOST_PLANS:]
+    left_out = (story.get("plans_left_out") or 0) + len(plans) - len(kept)
+    thinned = {"batches": entries, "batches_per_entry": each, "plans": kept}
+    return story | thinned | {"plans_left_out": left_out}

@@ -1,0 +1,124 @@
+"""Reports as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from joinengine.balancing.statistics import skew
+from joinengine.lab.comparison.verdicts import busiest_s, waited_s
+from joinengine.reporting.run_report import received_by_batch
+
+#: Columns of text that the widest table takes.
+TABLE_WIDTH = 110
+#: (title of a column, its field in a report, its format)
+_Columns = tuple[tuple[str, str, str], ...]
+_NAMES: _Columns = (("layout", "layout", "{}"), ("zipf", "zipf", "{:g}"))
+#: If work is emulated, and if it is not.
+_WAITED: _Columns = (
+    ("slowest s", "slowest_instance_s", "{:.1f}"),
+    ("run s", "elapsed_s", "{:.1f}"),
+)
+_WORKED: _Columns = (
+    ("busiest s", "busiest", "{:.1f}"),
+    ("busy", "busy", "{:.2f}"),
+)
+_FIGURES: _Columns = (
+    ("rows/s", "rows_per_s", "{:,.0f}"),
+    ("skew", "first", "{:.2f}"),
+    ("later", "later", "{:.2f}"),
+    ("re-plans", "replans", "{}"),
+    ("moved", "moved_rows", "{:,}"),
+    ("results", "output_rows", "{:,}"),
+    ("late", "late_rows", "{:,}"),
+    ("valid", "valid", "{}"),
+)
+_RANKED: _Columns = (
+    *(("zipf", "zipf", "{:g}"), ("rank", "rank", "{}"), ("layout", "layout", "{}")),
+    ("slowest s", "waited", "{:.2f}"),
+    ("rows/s", "rows_per_s", "{:,.0f}"),
+    ("stored", "stored", "{:,}"),
+    ("sent", "sent", "{:,}"),
+    ("moved", "moved_rows", "{:,}"),
+    ("skew", "later", "{:.2f}"),
+    ("valid", "valid", "{}"),
+)
+_LOAD = "tuples that the busiest instance received, over the mean"
+_SKEW = f"skew: {_LOAD}, in the first batch; later: the same in the last half of the run"
+_BUSY = (
+    "busiest s: seconds that the busiest instance of each batch worked, added up; busy: seconds "
+    "that the busiest instance worked in the last half of the run, over the mean"
+)
+
+
+def summary_table(reports: Sequence[dict[str, Any]]) -> Table:
+    """One line per run; with the seconds that batches have waited for their busiest instance."""
+    waited = _WAITED if any(report["work_per_tuple_us"] for report in reports) else _WORKED
+    return _table(_NAMES + waited + _FIGURES, [_values(report) for report in reports])
+
+
+def summary_legend(reports: Sequence[dict[str, Any]]) -> list[str]:
+    """What the columns of `summary_table` mean."""
+    works = {report["work_per_tuple_us"] for report in reports} - {0}
+    if not works:
+        return [_BUSY, _SKEW]
+    emulated = ", ".join(f"{work:,} us" for work in sorted(works))
+    return [
+        f"work is emulated: an instance waits {emulated} for each tuple that it receives, and the "
+        "instances wait side by side",
+        "slowest s: how long batches waited for their slowest instance (tuples times work); "
+        "run s: the whole run, by the clock; moved: tuples of the state that changed their home",
+        _SKEW,
+    ]
+
+
+def ranking_table(reports: Sequence[dict[str, Any]]) -> Table:
+    """One line per run; for each skew the layout whose slowest instance has least work is first."""
+    lines = list[Mapping[str, Any]]()
+    for z in dict.fromkeys(report["zipf"] for report in reports):
+        ours = [report for report in reports if report["zipf"] == z]
+        ours.sort(key=waited_s)
+        lines += [_values(report) | {"rank": n} for n, report in enumerate(ours, start=1)]
+    return _table(_RANKED, lines)
+
+
+def ranking_legend(work_us: int) -> list[str]:
+    """What the columns of `ranking_table` mean; `work_us`: emulated work for a tuple, or 0."""
+    waited = (
+        f"tuples that it receives, times {work_us:,} us of emulated work"
+        if work_us
+        else "seconds that it worked, as measured; nothing is emulated"
+    )
+    return [
+        f"slowest s: how long batches wait for their slowest instance: {waited}; "
+        "rows/s: by the clock, and so with Spark's jobs",
+        "stored: copies held at the end; sent: tuples delivered to instances, to store or to "
+        "probe; moved: tuples of the state that changed their home",
+        f"skew: {_LOAD}, in the last half of the run",
+    ]
+
+
+def _values(report: dict[str, Any]) -> dict[str, Any]:
+    loads = received_by_batch(report)
+    return report | {
+        "first": skew(loads[0]) if len(loads) else 1.0,
+        "later": report["load_skew"]["received"]["last_half"],
+        "busiest": busiest_s(report),
+        "waited": waited_s(report),
+        "busy": report["load_skew"].get("busy", {}).get("last_half"),
+        "stored": sum(report["stored_per_instance"]),
+        "sent": sum(report["received_per_instance"]),
+        "valid": {True: "yes", False: "NO", None: "unknown"}[report["valid"]],
+    }
+
+
+def _table(columns: _Columns, lines: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for title, _, _ in columns:
+        table.add_column(title, justify="left" if title == "layout" else "right", no_wrap=True)
+    for line in lines:
+        cells = ((line[field], form) for _, field, form in columns)
+        table.add_row(*("-" if value is None else form.format(value) for value, form in cells))
+    return table

@@ -1,0 +1,189 @@
+"""What a run under a layout comes to, in words: the hot key, what was done with it, the time won.
+
+Why: a load skew is a number; whoever chooses a layout wants to know which key is the cause, and how
+long batches wait for it. Keys are told by value, which the records of batches or the state
+know: the reasons of re-plans know their hashes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from joinengine.balancing.reasons import KeyChange, Reason
+from joinengine.driver.records import BatchRecord
+from joinengine.model.keys import Mode, Placement
+from joinengine.operators.base import Operator
+from joinengine.reporting.inspection import key_held
+from joinengine.reporting.run_report import busy_by_batch, joined_by_batch
+
+#: Measured seconds tell layouts apart from here on, and by more than this part.
+WORTH_S, ALIKE = 1.0, 0.95
+
+
+def slowest_instance_s(report: dict[str, Any]) -> float | None:
+    """Seconds for which batches wait for their slowest instance; None: no work is emulated.
+
+    The greatest number of tuples that an instance of the busiest operator receives in a batch, and
+    does not only keep as backups, added up over the batches, times the work for a tuple: so the
+    figure is not by the clock.
+    """
+    work_us = report["work_per_tuple_us"]
+    if not work_us:
+        return None
+    loads = joined_by_batch(report)
+    return float(loads.max(axis=1).sum()) * work_us / 1e6 if len(loads) else 0.0
+
+
+def busiest_s(report: dict[str, Any]) -> float | None:
+    """Seconds that the busiest instance of each batch worked, added up; None: it is not told."""
+    busy = busy_by_batch(report)
+    return float(busy.max(axis=1).sum()) if len(busy) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Heavy:
+    """A key that an operator has placed anew, and its load in tuples and as a share of all."""
+
+    operator: int
+    change: KeyChange
+    load: float
+    share: float
+
+
+def hot_key(
+    records: Sequence[BatchRecord],
+    operators: Sequence[Operator],
+    checkpoint: Path | str,
+    *,
+    by_value: bool = True,
+) -> dict[str, Any] | None:
+    """The heaviest key that a re-plan has placed anew, and how; None: none was.
+
+    `share`: of the tuples stored in the last intervals before that plan. `homes`: how many
+    instances hold the key before the first such plan, and after the last. `key`: its value, as it
+    was told in the newest batch where the key was hot, or as the state has it; None: neither knows
+    it, or not `by_value`.
+    """
+    heavy = max(_replaced(records), key=lambda one: one.load, default=None)
+    if heavy is None:
+        return None
+    hash_, number = heavy.change.hash_, heavy.operator
+    same = [one.change for one in _replaced(records) if one.operator == number]
+    same = [change for change in same if change.hash_ == hash_]
+    before, after = same[0].before, same[-1].after
+    value = _value(records, operators, checkpoint, heavy) if by_value else None
+    return {
+        "join": number,
+        "on": operators[number].account()["on"],
+        "key": value,
+        "key_hash": hash_,
+        "share": heavy.share,
+        "cause": heavy.change.cause.value,
+        "mode": after.mode.value,
+        "homes": [len(before.homes), len(after.homes)],
+        "done": _done(before, after),
+    }
+
+
+def _value(
+    records: Sequence[BatchRecord],
+    operators: Sequence[Operator],
+    checkpoint: Path | str,
+    heavy: _Heavy,
+) -> str | None:
+    """The value of a key. The state comes last: at the end of a run with a window it is empty."""
+    number, hash_ = heavy.operator, heavy.change.hash_
+    for record in reversed(records):
+        for key in record.joins[number].heat.keys:
+            if key.hash_ == hash_ and key.text is not None:
+                return key.text
+    held = key_held(checkpoint, number, hash_, operators[number])
+    return None if held is None else ", ".join(map(str, held))
+
+
+def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
+    """What the best layout of each skew does and saves against the first one, in sentences.
+
+    The best layout is the one whose batches wait least for their slowest instance: by emulated
+    work, or, if there is none, by the seconds that were measured. No sentence: there is one layout,
+    or work takes so little that it does not count beside Spark's jobs.
+    """
+    sentences = list[str]()
+    for z in dict.fromkeys(report["zipf"] for report in reports):
+        ours = [report for report in reports if report["zipf"] == z]
+        waits = [waited_s(report) for report in ours]
+        if len(ours) > 1 and all(waits) and (ours[0]["work_per_tuple_us"] or waits[0] > WORTH_S):
+            best = int(np.argmin(waits))
+            near = not ours[0]["work_per_tuple_us"] and waits[best] > waits[0] * ALIKE
+            sentences += _sentences(ours[0], ours[0 if near else best])
+    return sentences
+
+
+def waited_s(report: dict[str, Any]) -> float:
+    """Seconds that batches have waited for their busiest instance; 0: it is not told.
+
+    By emulated work, where there is any; else as measured.
+    """
+    emulated = report["work_per_tuple_us"]
+    return float((report["slowest_instance_s"] if emulated else busiest_s(report)) or 0.0)
+
+
+def _sentences(base: dict[str, Any], best: dict[str, Any]) -> list[str]:
+    start = "" if base["zipf"] is None else f"zipf {base['zipf']:g}: "
+    if best is base:
+        return [f"{start}no layout waited less for its slowest instance than {base['layout']}"]
+    told, key = list[str](), best["hot_key"]
+    if key is not None:
+        name = "a key" if key["key"] is None else f"key {key['key']}"
+        told.append(
+            f"{start}{name} ({key['on']}) brought {key['share']:.0%} of the tuples; "
+            f"{best['layout']} {key['done']}"
+        )
+    was, now = waited_s(base), waited_s(best)
+    factor = f", {was / now:.1f} times less" if now else ""
+    told.append(
+        f"{start}batches waited {now:.1f} s for their slowest instance under {best['layout']}, "
+        f"{was:.1f} s under {base['layout']}{factor}; "
+        f"the runs took {best['elapsed_s']:.1f} s and {base['elapsed_s']:.1f} s"
+    )
+    return told
+
+
+def _done(before: Placement, after: Placement) -> str:
+    """What was done with a key.
+
+    >>> _done(Placement.whole(0), Placement.whole(3))
+    'moved it to instance 3'
+    """
+    homes = len(after.homes)
+    match after.mode:
+        case Mode.WHOLE if before.homes == after.homes:
+            return f"left it at instance {after.homes[0]} in the end"
+        case Mode.WHOLE:
+            return f"moved it to instance {after.homes[0]}"
+        case Mode.SPLIT | Mode.COPIED:
+            return f"divided it over {homes} instances"
+        case Mode.GRID:
+            return f"spread it over a grid of {homes} instances"
+
+
+def _replaced(records: Sequence[BatchRecord]) -> list[_Heavy]:
+    """The keys that re-plans have placed anew, in order, as far as their loads are known."""
+    return [
+        _Heavy(number, change, change.load, _share(change.load, join.reason, join.instances))
+        for record in records
+        for number, join in enumerate(record.joins)
+        if join.reason is not None and join.reason.cause.is_replan
+        for change in join.reason.keys
+        if change.load is not None
+    ]
+
+
+def _share(load: float, reason: Reason, instances: int) -> float:
+    total = reason.before.total(instances)
+    return load / total if total else 0.0

@@ -1,0 +1,28 @@
+"""The queries of the command line: each with its SQL, its streams and its oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from joinengine.lab.queries.bnci import Bnci
+from joinengine.lab.queries.eq5 import Eq5
+from joinengine.lab.queries.first_story import FirstStory
+from joinengine.lab.queries.named_query import Options, Query
+from joinengine.lab.queries.q5 import Q5
+from joinengine.lab.queries.stock import Stock
+from joinengine.lab.queries.topk import Topk
+from joinengine.model.errors import InvalidRequest
+
+#: To add a query: a module, and a line here.
+QUERIES: Mapping[str, Query] = {
+    query.name: query for query in (Eq5(), Bnci(), Q5(), Topk(), Stock(), FirstStory())
+}
+
+__all__ = ["QUERIES", "Options", "Query", "find"]
+
+
+def find(name: str) -> Query:
+    """A query by its name. Raises InvalidRequest, with a list of the queries, if there is none."""
+    if name not in QUERIES:
+        raise InvalidRequest(f"query {name!r} is unknown; choose one of {', '.join(QUERIES)}")
+    return QUERIES[name]

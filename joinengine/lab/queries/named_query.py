@@ -1,0 +1,261 @@
+"""A query of the command line: a stream to record, operators over it, and its SQL for DuckDB."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pyarrow import RecordBatchReader, Table
+
+from joinengine import equi
+from joinengine.api.option_table import OPTIONS
+from joinengine.api.options import value_of
+from joinengine.api.queries import StreamQuery
+from joinengine.driver.recovery.demands import as_recovered
+from joinengine.lab.queries.synthetic import Rows, SyntheticSpec
+from joinengine.lab.tpch.arrival import TableOrder
+from joinengine.lab.tpch.generate import Say, silent
+from joinengine.lab.tpch.stream import SPAN_US, RecordedStream, StreamSpec
+from joinengine.layouts import LayoutChoice, asked_or_auto
+from joinengine.layouts.auto import Unasked
+from joinengine.layouts.layout import check_aggregates
+from joinengine.layouts.service_levels import read_file
+from joinengine.model.durations import describe
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
+from joinengine.sources.sourcefiles import SourceFile
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a query is run; durations in microseconds. `window_us` None: full history.
+
+    `relayouts`: (batch, layout or None, instances or None): wishes to grant before a batch.
+    `losses`: (batch, instance) that is made to lose its state before it. `kills`: batches before
+    which an executor is killed. `aggregators` (None: as many as instances) merge partial results
+    after every `merge_every` batches. `text`: a file whose words take the place of generated ones.
+    `span_us`, `shift_us`: None: the query's own. `engine`: the writer's options, name -> text.
+    """
+
+    scale: float = 0.1
+    zipf: float = 0.8
+    seed: int = 0
+    order: TableOrder = TableOrder.UNIFORM
+    interval_rows: int | None = None
+    rate: float | None = None
+    span_us: int | None = None
+    disorder_us: int = 0
+    shift_us: int | None = None
+    window_us: int | None = None
+    layout: LayoutChoice = field(default_factory=Unasked)
+    instances: int = 8
+    relayouts: tuple[tuple[int, LayoutChoice | None, int | None], ...] = ()
+    losses: tuple[tuple[int, int], ...] = ()
+    kills: tuple[int, ...] = ()
+    aggregators: int | None = None
+    merge_every: int = 1
+    text: Path | None = None
+    engine: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", one_of(TableOrder, self.order, "order"))
+        for name in self.engine:
+            self.asked(name)
+        object.__setattr__(self, "layout", as_recovered(self.layout, self.asked("recovery")))
+        self.layout.check(equi("key", "key"), self.instances)
+        for name, number in (("aggregators", self.aggregators), ("merge-every", self.merge_every)):
+            if number is not None and number < 1:
+                raise InvalidRequest(f"{name}: {number} must be at least 1")
+        if self.window_us is not None and self.window_us < 0:
+            raise InvalidRequest(f"window: {describe(self.window_us)} is negative; use 0 or more")
+
+    def asked(self, name: str) -> Any:
+        """The value of an option of the writer. Raises InvalidRequest for a text that is none."""
+        return value_of(self.engine, name)
+
+    def text_of(self, name: str) -> str | None:
+        """The text of an option of the writer, or its default."""
+        return self.engine.get(name, OPTIONS[name].default)
+
+    def under(self, **engine: str) -> Options:
+        """The same under other options of the writer."""
+        return replace(self, engine={**self.engine, **engine})
+
+    def span(self, default_us: int = SPAN_US) -> int:
+        """How much event time the stream covers, if no rate is given."""
+        return default_us if self.span_us is None else self.span_us
+
+    def stream(
+        self,
+        tables: tuple[str, ...],
+        facts: tuple[str, ...],
+        span_us: int = SPAN_US,
+        shift_us: int | None = None,
+    ) -> StreamSpec:
+        """The stream of these tables; if the options name no span or shift, with the query's own.
+
+        Raises InvalidRequest if the settings make no stream.
+        """
+        return StreamSpec(
+            tables=tables,
+            facts=facts,
+            scale=self.scale,
+            zipf=self.zipf,
+            seed=self.seed,
+            order=self.order,
+            interval_rows=self.interval_rows,
+            rate=self.rate,
+            span_us=self.span(span_us),
+            disorder_us=self.disorder_us,
+            shift_us=shift_us if self.shift_us is None else self.shift_us,
+        )
+
+    def synthetic(
+        self,
+        table: str,
+        rows_at_one: int,
+        columns: Callable[[SyntheticSpec, Rows, Rows], Table],
+        *,
+        exact: bool = False,
+        **settings: object,
+    ) -> SyntheticSpec:
+        """A generated stream of one table, with `rows_at_one` rows at scale 1; `exact`: at any."""
+        rows = rows_at_one if exact else max(1, round(rows_at_one * self.scale))
+        span_us = self.span() if self.rate is None else int(rows / self.rate * 1e6)
+        return SyntheticSpec(
+            table=table,
+            rows=rows,
+            zipf=self.zipf,
+            seed=self.seed,
+            interval_rows=self.interval_rows,
+            span_us=span_us,
+            disorder_us=self.disorder_us,
+            settings=tuple((key, str(value)) for key, value in sorted(settings.items())),
+            columns=columns,
+        )
+
+
+class Recordable(Protocol):
+    """A stream before it is written."""
+
+    def record(self, say: Say = silent) -> RecordedStream:
+        """The stream, written now unless it is in the cache."""
+
+
+class Oracle(NamedTuple):
+    """SQL for DuckDB, and the tables of Arrow that it names, each to be read once.
+
+    `files`: what the tables are read from; as long as they are the same, so are the results.
+    """
+
+    sql: str
+    tables: Mapping[str, RecordBatchReader]
+    files: tuple[SourceFile, ...] = ()
+
+
+class Query(Protocol):
+    """A query that the command line runs; each is a file of this package."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the query on the command line."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """One line for `joinengine queries`."""
+
+    @property
+    @abstractmethod
+    def source(self) -> str:
+        """Where the query comes from: a paper, a benchmark."""
+
+    @property
+    @abstractmethod
+    def aggregates(self) -> bool:
+        """Whether the query aggregates, which not every layout serves."""
+
+    @property
+    @abstractmethod
+    def whole_keys(self) -> bool:
+        """Whether only layouts that keep keys whole have the results of one process."""
+
+    @property
+    @abstractmethod
+    def generated(self) -> bool:
+        """Whether the streams are generated, by a scale, a skew and a seed."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> str | None:
+        """The name of the layout if the user names none; None: `auto`."""
+
+    @abstractmethod
+    def stream(self, options: Options) -> Recordable:
+        """The stream that the query reads."""
+
+    @abstractmethod
+    def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamQuery:
+        """The operators over a recorded stream; if nothing will run, `spark` may be None."""
+
+    @abstractmethod
+    def oracle(self, recorded: RecordedStream, options: Options) -> str | Oracle:
+        """SQL for DuckDB that has the same rows, in the same columns and order, as the query."""
+
+
+def check(query: Query, options: Options) -> None:
+    """Raise InvalidRequest if `query` cannot be run with these options."""
+    query.stream(options)
+    if query.aggregates:
+        for layout in (options.layout, *(layout for _, layout, _ in options.relayouts)):
+            if layout is not None:
+                check_aggregates(layout)
+
+
+def layout_of(name: str | None, levels: Path | None = None) -> LayoutChoice:
+    """The layout of a name; `ftlb` with the service levels of a file, if there is one."""
+    choice = asked_or_auto(name)
+    if levels is None or choice.copying is None:
+        return choice
+    return choice.copying.with_levels(read_file(levels))
+
+
+def relayouts_of(
+    switches: Sequence[str], sizes: Sequence[str], levels: Path | None = None
+) -> tuple[tuple[int, LayoutChoice | None, int | None], ...]:
+    """(batch, layout, instances) from `BATCH:LAYOUT` and `BATCH:N`; None: it stays as it was."""
+    named = _timed_words("switch", switches)
+    return (
+        *((batch, layout_of(name, levels), None) for batch, name in named),
+        *((batch, None, _count("resize", n)) for batch, n in _timed_words("resize", sizes)),
+    )
+
+
+def losses_of(texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """(batch, instance) from `BATCH:INSTANCE[,INSTANCE]`."""
+    return tuple(
+        (batch, _count("fail", one.strip()))
+        for batch, listed in _timed_words("fail", texts)
+        for one in listed.split(",")
+    )
+
+
+def _timed_words(option: str, texts: Sequence[str]) -> list[tuple[int, str]]:
+    """`3:mnrt` -> (3, "mnrt")."""
+    pairs = list[tuple[int, str]]()
+    for text in texts:
+        batch, colon, what = text.partition(":")
+        if not (colon and what):
+            raise InvalidRequest(f"{option}: {text!r} is not BATCH:VALUE; write for example 3:mnrt")
+        pairs.append((_count(option, batch), what))
+    return pairs
+
+
+def _count(option: str, text: str) -> int:
+    if not text.isdigit():
+        raise InvalidRequest(f"{option}: {text!r} is no whole number")
+    return int(text)

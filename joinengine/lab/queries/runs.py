@@ -1,0 +1,333 @@
+"""Running a query: record its stream, start it, show its progress, compare with DuckDB."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
+
+from joinengine import JoinQuery, JoinWriter
+from joinengine.api.options import settings_of
+from joinengine.api.queries import StreamQuery
+from joinengine.driver.records import BatchRecord
+from joinengine.exchange.exchange import chosen_exchange
+from joinengine.kernels.hashing import hash_columns, multiset_checksum
+from joinengine.lab.comparison.verdicts import hot_key, slowest_instance_s
+from joinengine.lab.queries.named_query import Options, Oracle, Query
+from joinengine.lab.queries.reach import fetch, reachable, results_place
+from joinengine.lab.tpch.generate import Say, silent
+from joinengine.lab.tpch.stream import RecordedStream
+from joinengine.model.errors import InvalidRequest
+from joinengine.predicates.engine import furnish
+from joinengine.reporting.run_report import checksum_text, made_by, run_report
+from joinengine.sources.readings import conform
+from joinengine.sources.sourcefiles import SourceFile
+from joinengine.spark.query.query_folders import checkpoint_at
+from joinengine.spark.session import session
+from joinengine.spark.sources import types
+from joinengine.state import manifests
+
+#: Called with (rows read so far, rows in all, batches done).
+Watch = Callable[[int, int, int], None]
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Places:
+    """The folders of a run's results and state; None: no results are kept, state is temporary.
+
+    `state`: where the engine's part of the state lies instead, a path or a URL. `reach`: below
+    which URL tasks find generated streams; None: below that of the state, if it is one.
+    """
+
+    out: Path | None = None
+    checkpoint: Path | None = None
+    state: str | None = None
+    reach: str | None = None
+
+
+class CutShort(KeyboardInterrupt):
+    """Ctrl-C has ended a run before its end. `report`: of the batches until then."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        super().__init__()
+        self.report = report
+
+
+def run(
+    spark: SparkSession,
+    query: Query,
+    options: Options,
+    places: Places,
+    *,
+    validate: bool = False,
+    say: Say = silent,
+    watch: Watch = lambda done, total, batches: None,
+    on_start: Callable[[JoinQuery], None] | None = None,
+) -> dict[str, Any]:
+    """Run `query` over its whole stream; returns the JSON report.
+
+    `on_start` is called with the query as soon as it runs.
+
+    Raises JoinEngineError if joinengine refuses a request, also inside the running query; CutShort,
+    with the report of the batches so far, if Ctrl-C ends the run or the comparison with DuckDB.
+    """
+    recorded = query.stream(options).record(say)
+    if query.generated:
+        recorded = reachable(recorded, places.reach or places.state, say)
+    with _checkpoint(places.checkpoint) as checkpoint:
+        there = checkpoint_at(str(checkpoint), places.state)
+        resumed = manifests.newest(there.manifests) is not None
+        joined = query.build(spark, recorded, options)
+        writer = _writer(joined, options, checkpoint).queryName(query.name)
+        if places.state is not None:
+            writer = writer.option("stateLocation", places.state)
+        if places.out is None:
+            running = writer.format("noop").start()
+        else:
+            results = results_place(places.out, places.state)
+            running = writer.format("parquet").start(results)
+        total = sum(recorded.rows.values())
+        running._last_words = ""  # only here it is known whether another run can go on
+        try:
+            _wait(running, lambda rows, batches: watch(rows, total, batches), on_start)
+            stopped = False
+        except KeyboardInterrupt:
+            stopped = True
+        records = running.batches()
+        story = running.story() | {"ended": _ended(records, stopped=stopped)}
+        hot = hot_key(
+            records,
+            joined.query().operators,
+            there.location,
+            by_value=options.asked("showKeys"),
+        )
+        if places.out is not None:
+            fetch(results, places.out)
+    report = _head(query, options, places.state) | run_report(records)
+    report |= {"slowest_instance_s": slowest_instance_s(report), "hot_key": hot, "story": story}
+    report |= {"valid": None, "made_by": made_by()}
+    if stopped:
+        raise CutShort(report)
+    if validate:
+        try:
+            _validate(report, query, recorded, options, places.out, joined, say, resumed=resumed)
+        except KeyboardInterrupt:
+            raise CutShort(report) from None
+    if options.window_us is not None and not report["expired_rows"]:
+        say("no state expired: the window is as long as the stream, or almost")
+    return report
+
+
+def _validate(
+    report: dict[str, Any],
+    query: Query,
+    recorded: RecordedStream,
+    options: Options,
+    out: Path | None,
+    joined: StreamQuery,
+    say: Say,
+    *,
+    resumed: bool,
+) -> None:
+    """Put into `report` whether DuckDB has the same results, or say why it cannot be known."""
+    if not query.generated:
+        obstacle = _obstacle(report, has_files=out is not None, has_sum=has_checksum(joined))
+        if obstacle is not None:
+            say(f"not compared with DuckDB: {obstacle}")
+            return
+    say("comparing with DuckDB")
+    oracle = query.oracle(recorded, options)
+    if out is not None:
+        report["valid"] = same_files(out, joined, oracle)
+    elif not resumed:  # a resumed run knows the checksum of its own batches only
+        schema = types.arrow_schema(joined.schema)
+        # Layouts are compared over one and the same stream, as long as its files do not change.
+        text, files = (oracle, ()) if isinstance(oracle, str) else (oracle.sql, oracle.files)
+        told = schema, text, files, session.zone()
+        expected = _known.get(told) if files or query.generated else None
+        if expected is None:
+            expected = _known[told] = oracle_checksum(schema, oracle)
+        report["valid"] = report["result_checksum"] == expected
+        if query.whole_keys and not options.layout.keeps_keys_whole:
+            _count_false_alarms(report, expected, say)
+
+
+def _writer(joined: StreamQuery, options: Options, checkpoint: Path) -> JoinWriter:
+    """The writer of a run over all that is there; it has no sink yet."""
+    writer = joined.writeStream.option("checkpointLocation", checkpoint)
+    writer = writer.trigger(availableNow=True)
+    if has_checksum(joined):
+        writer = writer.checksummed()
+    writer = writer.options(**options.engine)
+    for batch, layout, instances in options.relayouts:
+        writer = writer.relayout(batch, layout, instances)
+    for batch, instance in options.losses:
+        writer = writer.fail(batch, instance)
+    for batch in options.kills:
+        writer = writer.kill(batch)
+    return writer
+
+
+def _ended(records: Sequence[BatchRecord], *, stopped: bool) -> dict[str, Any]:
+    """How a run has ended that no error has."""
+    at = records[-1].started + records[-1].seconds["elapsed_s"] if records else None
+    if stopped:
+        words = f"it was stopped after {len(records):,} batches, before all data was read"
+        return {"how": "stopped", "words": words, "at": at}
+    return {"how": "finished", "words": "the query has read all data that was there", "at": at}
+
+
+def _obstacle(report: dict[str, Any], *, has_files: bool, has_sum: bool) -> str | None:
+    """Why the results cannot equal those of one process, or cannot be compared; None: they can."""
+    if report["late_rows"]:
+        return (
+            f"{report['late_rows']:,} tuples were late, so they are in no result, and DuckDB knows "
+            f"of no lateness; give a longer --delay"
+        )
+    if report["ahead_rows"]:
+        return (
+            f"{report['ahead_rows']:,} tuples were ahead of the clock, so they are in no result, "
+            f"and DuckDB knows of no clock; give a longer --max-ahead, or none"
+        )
+    pending = report["batches"][-1]["pending_rows"] if report["batches"] else 0
+    if pending:
+        return (
+            f"{pending:,} tuples without a partner wait for the watermark, since more files may "
+            f"follow on this checkpoint; leave out --checkpoint to see them as unmatched"
+        )
+    if not has_files and not has_sum:
+        return "nested columns have no checksum; give --out FOLDER, then files are compared"
+    return None
+
+
+def has_checksum(joined: StreamQuery) -> bool:
+    """Whether all columns of the results can be hashed, which nested ones cannot."""
+    empty = pa.RecordBatch.from_pylist([], types.arrow_schema(joined.schema))
+    try:
+        hash_columns(empty.columns)
+    except InvalidRequest:
+        return False
+    return True
+
+
+#: The checksums of oracles that this process has run: by schema, SQL, files and zone.
+_known: dict[tuple[pa.Schema, str, tuple[SourceFile, ...], str], str] = {}
+
+
+def oracle_checksum(schema: pa.Schema, oracle: str | Oracle) -> str:
+    """The checksum of DuckDB's results, with the columns of `schema`."""
+    rows, total = 0, 0
+    with _duckdb(oracle) as (db, sql):
+        for batch in db.sql(sql).to_arrow_reader(1 << 17):
+            rows += batch.num_rows
+            named = batch.rename_columns(schema.names)
+            total += multiset_checksum(conform(named, schema).columns)
+    return checksum_text(rows, total % (1 << 64))
+
+
+def same_files(out: Path, joined: StreamQuery, oracle: str | Oracle) -> bool:
+    """Whether the visible result files hold exactly DuckDB's multiset of rows."""
+    files = sorted(map(str, out.glob("*.parquet")))
+    with _duckdb(oracle) as (db, sql):
+        db.execute(f"create temp table expected as {sql}")
+        if not files:
+            return bool(db.sql("from expected limit 1").fetchall() == [])
+        # Arrow opens them: for DuckDB, a path may be a pattern, and a name must not be empty.
+        found = ds.dataset(files, schema=types.arrow_schema(joined.schema), format="parquet")
+        db.register("found", found)
+        lost = db.sql("from expected except all from found limit 1").fetchall()
+        doubled = db.sql("from found except all from expected limit 1").fetchall()
+    return not lost and not doubled
+
+
+def _count_false_alarms(report: dict[str, Any], expected: str, say: Say) -> None:
+    """Count the results that DuckDB lacks: a layout that divides keys has them by design."""
+    events = int(expected.split(":", maxsplit=1)[0])
+    report["events"], report["false_alarms"] = events, report["output_rows"] - events
+    report["valid"] = None
+    part = report["false_alarms"] / max(report["output_rows"], 1)
+    say(f"{report['false_alarms']:,} false alarms ({part:.1%}): the layout divides keys")
+
+
+def _wait(
+    running: JoinQuery,
+    watch: Callable[[int, int], None],
+    on_start: Callable[[JoinQuery], None] | None,
+) -> None:
+    try:
+        if on_start is not None:
+            on_start(running)
+        while not running.awaitTermination(_POLL_S):
+            watch(*running.done)
+    finally:
+        running.stop()
+    watch(*running.done)
+
+
+def _head(query: Query, options: Options, state: str | None = None) -> dict[str, Any]:
+    made = query.generated
+    return {
+        "query": query.name,
+        "layout": options.layout.label,
+        "scale": options.scale if made else None,
+        "zipf": options.zipf if made else None,
+        "seed": options.seed if made else None,
+        "instances": options.instances,
+        "window_us": options.window_us,
+        "moves": options.text_of("moves"),
+        "load": options.text_of("load"),
+        "work_per_tuple_us": round(options.asked("workPerTuple") * 1e6),
+        "work_per_result_us": round(options.asked("workPerResult") * 1e6),
+        "recovery": options.text_of("recovery"),
+        "durability": options.text_of("durability"),
+        "store": _store_words(options),
+        "exchange": chosen_exchange(options.engine.get("exchange"), state).value,
+        "order": options.order if made else None,
+    }
+
+
+def _store_words(options: Options) -> str | None:
+    """How fast the store is that a run keeps; None: it keeps none."""
+    speed = settings_of(options.engine).kept_store
+    return None if speed is None else str(speed)
+
+
+@contextmanager
+def _checkpoint(chosen: Path | None) -> Iterator[Path]:
+    if chosen is not None:
+        yield chosen
+        return
+    passing = Path(tempfile.mkdtemp(prefix="joinengine-"))
+    try:
+        yield passing
+    finally:
+        shutil.rmtree(passing, ignore_errors=True)
+
+
+@contextmanager
+def _duckdb(oracle: str | Oracle) -> Iterator[tuple[Any, str]]:
+    """A connection that has the functions and the tables of `oracle`, and its SQL.
+
+    Ctrl-C inside is a KeyboardInterrupt, which DuckDB makes a RuntimeError of.
+    """
+    sql, tables = (oracle, {}) if isinstance(oracle, str) else (oracle.sql, oracle.tables)
+    with duckdb.connect(":memory:") as db:
+        furnish(db, session.zone())
+        for name, table in tables.items():
+            db.register(name, table)
+        try:
+            yield db, sql
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from None
+            raise

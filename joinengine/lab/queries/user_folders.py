@@ -1,0 +1,212 @@
+"""A join of two folders of the user's: Parquet files, read in the order in which they appeared.
+
+What generated queries get from their streams comes from the files here: the number of rows, and the
+intervals, which are cut so that both sides are read at the same pace (a side with a tenth of the
+rows brings a tenth of each interval). The SQL for DuckDB is in `queries.oracle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typing_extensions import override
+
+from joinengine import StreamJoin, parquet_stream
+from joinengine.lab.queries.named_query import Options, Oracle, Query
+from joinengine.lab.queries.oracle import join_sql, numbered, table_of
+from joinengine.lab.tpch.generate import Say, silent
+from joinengine.lab.tpch.stream import RecordedStream, default_interval_rows
+from joinengine.model.conditions import Columns, Condition
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
+from joinengine.model.windows import Window
+from joinengine.operators import Join
+from joinengine.sources.feeds import FolderFeed, by_file
+from joinengine.sources.listing import OnBadFile, survey
+from joinengine.sources.readings import Reading
+from joinengine.sources.sourcefiles import exists, find, parquet_files
+from joinengine.spark.session import session
+from joinengine.spark.sources import types
+from joinengine.spark.sources.inputs import Stream
+from joinengine.world.buckets import is_url
+from joinengine.world.world import MACHINE
+
+#: Suffixes of files that hold tuples, but that a run does not read.
+_OTHER = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
+#: Rows of a side in a run that only warms Spark up.
+_HEAD_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Folders(Query):
+    """A join of two folders; the fields after them are the arguments of `StreamJoin`.
+
+    `ends`: no file will follow, so the last interval lets the watermark go to the end of time, and
+    every unmatched tuple becomes a result.
+    """
+
+    left: Path | str
+    right: Path | str
+    on: Condition | Columns
+    within: Window | None = None
+    how: str = "inner"
+    where: str | None = None
+    left_where: str | None = None
+    right_where: str | None = None
+    suffixes: tuple[str, str] | None = None
+    ends: bool = True
+
+    summary = "two folders of Parquet files"
+    source = "your own"
+    aggregates = False
+    whole_keys = False
+    generated = False
+    layout = None
+
+    @property
+    @override
+    def name(self) -> str:
+        left, right = (PurePath(str(side)).name for side in (self.left, self.right))
+        return f"{left} join {right}"
+
+    @override
+    def stream(self, options: Options) -> _Listed:
+        """The files that are there; the whole join is checked.
+
+        Raises InvalidRequest for a folder without Parquet files, and for whatever `StreamJoin` does
+        not serve.
+        """
+        for option, folder in (("left", self.left), ("right", self.right)):
+            _check_folder(option, folder)
+        listed = _Listed(self)
+        self.build(None, listed.record(), options).query()
+        return listed
+
+    @override
+    def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
+        total = max(1, sum(recorded.rows.values()))
+        intervals = -(-total // (options.interval_rows or default_interval_rows(total)))
+        left, right = (
+            self._stream(
+                spark,
+                folder,
+                max(1, -(-recorded.rows[side] // intervals)),
+                asked=options.interval_rows is not None,
+            )
+            for side, folder in (("left", self.left), ("right", self.right))
+        )
+        return StreamJoin(
+            left,
+            right,
+            on=self.on,
+            within=self.within,
+            how=self.how,
+            where=self.where,
+            left_where=self.left_where,
+            right_where=self.right_where,
+            suffixes=self.suffixes,
+            layout=options.layout,
+            instances=options.instances,
+        )
+
+    @override
+    def oracle(self, recorded: RecordedStream, options: Options) -> Oracle:
+        """SQL over the tuples as the streams read them: types, folders' names, and zone."""
+        join = self.build(None, recorded, options).query().operators[0]
+        assert isinstance(join, Join)
+        tables = {
+            table_of(side): pa.RecordBatchReader.from_batches(
+                numbered(join, side), _tuples(folder, join.schemas[side], numbered(join, side))
+            )
+            for side, folder in zip(Side, (self.left, self.right), strict=True)
+        }
+        files = (file for folder in (self.left, self.right) for file in find(str(folder)))
+        return Oracle(join_sql(join), tables, tuple(files))
+
+    def head(self, place: str) -> Folders:
+        """The same join of the first rows of each side, with all its columns, below `place`."""
+        copies, storage = dict[str, str](), MACHINE.storage(place)
+        for side, source in (("left", self.left), ("right", self.right)):
+            columns = types.folder_columns(source, None, OnBadFile.FAIL).readable
+            first = next(_tuples(source, columns, columns), None)
+            kept = columns.empty_table() if first is None else pa.table(first[:_HEAD_ROWS])
+            with storage.output(f"{side}/head.parquet") as sink:
+                pq.write_table(kept, sink)
+            copies[side] = f"{place}/{side}/head.parquet"
+        return replace(self, left=copies["left"], right=copies["right"])
+
+    def _stream(self, spark: Any, folder: Path | str, rows: int, *, asked: bool) -> Stream:
+        """One side; nobody who has not `asked` for intervals of `rows` is warned of row groups."""
+        if spark is None:
+            found = types.folder_columns(folder, None, OnBadFile.FAIL)
+            feed = {"kind": "folder", "path": str(folder), "rows_per_interval": rows}
+            return Stream(None, feed, Reading(found.readable, root=str(folder)), found.others)
+        if not asked:
+            groups = [n for footer in survey(folder)[0].values() for n in footer.rows]
+            rows = max([rows, *groups])
+        stream = parquet_stream(spark, folder, rows_per_interval=rows)
+        return replace(stream, feed=stream.feed | {"ends": self.ends})
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The files of both folders, as a stream that is there already."""
+
+    query: Folders
+
+    def record(self, say: Say = silent) -> RecordedStream:
+        """The rows of both sides, by the footers of the files."""
+        rows = dict[str, int]()
+        for side, folder in (("left", self.query.left), ("right", self.query.right)):
+            footers, faults = survey(folder)
+            for path, fault in faults.items():
+                raise InvalidRequest(f"{side}: {path} {fault}; take it out of the folder")
+            rows[side] = sum(sum(footer.rows) for footer in footers.values())
+        return RecordedStream(Path(self.query.left), rows, 0)
+
+
+def _tuples(folder: Path | str, schema: pa.Schema, named: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The columns `schema` of all tuples of a folder, under the names of `named`."""
+    feed = FolderFeed(str(folder), 1, None)
+    feed.discover()
+    reading = Reading(schema, root=str(folder), zone=session.zone())
+    for groups in by_file(feed.row_groups(0, feed.end())):
+        for batch in reading.batches(groups):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=named)
+
+
+def _check_folder(option: str, place: Path | str) -> None:
+    """Refuse a folder or URL that is not there, and one that holds no Parquet file."""
+    if not exists(str(place)):
+        if any(char in str(place) for char in "*?["):
+            raise InvalidRequest(
+                f"{option}: {place} is a glob; give the folder, all files below it are read"
+            )
+        raise InvalidRequest(
+            f"{option}: {place} does not exist; name a folder of Parquet files, or one file"
+        )
+    others = list[str]()
+    if is_url(str(place)):
+        if find(str(place)):
+            return
+    else:
+        folder = Path(place)
+        if folder.is_file() and folder.suffix.lower() in _OTHER:
+            others = [folder.name]
+        elif parquet_files(folder):
+            return
+        else:
+            found = sorted(path.name for path in folder.rglob("*") if path.suffix.lower() in _OTHER)
+            others = found[:1]
+    if others:
+        raise InvalidRequest(
+            f"{option}: {place} holds no Parquet but {others[0]}; run, compare and explain read "
+            f"Parquet: write the rows as Parquet first, for example with DuckDB: copy (from "
+            f"'{others[0]}') to 'rows.parquet'"
+        )
+    raise InvalidRequest(f"{option}: {place} holds no Parquet file; name a folder that does")

@@ -1,0 +1,271 @@
+"""Candidate layouts, played message by message as in the papers: how level they keep loads.
+
+I(t) = greatest - mean load after t messages, in messages. Every source estimates the loads from the
+messages that it has sent itself (`local`), knows all loads (`global`), or is told them every
+`probe_every` messages (`probed`). Candidates are independent hashes of the key, so two of them may
+be the same instance.
+
+Cost: about a microsecond a message: a Python loop, since each choice depends on the last.
+Source: Nasir et al., ICDE 2015, sections 3 and 5; ICDE 2016 (d-choices, w-choices).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from joinengine.balancing.statistics import Floats, Ints
+from joinengine.lab.simulation.planning import Served, modelled_rate
+from joinengine.layouts.candidates import candidates, least_degree
+from joinengine.layouts.choices import HEAD_PART
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
+
+#: How often I(t) is sampled in a stream.
+SAMPLES = 100
+#: Counters of a SpaceSaving summary, and messages between two looks at the head.
+SUMMARY_SIZE = 100
+HEAD_EVERY = 10_000
+
+
+class Estimate(StrEnum):
+    """How a source knows loads: from its own tuples, from all, or from its own and probes."""
+
+    LOCAL = "local"
+    GLOBAL = "global"
+    PROBED = "probed"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`instances` workers, and `sources` that choose among `choices` candidates of each key.
+
+    `estimate`: how sources know the loads. `work_s`: seconds of work for a delivery. `operator`:
+    which deliveries there are.
+    """
+
+    instances: int
+    sources: int = 1
+    estimate: Estimate = Estimate.LOCAL
+    probe_every: int = 100_000
+    choices: int = 2
+    work_s: float = 0.0
+    operator: Served = Served.JOIN
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operator", one_of(Served, self.operator, "operator"))
+        object.__setattr__(self, "estimate", one_of(Estimate, self.estimate, "estimate"))
+        for name in ("instances", "sources", "probe_every", "choices"):
+            if getattr(self, name) < 1:
+                raise InvalidRequest(f"{name}: {getattr(self, name)} must be at least 1")
+
+
+class Chooser(NamedTuple):
+    """`choose`: (message's key, loads as the source sees them) -> instance that stores it.
+
+    `reach`: key -> the instances that a join has to probe for it; None: those that hold the key.
+    """
+
+    choose: Callable[[int, list[int]], int]
+    reach: Callable[[int], tuple[int, ...]] | None = None
+
+
+class SpaceSaving:
+    """The heaviest keys of a stream in `size` counters (Metwally et al., ICDT 2005).
+
+    If a key has no counter, it takes over the least one. So counts are never too low, and too high
+    by at most that counter.
+    """
+
+    def __init__(self, size: int = SUMMARY_SIZE) -> None:
+        self._size = size
+        self.counts: dict[int, int] = {}
+        self.seen = 0
+
+    def add(self, key: int) -> None:
+        """Count one message."""
+        self.seen += 1
+        if key in self.counts:
+            self.counts[key] += 1
+        elif len(self.counts) < self._size:
+            self.counts[key] = 1
+        else:
+            least = min(self.counts, key=self.counts.__getitem__)
+            self.counts[key] = self.counts.pop(least) + 1
+
+    def heavy(self, part: float) -> dict[int, float]:
+        """The keys with more than `part` of the messages, and their parts."""
+        return {k: n / self.seen for k, n in self.counts.items() if n > part * self.seen}
+
+
+def _drawn(keys: Ints, choices: int, instances: int) -> dict[int, tuple[int, ...]]:
+    """Each key's candidates."""
+    distinct = np.unique(keys)
+    found = candidates(distinct.astype(np.uint64), choices, instances).tolist()
+    return dict(zip(distinct.tolist(), map(tuple, found), strict=True))
+
+
+def _by_hash(keys: Ints, setting: Setting) -> Chooser:
+    homes = _drawn(keys, 1, setting.instances)
+    return Chooser(lambda key, loads: homes[key][0])
+
+
+def _pkg(keys: Ints, setting: Setting) -> Chooser:
+    places = _drawn(keys, setting.choices, setting.instances)
+    return Chooser(
+        lambda key, loads: min(places[key], key=loads.__getitem__),
+        places.__getitem__,
+    )
+
+
+def _potc(keys: Ints, setting: Setting) -> Chooser:
+    """A key stays at the candidate that is emptiest when the key first comes."""
+    places, homes = _drawn(keys, setting.choices, setting.instances), dict[int, int]()
+
+    def choose(key: int, loads: list[int]) -> int:
+        if key not in homes:
+            homes[key] = min(places[key], key=loads.__getitem__)
+        return homes[key]
+
+    return Chooser(choose)
+
+
+def _on_greedy(keys: Ints, setting: Setting) -> Chooser:
+    """A key stays at the instance that is the emptiest of all when the key first comes."""
+    homes = dict[int, int]()
+
+    def choose(key: int, loads: list[int]) -> int:
+        if key not in homes:
+            homes[key] = loads.index(min(loads))
+        return homes[key]
+
+    return Chooser(choose)
+
+
+def _off_greedy(keys: Ints, setting: Setting) -> Chooser:
+    """The whole stream is known: heaviest keys first, each to the emptiest instance."""
+    level, homes = [0] * setting.instances, dict[int, int]()
+    for key, count in Counter(keys.tolist()).most_common():
+        homes[key] = level.index(min(level))
+        level[homes[key]] += count
+    return Chooser(lambda key, loads: homes[key])
+
+
+def _shuffle(keys: Ints, setting: Setting) -> Chooser:
+    turn, everyone = iter(range(1 << 62)), tuple(range(setting.instances))
+    return Chooser(lambda key, loads: next(turn) % setting.instances, lambda key: everyone)
+
+
+def _with_head(everywhere: bool) -> Callable[[Ints, Setting], Chooser]:
+    def make(keys: Ints, setting: Setting) -> Chooser:
+        n = setting.instances
+        places, summary = _drawn(keys, setting.choices, n), SpaceSaving()
+        head = dict[int, tuple[int, ...]]()
+
+        def choose(key: int, loads: list[int]) -> int:
+            summary.add(key)
+            if summary.seen % HEAD_EVERY == 0 or summary.seen == HEAD_EVERY // 10:
+                heavy = summary.heavy(HEAD_PART / n)
+                degree = n if everywhere else least_degree(sorted(heavy.values())[::-1], n)
+                wide = candidates(np.array(list(heavy), np.uint64), degree, n).tolist()
+                head.clear()
+                for one, row in zip(heavy, wide, strict=True):
+                    head[one] = tuple(range(n) if degree >= n else row)
+            return min(reach(key), key=loads.__getitem__)
+
+        def reach(key: int) -> tuple[int, ...]:
+            return head.get(key, places[key])
+
+        return Chooser(choose, reach)
+
+    return make
+
+
+METHODS: dict[str, Callable[[Ints, Setting], Chooser]] = {
+    "hash": _by_hash,
+    "pkg": _pkg,
+    "potc": _potc,
+    "on-greedy": _on_greedy,
+    "off-greedy": _off_greedy,
+    "d-choices": _with_head(everywhere=False),
+    "w-choices": _with_head(everywhere=True),
+    "shuffle": _shuffle,
+}
+
+
+def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, Any]:
+    """(m,) the key and the source of each message -> figures of the loads, over time."""
+    n = setting.instances
+    # One chooser a source: each source finds a key's home by itself.
+    choosers = [METHODS[method](keys, setting) for _ in range(setting.sources)]
+    total = [0] * n
+    known = [total if setting.estimate is Estimate.GLOBAL else [0] * n for _ in choosers]
+    sent = [[0] * n for _ in choosers]
+    pairs, reached = set[tuple[int, int]](), Counter[tuple[int, ...]]()
+    times, imbalance = list[int](), list[float]()
+    look = max(1, len(keys) // SAMPLES)
+    probing = setting.operator is Served.JOIN
+    for at, (key, source) in enumerate(zip(keys.tolist(), sources.tolist(), strict=True), start=1):
+        home = choosers[source].choose(key, known[source])
+        reach = choosers[source].reach
+        if probing and reach is not None:
+            reached[reach(key)] += 1
+        total[home] += 1
+        sent[source][home] += 1
+        if setting.estimate is not Estimate.GLOBAL:
+            known[source][home] += 1
+            if setting.estimate is Estimate.PROBED and at % setting.probe_every == 0:
+                known = [list(total) for _ in choosers]
+        pairs.add((key, home))
+        if at % look == 0:
+            times.append(at)
+            imbalance.append(max(total) - at / n)
+    received = _received(keys, pairs, reached, n) if probing else np.array(total, float)
+    return {
+        "planner": method,
+        "messages": len(keys),
+        "instances": n,
+        "sources": setting.sources,
+        "estimate": setting.estimate,
+        "time": times,
+        "imbalance": imbalance,
+        "final_imbalance": max(total) - len(keys) / n,
+        "relative_imbalance": (max(total) - len(keys) / n) / len(keys),
+        "mean_relative_imbalance": float(np.mean(np.array(imbalance) / np.array(times))),
+        "source_imbalances": [max(one) - sum(one) / n for one in sent],
+        "received_per_instance": received.astype(int).tolist(),
+        "modelled_rows_per_s": modelled_rate(len(keys), received, setting.work_s),
+        "counters": len(pairs),
+        "keys": len(np.unique(keys)),
+        **_spread(pairs, total),
+    }
+
+
+def _received(
+    keys: Ints, pairs: set[tuple[int, int]], reached: Counter[tuple[int, ...]], instances: int
+) -> Floats:
+    """(N,) deliveries of a join: to all instances that were `reached`, or to the key's homes."""
+    received = np.zeros(instances)
+    if reached:
+        for places, messages in reached.items():
+            received[list(set(places))] += messages
+        return received
+    counts = Counter(keys.tolist())
+    for key, home in pairs:
+        received[home] += counts[key]
+    return received
+
+
+def _spread(pairs: set[tuple[int, int]], total: Sequence[int]) -> dict[str, Any]:
+    keys_at = Counter(home for _, home in pairs)
+    loads = np.array(total, float)
+    return {
+        "keys_per_instance": [keys_at[i] for i in range(len(total))],
+        "replication": len(pairs) / max(len({key for key, _ in pairs}), 1),
+        "relative_deviation": float(loads.std() / loads.mean()) if loads.mean() else 0.0,
+    }

@@ -1,0 +1,355 @@
+"""`joinengine simulate`: planners and candidate layouts side by side, on one workload.
+
+The workload is synthetic, or a stream of the user's own (`--stream`): then the command also says
+which keys are hot, and which layout to take.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from joinengine.lab.simulation import nodes
+from joinengine.lab.simulation.candidate_layouts import METHODS, Estimate, Setting, play
+from joinengine.lab.simulation.key_files import StreamFile
+from joinengine.lab.simulation.nodes import nodes_options
+from joinengine.lab.simulation.planning import Other, Served, Sizes, replay
+from joinengine.lab.simulation.simulation_tables import tables, tell_stream
+from joinengine.lab.simulation.workload import KeyStream, Shape, Workload, sources_of
+from joinengine.layouts import LAYOUTS, choose
+from joinengine.layouts.key_based import Hash, Planned
+from joinengine.layouts.layout import LayoutChoice
+from joinengine.model.durations import microseconds
+from joinengine.model.errors import InvalidRequest
+from joinengine.reporting.run_report import made_by
+from joinengine.routing.base_functions import BASES
+
+out = Console(soft_wrap=True)
+PATH = click.Path(path_type=Path)
+#: Options that a planner has under the same name.
+SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "min_gain", "degree")
+
+
+@click.command()
+@click.argument("planners", nargs=-1, metavar="[PLANNER]...")
+@click.option("--keys", default=10_000, show_default=True, help="How many keys there are.")
+@click.option(
+    "--zipf",
+    default="0.85",
+    show_default=True,
+    help="Exponent; or exponents in turn, each for some intervals: 0.2:5,1.5:10.",
+)
+@click.option("--shape", default=Shape.ZIPF.value, show_default=True, help=f"{', '.join(Shape)}.")
+@click.option(
+    "--stream",
+    type=PATH,
+    help="Parquet, CSV or JSON of your own, a folder or a file; or a file of lines.",
+)
+@click.option(
+    "--key", "--column", help="The key of --stream: a column, or A,B,.. [default: the first column]"
+)
+@click.option("--time", help="Event time of --stream: intervals are cut by it. [default: by rows]")
+@click.option("--every", metavar="DURATION", help="Interval of --time. [default: 1/50 of the time]")
+@click.option(
+    "--rows", type=int, help="Tuples an interval. [default: 1,000,000; of --stream 1/50 of it]"
+)
+@click.option(
+    "--fluctuation",
+    default=0.0,
+    show_default=True,
+    help="f: by how many means the load of some instance changes in an interval.",
+)
+@click.option(
+    "--drift",
+    default=0.0,
+    show_default=True,
+    help="Part of the keys whose loads are dealt anew in an interval.",
+)
+@click.option("--instances", default=15, show_default=True, help="Instances.")
+@click.option("--intervals", type=int, help="Intervals. [default: 50; of --stream all]")
+@click.option("--window", default=5, show_default=True, help="Intervals that the state lasts.")
+@click.option("--imbalance", type=float, help="Tolerance. [default: the planner's own]")
+@click.option("--beta", type=float, help="Weight of load in the migration priority.")
+@click.option("--table-limit", type=int, help="Entries that a routing table may have.")
+@click.option("--degree", type=int, help="Place records of like keys, rounded by 2^degree.")
+@click.option("--sigma", type=float, help="Readj: least load of a key that moves, in means.")
+@click.option("--threshold", type=float, help="DLB, LPTF: deviation of loads, per cent.")
+@click.option("--min-gain", type=float, help="Least gain of a re-plan: means; DLB, LPTF: points.")
+@click.option("--base", type=click.Choice(list(BASES)), help="Base function.")
+@click.option("--messages", default=1_000_000, show_default=True, help="For candidate layouts.")
+@click.option("--choices", default=2, show_default=True, help="Candidates of a key.")
+@click.option("--sources", default=1, show_default=True, help="Sources that choose.")
+@click.option("--skewed-sources", is_flag=True, help="A skewed second key decides the source.")
+@click.option(
+    "--estimate",
+    type=click.Choice([one.value for one in Estimate]),
+    default=Estimate.LOCAL.value,
+    show_default=True,
+    help="How sources know the loads.",
+)
+@click.option(
+    "--probe-every",
+    default=100_000,
+    show_default=True,
+    help="Messages between two looks at the loads, if probed.",
+)
+@click.option(
+    "--work-per-tuple",
+    default="0 s",
+    show_default=True,
+    metavar="DURATION",
+    help="Work of an instance for each delivery: models the rate at saturation, as tuples/s.",
+)
+@click.option(
+    "--operator",
+    type=click.Choice([one.value for one in Served]),
+    default=Served.JOIN.value,
+    show_default=True,
+    help="Which deliveries tuples/s counts as work: a join delivers a tuple to all homes or "
+    "candidates of its key, an aggregate to the instance that stores it.",
+)
+@click.option(
+    "--other",
+    type=click.Choice([one.value for one in Other]),
+    help="The other stream of a join has the same hot keys, or even ones. [default: same; of "
+    "--stream even]",
+)
+@click.option("--reasons", is_flag=True, help="Say why each planner re-planned.")
+@click.option("--seed", default=0, show_default=True, help="Seed of all draws.")
+@nodes_options
+@click.option("--json", "json_path", type=PATH, help="Write the report to this file.")
+@click.option("--figure", type=PATH, help="File of the picture. [default: beside the report]")
+def simulate(
+    planners: tuple[str, ...], json_path: Path | None, figure: Path | None, **settings: Any
+) -> None:
+    """Replay planners and candidate layouts on loads of keys, without tuples and without Spark.
+
+    With --stream: which keys of your stream are hot, what each layout (all, or those that you
+    name) would make of it, and which one to take. With --nodes: how the engine scales over the
+    nodes of a cluster, modelled.
+    """
+    context = click.get_current_context()
+    if settings["nodes"] is not None:
+        _simulate_nodes(planners, nodes.settled(context, settings), json_path)
+        return
+    nodes.check_without(context)
+    stream = _stream(settings)
+    own = stream if isinstance(stream, StreamFile) else None
+    named = [(name, _planner(name, settings)) for name in _names(planners, own)]
+    _settle(settings, own)
+    work_s = microseconds(settings["work_per_tuple"], "work-per-tuple") / 1e6
+    if work_s < 0:
+        raise InvalidRequest(
+            f"work-per-tuple: {settings['work_per_tuple']} is negative; use 0 or more"
+        )
+    sizes = Sizes(
+        settings["instances"],
+        settings["intervals"],
+        settings["window"],
+        work_s,
+        settings["operator"],
+        settings["reasons"],
+        settings["other"],
+    )
+    reports = list[dict[str, Any]]()
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("simulating", total=len(named))
+        for name, planner in named:
+            if planner is None:
+                reports.append(_choose(name, stream, settings, work_s))
+            else:
+                reports.append(replay(planner, stream, sizes))
+            progress.advance(task)
+    content = {"settings": settings, "runs": reports, "made_by": made_by()}
+    if own is not None:
+        content |= tell_stream(own, reports, sizes, _print)
+    if planners:
+        for table, legend in tables(reports):
+            out.print(table)
+            out.print(legend, style="dim", markup=False, highlight=False)
+    for report in reports:
+        for interval, reason in report.get("reasons", {}).items():
+            _print(f"{report['planner']}, interval {interval}: {reason}")
+    _keep(content, json_path, figure)
+
+
+def _simulate_nodes(
+    planners: tuple[str, ...], settings: dict[str, Any], json_path: Path | None
+) -> None:
+    """Say how the engine scales with nodes, and write the report."""
+    numbers = nodes.numbers_of(str(settings["nodes"]))
+    choices = list[Planned | Hash]()
+    for name in planners or nodes.PLANNERS:
+        choice = _planner(name, settings)
+        if choice is None:
+            raise InvalidRequest(
+                f"planner {name!r}: a cluster is modelled under layouts with a planner, and {name} "
+                f"has none; name others, as hash or mnrt"
+            )
+        choices.append(choice)
+    machines = nodes.machines_of(settings)
+    workload = _workload(settings | {"rows": 1})
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("simulating", total=len(numbers) * len(choices))
+        reports = nodes.scaled(
+            choices, numbers, workload, machines, settings, lambda: progress.advance(task)
+        )
+    # A figure that is cut off is worse than a line that wraps.
+    wide = Console(soft_wrap=True, width=max(out.width, nodes.WIDTH))
+    wide.print(nodes.nodes_table(reports))
+    out.print(nodes.LEGEND, style="dim", markup=False, highlight=False)
+    _keep({"settings": settings, "nodes": reports, "made_by": made_by()}, json_path, None)
+
+
+def _names(planners: tuple[str, ...], own: StreamFile | None) -> tuple[str, ...]:
+    """What is simulated: the planners that are named; of one's own stream all, and `hash`."""
+    if own is not None:  # the advice compares with `hash`
+        return tuple(dict.fromkeys(["hash", *(planners or _simulated())]))
+    if not planners:
+        raise click.UsageError(
+            f"name a PLANNER or several, of {', '.join(_simulated())}; or give --stream FOLDER"
+        )
+    return planners
+
+
+def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
+    """Give settings their defaults that depend on the stream, and refuse sizes below 1."""
+    if own is not None and not own.length:
+        what = ", ".join(own.columns)
+        raise InvalidRequest(f"stream: {own.path} has no tuple with a key in {what}")
+    if settings["intervals"] is None:
+        settings["intervals"] = 50 if own is None else own.length
+    if settings["other"] is None:
+        settings["other"] = Other.SAME if own is None else Other.EVEN
+    for name in ("instances", "intervals", "window", "messages"):
+        if settings[name] < 1:
+            raise InvalidRequest(f"{name}: {settings[name]} must be at least 1")
+
+
+def _keep(content: dict[str, Any], json_path: Path | None, figure: Path | None) -> None:
+    """Write the report and the picture that were asked for."""
+    picture = figure or (json_path.with_suffix(".png") if json_path else None)
+    if picture is not None and "runs" in content:
+        from joinengine.lab.comparison.figures import draw_simulation  # noqa: PLC0415
+
+        draw_simulation(content["runs"], picture)
+        _print(f"picture: {picture}")
+    if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(json.dumps(content, indent=1, default=str))
+
+
+def _print(what: Any) -> None:
+    out.print(what, markup=False, highlight=False)
+
+
+def _simulated() -> list[str]:
+    """The layouts that can be simulated: those with a planner of keys, and those of candidates."""
+    return [
+        name
+        for name, choice in LAYOUTS.items()
+        if issubclass(choice, Planned | Hash) or name in METHODS
+    ]
+
+
+def _stream(settings: dict[str, Any]) -> KeyStream:
+    """The user's stream (`--stream`), or a synthetic one."""
+    if settings["stream"] is None:
+        for name in ("key", "time", "every"):
+            if settings[name] is not None:
+                raise InvalidRequest(
+                    f"{name}: {settings[name]} is of a stream of your own; give --stream FOLDER too"
+                )
+        settings["rows"] = 1_000_000 if settings["rows"] is None else settings["rows"]
+        return _workload(settings)
+    for name in ("fluctuation", "drift"):
+        if settings[name]:
+            raise InvalidRequest(
+                f"{name}: {settings[name]} does not go with --stream {settings['stream']}, whose "
+                f"loads are what they are; leave out one of the two"
+            )
+    if settings["every"] is not None and settings["time"] is None:
+        raise InvalidRequest(
+            f"every: {settings['every']} needs the column of event time; give --time COLUMN too"
+        )
+    if settings["rows"] is not None and settings["time"] is not None:
+        raise InvalidRequest(
+            f"rows: {settings['rows']} and time: {settings['time']} both say what an interval is; "
+            f"leave out --rows, and give --every DURATION if you like"
+        )
+    every = settings["every"]
+    return StreamFile(
+        settings["stream"],
+        settings["key"],
+        settings["rows"],
+        settings["time"],
+        None if every is None else microseconds(every, "every"),
+    )
+
+
+def _workload(settings: dict[str, Any]) -> Workload:
+    """The synthetic stream of the settings."""
+    given = {f.name: settings[f.name] for f in fields(Workload) if f.name in settings}
+    phases = _phases(settings["zipf"])
+    return Workload(**given | {"zipf": phases[0][0], "phases": phases})
+
+
+def _phases(text: str) -> tuple[tuple[float, int], ...]:
+    """(exponent, intervals) in turn: of `0.85`, or of `0.2:5,1.5:10`."""
+    try:
+        parts = [part.partition(":") for part in text.split(",")]
+        return tuple((float(z), int(n) if colon else 1) for z, colon, n in parts)
+    except ValueError:
+        raise InvalidRequest(
+            f"zipf: {text!r} is no exponent; write 0.85, or 0.2:5,1.5:10 for exponents in turn"
+        ) from None
+
+
+def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
+    """The planner of this name, with the settings that it knows; None: a candidate layout."""
+    if name in METHODS and name != "hash":
+        return None
+    if name not in LAYOUTS:
+        known = [n for n in _simulated() if n not in METHODS]
+        raise InvalidRequest(
+            f"planner {name!r} is unknown; choose from {', '.join([*known, *METHODS])}"
+        )
+    choice: LayoutChoice = choose(name)
+    if not isinstance(choice, Planned | Hash):
+        raise InvalidRequest(
+            f"simulate replays planners of keys, and {name} has none; use joinengine run --layout "
+            f"{name}"
+        )
+    own = {f.name for f in fields(choice)}
+    given = {key: settings[key] for key in SETTINGS if key in own and settings[key] is not None}
+    return replace(choice, **given)
+
+
+def _choose(
+    name: str, stream: KeyStream, settings: dict[str, Any], work_s: float
+) -> dict[str, Any]:
+    beside = settings["other"] == Other.EVEN and settings["operator"] == Served.JOIN
+    keys = stream.messages(-(-settings["messages"] // 2) if beside else settings["messages"])
+    if beside and len(keys):
+        # In turn a tuple of the stream, and one of the other stream, in which keys are even.
+        even = np.random.default_rng(settings["seed"]).integers(0, keys.max() + 1, len(keys))
+        keys = np.column_stack([keys, even]).ravel()
+    by_key = settings["skewed_sources"]
+    sources = sources_of(len(keys), settings["sources"], by_key=by_key, seed=settings["seed"])
+    setting = Setting(
+        instances=settings["instances"],
+        sources=settings["sources"],
+        estimate=settings["estimate"],
+        probe_every=settings["probe_every"],
+        choices=settings["choices"],
+        work_s=work_s,
+        operator=settings["operator"],
+    )
+    return play(name, keys, sources, setting)

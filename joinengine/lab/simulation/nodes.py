@@ -1,0 +1,185 @@
+"""`joinengine simulate --nodes`: how the engine scales over nodes of a stated cluster, modelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+from rich.table import Table
+
+from joinengine.lab.simulation.planning import Other
+from joinengine.lab.simulation.scaling import Machines, check_nodes, measure, modelled
+from joinengine.lab.simulation.workload import Workload
+from joinengine.layouts.key_based import Hash, Planned
+from joinengine.model.durations import microseconds
+from joinengine.model.errors import InvalidRequest
+from joinengine.state.store import StoreSpeed
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+#: What is simulated if no planner is named.
+PLANNERS = ("hash", "mnrt")
+#: Settings that are others than without --nodes, unless they are given.
+DEFAULTS = {"keys": 100_000, "work_per_tuple": "1 us", "intervals": 8}
+#: Options of `simulate` that say nothing of nodes.
+_OTHERS = (
+    *("stream", "key", "time", "every", "rows", "instances", "messages", "choices", "sources"),
+    *("skewed_sources", "estimate", "probe_every", "operator", "reasons", "figure"),
+)
+_OPTIONS = (
+    ("--rows-per-node", int, 100_000, "With --nodes: tuples that a batch brings for each node."),
+    ("--row-bytes", int, 100, "With --nodes: bytes of a tuple on its way and in a run."),
+    ("--network", str, "1.25 GB/s, 0.5 ms", "With --nodes: the link of a node, and its latency."),
+    ("--store", str, "60 MB/s, 30 ms", "With --nodes: a connection to the store; its usual write."),
+    ("--tail", float, 3.0, "With --nodes: the slowest write of a hundred, over the median."),
+    ("--task-start", str, "1.5 ms", "With --nodes: what a task costs Spark's driver."),
+    ("--task-cost", str, "5 ms", "With --nodes: what a task costs its executor, whatever it does."),
+)
+LEGEND = (
+    "rows/s and all seconds are modelled, but for the driver's: these were measured here, of the "
+    "engine's own driver\nover simulated tasks. skew: the busiest instance's deliveries over the "
+    "mean. A batch is the sum of driver,\nstart (of tasks, by Spark), network, work (of the "
+    "busiest instance) and store. table: keys in the routing table;\nMB: what tasks report in a "
+    "batch; KB: its manifest"
+)
+#: Columns of text that the table takes.
+WIDTH = 116
+
+
+def nodes_options(command: Command) -> Command:
+    """The options of a modelled cluster."""
+    for name, kind, default, text in reversed(_OPTIONS):
+        command = click.option(name, type=kind, default=default, show_default=True, help=text)(
+            command
+        )
+    return click.option(
+        "--nodes",
+        metavar="N,..",
+        help="Model a cluster of so many nodes, each with one core and one instance: rate, "
+        "balance, and the driver's seconds of a batch (docs/cluster.md).",
+    )(command)
+
+
+def check_without(context: click.Context) -> None:
+    """Raise InvalidRequest for an option of a modelled cluster that is given without --nodes."""
+    for option, *_ in _OPTIONS:
+        name = option.removeprefix("--")
+        if context.get_parameter_source(name.replace("-", "_")) is ParameterSource.COMMANDLINE:
+            raise InvalidRequest(
+                f"{name}: {context.params[name.replace('-', '_')]} is of a modelled cluster; give "
+                f"--nodes 10,100,1000 too, or leave it out"
+            )
+
+
+def numbers_of(text: str) -> list[int]:
+    """The numbers of nodes. Raises InvalidRequest for a text that is no list of such."""
+    try:
+        found = [int(part.strip().replace("_", "")) for part in text.split(",") if part.strip()]
+    except ValueError:
+        found = []
+    if not found:
+        raise InvalidRequest(
+            f"nodes: {text!r} is no list of whole numbers; write 100, or 10,100,1000"
+        )
+    check_nodes(found)
+    return found
+
+
+def settled(context: click.Context, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a modelled cluster, with its own defaults.
+
+    Raises InvalidRequest for an option that it does not have.
+    """
+    for name in _OTHERS:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = name.replace("_", "-")
+            raise InvalidRequest(
+                f"{option}: {settings[name]} does not go with --nodes; leave out one of the two"
+            )
+    given = {
+        name: value
+        for name, value in DEFAULTS.items()
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE
+    }
+    found = {name: value for name, value in settings.items() if name not in _OTHERS} | given
+    if found["other"] is None:
+        found["other"] = Other.EVEN.value
+    for name in ("window", "intervals"):
+        if found[name] < 1:
+            raise InvalidRequest(f"{name}: {found[name]} must be at least 1")
+    return found
+
+
+def machines_of(settings: dict[str, Any]) -> Machines:
+    """The stated cluster. Raises InvalidRequest for what cannot be."""
+    seconds = dict[str, float]()
+    for name, option in (
+        *(("work_s", "work_per_tuple"), ("start_s", "task_start"), ("task_s", "task_cost")),
+    ):
+        text = option.replace("_", "-")
+        seconds[name] = microseconds(settings[option], text) / 1e6
+        if seconds[name] < 0:
+            raise InvalidRequest(f"{text}: {settings[option]} is negative; use 0 or more")
+    return Machines(
+        rows_per_node=settings["rows_per_node"],
+        row_bytes=settings["row_bytes"],
+        network=StoreSpeed.of(settings["network"], "network"),
+        store=StoreSpeed.of(settings["store"], "store"),
+        tail=settings["tail"],
+        **seconds,
+    )
+
+
+def scaled(
+    choices: Sequence[Planned | Hash],
+    numbers: Sequence[int],
+    workload: Workload,
+    machines: Machines,
+    settings: dict[str, Any],
+    done: Callable[[], None] = lambda: None,
+) -> list[dict[str, Any]]:
+    """The figures of every layout on every number of nodes; `done` is called after each."""
+
+    def stream_of(nodes: int) -> Workload:
+        return replace(workload, rows=nodes * machines.rows_per_node)
+
+    reports = list[dict[str, Any]]()
+    for nodes in numbers:
+        for choice in choices:
+            found = measure(
+                choice,
+                stream_of,
+                nodes,
+                window=settings["window"],
+                batches=settings["intervals"],
+                other=Other(settings["other"]),
+            )
+            reports.append(found | modelled(machines, found))
+            done()
+    return reports
+
+
+def nodes_table(reports: Sequence[dict[str, Any]]) -> Table:
+    """A line for each layout and number of nodes."""
+    table = Table(title="modelled: a batch by nodes", box=None, title_justify="left")
+    heads = ("nodes", "layout", "rows/s", "skew", "batch s", "driver", "start", "network", "work")
+    for name in (*heads, "store", "table", "MB", "KB"):
+        table.add_column(name, justify="left" if name == "layout" else "right", no_wrap=True)
+    for one in reports:
+        seconds = one["seconds"]
+        table.add_row(
+            *(f"{one['nodes']:,}", one["layout"], _short(one["rows_per_s"]), f"{one['skew']:.2f}"),
+            f"{one['batch_s']:.2f}",
+            *(f"{seconds[part]:.2f}" for part in ("driver", "start", "network", "work", "store")),
+            f"{one['routing_entries']:,}",
+            f"{one['reports_bytes'] / 1e6:,.1f}",
+            f"{one['manifest_bytes'] / 1e3:,.0f}",
+        )
+    return table
+
+
+def _short(rate: float) -> str:
+    return f"{rate / 1e6:,.2f} M" if rate >= 1e5 else f"{rate:,.0f}"

@@ -1,0 +1,183 @@
+"""How the engine scales, modelled: its own driver, planners and reports, and a stated cluster.
+
+A node has one core and one instance, and brings the same number of tuples to each batch; the state
+lies in an object store, the tuples travel through Spark's shuffle. The driver runs, over simulated
+tasks, and its processor time is measured. All else is a formula over stated figures (`Machines`).
+
+A batch takes, one after the other:
+- *driver*: instructions, reports, plan, manifest: measured on this machine;
+- *start*: Spark's driver starts a task of each of two jobs on every node, one after the other, and
+  a task costs its executor something, too;
+- *network*: the driver's instructions and reports pass its link, and the busiest instance gets its
+  deliveries over its own, but for those from its own node;
+- *work*: the busiest instance works on its deliveries;
+- *store*: every task writes two objects, and the slowest of all is waited for; the driver makes
+  WRITES and LOOKS one after the other, and the manifest passes one connection.
+
+Law: if the driver and the starts cost nothing and loads stay as level, more nodes never lower the
+rate. What is left out: reading the source, misses of the cache, merges of runs, lost machines.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any
+
+from joinengine.balancing.statistics import skew
+from joinengine.exchange.exchange import ExchangeKind
+from joinengine.lab.simulation.driven import driver_of
+from joinengine.lab.simulation.loaded import LoadedJobs
+from joinengine.lab.simulation.planning import Other
+from joinengine.lab.simulation.workload import KeyStream
+from joinengine.layouts.key_based import Hash, Planned
+from joinengine.model.errors import InvalidRequest
+from joinengine.routing.base_functions import BASES
+from joinengine.state.store import StoreSpeed
+
+#: More nodes would need more memory than the reports of one batch may take: two numbers for each
+#: pair of tasks.
+MOST_NODES = 10_000
+#: Requests that the driver makes one after the other in a batch: the counts of keys and the
+#: manifest; looks at the fence.
+WRITES, LOOKS = 2, 3
+#: Objects that a task writes, one after the other.
+OBJECTS = 2
+#: Spark's jobs in a batch of one join.
+JOBS = 2
+#: A look at something that has not changed takes a third of a write.
+LOOK_PART = 1 / 3
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What is stated of the cluster; seconds and bytes. docs/cluster.md has the sources.
+
+    `rows_per_node`: tuples that a batch brings for each node. `row_bytes`: of a tuple on its way
+    and in a run. `work_s`: of a delivery at an instance, its way there included. `network`: of each
+    node's link, and its latency. `store`: of one connection, and the median time of a write.
+    `tail`: the time of one write of a hundred, over the median. `start_s`: Spark's driver for a
+    task; `task_s`: its executor for one.
+    """
+
+    rows_per_node: int = 100_000
+    row_bytes: int = 100
+    work_s: float = 1e-6
+    network: StoreSpeed = field(default_factory=lambda: StoreSpeed(1.25e9, 0.0005))
+    store: StoreSpeed = field(default_factory=lambda: StoreSpeed(60e6, 0.03))
+    tail: float = 3.0
+    start_s: float = 0.0015
+    task_s: float = 0.005
+
+    def __post_init__(self) -> None:
+        for name in ("rows_per_node", "row_bytes"):
+            if getattr(self, name) < 1:
+                option = name.replace("_", "-")
+                raise InvalidRequest(f"{option}: {getattr(self, name)} must be at least 1")
+        if not self.tail >= 1:
+            raise InvalidRequest(
+                f"tail: {self.tail:g} must be 1 or more: the slowest write of a hundred takes so "
+                f"many times as long as the median"
+            )
+
+    def slowest_write_s(self, writers: int) -> float:
+        """How long the slowest of so many writes side by side takes: their times are lognormal."""
+        spread = math.log(self.tail) / NormalDist().inv_cdf(0.99)
+        return self.store.latency_s * math.exp(
+            spread * NormalDist().inv_cdf(writers / (writers + 1))
+        )
+
+
+def modelled(machines: Machines, measured: dict[str, Any]) -> dict[str, Any]:
+    """The seconds of a batch by part, and the rate, of what was `measured` on so many `nodes`.
+
+    `measured`: `nodes`; `driver_s`; `instructions_bytes`, `reports_bytes`, `manifest_bytes`;
+    `busiest`, the most deliveries to an instance; `stored`, the most tuples that one stores.
+    """
+    nodes, rows = measured["nodes"], measured["nodes"] * machines.rows_per_node
+    network, store = machines.network, machines.store
+    told = measured["instructions_bytes"] + measured["reports_bytes"]
+    carried = measured["busiest"] * machines.row_bytes * (nodes - 1) / nodes
+    written = measured["stored"] * machines.row_bytes
+    requests = WRITES + LOOKS * LOOK_PART
+    seconds = {
+        "driver": measured["driver_s"],
+        "start": JOBS * (nodes * machines.start_s + machines.task_s),
+        "network": JOBS * network.latency_s + (told + carried) / network.bytes_per_s,
+        "work": measured["busiest"] * machines.work_s,
+        "store": OBJECTS * machines.slowest_write_s(nodes)
+        + requests * store.latency_s
+        + (written + measured["manifest_bytes"]) / store.bytes_per_s,
+    }
+    batch_s = sum(seconds.values())
+    alone_s = batch_s - seconds["driver"] - seconds["start"]
+    return {
+        "modelled": True,
+        "seconds": seconds,
+        "batch_s": batch_s,
+        "rows_per_s": rows / batch_s,
+        "rows_per_s_without_driver": rows / alone_s if alone_s else math.inf,
+    }
+
+
+def measure(
+    choice: Planned | Hash,
+    stream_of: Callable[[int], KeyStream],
+    nodes: int,
+    *,
+    window: int,
+    batches: int,
+    other: Other,
+) -> dict[str, Any]:
+    """What the engine's own driver does on so many nodes; medians over `batches`.
+
+    `stream_of`: the tuples of all of a batch's tuples -> the stream. The batches before, while the
+    window fills and the first plans are made, are not measured.
+    """
+    jobs = LoadedJobs(nodes, nodes, window=window, other=other)
+    with driver_of(jobs, choice, window, ExchangeKind.SHUFFLE) as driver:
+        jobs.stream = iter(stream_of(nodes).intervals(BASES[choice.base](nodes)))
+        warm, found = window + 2, list[dict[str, Any]]()
+        for number in range(warm + batches):
+            jobs.begin(driver.layout)
+            told = driver.batch(number)
+            received = jobs.received
+            told |= {"skew": skew(received), "busiest": float(received.max())}
+            told |= {"stored": jobs.stored, "deliveries": float(received.sum())}
+            found.append(told)
+        table = driver.layout.table
+    counted = found[warm:]
+    figures = {"nodes": nodes, "layout": choice.label, "tasks": nodes, "instances": nodes}
+    figures |= {name: statistics.median(one[name] for one in counted) for name in _MEDIANS}
+    split = sum(len(placement.homes) > 1 for placement in table.placements.values())
+    return figures | {
+        "driver_s": statistics.median(one["whole_s"] for one in counted),
+        "most_driver_s": max(one["whole_s"] for one in found),
+        "first_skew": found[0]["skew"],
+        "replans": sum(one["replans"] for one in found),
+        "replans_measured": sum(one["replans"] for one in counted),
+        "moved_rows": sum(one["moved_rows"] for one in found),
+        "routing_entries": len(table.placements),
+        "split_keys": split,
+    }
+
+
+_MEDIANS = (
+    *("instructions_bytes", "reports_bytes", "manifest_bytes", "skew", "busiest", "stored"),
+    "deliveries",
+)
+
+
+def check_nodes(numbers: Sequence[int]) -> None:
+    """Raise InvalidRequest for a number of nodes that no cluster has, or the model cannot hold."""
+    for number in numbers:
+        if number < 1:
+            raise InvalidRequest(f"nodes: {number} must be at least 1")
+        if number > MOST_NODES:
+            raise InvalidRequest(
+                f"nodes: {number:,} is more than the model can hold, since the reports of a batch "
+                f"grow with the square of the tasks; give {MOST_NODES:,} or fewer"
+            )

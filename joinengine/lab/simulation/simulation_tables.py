@@ -1,0 +1,164 @@
+"""The tables of `joinengine simulate`, each with a legend, and what it says of a user's stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from joinengine.lab.simulation.advice import Verdict, advice, verdict
+from joinengine.lab.simulation.key_files import StreamFile
+from joinengine.lab.simulation.planning import Other, Sizes
+from joinengine.layouts import LAYOUTS
+
+#: The means of a report -> a cell of the table.
+Show = Callable[[dict[str, float]], str]
+#: The keys of a user's stream that are listed.
+LISTED = 10
+
+PLANNED = (
+    "before, after: greatest load over the mean, less 1, as an interval comes and under the plan "
+    "after it; migrated: part of\nthe state that moves; table: keys in the routing table; split: "
+    "keys at several instances; probes: tuples that go to a\nfurther instance only to be compared; "
+    "plan ms: time of the planner"
+)
+COSTS = (
+    "keys moved, tuples moved: by one re-plan, mean; kB: what tasks would tell the driver of their "
+    "keys, in three forms"
+)
+CHOSEN = (
+    "I(m): greatest load less the mean, in tuples, after all m tuples; I(m)/m: that for each "
+    "tuple; mean I(t)/t: its mean over\nthe stream; counters: (key, instance) pairs with a state; "
+    "replication: instances of a key, mean; tuples/s: at saturation,\nmodelled (--work-per-tuple)"
+)
+#: Under the table of layouts, by the other side of the join.
+LEGEND = (
+    "busiest: what the busiest instance receives, over what each would receive if loads were level "
+    "and each tuple went to one\ninstance: 1.00 is the best, and a batch takes as long as the "
+    "busiest. deliveries: instances that a tuple goes to, mean.\nmoved tuples: state that changes "
+    "its instance. The first interval, in which no planner has seen a load, does not count."
+)
+OTHERS = {
+    Other.EVEN: "As if the other stream brought as many tuples, with even keys (--other same: with "
+    "the same hot keys).",
+    Other.SAME: "As if the other stream brought as many tuples, of each key as many; a divided key "
+    "is then compared at all its homes.",
+}
+
+
+def tell_stream(
+    stream: StreamFile,
+    reports: Sequence[dict[str, Any]],
+    sizes: Sizes,
+    say: Callable[[Any], None],
+) -> dict[str, Any]:
+    """Say which keys are hot, what each layout makes of the stream, and which one to take.
+
+    Returns the same for the JSON report.
+    """
+    hot, tuples, instances = stream.hottest(LISTED), stream.tuples, sizes.instances
+    without, what = stream.without_key, "key" if stream.time is None else "key or a time"
+    lacking = f", {without:,} of them without a {what}, which no layout stores" if without else ""
+    say(
+        f"{stream.path}: {tuples + without:,} tuples{lacking}; {stream.distinct:,} keys in "
+        f"{', '.join(stream.columns)}, {stream.length} intervals\n"
+    )
+    keys = _table("hottest keys", ["key", "tuples", "share", "over an instance's share"])
+    for one in hot:
+        part = one.rows / tuples
+        keys.add_row(one.key, f"{one.rows:,}", f"{part:.2%}", f"{part * instances:.2f}")
+    say(keys)
+    verdicts = [verdict(report) for report in reports if report["planner"] in LAYOUTS]
+    say(_verdicts(verdicts, instances))
+    say(f"{LEGEND}\n{OTHERS[sizes.other]} dynamic, bi and bi-k ignore keys: not simulated.")
+    sentence = advice(verdicts, hot[0], tuples, instances)
+    say(f"\n{sentence}")
+    return {
+        "hot_keys": [{"key": one.key, "rows": one.rows, "share": one.rows / tuples} for one in hot],
+        "layouts": [one._asdict() for one in verdicts],
+        "advice": sentence,
+    }
+
+
+def _verdicts(verdicts: Sequence[Verdict], instances: int) -> Table:
+    """One line for each layout, the best first."""
+    columns = ["layout", "busiest", "deliveries", "moved tuples", "re-plans"]
+    table = _table(f"what each layout makes of it, on {instances} instances", columns)
+    for one in sorted(verdicts, key=lambda one: one.busiest):
+        moved = f"{one.moved_rows:,.0f}"
+        cells = [f"{one.busiest:.2f}", f"{one.deliveries:.2f}", moved, str(one.replans)]
+        table.add_row(one.layout, *cells)
+    return table
+
+
+def tables(reports: Sequence[dict[str, Any]]) -> list[tuple[Table, str]]:
+    """Tables of the planners and of the candidate layouts, if there are any; each with a legend."""
+    found = list[tuple[Table, str]]()
+    planners = [report for report in reports if "intervals" in report]
+    if planners:
+        columns: dict[str, Show] = {
+            "before": lambda mean: f"{mean['imbalance_before']:.3f}",
+            "after": lambda mean: f"{mean['imbalance_after']:.3f}",
+            "migrated": lambda mean: f"{mean['migration_cost']:.4f}",
+            "table": lambda mean: f"{mean['table_size']:,.0f}",
+            "split": lambda mean: f"{mean['split_keys']:.1f}",
+            "probes": lambda mean: f"{mean['probe_copies']:,.0f}",
+            "plan ms": lambda mean: f"{1e3 * mean['plan_s']:.1f}",
+        }
+        table = _table(
+            "imbalance before and after, state migrated: means over the intervals",
+            ["planner", *columns, "re-plans"],
+        )
+        for report in planners:
+            cells = [show(report["mean"]) for show in columns.values()]
+            table.add_row(report["planner"], *cells, str(report["replans"]))
+        found += [(table, PLANNED), (_costs(planners), COSTS)]
+    choosers = [report for report in reports if "messages" in report]
+    if choosers:
+        table = _table(
+            "candidate layouts",
+            ["method", "I(m)", "I(m)/m", "mean I(t)/t", "counters", "replication", "tuples/s"],
+        )
+        for report in choosers:
+            table.add_row(
+                report["planner"],
+                f"{report['final_imbalance']:,.1f}",
+                f"{report['relative_imbalance']:.2e}",
+                f"{report['mean_relative_imbalance']:.2e}",
+                f"{report['counters']:,}",
+                f"{report['replication']:.2f}",
+                f"{report['modelled_rows_per_s']:,.0f}" if report["modelled_rows_per_s"] else "-",
+            )
+        found.append((table, CHOSEN))
+    return found
+
+
+def _costs(planners: Sequence[dict[str, Any]]) -> Table:
+    """The table of what re-plans move, and of the bytes that tasks report."""
+    kinds = ("raw", "compact", "two_stage")
+    columns = ["planner", "keys moved", "tuples moved", *(f"{kind} kB" for kind in kinds)]
+    rated = planners[0]["mean"]["modelled_rows_per_s"] is not None
+    table = _table(
+        "moved by a re-plan; kB that tasks report in an interval: raw (by key), compact (by "
+        "record), two_stage (loads first)"
+        + ("; tuples/s at saturation, modelled" if rated else ""),
+        [*columns, *(["tuples/s"] if rated else [])],
+    )
+    for report in planners:
+        moved, mean = report["per_replan"], report["mean"]
+        table.add_row(
+            report["planner"],
+            f"{moved['moved_keys'] or 0:,.0f}",
+            f"{moved['moved_rows'] or 0:,.0f}",
+            *(f"{report['statistics_bytes'][kind] / 1e3:,.1f}" for kind in kinds),
+            *([f"{mean['modelled_rows_per_s']:,.0f}"] if rated else []),
+        )
+    return table
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, box=None, title_justify="left")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+    return table

@@ -1,0 +1,174 @@
+"""`joinengine cache`: what the commands keep in the cache folder, and how to be rid of it.
+
+The folder is `generate.home()`: TPC-H tables, recorded streams, and the logs of Spark of runs that
+were killed; and the class-data archive of `joinengine archive`. All but that is made again when it
+is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from filelock import FileLock, Timeout
+from rich.console import Console
+
+from joinengine.lab.tpch.generate import HOME, home
+from joinengine.model.durations import microseconds
+from joinengine.model.errors import InvalidRequest
+
+out = Console(soft_wrap=True)
+#: Folder of the cache -> what an entry of it is.
+_KINDS = {
+    "tables": "TPC-H tables",
+    "streams": "recorded stream",
+    "logs": "log of Spark",
+    "java": "class-data archive",
+}
+#: A log that is older belongs to no run that is still alive.
+_OLD_LOG_S = 7 * 86_400
+
+
+class Kept(NamedTuple):
+    """A file or folder of the cache. Age: seconds since it was last changed."""
+
+    path: Path
+    what: str
+    size_bytes: int
+    age_s: float
+
+
+def kept() -> list[Kept]:
+    """What lies in the cache, largest first."""
+    found, now = list[Kept](), time.time()
+    for folder, what in _KINDS.items():
+        for path in sorted((home() / folder).glob("*")):
+            stats = [one.stat() for one in (path, *path.rglob("*")) if one.is_file()]
+            if path.name.endswith(".lock") or not (stats or path.is_dir()):
+                continue
+            newest = max((stat.st_mtime for stat in stats), default=path.stat().st_mtime)
+            size = sum(stat.st_size for stat in stats)
+            found.append(Kept(path, what, size, max(0.0, now - newest)))
+    return sorted(found, key=lambda one: -one.size_bytes)
+
+
+def clear(entries: Sequence[Kept]) -> list[Kept]:
+    """Remove entries; returns those that are gone. What another process is making now stays."""
+    gone = list[Kept]()
+    for one in entries:
+        lock = _lock_of(one.path)
+        try:
+            with FileLock(lock, timeout=0):
+                if one.path.is_dir():
+                    shutil.rmtree(one.path, ignore_errors=True)
+                else:
+                    one.path.unlink(missing_ok=True)
+        except Timeout:
+            continue
+        lock.unlink(missing_ok=True)
+        gone.append(one)
+    return gone
+
+
+def _lock_of(path: Path) -> Path:
+    """The lock that a process holds while it makes an entry (`generate.build_once`, `tables`)."""
+    if (path / ".lock").exists():
+        return path / ".lock"
+    if path.name.startswith("."):  # a draft, `.NAME.hex`
+        return path.with_name(f"{path.name.rpartition('.')[0]}.lock")
+    return path.with_name(f".{path.name}.lock")
+
+
+def new_log() -> Path:
+    """A file for the log of Spark of one run; logs of runs that were killed go after a week.
+
+    If the cache cannot be written, the file is in the folder of temporary files.
+    """
+    folder = home() / "logs"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("spark-*.log"):
+            if time.time() - old.stat().st_mtime > _OLD_LOG_S:
+                old.unlink(missing_ok=True)
+        return Path(tempfile.mkstemp(prefix="spark-", suffix=".log", dir=folder)[1])
+    except OSError:
+        return Path(tempfile.mkstemp(prefix="joinengine-spark-", suffix=".log")[1])
+
+
+@contextmanager
+def passing_home() -> Iterator[Path]:
+    """Inside, what the commands keep goes to a folder that is removed afterwards."""
+    before = os.environ.get(HOME)
+    with tempfile.TemporaryDirectory(prefix="joinengine-") as folder:
+        os.environ[HOME] = folder
+        try:
+            yield Path(folder)
+        finally:
+            if before is None:
+                del os.environ[HOME]
+            else:
+                os.environ[HOME] = before
+
+
+@click.command("cache")
+@click.option("--clear", "clearing", is_flag=True, help="Remove it.")
+@click.option("--older-than", metavar="DURATION", help="Only what has not changed for so long: 7d.")
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), help="Write the list to this file."
+)
+def cache(clearing: bool, older_than: str | None, json_path: Path | None) -> None:
+    """List what the commands keep: generated tables, recorded streams, logs, an archive."""
+    least_s = 0.0 if older_than is None else microseconds(older_than, "older-than") / 1e6
+    if least_s < 0:
+        raise InvalidRequest(f"older-than: {older_than} is negative; use 0 or more")
+    chosen = [one for one in kept() if one.age_s >= least_s]
+    if clearing:
+        removed = clear(chosen)
+        busy = len(chosen) - len(removed)
+        chosen = removed
+    for one in chosen:
+        _print(f"{_size(one.size_bytes):>9}  {_age(one.age_s):>8}  {one.what:18}  {one.path}")
+    total = _size(sum(one.size_bytes for one in chosen))
+    number = f"{len(chosen)} entr{'y' if len(chosen) == 1 else 'ies'}"
+    if clearing:
+        waiting = f"; {busy} in use, kept" if busy else ""
+        _print(f"removed {number}, {total}{waiting}")
+    else:
+        _print(f"{number}, {total} in {home()}; `joinengine cache --clear` removes it")
+    if json_path is not None:
+        rows: list[dict[str, Any]] = [one._asdict() | {"path": str(one.path)} for one in chosen]
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        content = {"folder": str(home()), "cleared": clearing, "entries": rows}
+        json_path.write_text(json.dumps(content, indent=1))
+
+
+def _print(line: str) -> None:
+    out.print(line, markup=False, highlight=False)
+
+
+def _size(size_bytes: int) -> str:
+    """A size in words.
+
+    >>> _size(459_000_000), _size(12)
+    ('459.0 MB', '0.0 MB')
+    """
+    return f"{size_bytes / 1e6:,.1f} MB"
+
+
+def _age(age_s: float) -> str:
+    """An age in words.
+
+    >>> _age(3.0), _age(7200.0), _age(86_400.0 * 9)
+    ('0 min', '2 h', '9 days')
+    """
+    if age_s < 3600:
+        return f"{age_s / 60:.0f} min"
+    return f"{age_s / 3600:.0f} h" if age_s < 48 * 3600 else f"{age_s / 86_400:.0f} days"

@@ -1,0 +1,265 @@
+"""TPC-H tables as one arrival sequence, written interval by interval.
+
+Every tuple of every table gets an arrival number; event time is the arrival number over the rate,
+less a bounded, random disorder. The tables keep their own row order; the seed decides how they are
+interleaved. Each table becomes a folder of plain Parquet files, one per interval, and an index that
+says what each interval holds and how far event time has come
+(joinengine.sources.feeds.RecordedFeed).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from joinengine.lab.tpch.arrival import TableOrder
+from joinengine.lab.tpch.generate import Say, build_once, check_scale, home, silent, tables
+from joinengine.lab.tpch.skew import FOREIGN_KEYS, ZipfKeys, check_zipf, shuffled, uniform
+from joinengine.model.durations import describe
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
+
+#: Event time of arrival 0: 2024-01-01 00:00 UTC, microseconds.
+EPOCH_US = 1_704_067_200_000_000
+#: How much event time a stream covers unless its spec says otherwise (the papers: 1,280 s).
+SPAN_US = 1_280_000_000
+_ROW_GROUPS = 8
+_LEAST_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """The settings of a recorded stream.
+
+    `facts` are the large tables; the others are dimensions, whose rows come in `order`. After every
+    `shift_us` of event time other keys are hot.
+    """
+
+    tables: tuple[str, ...]
+    facts: tuple[str, ...]
+    scale: float
+    zipf: float = 0.0
+    seed: int = 0
+    order: TableOrder = TableOrder.UNIFORM
+    interval_rows: int | None = None
+    rate: float | None = None
+    span_us: int = SPAN_US
+    disorder_us: int = 0
+    shift_us: int | None = None
+
+    def __post_init__(self) -> None:
+        check_scale(self.scale)
+        check_zipf(self.zipf)
+        object.__setattr__(self, "order", one_of(TableOrder, self.order, "order"))
+        if self.interval_rows is not None and self.interval_rows < 1:
+            raise InvalidRequest(f"interval-rows: {self.interval_rows} must be at least 1")
+        if self.rate is not None and not self.rate > 0:
+            raise InvalidRequest(f"rate: {self.rate} must be above 0 rows per second")
+        if self.span_us <= 0:
+            raise InvalidRequest(f"span: {describe(self.span_us)} must be positive")
+        if self.shift_us is not None and self.shift_us <= 0:
+            raise InvalidRequest(f"shift-every: {describe(self.shift_us)} must be positive")
+        if self.disorder_us < 0:
+            raise InvalidRequest(f"disorder: {describe(self.disorder_us)} must be 0 or more")
+
+    @property
+    def name(self) -> str:
+        """A folder name: readable words, and a digest of all settings."""
+        digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:10]
+        return f"{'-'.join(self.tables)}-sf{self.scale:g}-z{self.zipf:g}-{self.order}-{digest}"
+
+    def record(self, say: Say = silent) -> RecordedStream:
+        """The stream, written now unless it is in the cache."""
+        return record(self, say)
+
+
+@dataclass(frozen=True)
+class RecordedStream:
+    """A stream on disk; `reach`: the URL of a copy for tasks, None: they read the disk."""
+
+    folder: Path
+    rows: Mapping[str, int]
+    span_us: int
+    reach: str | None = None
+
+    def index(self, table: str) -> str:
+        """The file that says what the intervals of a table hold; tasks find the others by it."""
+        return f"{self.folder if self.reach is None else self.reach}/{table}.json"
+
+    def files(self, table: str) -> str:
+        """A glob of all Parquet files of a table."""
+        return str(self.folder / table / "*.parquet")
+
+    def schema(self, table: str) -> pa.Schema:
+        """The columns of a table, with its event time."""
+        return pq.read_schema(str(self.folder / f"{table}.schema.parquet"))
+
+
+def time_column(table: str) -> str:
+    """The event-time column of a table.
+
+    >>> time_column("lineitem")
+    'l_ts'
+    """
+    return f"{'ps' if table == 'partsupp' else table[0]}_ts"
+
+
+def record(spec: StreamSpec, say: Say = silent) -> RecordedStream:
+    """The stream of `spec`, written now unless it is in the cache."""
+    needed = dict.fromkeys([*spec.tables, *(FOREIGN_KEYS[c][0] for c in _foreign(spec.tables))])
+    files = tables(spec.scale, needed, say)
+    folder = home() / "streams" / spec.name
+    build_once(folder, lambda draft: _write(draft, spec, files, say))
+    about = json.loads((folder / "stream.json").read_text())
+    return RecordedStream(folder, about["rows"], about["span_us"])
+
+
+def arrivals(spec: StreamSpec, rows: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
+    """Per table, the arrival numbers of its rows, ascending; together they are 0..n-1."""
+    facts = [table for table in spec.tables if table in spec.facts]
+    dimensions = [table for table in spec.tables if table not in spec.facts]
+    match spec.order:
+        case TableOrder.UNIFORM:
+            blocks = [list(spec.tables)]
+        case TableOrder.FIRST:
+            blocks = [dimensions, facts]
+        case TableOrder.LAST:
+            blocks = [facts, dimensions]
+    numbers, start = dict[str, NDArray[np.int64]](), 0
+    for block in blocks:
+        total = sum(rows[table] for table in block)
+        order = shuffled(spec.seed, f"arrival of {' '.join(block)}", total) + start
+        taken = 0
+        for table in block:
+            numbers[table] = np.sort(order[taken : taken + rows[table]])
+            taken += rows[table]
+        start += total
+    return numbers
+
+
+def _write(folder: Path, spec: StreamSpec, files: Mapping[str, Path], say: Say) -> None:
+    rows = {table: pq.read_metadata(str(files[table])).num_rows for table in spec.tables}
+    total = sum(rows.values())
+    rate = spec.rate if spec.rate is not None else total / (spec.span_us / 1e6)
+    interval = spec.interval_rows or default_interval_rows(total)
+    cuts = np.append(np.arange(0, total, interval), total)
+    # No row after a cut is older than this: the arrival time at the cut, less the disorder.
+    progress = (_time_us(cuts[1:], rate) - spec.disorder_us).tolist()
+    numbers = arrivals(spec, rows)
+    folder.mkdir()
+    for table in spec.tables:
+        say(f"writing {table} as a stream: {rows[table]:,} rows")
+        keys = _redrawn(table, spec, files)
+        intervals = _write_table(
+            folder, table, files[table], numbers[table], cuts, spec, rate, keys
+        )
+        index = {"intervals": intervals, "progress": progress}
+        (folder / f"{table}.json").write_text(json.dumps(index))
+    about = {"rows": rows, "span_us": int(total / rate * 1e6), "spec": asdict(spec)}
+    (folder / "stream.json").write_text(json.dumps(about, indent=1))
+
+
+def default_interval_rows(total: int) -> int:
+    """Some 32 intervals, of at least 1,000 rows."""
+    return max(1000, -(-total // 32))
+
+
+def _write_table(
+    folder: Path,
+    table: str,
+    source: Path,
+    numbers: NDArray[np.int64],
+    cuts: NDArray[np.int64],
+    spec: StreamSpec,
+    rate: float,
+    keys: Mapping[str, ZipfKeys],
+) -> list[list[list[object]]]:
+    """Write one file per interval that has rows; returns the index: per interval its row groups."""
+    (folder / table).mkdir()
+    bounds = np.searchsorted(numbers, cuts)
+    schema: pa.Schema | None = None
+    intervals = list[list[list[object]]]()
+    for interval, batch in enumerate(_cut(source, bounds)):
+        first, last = int(bounds[interval]), int(bounds[interval + 1])
+        rows = np.arange(first, last)
+        times = _time_us(numbers[first:last], rate)
+        if spec.disorder_us:
+            late = uniform(spec.seed, f"{table}: disorder", rows) * spec.disorder_us
+            times -= late.astype(np.int64)
+        arrived = _time_us(numbers[first:last], rate) - EPOCH_US
+        phases = None if spec.shift_us is None else arrived // spec.shift_us
+        filled = _fill(batch, keys, rows, phases, times, time_column(table))
+        if schema is None:
+            schema = filled.schema
+            pq.write_table(schema.empty_table(), str(folder / f"{table}.schema.parquet"))
+        if not len(rows):
+            intervals.append([])
+            continue
+        name = f"{table}/{interval:05d}.parquet"
+        size = max(_LEAST_ROWS, -(-len(rows) // _ROW_GROUPS))
+        pq.write_table(
+            filled, str(folder / name), row_group_size=size, store_decimal_as_integer=True
+        )
+        groups = range(0, len(rows), size)
+        intervals.append([[name, n, min(size, len(rows) - at)] for n, at in enumerate(groups)])
+    return intervals
+
+
+def _cut(source: Path, bounds: NDArray[np.int64]) -> Iterator[pa.Table]:
+    """The rows of a file in stretches bounds[i]:bounds[i + 1], holding one stretch in memory."""
+    with pq.ParquetFile(str(source)) as file:
+        batches = file.iter_batches(batch_size=1 << 16)
+        waiting = pa.Table.from_batches([], file.schema_arrow)
+        for size in np.diff(bounds).tolist():
+            while waiting.num_rows < size:
+                waiting = pa.concat_tables([waiting, pa.Table.from_batches([next(batches)])])
+            yield waiting.slice(0, size)
+            waiting = waiting.slice(size)
+
+
+def _fill(
+    rows: pa.Table,
+    keys: Mapping[str, ZipfKeys],
+    numbers: NDArray[np.int64],
+    phases: NDArray[np.int64] | None,
+    times: NDArray[np.int64],
+    time_name: str,
+) -> pa.Table:
+    """The table's columns in plain types, with foreign keys redrawn, and event time as the last."""
+    columns = dict[str, object]()
+    for field in rows.schema:
+        if field.name in keys:
+            columns[field.name] = pa.array(keys[field.name].draw(numbers, phases))
+        elif field.type == pa.string_view():
+            columns[field.name] = pc.cast(rows.column(field.name), pa.string())
+        else:
+            columns[field.name] = rows.column(field.name)
+    columns[time_name] = pa.array(times, pa.timestamp("us", "UTC"))
+    return pa.table(columns)
+
+
+def _redrawn(table: str, spec: StreamSpec, files: Mapping[str, Path]) -> dict[str, ZipfKeys]:
+    drawn = dict[str, ZipfKeys]()
+    for column in _foreign([table]):
+        parent, parent_column = FOREIGN_KEYS[column]
+        found = pq.read_table(str(files[parent]), columns=[parent_column]).column(0)
+        drawn[column] = ZipfKeys.over(found.to_numpy(), spec.zipf, column, spec.seed)
+    return drawn
+
+
+def _foreign(names: Sequence[str]) -> list[str]:
+    prefixes = {time_column(name).removesuffix("_ts") for name in names}
+    return [column for column in FOREIGN_KEYS if column.split("_")[0] in prefixes]
+
+
+def _time_us(numbers: NDArray[np.int64], rate: float) -> NDArray[np.int64]:
+    return EPOCH_US + (numbers / rate * 1e6).astype(np.int64)

@@ -1,0 +1,234 @@
+"""Copies: what a layout answers whose keys have copies at other instances, and one that has them.
+
+A lost instance stays: the first complete backup of each key that had its home there becomes the
+home, and the instance a backup, which is then refilled word by word. Until it has a copy again it
+is *incomplete*, and no copy there becomes a home. Once it is whole again, so are its roles: it is
+the home of its hashed keys.
+
+Law: a home is never at an instance that has lost the key's tuples.
+Source: Fang et al., World Wide Web 2019, section 3.2, step 1. Ours: the lost instance goes on, as a
+backup; hashed keys change their roles by their base home, all at once.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from typing_extensions import override
+
+from joinengine.balancing.statistics import Floats, Interval
+from joinengine.layouts.service_levels import Level
+from joinengine.model.errors import DamagedState
+from joinengine.model.keys import ALL_WORDS, HASH_BITS, U_BITS, Placement
+from joinengine.routing.base_functions import Backed
+from joinengine.routing.table import RoutingTable
+
+if TYPE_CHECKING:
+    from joinengine.layouts.key_based import KeyBased
+    from joinengine.layouts.layout import Layout, LayoutChoice
+
+#: Keys that a refusal tells one by one.
+_MOST_KEYS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """The next batch makes the copies that `instance` has lost anew, of words [lower, upper)."""
+
+    instance: int
+    lower: int
+    upper: int
+
+
+class Copies(Protocol):
+    """What a layout answers under which each tuple is at several instances."""
+
+    @property
+    @abstractmethod
+    def base(self) -> Backed:
+        """The homes and backups of keys that the routing table does not list."""
+
+    @property
+    @abstractmethod
+    def incomplete(self) -> Sequence[tuple[int, int]]:
+        """Instances that lack copies, and the first of the words of which they do."""
+
+    @abstractmethod
+    def without(self, lost: Collection[int]) -> Layout:
+        """The layout once the instances `lost` have no state: their keys go on at copies.
+
+        Raises DamagedState, which counts and names the keys, if some have no complete copy.
+        """
+
+    @abstractmethod
+    def next_refill(self, held: int, most: int) -> Refill | None:
+        """What the next batch makes anew: some `most` of the `held` tuples that an instance has."""
+
+    @abstractmethod
+    def refilled(self, refill: Refill) -> Layout:
+        """The layout once a refill is done."""
+
+    @abstractmethod
+    def whole(self) -> Layout:
+        """The layout once all copies are there."""
+
+    @abstractmethod
+    def restored(self) -> Layout:
+        """The layout, none of whose instances lacks copies, with all homes where they began."""
+
+    @abstractmethod
+    def is_apart(self, domains: int) -> bool:
+        """Whether each key has copies in two failure domains or more."""
+
+
+class Copying(Protocol):
+    """What the choice of such a layout answers."""
+
+    @property
+    def backups(self) -> int:
+        """How many copies keys have beside their home, unless a service level says otherwise."""
+
+    @property
+    def standby(self) -> bool:
+        """Whether the copies are those of whole instances."""
+
+    @property
+    def domains(self) -> int | None:
+        """Instances whose numbers are equal modulo it fail together; None: each fails alone."""
+
+    @property
+    def refill_rows(self) -> int:
+        """About how many copies a batch makes anew for an instance that has lost its state."""
+
+    @property
+    def levels(self) -> Sequence[Level]:
+        """Other numbers of copies for some keys."""
+
+    @property
+    def counted_levels(self) -> tuple[Level, ...]:
+        """The levels whose predicates tasks evaluate, for the keys that they report."""
+
+    def with_standbys(self) -> LayoutChoice:
+        """The choice with copies of whole instances."""
+
+    def spread(self, domains: int) -> LayoutChoice:
+        """The choice whose copies are in several of so many failure domains."""
+
+    def with_levels(self, levels: Any) -> LayoutChoice:
+        """The choice with these service levels, read or as plain values."""
+
+    def level(self, layout: Layout, history: Sequence[Interval]) -> Floats:
+        """(N,) the loads of instances under a layout of the choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCopies(Copies):
+    """The copies of a layout by key whose base function has backups."""
+
+    layout: KeyBased
+
+    @property
+    @override
+    def base(self) -> Backed:
+        base = self.layout.base
+        assert isinstance(base, Backed)
+        return base
+
+    @property
+    @override
+    def incomplete(self) -> tuple[tuple[int, int], ...]:
+        return self.layout.incomplete
+
+    @override
+    def without(self, lost: Collection[int]) -> KeyBased:
+        lost = {one for one in lost if one < self.layout.instances}
+        missing = dict(self.incomplete) | dict.fromkeys(lost, 0)
+        roles = self.base.roles.copy()
+        orphans = list[int]()
+        for row in np.flatnonzero(np.isin(roles[:, 0], list(lost))).tolist():
+            home, *backups = roles[row].tolist()
+            heirs = [backup for backup in backups if backup not in missing]
+            if heirs:
+                roles[row] = [heirs[0], *(one for one in backups if one != heirs[0]), home]
+            else:
+                orphans.append(row)
+        table, gone = dict(self.layout.table.placements), list[int]()
+        for hash_, placement in self.layout.table.placements.items():
+            (home,) = placement.homes
+            if home not in lost:
+                continue
+            word = hash_ << U_BITS
+            heirs = [one for one in placement.backups if word < missing.get(one, ALL_WORDS)]
+            if heirs:
+                others = tuple(one for one in placement.backups if one != heirs[0])
+                table[hash_] = Placement.whole(heirs[0], (*others, home))
+            else:
+                gone.append(hash_)
+        if orphans or gone:
+            raise DamagedState(_no_copy(lost, orphans, gone))
+        return replace(
+            self.layout,
+            base=replace(self.base, roles=roles),
+            table=RoutingTable(table),
+            incomplete=tuple(sorted(missing.items())),
+        )
+
+    @override
+    def next_refill(self, held: int, most: int) -> Refill | None:
+        """Keys come whole, since one number says which are complete."""
+        if not self.incomplete:
+            return None
+        instance, lower = self.incomplete[0]
+        hashes = max(1, (1 << HASH_BITS) * most // max(held, 1))
+        return Refill(instance, lower, min(ALL_WORDS, lower + (hashes << U_BITS)))
+
+    @override
+    def refilled(self, refill: Refill) -> KeyBased:
+        missing = dict(self.incomplete) | {refill.instance: refill.upper}
+        left = tuple((one, word) for one, word in sorted(missing.items()) if word < ALL_WORDS)
+        return replace(self.layout, incomplete=left)
+
+    @override
+    def whole(self) -> KeyBased:
+        return replace(self.layout, incomplete=())
+
+    @override
+    def restored(self) -> KeyBased:
+        roles = self.base.roles.copy()
+        for row in np.flatnonzero(roles[:, 0] != np.arange(len(roles))).tolist():
+            roles[row] = [row, *(one for one in roles[row].tolist() if one != row)]
+        return replace(self.layout, base=replace(self.base, roles=roles))
+
+    @override
+    def is_apart(self, domains: int) -> bool:
+        rows = self.base.roles % domains
+        if (rows == rows[:, :1]).all(axis=1).any():
+            return False
+        return all(
+            len({holder % domains for holder in placement.holders}) > 1
+            for placement in self.layout.table.placements.values()
+        )
+
+
+def _no_copy(lost: Iterable[int], homes: list[int], keys: list[int]) -> str:
+    named = ", ".join(str(one) for one in sorted(lost))
+    told = list[str]()
+    if homes:
+        told.append(f"all keys of base {_many('home', homes)}")
+    if keys:
+        shown = ", ".join(f"#{hash_:0{HASH_BITS // 4}x}" for hash_ in keys[:_MOST_KEYS])
+        more = f" and {len(keys) - _MOST_KEYS:,} more" if len(keys) > _MOST_KEYS else ""
+        told.append(f"{len(keys):,} keys of the routing table ({shown}{more})")
+    return (
+        f"the state of instances {named} is lost, and of {' and '.join(told)} there is no copy; "
+        f"restore checkpoint and output from a copy"
+    )
+
+
+def _many(noun: str, numbers: list[int]) -> str:
+    listed = ", ".join(map(str, numbers))
+    return f"{noun} {listed}" if len(numbers) == 1 else f"{noun}s {listed}"

@@ -1,0 +1,300 @@
+"""What a layout is: how it starts, how it routes, and how it changes after an interval.
+
+A layout comes as a triple. The *choice* is what the user writes (`Mnrt(imbalance=0.05)`); the
+*layout* is its state at one batch, kept in the manifest; the *router* is what tasks use.
+
+Law (meet once): for each pair of equal keys there is exactly one instance where the earlier tuple
+is stored and the later one probes, even if the layout changed between them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from joinengine.balancing.reasons import Reason
+from joinengine.balancing.statistics import Interval
+from joinengine.kernels.hashing import Words, first_word
+from joinengine.kernels.probing import distinct
+from joinengine.layouts.copies import Copies, Copying
+from joinengine.model.arguments import check_count, check_number, check_text, check_truth
+from joinengine.model.conditions import Band, Condition, Theta
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Placement, Side
+from joinengine.routing.moves import Moves
+from joinengine.routing.routes import MAX_INSTANCES, Deliveries, Instances
+from joinengine.routing.table import RoutingTable
+
+
+class Router(Protocol):
+    """The part of a layout that is carried to tasks: it says where tuples go."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def instances(self) -> int:
+        """How many instances there are."""
+
+    @property
+    @abstractmethod
+    def listed(self) -> Words:
+        """The key hashes that the layout wants counted, however light; ascending."""
+
+    @abstractmethod
+    def route(self, side: Side, words: Words) -> Deliveries:
+        """(n,) words of one side -> deliveries; a function of its arguments alone."""
+
+    @abstractmethod
+    def homes(self, side: Side, words: Words, holders: Instances) -> Deliveries:
+        """(n,) words of tuples that `holders` (n,) store -> their homes under this layout.
+
+        A tuple that probes for a stored tuple reaches one of these homes. If a layout stores each
+        tuple once, at any of several instances, the tuple stays where it is if it can.
+        """
+
+
+def by_instance(router: Router, hashes: Words) -> list[Words]:
+    """(n,) key hashes -> per instance those that are stored or probed there, each once."""
+    reached = [router.route(side, first_word(hashes)) for side in Side]
+    rows = np.concatenate([one.rows for one in reached])
+    places = np.concatenate([one.instances for one in reached]).astype(np.int64)
+    found = distinct(places * len(hashes) + rows)
+    instances, keys = np.divmod(found, max(len(hashes), 1))
+    bounds = np.searchsorted(instances, np.arange(1, router.instances))
+    return np.split(hashes[keys], bounds)
+
+
+class Layout(Protocol):
+    """The state of a layout at one batch."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def instances(self) -> int:
+        """How many instances there are."""
+
+    @property
+    @abstractmethod
+    def table(self) -> RoutingTable:
+        """The keys that are not whole at their base home; empty if the layout ignores keys."""
+
+    @abstractmethod
+    def router(self) -> Router:
+        """The router that tasks use."""
+
+    @abstractmethod
+    def place(self, hash_: int) -> Placement | None:
+        """The placement of one key hash; None: the layout does not place by key."""
+
+    @abstractmethod
+    def copies(self, side: Side) -> int:
+        """How many instances store each tuple of a side, if the layout does not place by key."""
+
+    @property
+    def copied(self) -> Copies | None:
+        """What holds of the copies of keys; None: the layout keeps none."""
+        return None
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """The state as plain values; `LayoutChoice.restore` reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The layout of the next batch, why it comes, and what must happen to the state before it.
+
+    `moves`: the word ranges of a few keys. `rehome`: every tuple must be looked at.
+    """
+
+    layout: Layout
+    reason: Reason
+    moves: Moves = field(default_factory=Moves)
+    rehome: bool = False
+
+
+class LayoutChoice(Protocol):
+    """A layout as a user chooses it, with its settings."""
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    summary: ClassVar[str]
+    #: whether any two tuples meet at some instance, whatever their keys
+    serves_theta: ClassVar[bool] = False
+    #: whether each tuple is stored once, at any instance: what an aggregation needs
+    serves_aggregates: ClassVar[bool] = True
+    #: whether all tuples of a key are at one instance
+    keeps_keys_whole: ClassVar[bool] = True
+    #: whether a user has named it; if not, a checkpoint goes on as it was begun
+    is_asked: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @property
+    def label(self) -> str:
+        """The name, with the number that is its parameter, if it has one."""
+        return self.name
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as plain values; the class makes the same choice of them."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+
+    def lines(self) -> list[str]:
+        """What else `explain` says of the layout."""
+        return []
+
+    def serving(self, condition: Condition) -> LayoutChoice:
+        """The choice as it serves joins with a condition."""
+        return self
+
+    @classmethod
+    def serves(cls) -> str:
+        """Which joins the layout serves, in words."""
+        joins = "equi, band and theta" if cls.serves_theta else "equi and band"
+        return f"{joins}; aggregates" if cls.serves_aggregates else joins
+
+    @property
+    def counts_keys(self) -> bool:
+        """Whether tasks must count keys for the planner."""
+        return False
+
+    @property
+    def history_intervals(self) -> int:
+        """How many intervals `plan` needs; 0: `plan` is never called."""
+        return 0
+
+    @property
+    def group_size(self) -> int:
+        """How many instances the layout has for each one that is asked for: itself, standbys."""
+        return 1
+
+    @property
+    def copying(self) -> Copying | None:
+        """How the layout keeps copies of keys; None: it keeps none."""
+        return None
+
+    def asks(self, layout: Layout, history: Sequence[Interval]) -> bool:
+        """Whether tasks report all keys of the next batch that a plan may need (whole reports).
+
+        `history`: the last intervals, the newest last; the same as for `plan`, before the batch.
+        """
+        return True
+
+    @property
+    def spares_reports(self) -> bool:
+        """Whether light reports leave out keys of which no plan would gain (sparing reports)."""
+        return False
+
+    def keeps(self, interval: Interval) -> bool:
+        """Whether an interval enters the history; if not, no plan follows it."""
+        return True
+
+    def least_instances(self, instances: int) -> int:
+        """The least number of instances that the layout can have, if `instances` are asked for."""
+        return 1
+
+    def check(self, condition: Condition, instances: int) -> None:
+        """Raise InvalidRequest, naming the layout, for a join that it cannot serve."""
+        least, most = self.least_instances(instances), MAX_INSTANCES // self.group_size
+        check_instances(self.name, instances, least, most)
+        check_serves(self.name, condition, theta=self.serves_theta)
+
+    @abstractmethod
+    def start(self, instances: int) -> Layout:
+        """The layout of batch 0."""
+
+    @abstractmethod
+    def restore(self, state: dict[str, Any]) -> Layout:
+        """A layout from the manifest."""
+
+    def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
+        """The plan after the last interval of `history`; None: the layout stays."""
+        return None
+
+    @abstractmethod
+    def resize(self, layout: Layout, instances: int) -> Layout:
+        """The layout on `instances` instances, by its own rule."""
+
+    @abstractmethod
+    def grow(self, layout: Layout, held: Sequence[int]) -> Layout:
+        """The layout with as few more instances as its rule allows.
+
+        `held` (N,): how much each instance holds; the fullest instance is to be relieved.
+        """
+
+
+#: The type of a setting -> what checks a value.
+_CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
+    "int": check_count,
+    "float": check_number,
+    "bool": check_truth,
+    "str": partial(check_text, example="'modulo'"),
+}
+
+
+def check_settings(choice: Any) -> None:
+    """Raise InvalidRequest, naming the layout, for a setting of another type than its field's.
+
+    Numbers of NumPy become plain ones, which a manifest can hold.
+    """
+    for one in fields(choice):
+        value = getattr(choice, one.name)
+        kind, _, none = str(one.type).partition(" | ")
+        if kind in _CHECKS and not (value is None and none):
+            plain = _CHECKS[kind](value, f"{choice.name}: {one.name}")
+            object.__setattr__(choice, one.name, plain)  # it is frozen, and being made
+
+
+def without_keys(condition: Condition) -> str | None:
+    """What joins with such a condition are, if any two of their tuples may match; None: by keys."""
+    if isinstance(condition, Theta):
+        return "theta joins"
+    if isinstance(condition, Band) and condition.equal is None:
+        if condition.lower is None or condition.upper is None:
+            return "bands with an open end"
+    return None
+
+
+def check_serves(name: str, condition: Condition, *, theta: bool) -> None:
+    """Raise InvalidRequest, naming the layout, for a condition that it does not serve.
+
+    `theta`: whether the layout serves any predicate. (Every layout serves all join types, since
+    watchers know which tuples have matched: joinengine.operators.join.watchers.)
+    """
+    kind = without_keys(condition)
+    if kind is not None and not theta:
+        hint = ""
+        if isinstance(condition, Theta) and (names := condition.equated) is not None:
+            hint = (
+                f"; an equality is equi({names[0]!r}, {names[1]!r}), the left side's column first, "
+                f"which this layout serves"
+            )
+        raise InvalidRequest(
+            f"layout {name} goes by keys and serves no {kind}: use dynamic, bi or shuffle{hint}"
+        )
+
+
+def check_aggregates(choice: LayoutChoice) -> None:
+    """Raise InvalidRequest, with the name of the layout, if it cannot serve an aggregation."""
+    if not choice.serves_aggregates:
+        raise InvalidRequest(
+            f"layout {choice.name} keeps sides apart or copies tuples and serves no aggregates: "
+            f"use one that stores each tuple once, such as pkg, mnrt or hash"
+        )
+
+
+def check_instances(name: str, instances: int, least: int = 1, most: int = MAX_INSTANCES) -> None:
+    """Raise InvalidRequest if a layout cannot have this number of instances."""
+    if not least <= instances <= most:
+        raise InvalidRequest(
+            f"instances: layout {name} cannot have {instances}; "
+            f"give a number from {least} to {most}"
+        )

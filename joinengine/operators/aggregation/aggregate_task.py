@@ -1,0 +1,225 @@
+"""The aggregation task: one stage of a windowed aggregate at a set of instances, in one batch.
+
+PARTIAL adds up the tuples that arrived, per group and pane, and passes partial results on, at once
+or every so many batches. MERGE keeps partial results, sorted by pane, until a window is over; then
+it adds up the panes of the window. TOP keeps the greatest groups of each aggregator and, when a
+window is over, takes the greatest of all.
+
+Law: a window's results leave once, in the first batch whose watermark has passed its end. By then
+every tuple of the window has been passed on, since the watermark of a stage waits for the stage
+before (joinengine.operators.aggregation.aggregate_operator). Any instance may add any tuple up, so
+a change of the layout moves no state.
+Cost: per tuple one hash aggregation; per partial result one sort and one more aggregation for each
+window that holds it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from joinengine.exchange.blocks import Tuples
+from joinengine.kernels.comparing import latest_time
+from joinengine.kernels.hashing import fixed_width
+from joinengine.kernels.probing import Ints, rows_between, sort_order
+from joinengine.kernels.watch_numbers import in_order, word_of_time
+from joinengine.model.aggregation import PANE, Stage
+from joinengine.model.keys import Side
+from joinengine.model.query import WINDOW_END
+from joinengine.model.windows import INT_MAX, INT_MIN
+from joinengine.operators.aggregation.aggregate_spec import AggregateSpec
+from joinengine.operators.base import OperatorTask
+from joinengine.operators.desk import Desk
+from joinengine.operators.hot import texts_at
+from joinengine.predicates.grouping import add_parts, add_tuples, finish, greatest, partial_schema
+from joinengine.predicates.sketching import add_sketches, heaviest, sketch_counts
+from joinengine.state.run import OpenRun, Run
+from joinengine.state.upkeep import Shelf
+
+#: Rows of partial results that a task may merge in a batch.
+MERGE_ROWS = 1 << 18
+#: Facts of a task: windows that end in (CLOSED, watermark] are over; PASSES_ON: whether partial
+#: results go to the next stage in this batch.
+CLOSED, PASSES_ON = "closed", "passes on"
+
+
+def aggregate_arrived(spec: AggregateSpec, task: OperatorTask, desk: Desk) -> None:
+    """Carry out a task of one stage."""
+    worker = _Worker(spec, task, desk)
+    for instance in task.header.hosted:
+        worker.aggregate(instance)
+
+
+@dataclass(frozen=True, slots=True)
+class PartsShelf(Shelf):
+    """Partial results that wait to be passed on, or for the end of their windows."""
+
+    spec: AggregateSpec
+
+    @property
+    @override
+    def label(self) -> str:
+        return f"parts-{self.spec.index}"
+
+    @property
+    @override
+    def span_us(self) -> int:
+        """Partial results live as long as a window."""
+        return self.spec.grouping.panes.size_us
+
+    @override
+    def schema(self, side: Side) -> pa.Schema:
+        """The columns of partial results; at TOP those of results."""
+        if self.spec.stage is Stage.PARTIAL:
+            return self.spec.output_schema
+        return self.spec.schemas[0]
+
+    @override
+    def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
+        """(n,) the pane of each partial result; at TOP the end of its window."""
+        name = WINDOW_END if self.spec.stage is Stage.TOP else PANE
+        return fixed_width(columns.column(name), np.dtype(np.int64))
+
+    @override
+    def last_needed(self, side: Side, times: Ints) -> Ints:
+        """(n,) for ever: partial results that no window needs are excluded from their runs."""
+        return np.full(len(times), np.iinfo(np.int64).max)
+
+
+class _Worker:
+    def __init__(self, spec: AggregateSpec, task: OperatorTask, desk: Desk) -> None:
+        self._spec = spec
+        self._task = task
+        self._desk = desk
+        self._shelf = PartsShelf(spec)
+        self._reader = desk.reader(task.blocks[Side.LEFT])
+        self._keeper = desk.keeper(self._shelf, merge_rows=MERGE_ROWS)
+
+    def aggregate(self, instance: int) -> None:
+        """Do the work of the stage at one instance."""
+        with self._desk.at(instance) as here:
+            spine = self._keeper.open(self._task.stored.runs.get((instance, Side.LEFT), ()))
+            arrived = [Tuples.of([one]) for one in self._reader.slices(instance)]
+            here.received[Side.LEFT] = sum(len(one.words) for one in arrived)
+            here.stored[Side.LEFT] = here.received[Side.LEFT]
+            if self._spec.stage is Stage.PARTIAL:
+                self._pass_on(instance, spine, self._added(instance, arrived))
+            else:
+                spine = self._close_windows(spine)
+                self._store(instance, [one.columns for one in arrived])
+                self._keeper.merge(spine)
+
+    def _added(self, instance: int, arrived: Sequence[Tuples]) -> list[pa.Table]:
+        """The partial results of the tuples that arrived; counts their keys too."""
+        spec, added = self._spec, list[pa.Table]()
+        schema = partial_schema(spec.grouping, spec.schemas[0])
+        times = spec.window.times[0]
+        for one in arrived:
+            panes = spec.grouping.panes.pane_of(latest_time(one.columns, times))
+            counts = add_tuples(spec.grouping, one.columns, panes).cast(schema)
+            added.append(sketch_counts(spec.grouping, counts) if spec.is_sketched else counts)
+        has_keys = bool(spec.keys(Side.LEFT))
+        if arrived and (has_keys or self._desk.header.counted is not None):
+            words = np.concatenate([one.words for one in arrived])
+            order = sort_order(words)
+            words = words[order]
+            texts = texts_at(spec.keying, order, words, arrived)
+            # A partial result is valid at any instance, so no key has state that could move.
+            self._desk.count_keys(instance, [words], [[]], texts)
+        return added
+
+    def _pass_on(self, instance: int, spine: Sequence[OpenRun], added: list[pa.Table]) -> None:
+        """Send the partial results to the aggregators, or keep them until `passes_on`."""
+        if not self._task.facts[PASSES_ON]:
+            self._store(instance, [one for part in added for one in part.to_batches()])
+            return
+        held = [
+            pa.Table.from_batches([one.columns.take(pa.array(one.live_rows()))]) for one in spine
+        ]
+        for one in spine:
+            self._keeper.forget(one.run)
+        parts = [*held, *added]
+        if not parts:
+            return
+        schema = self._spec.output_schema
+        whole = pa.concat_tables([part.cast(schema) for part in parts])
+        if len(parts) > 1:
+            add = add_sketches if self._spec.is_sketched else add_parts
+            whole = add(self._spec.grouping, whole).cast(schema)
+        self._emit(whole)
+
+    def _store(self, instance: int, parts: Iterable[pa.RecordBatch]) -> None:
+        """Seal partial results, sorted by pane."""
+        found = [one for one in parts if one.num_rows]
+        if not found:
+            return
+        batch = pa.concat_batches(found)
+        words = in_order(self._shelf.times(Side.LEFT, batch))
+        order = np.argsort(words, kind="stable")
+        self._keeper.seal(instance, Side.LEFT, words[order], batch.take(pa.array(order)))
+
+    def _close_windows(self, spine: Sequence[OpenRun]) -> list[OpenRun]:
+        """Show the windows that are over; the runs without the panes that no later window holds."""
+        spec, grouping = self._spec, self._spec.grouping
+        watermark, closed = self._task.header.watermark, self._task.facts[CLOSED]
+        panes = [self._shelf.times(Side.LEFT, one.columns)[one.live_rows()] for one in spine]
+        present = np.unique(np.concatenate(panes)) if panes else np.empty(0, np.int64)
+        for end in grouping.panes.ends(present, closed, watermark).tolist():
+            lower, upper = grouping.panes.first_pane(end), end
+            parts = pa.Table.from_batches([_between(one, lower, upper) for one in spine])
+            if spec.stage is Stage.TOP:
+                self._emit(greatest(grouping, parts))
+            else:
+                edges = end - grouping.panes.size_us, end
+                close = heaviest if spec.is_sketched else finish
+                self._emit(close(grouping, parts, edges, spec.output_schema))
+        spent = word_of_time(min(grouping.panes.spent(watermark), INT_MAX) + 1)
+        return [one for one in (self._less(one, spent) for one in spine) if one.run.live]
+
+    def _less(self, one: OpenRun, spent: int) -> OpenRun:
+        """A run without the panes whose words are below `spent`."""
+        if not spent or int(one.words[0]) >= spent:
+            return one
+        return self._keeper.cut(one, [(0, spent)], self._first_pane)
+
+    def _first_pane(self, one: OpenRun) -> int:
+        """The first of the live panes; a run is sorted by them."""
+        return int(self._shelf.times(Side.LEFT, one.columns)[one.live_rows()[0]])
+
+    def _emit(self, table: pa.Table) -> None:
+        for batch in table.combine_chunks().to_batches():
+            self._desk.results.add(batch.columns)
+
+
+def _between(one: OpenRun, lower: int, upper: int) -> pa.RecordBatch:
+    """The live rows with panes in [lower, upper]."""
+    bounds = in_order(np.array([lower, upper + 1]))
+    rows = rows_between(one.words, bounds[:1], bounds[1:], one.gone)
+    return one.columns.take(pa.array(rows))
+
+
+def next_end(spec: AggregateSpec, runs: Iterable[Run], closed: float) -> float:
+    """The end of the next window after `closed` that may hold any partial result; inf: none.
+
+    Only the range of panes of a run is known, so the window may turn out to hold none.
+    """
+    panes, ends = spec.grouping.panes, [math.inf]
+    if closed == math.inf:
+        return math.inf
+    for run in runs:
+        assert run.min_time is not None
+        assert run.max_time is not None
+        if panes.given:
+            after = run.min_time if run.min_time > closed else run.max_time
+            ends.append(after if after > closed else math.inf)
+            continue
+        after_closed = int(closed) + 1 if math.isfinite(closed) else INT_MIN
+        end = panes.first_end(max(run.min_time, after_closed))
+        if end - panes.size_us < run.max_time:
+            ends.append(end)
+    return min(ends)

@@ -1,0 +1,370 @@
+"""Finding the candidate pairs: with which stored tuples each arrived one is compared.
+
+Why: pairs that share a key hash are found by binary search, but a hot key has far more of them than
+a window lets match. So a key that has more pairs than tuples is *dense*: its arrived tuples are
+sorted by time, and each of its stored tuples asks that timeline for the stretch that is near
+enough. What the tuples of a dense key have in common is looked at once a tuple, not once a pair:
+that they have one key and, if the runs of a page are near in time as a whole, that no time need be
+compared. Without equality columns all tuples share one hash, so a predicate is asked of the tuples
+of the window alone. Neighbours among the stored tuples are asked together (`grids`).
+
+Law: the pairs that match are those that a comparison of all pairs would find. For each probed key,
+or cell of a band, candidates are at most the pairs within the window plus the tuples.
+Cost: per distinct key one binary search per run; per tuple of a dense key some 100 ns; per pair 4
+ns, and the comparisons that are left, or 2 ns where a grid serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from joinengine.balancing import statistics
+from joinengine.balancing.counting import Done
+from joinengine.kernels.bands import Bools
+from joinengine.kernels.comparing import equal_at, latest_time
+from joinengine.kernels.expanding import expand_pairs, rows_of_hits
+from joinengine.kernels.hashing import first_word
+from joinengine.kernels.probing import Hits, Ints, Needles, Rows, live_rows
+from joinengine.kernels.seating import find_seated, group_seated, row_bounds, seated_order
+from joinengine.kernels.timelines import Timeline, covered
+from joinengine.model.keys import U_BITS, Side
+from joinengine.model.windows import Sliding
+from joinengine.operators.base import OperatorTask
+from joinengine.operators.join.grids import Line, blocks_of
+from joinengine.operators.join.join_spec import JoinSpec
+from joinengine.operators.join.matching import (
+    MADE,
+    PAIRS,
+    Matcher,
+    Pairs,
+    Unsettled,
+)
+from joinengine.operators.join.tallying import Tally
+from joinengine.operators.join.teams import SortedTuples
+from joinengine.predicates.theta import Grid
+from joinengine.routing.routes import probe_flag
+from joinengine.state.gathering import Sheet, sheets_of
+from joinengine.state.run import OpenRun, Run
+from joinengine.state.run_file import Page
+
+#: Stored tuples of dense keys that are looked at together.
+STORED = 1 << 17
+
+#: Per seat some runs of one side.
+Runs = list[list[OpenRun]]
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """What arrived tuples of `side` probe for in a slot: one layout version, one of their hashes.
+
+    `rows`: the arrived rows, sorted by seat and word; `needles`: their distinct seated keys.
+    `cells`: per arrived row the cell that it probes; None: no band. `dense` (needles,): which have
+    more pairs with stored tuples than tuples.
+    """
+
+    spec: JoinSpec
+    side: Side
+    arrived: SortedTuples
+    rows: Ints
+    needles: Needles
+    cells: Ints | None
+    dense: Bools
+    tally: Tally
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """(needles,) how many arrived rows have each."""
+        return np.diff(self.needles.starts)
+
+    @cached_property
+    def needle_of(self) -> Ints:
+        """(rows,) the needle of each arrived row."""
+        return np.repeat(np.arange(len(self.dense)), self.sizes)
+
+    @cached_property
+    def groups(self) -> Ints:
+        """(needles,) the number of each dense needle among them."""
+        return np.cumsum(self.dense) - 1
+
+    @cached_property
+    def dense_rows(self) -> tuple[Ints, Ints]:
+        """The arrived rows of the dense needles, and the needle of each."""
+        some = self.dense[self.needle_of]
+        return self.rows[some], self.needle_of[some]
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The dense rows by needle and time."""
+        rows, needle = self.dense_rows
+        assert self.arrived.times is not None
+        return Timeline.of(self.groups[needle], self.arrived.times[rows])
+
+    @cached_property
+    def in_time(self) -> Line:
+        """The dense rows in the order of the timeline."""
+        return self._line(self.dense_rows[0][self.timeline.order])
+
+    @cached_property
+    def by_key(self) -> Line:
+        """All rows."""
+        return self._line(self.rows)
+
+    def _line(self, rows: Ints) -> Line:
+        return Line(self.spec.predicate, self.side, self.arrived.columns, rows)
+
+    def pairs(self, sheet: Sheet, rows: Rows, stored: Rows) -> Pairs:
+        """Arrived rows and stored ones, pair by pair."""
+        theirs = sheet.page.columns
+        return Pairs(self.side, self.arrived, rows, theirs, stored, self.cells, self.tally)
+
+    @cached_property
+    def shares_keys(self) -> bool:
+        """Whether the arrived tuples of each dense needle have one key."""
+        rows, needle = self.dense_rows
+        return self._equal(self.side, self.arrived, rows, needle)
+
+    def has_keys_of(self, sheet: Sheet, rows: Ints, needle: Ints) -> bool:
+        """Whether stored `rows` have the keys of the needles, and these one each."""
+        return self.shares_keys and self._equal(self.side.other, sheet.page, rows, needle)
+
+    def _equal(self, side: Side, tuples: SortedTuples | Page, rows: Ints, needle: Ints) -> bool:
+        """Whether rows of `side` have the keys that the first arrived tuples of needles have."""
+        firsts = self.rows[self.needles.starts[needle]]
+        ours, theirs = self.spec.keys(self.side), self.spec.keys(side)
+        return all(
+            equal_at(tuples.columns.column(b), rows, self.arrived.columns.column(a), firsts).all()
+            for a, b in zip(ours, theirs, strict=True)
+        )
+
+
+class _Met(NamedTuple):
+    """Stored tuple i, of needle[i], meets met.rows[begin[i]:begin[i] + lengths[i]]."""
+
+    needle: Ints
+    stored: Ints
+    met: Line
+    begin: Ints
+    lengths: Ints
+
+    def only(self, some: Bools) -> _Met:
+        """Of some stored tuples."""
+        needle, stored, begin, lengths = (
+            one[some] for one in (self.needle, self.stored, self.begin, self.lengths)
+        )
+        return _Met(needle, stored, self.met, begin, lengths)
+
+
+class Prober:
+    """Finds the candidate pairs of one join task, and has them compared."""
+
+    def __init__(self, spec: JoinSpec, task: OperatorTask, matcher: Matcher) -> None:
+        self._spec = spec
+        self._task = task
+        self._matcher = matcher
+        counted = task.header.counted
+        self._weighs = task.header.weighs and counted is not None
+        #: whether no key is told of few pairs
+        self._spares = all(
+            one.sparing and not one.whole and not len(one.listed)
+            for one in (counted or {}).values()
+        )
+        #: what keys have done at the team, of the newest layout version
+        self.done = list[Done]()
+        #: (3, seats) tuples that have probed, pairs that were compared, and results
+        self.counts = np.zeros((3, 1), np.int64)
+
+    def begin(self, seats: int) -> None:
+        """Count anew, for a team of so many instances."""
+        self.done, self.counts = [], np.zeros((3, seats), np.int64)
+
+    def probe(self, side: Side, arrived: SortedTuples, state: Runs) -> None:
+        """Pair the arrived tuples of `side` with the other side's `state`, which is per seat."""
+        sheets = sheets_of(self._in_reach(side, arrived, state))
+        keying = self._spec.keying
+        several = None if keying.is_plain else keying.probed(side, arrived.columns)
+        for number in range(len(self._task.stored.versions) * keying.probes):
+            version, place = divmod(number, keying.probes)
+            asked = self._task.stored.versions[version]
+            stored = [sheet for sheet in sheets if sheet.version == asked]
+            weighs = self._weighs and version == 0
+            rows = np.flatnonzero(arrived.flags & probe_flag(number))
+            seats = None if arrived.seats is None else arrived.seats[rows]
+            if not (stored or weighs):
+                self.counts[0] += np.diff(row_bounds(seats, len(rows), self.counts.shape[1]))
+                continue
+            words, cells = arrived.words[rows], None
+            if several is not None:
+                words = first_word(several[place].hashes[rows] >> np.uint64(U_BITS))
+                order = seated_order(words, seats)
+                rows, words, cells = rows[order], words[order], several[place].cells
+                seats = None if seats is None else seats[order]
+            needles = group_seated(words, seats)
+            found = [find_seated(*one.stretch[:2], needles, one.gone) for one in stored]
+            dense, pairs = _dense(needles, found)
+            by_key = weighs and not (self._spares and pairs < statistics.FEW_PAIRS)
+            tally = Tally.of(needles, rows, arrived, self.counts.shape[1], by_key=by_key)
+            slot = _Slot(self._spec, side, arrived, rows, needles, cells, dense, tally)
+            for sheet, hits in zip(stored, found, strict=True):
+                self._meet(slot, sheet, hits)
+            self.counts += tally.per_seat()
+            if weighs:
+                self.done.append(tally.done(side))
+
+    def _meet(self, slot: _Slot, sheet: Sheet, hits: Hits) -> None:
+        """Pair the tuples of one sheet with the arrived ones that have their keys."""
+        if not len(hits.needles):
+            return
+        is_near, dense = self._is_near(slot, sheet), slot.dense[hits.needles]
+        limit = self._limit(slot.arrived, sheet)
+        if not dense.all():
+            sparse = hits if not dense.any() else Hits(*(column[~dense] for column in hits))
+            unsettled = Unsettled(keys=True, times=not is_near)
+            slot.tally.compare(sparse.needles, sparse.counts * slot.sizes[sparse.needles])
+            for rows, ranks in expand_pairs(*rows_of_hits(sparse, slot.needles), limit):
+                pairs = slot.pairs(sheet, slot.rows[rows], _live(sheet, ranks))
+                self._matcher.match(pairs, unsettled)
+        if not dense.any():
+            return
+        hits = Hits(*(column[dense] for column in hits))
+        for needle, ranks in expand_pairs(hits.needles, hits.lower, hits.counts, STORED):
+            stored = _live(sheet, ranks)
+            unsettled = Unsettled(keys=not slot.has_keys_of(sheet, stored, needle), times=False)
+            if is_near:
+                begin, end = slot.needles.starts[needle], slot.needles.starts[needle + 1]
+                met = _Met(needle, stored, slot.by_key, begin, end - begin)
+            else:
+                met = self._in_time(slot, sheet, stored, needle)
+            self._meet_dense(slot, sheet, met, unsettled, limit)
+
+    def _in_time(self, slot: _Slot, sheet: Sheet, stored: Ints, needle: Ints) -> _Met:
+        """Which arrived rows are near enough in time to stored ones of dense needles."""
+        window = self._spec.window
+        assert window is not None
+        times = latest_time(sheet.page.columns, self._spec.times(slot.side.other))[stored]
+        groups = slot.groups[needle]
+        # In the order of time, neighbours search, and then meet, much the same rows.
+        order = Timeline.of(groups, times).order
+        first, last = window.partners(slot.side.other, times[order])
+        begin, lengths = slot.timeline.between(groups[order], first, last)
+        some = np.flatnonzero(lengths)
+        order = order[some]
+        return _Met(needle[order], stored[order], slot.in_time, begin[some], lengths[some])
+
+    def _meet_dense(
+        self, slot: _Slot, sheet: Sheet, found: _Met, unsettled: Unsettled, limit: int
+    ) -> None:
+        """Compare stored rows with the arrived ones that they meet.
+
+        Where each of these pairs is known to match, a tuple is marked once, and if no pair is a
+        result, none is looked at.
+        """
+        if self._matcher.is_settled(unsettled):
+            limit = min(limit, MADE)
+            if self._matcher.marks_tuples:
+                met = found.met.rows
+                met = met[covered(len(met), found.begin, found.lengths)]
+                stored = found.stored[found.lengths > 0]
+                self._matcher.mark(slot.pairs(sheet, met, stored))
+                if not self._spec.makes_pairs:
+                    slot.tally.look_at(met)
+                    return
+                unsettled = unsettled._replace(marks=False)
+            if not isinstance(self._spec.window, Sliding):
+                slot.tally.make_all(found.needle, found.lengths)
+                unsettled = unsettled._replace(counts=False)
+        slot.tally.compare(found.needle, found.lengths)
+        found = self._meet_in_grid(slot, sheet, found, unsettled, limit)
+        # Numbers of rows that are half as wide take half the time to expand.
+        inner, outer = found.met.rows.astype(np.int32), found.stored.astype(np.int32)
+        for rows, places in expand_pairs(outer, found.begin, found.lengths, limit):
+            self._matcher.match(slot.pairs(sheet, inner[places], rows), unsettled)
+
+    def _meet_in_grid(
+        self, slot: _Slot, sheet: Sheet, found: _Met, unsettled: Unsettled, limit: int
+    ) -> _Met:
+        """Compare neighbours among the stored rows together; returns those that have too few."""
+        spec = self._spec
+        if spec.predicate is None or spec.distance is not None or not len(found.stored):
+            return found
+        blocks, others = blocks_of(found.needle, found.begin, found.lengths)
+        if others.all():
+            return found
+        theirs = Line(spec.predicate, slot.side.other, sheet.page.columns, found.stored)
+        grid = Grid.of(spec.predicate, theirs.asked, found.met.asked)
+        if grid is None:
+            return found
+        known = unsettled._replace(predicate=False)
+        for some in self._matcher.find(grid, blocks, found.begin, found.lengths):
+            for first in range(0, len(some.rows), limit):
+                part = slice(first, first + limit)
+                rows, stored = found.met.rows[some.met[part]], found.stored[some.rows[part]]
+                self._matcher.match(slot.pairs(sheet, rows, stored), known)
+        return found.only(others)
+
+    def _is_near(self, slot: _Slot, sheet: Sheet) -> bool:
+        """Whether each tuple of a sheet is near enough in time to each that arrived."""
+        window, times = self._spec.window, slot.arrived.times
+        if window is None or times is None:
+            return True
+        if sheet.span is None:
+            return False
+        # Later times have later partners; between two times in one window each is in that window.
+        first, last = window.partners(slot.side, np.array([times.min(), times.max()]))
+        return bool(first[1] <= sheet.span[0] and sheet.span[1] <= last[0])
+
+    def _limit(self, arrived: SortedTuples, sheet: Sheet) -> int:
+        """How many candidate pairs may be compared together: their results must fit."""
+        mine, theirs = arrived.columns, sheet.page.columns
+        size = sum(one.nbytes / one.num_rows for one in (mine, theirs) if one.num_rows)
+        return max(min(PAIRS, int(self._task.memory_bytes / 8 / max(size, 1.0))), 1)
+
+    def _in_reach(self, side: Side, arrived: SortedTuples, state: Runs) -> Runs:
+        """The runs that may hold tuples close enough in time to those that arrived at their seat.
+
+        At a seat where none arrived, none are.
+        """
+        bounds, times = arrived.bounds, arrived.times
+        some = np.flatnonzero(np.diff(bounds))
+        near: Runs = [[] for _ in state]
+        if self._spec.window is None or times is None:
+            for seat in some.tolist():
+                near[seat] = state[seat]
+            return near
+        firsts = bounds[some]
+        earliest, latest = np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts)
+        reached = zip(some.tolist(), earliest.tolist(), latest.tolist(), strict=True)
+        for seat, *mine in reached:
+            near[seat] = [one for one in state[seat] if not self._is_apart(side, mine, one.run)]
+        return near
+
+    def _is_apart(self, side: Side, mine: Sequence[int], run: Run) -> bool:
+        """Whether no tuple of the run can be close enough in time to those between two times."""
+        window = self._spec.window
+        if window is None or run.min_time is None or run.max_time is None:
+            return False
+        theirs = run.min_time, run.max_time
+        left, right = (mine, theirs) if side is Side.LEFT else (theirs, mine)
+        lower, upper = window.lower_us, window.upper_us
+        early = lower is not None and right[1] - left[0] < lower
+        return early or (upper is not None and right[0] - left[1] > upper)
+
+
+def _dense(needles: Needles, found: Sequence[Hits]) -> tuple[Bools, int]:
+    """(needles,) which have more pairs with stored tuples than tuples; and how many all have."""
+    stored = np.zeros(len(needles.hashes), np.int64)
+    for hits in found:
+        stored[hits.needles] += hits.counts
+    arrived = np.diff(needles.starts)
+    pairs = arrived * stored
+    return np.asarray(pairs > arrived + stored), int(pairs.sum())
+
+
+def _live(sheet: Sheet, ranks: Ints) -> Ints:
+    """Live ranks in a sheet -> rows of its page."""
+    return ranks if sheet.gone is None else live_rows(sheet.gone, ranks)

@@ -1,0 +1,232 @@
+"""The join as an operator: what the driver asks of it.
+
+Law: state leaves after a batch (docs/decisions/0001). Dropping it before the next one is
+equivalent: any tuple that could still match it is late by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from typing_extensions import override
+
+from joinengine.exchange.roles import Admission
+from joinengine.layouts.layout import LayoutChoice
+from joinengine.model.durations import describe, describe_about
+from joinengine.model.keys import Side
+from joinengine.model.query import FromOperator, JoinType
+from joinengine.model.texts import condition_text, size_text
+from joinengine.model.windows import Sliding
+from joinengine.operators.accounts import common_account, key_schema
+from joinengine.operators.base import LayoutPolicy, Operator, OperatorTask, Order
+from joinengine.operators.desk import Desk
+from joinengine.operators.join.join_spec import JoinSpec
+from joinengine.operators.join.join_task import join_arrived
+from joinengine.operators.join.watchers import CLOSING, SEEN, UNREAD, WATCHERS
+from joinengine.operators.timing import Flow, Limit, Upstream, batches_held, limit_of_side
+from joinengine.state.operator_state import PENDING, STATE, OperatorState
+from joinengine.state.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Join(JoinSpec, Operator):
+    """A join of two inputs; see JoinSpec for its facts."""
+
+    @property
+    @override
+    def policy(self) -> LayoutPolicy:
+        """Any layout; state follows the layout, or stays and is probed where it lies."""
+        return LayoutPolicy(may_lag=True, copies=True)
+
+    @override
+    def admission(self, side: Side) -> Admission:
+        """The tuples that pass the filter."""
+        return Admission(
+            keying=self.keying,
+            times=self.times(side),
+            schema=self.carried_schema(side),
+            filter=self.filters[side],
+            windows_each=self.windows_each,
+            passes_by=self.passes_by(side),
+            ahead_us=None if self.window is None else self.window.ahead_us,
+        )
+
+    @override
+    def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
+        """The state without the runs whose last partner would be late."""
+        if self.window is None:
+            return state, 0
+        kept, gone = dict[tuple[str, int], Run](), 0
+        for ident, run in state.shelves.state.items():
+            last = run.max_time
+            late = last is not None and (
+                self.window.last_partners(run.side, last) < state.clock.watermark
+            )
+            if late:
+                gone += run.live
+            else:
+                kept[ident] = run
+        if not gone:
+            return state, 0
+        shelves = replace(state.shelves, runs={**state.shelves.runs, STATE: kept})
+        return replace(state, shelves=shelves), gone
+
+    @override
+    def is_due(self, state: OperatorState, batch: int, *, quiet: bool) -> bool:
+        """Whether watchers can judge an entry in `batch` although no tuple comes."""
+        if self.how is JoinType.LEFT_SEMI:
+            return bool(state.shelves.on(UNREAD))
+        limit = self._closing(state, batch)
+        pending = state.shelves.on(PENDING).values()
+        return any(run.min_time is not None and run.min_time < limit for run in pending)
+
+    @override
+    def limit(self, side: Side, newest: float, upstream: Upstream) -> Limit:
+        """The limit of the side's source or of the operator before it."""
+        return limit_of_side(self, side, newest, upstream)
+
+    @override
+    def time_through(self, columns: Sequence[str]) -> tuple[Side, Sequence[str]] | None:
+        """A join with a table hands on the event time of the stream."""
+        if self.table is None:
+            return None
+        stream = self.table.other
+        named = {column.name: column.column for column in self.output if column.side is stream}
+        return stream, [named[name] for name in columns if name in named]
+
+    @override
+    def tasks(self, order: Order) -> Sequence[OperatorTask]:
+        """The tasks of a batch; none if no tuple arrives, no state moves and no watcher works."""
+        state = order.state
+        pending = state.layouts.pending is not None
+        if not (order.brings or pending or self._watchers_work(state, order.batch)):
+            return []
+        instances = state.layouts.router.instances
+        if not self.watched:
+            return order.tasks(instances)
+        facts = {WATCHERS: state.watchers, CLOSING: self._closing(state, order.batch)}
+        return order.tasks(max(instances, state.watchers), (PENDING, UNREAD, SEEN), facts)
+
+    @override
+    def carry_out(self, task: OperatorTask, desk: Desk) -> None:
+        join_arrived(self, task, desk)
+
+    @override
+    def account(self) -> Mapping[str, Any]:
+        """Condition, type, window, predicates, and both inputs."""
+        return {
+            "on": condition_text(self.condition),
+            **common_account(self, self.keys(Side.LEFT)),
+            "key_schema": key_schema(self.key_fields),
+            "how": self.how.value,
+            "where": None if self.predicate is None else self.predicate.text,
+            "filters": [None if one is None else one.text for one in self.filters],
+            "within": self._bounds(),
+            "right": self.schemas[1].to_string(),
+        }
+
+    @override
+    def lines(
+        self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
+    ) -> list[str]:
+        """The condition, the layout, and per side when a tuple leaves."""
+        where = "" if self.predicate is None else f", where {self.predicate.text}"
+        on = condition_text(self.condition)
+        return [
+            f"operator {self.index}: join, {self.how.value}, on {on}{where}",
+            f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
+            *(f"    {line}" for line in choice.lines()),
+            *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in Side),
+        ]
+
+    # Watchers
+
+    def _closing(self, state: OperatorState, batch: int) -> float:
+        """Watched entries that close below this limit are judged in `batch`.
+
+        If one side is a table, a tuple of the stream meets all its partners in its own batch, and
+        closing times are numbers of batches.
+        """
+        return batch if self.table is not None else state.clock.watermark
+
+    def _watchers_work(self, state: OperatorState, batch: int) -> bool:
+        """Whether watchers have marks to read, entries to judge or runs to forget."""
+        limit = self._closing(state, batch)
+        held = (
+            run for shelf in (PENDING, UNREAD, SEEN) for run in state.shelves.on(shelf).values()
+        )
+        over = any(run.max_time is not None and run.max_time < limit for run in held)
+        return over or bool(state.shelves.on(UNREAD)) or self.is_due(state, batch, quiet=False)
+
+    # In words
+
+    def _bounds(self) -> str | None:
+        window = self.window
+        if window is None:
+            return None
+        left, right = (" or ".join(times) for times in window.times)
+        if isinstance(window, Sliding):
+            lengths = describe(window.size_us), describe(window.slide_us)
+            return f"{left} and {right} in a window of {lengths[0]} every {lengths[1]}"
+        low = "" if window.lower_us is None else f"{describe(window.lower_us)} <= "
+        high = "" if window.upper_us is None else f" <= {describe(window.upper_us)}"
+        return f"{low}{right} - {left}{high}"
+
+    def _side_line(self, side: Side, name: str) -> str:
+        return f"  {side.name.lower():5} {self._leaving(side, name)}"
+
+    def _leaving(self, side: Side, name: str) -> str:
+        only, window = self.filters[side], self.window
+        name += "" if only is None else f", where {only.text}"
+        if self.table is side:
+            return f"{name}: read whole before the first batch, and kept"
+        if self.table is not None:
+            return f"{name}: probes the table, and is not kept"
+        if window is None:
+            return f"{name}: kept for ever (full history)"
+        late = f"late when {describe(window.delays_us[side] or 0)} behind the newest"
+        late = "" if isinstance(self.inputs[side], FromOperator) else f"; {late}"
+        if window.ahead_us is not None:
+            late += f"; refused when {describe(window.ahead_us)} ahead of the clock"
+        if window.endless is side:
+            bound = "upper" if side is Side.LEFT else "lower"
+            return f"{name}: kept for ever (the interval has no {bound} bound){late}"
+        time = " or ".join(window.times[side])
+        time = f"the latest of {time}" if len(window.times[side]) > 1 else time
+        if isinstance(window, Sliding):
+            leaves = f"leaves when the last window that holds {time} has ended"
+        else:
+            kept = describe(window.last_partners(side, 0))
+            leaves = f"leaves when the watermark passes {time} + {kept}"
+        return f"{name}: {leaves}{late}"
+
+    @override
+    def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
+        """The sum over the sides; unknown if it is for one of them, and without a window."""
+        rows = [self._rows_at_fullest(side, rates) for side in Side]
+        if any(one is None for one in rows):
+            return None
+        sizes = [n * rates[side].copy_bytes for side, n in zip(Side, rows, strict=True) if n]
+        return sum(n or 0.0 for n in rows), sum(sizes)
+
+    def _rows_at_fullest(self, side: Side, rates: Mapping[Side, Flow]) -> float | None:
+        """How many rows of a side the state will hold; None: unknown, or without end."""
+        flow, window = rates.get(side), self.window
+        if self.passes_by(side):
+            return 0.0
+        if window is None or flow is None or window.endless is side:
+            return None
+        return flow.batch_rows * batches_held(window, side, flow)
+
+    def _forecast(self, side: Side, rates: Mapping[Side, Flow]) -> str:
+        """How much of a side the state will hold, if tuples come as they came so far."""
+        flow, rows = rates.get(side), self._rows_at_fullest(side, rates)
+        if flow is None or not rows:
+            return ""
+        return (
+            f"; some {rows:,.0f} rows and {size_text(rows * flow.copy_bytes)} in the state, at "
+            f"{flow.rows_per_s:,.1f} a second of event time in batches of "
+            f"{describe_about(flow.batch_us)}"
+        )

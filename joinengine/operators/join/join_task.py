@@ -1,0 +1,288 @@
+"""The join task: everything that happens to a set of instances in one batch.
+
+An instance works in this order (the pairing rule, docs/decisions/0001): it places state that moved
+in; left tuples probe right state of earlier batches; left tuples are stored; right tuples probe
+left state, this batch's included; right tuples are stored. Runs are merged last, when no tuple
+probes them any more. If one side is a table, the table goes first and the stream is not stored,
+since no later tuple could match it.
+
+Instances with few tuples do so together, in teams: each step is then one for all instances of the
+team (joinengine.operators.join.teams).
+
+Law: any matching pair is produced exactly once, by the later tuple at the single home of the
+earlier. Cost: per tuple one sort and one gather; per distinct key one binary search per run; per
+pair one comparison and one gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.seating import Seats, group_seated, row_bounds, seated_order
+from joinengine.model.keys import Side
+from joinengine.operators.base import OperatorTask
+from joinengine.operators.desk import Desk
+from joinengine.operators.hot import texts_in, texts_of_team
+from joinengine.operators.join.candidate_pairs import Prober, Runs
+from joinengine.operators.join.join_spec import JoinSpec
+from joinengine.operators.join.matching import Matcher
+from joinengine.operators.join.shelf import StateShelf
+from joinengine.operators.join.teams import Arrivals, SortedTuples
+from joinengine.operators.join.watchers import Watchers
+from joinengine.operators.level_keys import named_in
+from joinengine.operators.spines import Spines
+from joinengine.operators.unbacked import unbacked_keys
+from joinengine.routing.routes import KEPT, STORE
+from joinengine.routing.table import TableRouter
+from joinengine.state.gathering import Sheet, sheets_of
+from joinengine.state.run import OpenRun
+from joinengine.state.run_file import Page
+from joinengine.wire.reports import InstanceReport
+
+#: Rows that a task may merge in any batch; if more, this many for each row that arrives.
+MERGE_ROWS = 1 << 18
+MERGE_PER_ROW = 8
+
+
+def join_arrived(spec: JoinSpec, task: OperatorTask, desk: Desk) -> None:
+    """Carry out a join task.
+
+    Tuples are stored under the newest of the live layout versions; a tuple probes the i-th version
+    if it has the flag of that version.
+    """
+    worker = _Worker(spec, task, desk)
+    teams = worker.teams()
+    # The merge allowance is per task and goes to the first instances: start with another one each
+    # batch.
+    turn = task.header.batch % max(len(teams), 1)
+    for team in teams[turn:] + teams[:turn]:
+        worker.join_team(team)
+    worker.close()
+
+
+def _arriving(task: OperatorTask) -> int:
+    """How many tuples are on their way to the hosted instances."""
+    bounds = [b for side in task.blocks for block in side for b in block.bounds]
+    # After a shrink an instance may live on only as a watcher: blocks of an unwatched side have no
+    # slice for it.
+    hosted = np.array(task.header.hosted)
+    here = [(b, hosted[hosted + 1 < len(b)]) for b in bounds]
+    return sum(int((b[ours + 1] - b[ours]).sum()) for b, ours in here)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What a team has of one side: its runs of earlier batches, those of this one, new words.
+
+    `homed`: the words, with their seats, of tuples that arrived to be stored, backups left out.
+    """
+
+    before: Runs
+    fresh: Runs
+    homed: list[tuple[Words, Seats]] = field(default_factory=list)
+
+
+class _Worker:
+    def __init__(self, spec: JoinSpec, task: OperatorTask, desk: Desk) -> None:
+        self._spec = spec
+        self._task = task
+        self._desk = desk
+        self._timed = desk.timed
+        self._keying = spec.keying
+        merge_rows = max(MERGE_ROWS, MERGE_PER_ROW * _arriving(task))
+        version = task.stored.versions[0]
+        self._keeper = desk.keeper(StateShelf(spec), version=version, merge_rows=merge_rows)
+        self._watchers: Watchers | None = None
+        if spec.watched:
+            self._watchers = Watchers(desk, spec, task, merge_rows)
+        self._arrivals = Arrivals(spec, task, desk, self._watchers)
+        marker = None if self._watchers is None else self._watchers.marker
+        self._prober = Prober(spec, task, Matcher(spec, desk.results, marker, self._timed))
+        table = spec.table
+        self._sides = tuple(Side) if table is None else (table, table.other)
+        window = spec.window
+        span = None if window is None else window.span_us
+        with self._timed("move"):
+            memory = task.memory_bytes // 4
+            hosted, timed = task.header.hosted, self._timed
+            self._spines = Spines(task.stored, self._keeper, hosted, memory, span, timed)
+
+    def teams(self) -> list[tuple[int, ...]]:
+        """The hosted instances in teams.
+
+        Where keys have copies each instance has files of its own, and what is lost, missing or
+        named is told by instance.
+        """
+        header, stored = self._task.header, self._task.stored
+        by_itself = header.copied or header.levels or stored.lost or stored.missing
+        with self._timed("exchange"):
+            return self._arrivals.teams(alone=bool(by_itself) or stored.refill is not None)
+
+    def join_team(self, team: tuple[int, ...]) -> None:
+        """The pairing rule at the instances of a team."""
+        with self._desk.at_all(team) as here:
+            with self._timed("open"):
+                kept = {
+                    side: _Kept(self._spines.of_team(team, side), [[] for _ in team])
+                    for side in Side
+                }
+            self._prober.begin(len(team))
+            self._judge(team, here)
+            for side in self._sides:
+                for arrived, last in self._arrivals.at(team, side):
+                    # The second side meets this batch's tuples of the first; those met none of it.
+                    second = side is self._sides[1]
+                    theirs = kept[side.other]
+                    with self._timed("probe"):
+                        self._probe(side, arrived, theirs, fresh=second)
+                    with self._timed("store"):
+                        self._store(team, side, arrived, kept[side], here, own_file=not last)
+            first = self._task.header.batch % len(team)
+            with self._timed("merge"):
+                after = [
+                    [
+                        [*older, *newer]
+                        for older, newer in zip(
+                            self._keeper.merge_all(kept[side].before, first),
+                            kept[side].fresh,
+                            strict=True,
+                        )
+                    ]
+                    for side in Side
+                ]
+            with self._timed("count"):
+                self._count_keys(team, [kept[side].homed for side in Side], after)
+            counts = self._prober.counts.T.tolist()
+            for seat, (instance, one) in enumerate(zip(team, here, strict=True)):
+                one.probed, one.candidates, made = counts[seat]
+                one.results += made
+                one.probe_copies = sum(one.received) - sum(one.stored)
+                one.unbacked = self._unbacked(instance, [spines[seat] for spines in after])
+
+    def _judge(self, team: Sequence[int], here: Sequence[InstanceReport]) -> None:
+        """Let the watchers at the instances judge what is due."""
+        if self._watchers is None:
+            return
+        results = self._desk.results
+        with self._timed("watch"):
+            for instance, one in zip(team, here, strict=True):
+                before = results.rows
+                self._watchers.judge(instance, results)
+                one.results += results.rows - before
+
+    def _probe(self, side: Side, arrived: SortedTuples, theirs: _Kept, *, fresh: bool) -> None:
+        """Pair the tuples of `side` with the stored ones of the other side."""
+        state = theirs.before
+        if fresh:
+            state = [older + newer for older, newer in zip(state, theirs.fresh, strict=True)]
+        self._prober.probe(side, arrived, state)
+
+    def _store(
+        self,
+        team: Sequence[int],
+        side: Side,
+        arrived: SortedTuples,
+        kept: _Kept,
+        here: Sequence[InstanceReport],
+        *,
+        own_file: bool,
+    ) -> None:
+        """Seal the tuples that are stored here, and count what arrived."""
+        stored = (arrived.flags & KEPT) > 0
+        words, columns, seats, bounds = (
+            arrived.words,
+            arrived.columns,
+            arrived.seats,
+            arrived.bounds,
+        )
+        received = np.diff(bounds).tolist()
+        if not stored.all():
+            words, columns = words[stored], columns.filter(pa.array(stored))
+            seats = None if seats is None else seats[stored]
+            bounds = row_bounds(seats, len(words), len(team))
+        at_home, sizes = words, np.diff(bounds)
+        if self._task.header.copied:
+            at_home = arrived.words[(arrived.flags & STORE) > 0]
+        kept.homed.append((at_home, seats))
+        backups = len(words) - len(at_home)
+        for one, came, held in zip(here, received, sizes.tolist(), strict=True):
+            one.received[side] += came
+            one.stored[side] += held
+            one.backed[side] += backups
+        if not len(words) or self._spec.passes_by(side):
+            return
+        page = Page(words, columns.select(self._spec.stored_schema(side).names))
+        some = np.flatnonzero(sizes).tolist()
+        ends = np.append(bounds[some], bounds[-1])
+        instances = [team[seat] for seat in some]
+        runs = self._keeper.seal_all(instances, ends, side, page, own_file=own_file)
+        for seat, run in zip(some, runs, strict=True):
+            kept.fresh[seat].append(run)
+
+    def _count_keys(
+        self,
+        team: Sequence[int],
+        homed: Sequence[Sequence[tuple[Words, Seats]]],
+        spines: Sequence[Runs],
+    ) -> None:
+        """Exact counts of the keys that a planner may want to move, and the hottest keys.
+
+        Runs of older layout versions are left out: no plan moves them.
+        """
+        newest = self._task.stored.versions[0]
+        held = [
+            [[one for one in spine if one.run.version == newest] for spine in spines[side]]
+            for side in Side
+        ]
+        if len(team) == 1:
+            alone = [held[side][0] for side in Side]
+            words = [_joined([some for some, _ in homed[side]]) for side in Side]
+            texts = texts_in(self._keying, alone)
+            named = named_in(self._task.header.levels, self._keying, alone)
+            self._desk.count_keys(team[0], words, alone, texts, named, self._prober.done)
+            return
+        stored = [group_seated(*_joined_seats(homed[side])) for side in Side]
+        told = texts_of_team(self._keying, stored, held)
+        sheets = list[Sequence[Sheet]]()
+        if self._task.header.counted is not None:
+            sheets = [sheets_of(held[side]) for side in Side]
+        self._desk.count_keys_of_team(team, stored, sheets, told, self._prober.done)
+
+    def _unbacked(self, instance: int, spines: Iterable[Sequence[OpenRun]]) -> int:
+        """How many keys have their home here, and no complete copy anywhere else."""
+        stored = self._task.stored
+        if not stored.missing or not isinstance(stored.router, TableRouter):
+            return 0
+        runs = (one for spine in spines for one in spine)
+        newest = (one for one in runs if one.run.version == stored.versions[0])
+        return unbacked_keys(stored.router, dict(stored.missing), instance, newest)
+
+    def close(self) -> None:
+        """Seal the marks of this batch for the watchers."""
+        if self._watchers is not None:
+            with self._timed("watch"):
+                self._watchers.close()
+
+
+def _joined(parts: Sequence[Words]) -> Words:
+    """Sorted words in pieces -> all of them, sorted."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.sort(np.concatenate([np.empty(0, np.uint64), *parts]))
+
+
+def _joined_seats(parts: Sequence[tuple[Words, Seats]]) -> tuple[Words, Seats]:
+    """The same with seats: sorted by seat and word."""
+    if len(parts) == 1:
+        return parts[0]
+    words = np.concatenate([np.empty(0, np.uint64), *(some for some, _ in parts)])
+    seats = np.concatenate(
+        [np.empty(0, np.uint16), *(some for _, some in parts if some is not None)]
+    )
+    order = seated_order(words, seats)
+    return words[order], seats[order]

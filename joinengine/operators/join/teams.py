@@ -1,0 +1,271 @@
+"""The tuples that arrive at a team of instances, sorted, in pieces that fit into memory.
+
+A *team* is a few instances of a task that are worked on together; an instance has a *seat* in it
+(joinengine.kernels.seating). Instances with many tuples are teams of one: together they would only
+wait for each other's memory.
+
+Law: each tuple that arrives at an instance of the team is in one piece, with the seat of that
+instance.
+Cost: per tuple one sort and one gather; in a team of several one more gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine.exchange.blocks import BlockReader, Tuples
+from joinengine.kernels.comparing import latest_time
+from joinengine.kernels.hashing import Words, first_word
+from joinengine.kernels.probing import Ints, expand_ranges
+from joinengine.kernels.seating import MOST_SEATS, Seats, row_bounds, seated_order
+from joinengine.layouts.versions import AnyRouter
+from joinengine.model.keys import U_BITS, Side
+from joinengine.operators.base import OperatorTask
+from joinengine.operators.desk import Desk
+from joinengine.operators.join.join_spec import JoinSpec
+from joinengine.operators.join.watchers import Watchers
+from joinengine.routing.routes import (
+    BACKUP,
+    KEPT,
+    STORE,
+    Flags,
+    Instances,
+    probe_flag,
+    watch_flag,
+)
+
+#: Tuples that arrive at a team of several instances, of both sides together, are at most so many.
+TEAM_ROWS = 1 << 15
+
+#: Some rows of a block, and the seat of each.
+Piece = tuple[pa.RecordBatch, Seats]
+
+
+class SortedTuples(NamedTuple):
+    """Tuples of one side that reached a team in this batch, sorted by seat and word.
+
+    `bounds`: (seats + 1,) where the tuples of each seat begin, and how many there are.
+    """
+
+    words: Words
+    flags: Flags
+    columns: pa.RecordBatch
+    times: Ints | None
+    seats: Seats
+    bounds: Ints
+
+
+class Arrivals:
+    """What arrives at the instances that one join task hosts."""
+
+    def __init__(
+        self, spec: JoinSpec, task: OperatorTask, desk: Desk, watchers: Watchers | None
+    ) -> None:
+        self._spec = spec
+        self._task = task
+        self._timed = desk.timed
+        self._readers: list[BlockReader] = [desk.reader(blocks) for blocks in task.blocks]
+        self._watchers = watchers
+
+    def teams(self, *, alone: bool) -> list[tuple[int, ...]]:
+        """The hosted instances in teams, ascending; `alone`: each by itself."""
+        hosted = self._task.header.hosted
+        if alone or len(hosted) == 1:
+            return [(instance,) for instance in hosted]
+        rows = [_rows(reader, hosted) for reader in self._readers]
+        size = sum(_row_bytes(reader) * n for reader, n in zip(self._readers, rows, strict=True))
+        # The pieces of a team are in memory four times: see `at`.
+        part = np.maximum(sum(rows) / TEAM_ROWS, 4.0 * size / self._task.memory_bytes)
+        teams, team, full = list[tuple[int, ...]](), list[int](), 0.0
+        for instance, more in zip(hosted, part.tolist(), strict=True):
+            if team and (full + more > 1 or len(team) == MOST_SEATS):
+                teams.append(tuple(team))
+                team, full = [], 0.0
+            team.append(instance)
+            full += more
+        return [*teams, tuple(team)] if team else teams
+
+    def at(self, team: Sequence[int], side: Side) -> Iterator[tuple[SortedTuples, bool]]:
+        """Arrived tuples of a side, sorted, in pieces that fit, and whether each is the last."""
+        with self._timed("exchange"):
+            found = _gathered(self._readers[side], team)
+        if self._task.stored.lost:
+            (instance,) = team
+            own = [one for one, _ in found]
+            found = [(one, None) for one in self._inherited(instance, side, own)]
+        rows = sum(piece.num_rows for piece, _ in found)
+        size = sum(piece.nbytes for piece, _ in found)
+        # A piece, its sorted copy and its matches are in memory at the same time.
+        limit = rows * self._task.memory_bytes // max(4 * size, 1)
+        packs = list(_packed(found, max(limit, 1)))
+        for number, pieces in enumerate(packs, start=1):
+            with self._timed("sort"):
+                arrived = self._sorted(team, side, pieces)
+            if len(arrived.words):
+                yield arrived, number == len(packs)
+
+    def _inherited(
+        self, instance: int, side: Side, own: Sequence[pa.RecordBatch]
+    ) -> list[pa.RecordBatch]:
+        """What would have arrived if tuples had been routed after the loss.
+
+        A lost instance keeps its tuples as backups. Where its keys have their home now, they have
+        arrived as backups; their probes are still on the way to the lost instance.
+        """
+        stored = self._task.stored
+        if instance in stored.lost:
+            return [_flagged(one, np.minimum(_flags(one) & KEPT, 1) * BACKUP) for one in own]
+        found = [_flagged(one, self._promoted(instance, side, one)) for one in own]
+        for lost in stored.lost:
+            for piece in self._readers[side].slices(lost):
+                flags = self._probes_of(instance, side, piece)
+                mine = flags > 0
+                if mine.any():
+                    found.append(_flagged(piece, flags).filter(pa.array(mine)))
+        return found
+
+    def _promoted(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
+        """The flags of tuples of which some have arrived as backups and are at home now."""
+        flags = _flags(piece)
+        words = piece.column(0).to_numpy(zero_copy_only=True)
+        router = self._task.stored.router
+        assert router is not None
+        here = ((flags & BACKUP) > 0) & (_homes(router, side, words) == instance)
+        return np.where(here, flags ^ BACKUP | STORE, flags).astype(flags.dtype)
+
+    def _probes_of(self, instance: int, side: Side, piece: pa.RecordBatch) -> Flags:
+        """Of the probes of tuples at a lost instance those that go to `instance` now."""
+        words, flags, columns = Tuples.of([piece])
+        keying = self._spec.keying
+        several = None if keying.is_plain else keying.probed(side, columns)
+        kept = np.zeros_like(flags)
+        for version, router in enumerate(self._task.stored.routers):
+            for number in range(keying.probes if router is not None else 0):
+                assert router is not None
+                probed = words
+                if several is not None:
+                    probed = first_word(several[number].hashes >> np.uint64(U_BITS))
+                slot = version * keying.probes + number
+                flag = flags & flags.dtype.type(probe_flag(slot))
+                mine = _homes(router, side, probed) == instance
+                kept |= np.where(mine, flag, 0).astype(flags.dtype)
+        return kept
+
+    def _sorted(self, team: Sequence[int], side: Side, pieces: Sequence[Piece]) -> SortedTuples:
+        """The tuples that are to be joined, sorted; a watcher gets those that are watched."""
+        with self._timed("exchange"):
+            tuples = Tuples.of([piece for piece, _ in pieces])
+            seats = None
+            if len(team) > 1:
+                seats = np.concatenate([some for _, some in pieces if some is not None])
+        if self._watchers is not None and side in self._spec.watched:
+            tuples, seats = self._joining(team, side, tuples, seats)
+        order = seated_order(tuples.words, seats)
+        columns = tuples.columns.take(pa.array(order))
+        seats = None if seats is None else seats[order]
+        names = self._spec.times(side)
+        times = latest_time(columns, names) if names else None
+        bounds = row_bounds(seats, len(order), len(team))
+        return SortedTuples(tuples.words[order], tuples.flags[order], columns, times, seats, bounds)
+
+    def _joining(
+        self, team: Sequence[int], side: Side, tuples: Tuples, seats: Seats
+    ) -> tuple[Tuples, Seats]:
+        """The tuples of a watched side without those that arrived for the watchers alone."""
+        assert self._watchers is not None
+        flag = watch_flag(len(self._task.stored.versions), self._spec.keying.probes)
+        words, flags, columns = tuples
+        watched, joining = np.flatnonzero(flags & flag), (flags & (flag - 1)) > 0
+        if len(watched):
+            with self._timed("watch"):
+                if seats is not None:
+                    watched = watched[np.argsort(seats[watched], kind="stable")]
+                bounds = row_bounds(
+                    None if seats is None else seats[watched], len(watched), len(team)
+                )
+                kept = columns.take(pa.array(watched))
+                for seat in np.flatnonzero(np.diff(bounds)).tolist():
+                    start, stop = bounds[seat : seat + 2].tolist()
+                    self._watchers.arrive(team[seat], side, kept.slice(start, stop - start))
+        if joining.all():
+            return tuples, seats
+        left = Tuples(words[joining], flags[joining], columns.filter(pa.array(joining)))
+        return left, None if seats is None else seats[joining]
+
+
+def _rows(reader: BlockReader, instances: Sequence[int]) -> Ints:
+    """(n,) instances -> (n,) how many tuples arrive at each."""
+    wanted = np.asarray(instances, np.int64)
+    found = np.zeros(len(wanted), np.int64)
+    for bounds, _ in reader.chunks():
+        # After a shrink an instance may live on only as a watcher: blocks of an unwatched side have
+        # no slice for it.
+        here = np.flatnonzero(wanted + 1 < len(bounds))
+        found[here] += bounds[wanted[here] + 1] - bounds[wanted[here]]
+    return found
+
+
+def _row_bytes(reader: BlockReader) -> float:
+    """Bytes of a tuple, on average; 0: there is none."""
+    found = [one for _, one in reader.chunks()]
+    rows = sum(one.num_rows for one in found)
+    return sum(one.nbytes for one in found) / rows if rows else 0.0
+
+
+def _gathered(reader: BlockReader, team: Sequence[int]) -> list[Piece]:
+    """The rows for a team, of each record batch that has some; copied, if it is not one instance.
+
+    Rows of a piece are in the order of the seats.
+    """
+    if len(team) == 1:
+        return [(one, None) for one in reader.slices(team[0])]
+    found, wanted = list[Piece](), np.asarray(team, np.int64)
+    for bounds, batch in reader.chunks():
+        seats = np.flatnonzero(wanted + 1 < len(bounds))
+        starts = bounds[wanted[seats]]
+        sizes = bounds[wanted[seats] + 1] - starts
+        rows = expand_ranges(starts, sizes)
+        if len(rows):
+            taken = batch.take(pa.array(rows))
+            found.append((taken, np.repeat(seats, sizes).astype(np.uint16)))
+    return found
+
+
+def _flags(piece: pa.RecordBatch) -> Flags:
+    found: Flags = piece.column(1).to_numpy(zero_copy_only=True)
+    return found
+
+
+def _homes(router: AnyRouter, side: Side, words: Words) -> Instances:
+    """(n,) words -> (n,) the homes of their keys, which are whole."""
+    found = router.homes(side, words, np.zeros(len(words), np.uint16))
+    homes: Instances = found.instances[found.flags == STORE]
+    return homes
+
+
+def _flagged(piece: pa.RecordBatch, flags: Flags) -> pa.RecordBatch:
+    """A slice of a block with other flags."""
+    field, kind = piece.schema.field(1), piece.schema.field(1).type
+    return piece.set_column(1, field, pa.array(flags, kind))
+
+
+def _packed(pieces: Iterable[Piece], limit: int) -> Iterator[list[Piece]]:
+    """Pieces in packs of at most `limit` rows; larger pieces are cut."""
+    pack, rows = list[Piece](), 0
+    for piece, seats in pieces:
+        start = 0
+        while start < piece.num_rows:
+            part = piece.slice(start, limit - rows)
+            stop = start + part.num_rows
+            pack.append((part, None if seats is None else seats[start:stop]))
+            rows += part.num_rows
+            start = stop
+            if rows == limit:
+                yield pack
+                pack, rows = [], 0
+    if pack:
+        yield pack

@@ -1,0 +1,338 @@
+"""Watching: following tuples until it is known whether they match (outer, semi and anti joins).
+
+Why: if a key is split, a tuple meets its partners at several instances, and none of them knows
+whether another one has found a partner. So each tuple of a watched side also goes to a *watcher*,
+which keeps it until no partner can come any more. An instance that finds a pair leaves a *mark*,
+the number of the watched tuple; the watchers read the marks of a batch in the next batch.
+
+How: the number of a tuple alone chooses its watcher, so watchers are loaded evenly whatever the
+keys are, and no change of the layout concerns them. A tuple has one *entry*; under sliding windows
+it has an entry for each window that holds it, and each entry has a number of its own.
+
+Law: an entry is judged once, after every mark that can concern it. An entry is judged in batch b if
+no partner at or above the watermark w_b can match it. All tuples of batch b are at or above w_b, so
+the last mark was made in batch b - 1 at the latest, and has been read.
+Cost: one more copy of a watched tuple; per batch and instance one mark for each watched tuple that
+met a partner; judging looks at the entries that are due, which are the head of each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from joinengine.exchange.task_results import Results
+from joinengine.kernels.comparing import EARLIEST, latest_time, no_time
+from joinengine.kernels.hashing import Words, fixed_width
+from joinengine.kernels.probing import Ints, expand_ranges, rows_between
+from joinengine.kernels.watch_numbers import in_order, watcher_of, word_of_time
+from joinengine.model.columns import name_beside
+from joinengine.model.keys import Side
+from joinengine.model.query import WINDOW_START, JoinType
+from joinengine.model.windows import Sliding
+from joinengine.operators.base import OperatorTask
+from joinengine.operators.desk import Desk
+from joinengine.operators.join.join_spec import JoinSpec
+from joinengine.state.keeper import Keeper
+from joinengine.state.operator_state import PENDING
+from joinengine.state.run import OpenRun
+from joinengine.state.upkeep import Shelf
+
+#: The last columns of an entry: its number and when it closes, if no column has these names.
+ENTRY, CLOSES = "__entry", "__closes"
+#: Entries that are judged together, and marks that are gathered before they are united.
+ENTRIES = 1 << 18
+MARKS = 1 << 20
+_NEVER = np.iinfo(np.int64).max
+#: Shelves of watchers beside PENDING: the marks of the last batch, and the marks read before.
+UNREAD, SEEN = "unread", "seen"
+#: Facts of a join task: how many watchers there are; an entry is judged if its last partner would
+#: have come below the time CLOSING.
+WATCHERS, CLOSING = "watchers", "closing"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchShelf(Shelf):
+    """What watchers keep: marks, or, if `tuples`, entries with their tuples."""
+
+    spec: JoinSpec
+    label: str = field()  # no default: it would be the protocol's property
+    tuples: bool
+
+    @property
+    @override
+    def span_us(self) -> int | None:
+        """Entries live about as long as their tuples may find partners."""
+        return None if self.spec.window is None else self.spec.window.span_us
+
+    @override
+    def schema(self, side: Side) -> pa.Schema:
+        """When an entry closes; if `tuples`, before it the columns of the tuple and a number."""
+        if not self.tuples:
+            return pa.schema([(CLOSES, pa.int64())])
+        fields = list(self.spec.carried_schema(side))[:-1]
+        names = [field.name for field in fields]
+        own = [(name_beside(names, ENTRY), pa.uint64()), (name_beside(names, CLOSES), pa.int64())]
+        return pa.schema([*fields, *(pa.field(name, kind) for name, kind in own)])
+
+    @override
+    def times(self, side: Side, columns: pa.RecordBatch) -> Ints:
+        """When each entry closes."""
+        return _closing_of(columns)
+
+    @override
+    def last_needed(self, side: Side, times: Ints) -> Ints:
+        """An entry is needed until it closes."""
+        return times
+
+
+def closing_times(
+    spec: JoinSpec, side: Side, times: Ints | None, windows: Ints | None, batch: int
+) -> Ints | int:
+    """(n,) entries -> the last time at which a partner of each may come.
+
+    `times` are those of the tuples, `windows` the numbers of the windows. In a join with a table
+    entries close with their batch: the result is a number of a batch, not a time.
+    """
+    window = spec.window
+    if spec.table is not None:
+        return batch
+    if isinstance(window, Sliding):
+        assert windows is not None
+        return windows * window.slide_us + (window.size_us - 1)
+    if window is None or times is None:
+        return _NEVER
+    return window.last_partners(side, times)
+
+
+class Marker:
+    """Gathers the marks that one join task makes, and seals them for the watchers."""
+
+    def __init__(self, spec: JoinSpec, watchers: int, batch: int) -> None:
+        self._spec = spec
+        self._watchers = watchers
+        self._batch = batch
+        self._marks: dict[Side, list[tuple[Words, Ints]]] = {side: [] for side in spec.watched}
+        self._waiting = 0
+
+    def add(self, side: Side, ids: Words, times: Ints | None, windows: Ints | None) -> None:
+        """Mark (n,) tuples of `side` as matched, in these windows; a mark may be repeated."""
+        closes = closing_times(self._spec, side, times, windows, self._batch)
+        if windows is not None:
+            window = self._spec.window
+            assert isinstance(window, Sliding)
+            assert times is not None
+            ids = ids + (windows - window.shared(times, times)[0]).astype(np.uint64)
+        numbers, first = np.unique(ids, return_index=True)
+        kept = closes[first] if isinstance(closes, np.ndarray) else np.full(len(first), closes)
+        self._marks[side].append((numbers, kept))
+        self._waiting += len(numbers)
+        if self._waiting > MARKS:
+            self._marks = {side: [_united(marks)] for side, marks in self._marks.items() if marks}
+            self._marks = {side: self._marks.get(side, []) for side in self._spec.watched}
+            self._waiting = 0
+
+    def seal(self, keeper: Keeper) -> None:
+        """Seal one run for each watcher and side."""
+        for side, marks in self._marks.items():
+            if not marks:
+                continue
+            numbers, closes = _united(marks)
+            watchers = watcher_of(numbers, self._spec.windows_each, self._watchers)
+            order = np.argsort(watchers, kind="stable")
+            bounds = np.searchsorted(watchers[order], np.arange(self._watchers + 1))
+            for watcher in np.flatnonzero(np.diff(bounds)).tolist():
+                some = order[bounds[watcher] : bounds[watcher + 1]]
+                keeper.seal(watcher, side, numbers[some], _mark_columns(closes[some]))
+
+
+class Watchers:
+    """The watchers that one join task hosts."""
+
+    def __init__(self, desk: Desk, spec: JoinSpec, task: OperatorTask, merge_rows: int) -> None:
+        self._spec = spec
+        self._runs = task.shelves
+        self._closing = task.facts[CLOSING]
+        self._batch = desk.header.batch
+        held = WatchShelf(spec, PENDING, tuples=True)
+        self._schemas = {side: held.schema(side) for side in spec.watched}
+        self._pending, self._unread, self._seen = (
+            desk.keeper(
+                WatchShelf(spec, f"{shelf}-{spec.index}", tuples=shelf == PENDING),
+                on=shelf,
+                watermark=self._closing,
+                merge_rows=merge_rows,
+            )
+            for shelf in (PENDING, UNREAD, SEEN)
+        )
+        self.marker = Marker(spec, int(task.facts[WATCHERS]), self._batch)
+
+    def judge(self, watcher: int, results: Results) -> None:
+        """Read the marks of the last batch, and judge the entries that are due."""
+        for side in self._spec.watched:
+            place = watcher, side
+            pending = self._pending.open(self._runs[PENDING].get(place, ()))
+            seen = self._seen.open(self._runs[SEEN].get(place, ()))
+            fresh = self._read_marks(watcher, side, seen)
+            if self._spec.how is JoinType.LEFT_SEMI:
+                self._let_go_matched(fresh, pending, results)
+            else:
+                pending = self._let_go_due(side, pending, seen, results)
+            pending = self._forget(self._pending, pending)
+            seen = self._forget(self._seen, seen)
+            self._pending.merge(pending)
+            self._seen.merge(seen)
+
+    def arrive(self, watcher: int, side: Side, tuples: pa.RecordBatch) -> None:
+        """Keep tuples until they are judged."""
+        rows, numbers, closes = self._entries(side, tuples)
+        if not len(rows):
+            return
+        words = numbers if self._spec.how is JoinType.LEFT_SEMI else in_order(closes)
+        order = np.argsort(words, kind="stable")
+        carried = [column.take(pa.array(rows[order])) for column in tuples.columns[:-1]]
+        columns = [*carried, pa.array(numbers[order]), pa.array(closes[order])]
+        entries = pa.RecordBatch.from_arrays(columns, schema=self._schemas[side])
+        self._pending.seal(watcher, side, words[order], entries)
+
+    def close(self) -> None:
+        """Seal the marks of this batch; the next batch reads them."""
+        self.marker.seal(self._unread)
+
+    def _entries(self, side: Side, tuples: pa.RecordBatch) -> tuple[Ints, Words, Ints]:
+        """Which rows have entries, their numbers, and when they close."""
+        spec, names = self._spec, self._spec.times(side)
+        ids = fixed_width(tuples.column(tuples.num_columns - 1), np.dtype(np.uint64))
+        rows = np.arange(len(ids))
+        times = latest_time(tuples, names) if names else None
+        timeless = no_time(tuples, names) if names else None
+        if isinstance(spec.window, Sliding):
+            assert times is not None
+            if timeless is not None:  # in no window
+                rows, times = rows[~timeless], times[~timeless]
+            first, counts = spec.window.shared(times, times)
+            windows = expand_ranges(first, counts)
+            rows, first = np.repeat(rows, counts), np.repeat(first, counts)
+            closes = closing_times(spec, side, None, windows, self._batch)
+            numbers = ids[rows] + (windows - first).astype(np.uint64)
+            return rows, numbers, np.asarray(closes)
+        closes = np.broadcast_to(
+            np.asarray(closing_times(spec, side, times, None, self._batch), np.int64), len(ids)
+        )
+        if timeless is not None:
+            closes = np.where(timeless, EARLIEST, closes)
+        return rows, ids, closes
+
+    def _read_marks(self, watcher: int, side: Side, seen: list[OpenRun]) -> Words:
+        """The new ones of the last batch's marks; they are added to `seen`."""
+        unread = self._unread.open(self._runs[UNREAD].get((watcher, side), ()))
+        if not unread:
+            return np.empty(0, np.uint64)
+        marks = [(one.words, self._closes(one)) for one in unread]
+        numbers, closes = _united(marks)
+        new = ~_among(numbers, seen)
+        numbers, closes = numbers[new], closes[new]
+        for one in unread:
+            self._unread.forget(one.run)
+        if len(numbers):
+            seen.append(self._seen.seal(watcher, side, numbers, _mark_columns(closes)))
+        return numbers
+
+    def _let_go_matched(self, numbers: Words, pending: Sequence[OpenRun], results: Results) -> None:
+        """Show the tuples whose first partner was found (semi joins)."""
+        for one in pending if len(numbers) else ():
+            found = rows_between(one.words, numbers, numbers + np.uint64(1), one.gone)
+            for start in range(0, len(found), ENTRIES):
+                some = pa.array(found[start : start + ENTRIES])
+                self._emit(Side.LEFT, one.columns.take(some), results)
+
+    def _let_go_due(
+        self, side: Side, pending: Sequence[OpenRun], seen: Sequence[OpenRun], results: Results
+    ) -> list[OpenRun]:
+        """Show the entries that are due and have no mark; the runs without the due entries."""
+        limit = word_of_time(self._closing)
+        if not limit:
+            return list(pending)
+        left = list[OpenRun]()
+        upper = np.array([limit % (1 << 64)], np.uint64)
+
+        def first_to_close(rest: OpenRun) -> int:
+            return int(self._closes(rest)[np.searchsorted(rest.words, upper[0])])
+
+        for one in pending:
+            due = rows_between(one.words, np.zeros(1, np.uint64), upper, one.gone)
+            for start in range(0, len(due), ENTRIES):
+                columns = one.columns.take(pa.array(due[start : start + ENTRIES]))
+                entry = columns.column(columns.num_columns - 2)
+                numbers = fixed_width(entry, np.dtype(np.uint64))
+                alone = ~_among(numbers, seen)
+                if alone.any():
+                    self._emit(side, columns.filter(pa.array(alone)), results)
+            left.append(self._pending.cut(one, [(0, limit)], first_to_close))
+        return [one for one in left if one.run.live]
+
+    def _forget(self, keeper: Keeper, spine: Sequence[OpenRun]) -> list[OpenRun]:
+        """Forget the runs whose entries are all closed; the other runs."""
+        kept = list[OpenRun]()
+        for one in spine:
+            last = one.run.max_time
+            if last is not None and last < self._closing:
+                keeper.forget(one.run)
+            else:
+                kept.append(one)
+        return kept
+
+    def _emit(self, side: Side, entries: pa.RecordBatch, results: Results) -> None:
+        """Show tuples of `side` as results; the columns of the other side are NULL."""
+        schema, n = self._spec.output_schema, entries.num_rows
+        columns = list[pa.Array]()
+        for shown, column in zip(schema, self._spec.output, strict=True):
+            if column.side is None:
+                columns.append(self._window_column(entries, column.column, shown.type))
+            elif column.side is side:
+                columns.append(entries.column(column.column).cast(shown.type))
+            elif column.instead is not None:
+                columns.append(entries.column(column.instead).cast(shown.type))
+            else:
+                columns.append(pa.nulls(n, shown.type))
+        results.add(columns)
+
+    def _window_column(self, entries: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+        assert isinstance(self._spec.window, Sliding)
+        ends = _closing_of(entries) + 1
+        times = ends - self._spec.window.size_us if name == WINDOW_START else ends
+        return pa.array(times).cast(kind)
+
+    def _closes(self, one: OpenRun) -> Ints:
+        return _closing_of(one.columns)
+
+
+def _closing_of(columns: pa.RecordBatch) -> Ints:
+    """When each entry or mark closes: the last column says it."""
+    return fixed_width(columns.column(columns.num_columns - 1), np.dtype(np.int64))
+
+
+def _united(marks: Sequence[tuple[Words, Ints]]) -> tuple[Words, Ints]:
+    """Marks in any order -> each mark once, in order."""
+    numbers = np.concatenate([numbers for numbers, _ in marks])
+    closes = np.concatenate([closes for _, closes in marks])
+    numbers, first = np.unique(numbers, return_index=True)
+    return numbers, closes[first]
+
+
+def _among(numbers: Words, runs: Iterable[OpenRun]) -> NDArray[np.bool_]:
+    """(n,) whether any of the runs holds each number."""
+    found = np.zeros(len(numbers), bool)
+    for one in runs:
+        at = np.minimum(np.searchsorted(one.words, numbers), len(one.words) - 1)
+        found |= one.words[at] == numbers
+    return found
+
+
+def _mark_columns(closes: Ints) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(closes)], names=[CLOSES])

@@ -1,0 +1,58 @@
+"""What the predicates of service levels say of keys, asked where the keys' tuples are.
+
+Why: planners know keys as hashes. So each task evaluates the predicates for the keys that it
+reports, over a tuple of each.
+
+Cost: for each predicate one call of DuckDB a batch, instance and run, and a gathered row a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from joinengine.exchange.keying import Keying
+from joinengine.kernels.hashing import Words
+from joinengine.kernels.probing import Ints
+from joinengine.layouts.service_levels import Level
+from joinengine.model.conditions import Predicate
+from joinengine.operators.hot import tuples_of
+from joinengine.predicates.theta import passes
+from joinengine.state.run import OpenRun
+
+#: (K,) ascending key hashes -> the backups that predicates give to each; 0: none names it.
+Named = Callable[[Words], Ints]
+
+
+def named_in(
+    levels: Sequence[Level], keying: Keying, runs: Sequence[Iterable[OpenRun]]
+) -> Named | None:
+    """What `levels` with predicates say of keys that the tuples of `runs` have; None: no level."""
+    if not levels:
+        return None
+    held = [list(some) for some in runs]
+
+    def named(hashes: Words) -> Ints:
+        found = np.zeros(len(hashes), np.int64)
+        for places, side, columns, rows in tuples_of(keying, held, hashes):
+            taken = columns.select(keying.keys[side]).take(pa.array(rows))
+            for level in levels:
+                assert level.predicate is not None
+                ours = places[_holds(level.predicate, keying, taken)]
+                found[ours] = np.maximum(found[ours], level.backups)
+        return found
+
+    return named
+
+
+def _holds(predicate: Predicate, keying: Keying, keys: pa.RecordBatch) -> np.ndarray:
+    """(n,) whether a predicate is true of keys; it may name columns as either side does."""
+    places = [
+        next(names.index(name) for names in keying.keys if name in names)
+        for _, name in predicate.columns
+    ]
+    named = [name for _, name in predicate.columns]
+    batch = pa.RecordBatch.from_arrays([keys.column(place) for place in places], names=named)
+    return passes(predicate, batch)

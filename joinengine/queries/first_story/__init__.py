@@ -1,9 +1,0 @@
-"""First stories: a query that brings an operator of its own (docs/operators.md).
-
-`query` is the query, `novelty` the stream that a program builds, `operator` the answers to the
-driver, `task` the work of a task, `similarity` the kernel.
-"""
-
-from joinengine.queries.first_story.query import FirstStory
-
-__all__ = ["FirstStory"]

@@ -1,0 +1,1 @@
+"""Results of a query, from staged files to what users see: sinks, showings, merging. No Spark."""

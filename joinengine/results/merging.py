@@ -1,0 +1,77 @@
+"""Merging of staged result files: many small ones become few of about a target size.
+
+Why tasks: the driver never sees a tuple. A task reads one row group at a time, so its memory does
+not depend on how much is merged.
+
+Law: the merged files hold the rows of their sources, each once. Files of different Hive folders
+are never merged; a file without company stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from joinengine.results.staging import Cutting, ParquetFiles
+from joinengine.world.storage import StoredFile, tagged, verify
+from joinengine.world.world import World
+
+#: Size of merged files, in bytes, if the user names none: that of a block of HDFS.
+TARGET_BYTES = 128 << 20
+#: Rows of a row group of a merged file.
+GROUP_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Files of `folder` that become one or a few; `place`: their Hive folder, empty for none."""
+
+    folder: str
+    files: tuple[StoredFile, ...]
+    place: str
+    generation: int
+    cutting: Cutting
+    fsync: bool = False
+
+
+@dataclass(slots=True)
+class MergeReport:
+    """The names of the merged files."""
+
+    files: list[str] = field(default_factory=list)
+
+
+def packs(files: Sequence[StoredFile], target_bytes: int) -> Iterator[tuple[str, list[StoredFile]]]:
+    """(Hive folder, files that become one), in their order; a pack ends at the target size."""
+    waiting = dict[str, list[StoredFile]]()
+    sizes = dict[str, int]()
+    for stored in files:
+        place = "/".join(stored.name.split("/")[1:-1])
+        waiting.setdefault(place, []).append(stored)
+        sizes[place] = sizes.get(place, 0) + stored.size_bytes
+        if sizes[place] >= target_bytes:
+            yield place, waiting.pop(place)
+            del sizes[place]
+    yield from waiting.items()
+
+
+def merge(task: MergeTask, world: World) -> MergeReport:
+    """Carry one task out. Raises DamagedState if a file is not what was sealed."""
+    staging = world.storage(task.folder, fsync=task.fsync)
+    stem = tagged(task.generation, world.nonce())
+    merged = ParquetFiles(staging, f"{stem}/{task.place}/0" if task.place else stem, task.cutting)
+    waiting, rows = list[pa.RecordBatch](), 0
+    for stored in task.files:
+        content = pa.BufferReader(verify(staging, stored, "result file that is held back"))
+        for batch in pq.ParquetFile(content).iter_batches(GROUP_ROWS):
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= GROUP_ROWS:
+                merged.add(pa.concat_batches(waiting))
+                waiting, rows = [], 0
+    if waiting:
+        merged.add(pa.concat_batches(waiting))
+    return MergeReport([stored.name for stored in merged.close()])

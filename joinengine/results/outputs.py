@@ -1,0 +1,203 @@
+"""Whose results an output folder holds, and to which folder a checkpoint has written.
+
+Why: a checkpoint continues its results. With another folder it would leave a part of them behind;
+with another query's folder it would mix two sets of results. So each query that writes into a
+folder leaves a *marker* there, below the name that readers skip: the query's id. The marker counts,
+not the path, so folders may be moved. The checkpoint notes the path, for messages. A marker also
+says in which Hive folders the results lie: readers find only a part of a folder that mixes them.
+
+Law: nothing is removed but files whose names hold the id of a marker.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from joinengine.model.errors import CheckpointMismatch, InvalidRequest
+from joinengine.results.sinks import STAGING
+from joinengine.state import manifests
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.storage import Storage
+
+#: The note of a checkpoint: the output folder.
+NOTE = "output.json"
+_RESULT = re.compile(r"part-\d{8,}-(\w+)-.*\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a query asks of its output folder.
+
+    `shared`: results of other queries may be there. `overwrite`: if the checkpoint is new, they are
+    removed. `partition_by`: the columns of the Hive folders, outermost first.
+    """
+
+    shared: bool = False
+    overwrite: bool = False
+    partition_by: tuple[str, ...] = ()
+
+
+def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -> None:
+    """Refuse what `take` would refuse, by reading alone.
+
+    Raises CheckpointMismatch if the checkpoint has written to another folder, or in other Hive
+    folders, or what it has written is gone; InvalidRequest if results of others are in the way.
+    """
+    overwrite = wanted.overwrite and _is_new(checkpoint)
+    if not output.exists(_marker(query)):
+        if not _is_new(checkpoint):
+            _check_note(checkpoint, output)
+        _check_others(output, shared=wanted.shared, overwrite=overwrite)
+        if overwrite:
+            return
+    _check_partitions(checkpoint, output, query, wanted.partition_by)
+
+
+def take(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -> None:
+    """Make `output` the folder of the query with this checkpoint. Raises as `check`."""
+    check(checkpoint, output, query, wanted)
+    if not output.exists(_marker(query)):
+        if wanted.overwrite and _is_new(checkpoint):
+            _remove_others(output)
+        output.at(STAGING).make()
+        about = {
+            "query": query,
+            "checkpoint": checkpoint.location,
+            "partitionBy": wanted.partition_by,
+        }
+        output.create(_marker(query), json.dumps(about).encode())
+    if _noted(checkpoint) != output.folder:
+        checkpoint.storage.put(NOTE, json.dumps({"folder": output.folder}).encode())
+
+
+def _is_new(checkpoint: Checkpoint) -> bool:
+    return manifests.newest(checkpoint.manifests) is None
+
+
+def _check_partitions(
+    checkpoint: Checkpoint, output: Storage, query: str, asked: tuple[str, ...]
+) -> None:
+    """Refuse other Hive folders than those of the results that are there.
+
+    A marker that does not name any is cut.
+    """
+    for owner, about in _markers(output):
+        found = about.get("partitionBy")
+        # Spark names folders as the columns of the results, whatever the case that was asked for.
+        if found is None or [name.lower() for name in found] == [name.lower() for name in asked]:
+            continue
+        was, now = _folders(found), _folders(asked)
+        if owner == query:
+            raise CheckpointMismatch(
+                f"partitionBy: checkpoint {checkpoint.location} has written its results to "
+                f"{output.folder} {was}, asked for is {now}, and readers would find only a part of "
+                f"both; give the same partitionBy as before, or start with a new "
+                f"checkpointLocation and another folder"
+            )
+        raise InvalidRequest(
+            f"partitionBy: query {owner} writes its results to {output.folder} {was}, asked for is "
+            f"{now}, and readers would find only a part of both; give the same partitionBy, or "
+            f"use another folder"
+        )
+
+
+def _folders(columns: Iterable[str]) -> str:
+    """Where results lie, in words."""
+    names = ", ".join(columns)
+    return f"in folders by {names}" if names else "without folders"
+
+
+def _check_note(checkpoint: Checkpoint, output: Storage) -> None:
+    """Refuse to leave behind what the checkpoint has written."""
+    before = _noted(checkpoint)
+    if before is None:
+        return
+    ways = (
+        "restore it from a copy, or, if the results are no longer needed, start with a new "
+        "checkpointLocation"
+    )
+    if before == output.folder:
+        raise CheckpointMismatch(
+            f"path: {before} no longer holds the results of checkpoint {checkpoint.location}: "
+            f"it was deleted or emptied; {ways}"
+        )
+    raise CheckpointMismatch(
+        f"path: checkpoint {checkpoint.location} has written its results to {before}, asked for is "
+        f"{output.folder}, which holds none of them; use {before}, or move its whole content to "
+        f"{output.folder}, or start with a new checkpointLocation"
+    )
+
+
+def _check_others(output: Storage, *, shared: bool, overwrite: bool) -> None:
+    if shared:
+        return
+    others = dict(_markers(output))
+    strange = next((name for name, owner in _results(output) if owner not in others), None)
+    if strange is not None:
+        raise InvalidRequest(
+            f"path: {output.folder} holds Parquet files already that no joinengine query with a "
+            f"marker has written, such as {strange}; use another folder, or "
+            f".option('shared', True) to write beside them"
+        )
+    if others and not overwrite:
+        query, about = next(iter(others.items()))
+        raise InvalidRequest(
+            f"path: {output.folder} holds Parquet files already: the results of another query "
+            f"({query}, with the checkpoint {about.get('checkpoint', 'unknown')}); use that "
+            f"checkpointLocation to go on with it, or another folder, or .option('shared', True) "
+            f"to write beside them, or, if the checkpoint is new, .option('overwrite', True) to "
+            f"remove them"
+        )
+
+
+def _remove_others(output: Storage) -> None:
+    """Remove the results of the queries that have markers; a marker goes last."""
+    owners = dict(_markers(output))
+    for name, owner in list(_results(output)):
+        if owner in owners:
+            output.delete(name)
+    for query in owners:
+        output.delete_folder(f"{STAGING}/{query}")
+        output.delete(_marker(query))
+
+
+def _results(output: Storage, below: str = "") -> Iterator[tuple[str, str | None]]:
+    """(name, id of the query or None) of each visible Parquet file, in Hive folders too."""
+    here = output.at(below) if below else output
+    try:
+        names = here.names()
+    except NotADirectoryError:  # a file with such a name
+        return
+    for name in names:
+        path = f"{below}/{name}" if below else name
+        match = _RESULT.fullmatch(name)
+        if match:
+            yield path, match[1]
+        elif name.endswith(".parquet"):
+            yield path, None
+        elif "=" in name:
+            yield from _results(output, path)
+
+
+def _markers(output: Storage) -> Iterable[tuple[str, dict[str, Any]]]:
+    for name in output.at(STAGING).names():
+        if name.endswith(".json"):
+            try:
+                about = json.loads(output.get(f"{STAGING}/{name}"))
+            except ValueError:  # cut: its name still says whose it is
+                about = {}
+            yield name.removesuffix(".json"), about
+
+
+def _noted(checkpoint: Checkpoint) -> str | None:
+    if not checkpoint.storage.exists(NOTE):
+        return None
+    return str(json.loads(checkpoint.storage.get(NOTE))["folder"])
+
+
+def _marker(query: str) -> str:
+    return f"{STAGING}/{query}.json"

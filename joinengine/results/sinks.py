@@ -1,0 +1,207 @@
+"""Sinks: how the results of a committed batch become visible.
+
+Tasks stage result files; the manifest names those that count; a sink then delivers them.
+Delivering a batch again changes nothing: the Parquet sink renames files, the other sinks are given
+the batch number (joinengine.spark.query.frame_sinks).
+
+Law: before the manifest is written no result is visible; after it all results become visible, even
+if the driver is killed in between. If a driver delivers a batch that another driver has delivered
+since, nothing changes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from typing_extensions import override
+
+from joinengine.model.errors import CheckpointMismatch, DamagedState
+from joinengine.model.skipped import Skipped
+from joinengine.results.showings import Held, still_held
+from joinengine.results.staging import PLAIN, Cutting, ParquetFile, visible_name
+from joinengine.results.targets import Discard, SinkTarget, ToParquet
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.storage import Storage, StoredFile, remove_unnamed
+
+#: The staging folder in an output folder; readers skip names that begin with an underscore.
+STAGING = "_joinengine"
+_SKIPPED = pa.schema([("file", pa.string()), ("reason", pa.string()), ("batch", pa.int64())])
+
+
+class Sink(Protocol):
+    """Where results go; `generation` is always that of the driver that calls."""
+
+    @property
+    @abstractmethod
+    def every(self) -> int:
+        """Of how many batches the results become visible together."""
+
+    @abstractmethod
+    def target(self, generation: int) -> SinkTarget:
+        """Where tasks of the last operator put results."""
+
+    @abstractmethod
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+        """Make the staged results of a committed batch visible; repeating it changes nothing."""
+
+    @abstractmethod
+    def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
+        """Raise CheckpointMismatch if results are held back that this sink cannot show."""
+
+    @abstractmethod
+    def deliver_held(
+        self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
+    ) -> Held:
+        """Show results that were held back, if they are those of `every` batches, or `whole`.
+
+        Returns what is still held back; repeating it changes nothing.
+        """
+
+    @abstractmethod
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
+        """Remove staged files of drivers whose generation is among `makers`, except `files`."""
+
+
+class BatchByBatch(Sink):
+    """What sinks have in common that show each batch by itself."""
+
+    @property
+    @override
+    def every(self) -> int:
+        """One batch."""
+        return 1
+
+    @override
+    def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
+        """Refuse if anything is held back: only the sink that did so can show it."""
+        left = [batch for batch, files in still_held(checkpoint, held) if files]
+        if left:
+            raise CheckpointMismatch(
+                f"checkpoint {checkpoint.location} holds back results of the batches {left[0]} to "
+                f"{left[-1]}: start the query once with format 'parquet', without transform, and "
+                f"with the same path, which shows them; then with this sink"
+            )
+
+    @override
+    def deliver_held(
+        self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
+    ) -> Held:
+        self.check_held(held, checkpoint)
+        return ()
+
+
+class DiscardSink(BatchByBatch):
+    """Results are made and dropped."""
+
+    @override
+    def target(self, generation: int) -> SinkTarget:
+        return Discard()
+
+    @override
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+        pass
+
+    @override
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
+        pass
+
+
+#: (checkpoint, id of the query) -> the sink of the query.
+SinkFactory = Callable[[Checkpoint, str], Sink]
+
+
+@dataclass
+class ParquetSink(BatchByBatch):
+    """A folder of Parquet files; exactly-once by renaming staged files after the commit.
+
+    `query` keeps the staging and the files of several queries into one folder apart.
+    """
+
+    storage: Storage
+    query: str
+    fsync: bool = False
+    cutting: Cutting = PLAIN
+
+    @property
+    def staging(self) -> Storage:
+        """Where tasks of the last operator write results."""
+        return self.storage.at(f"{STAGING}/{self.query}")
+
+    @override
+    def target(self, generation: int) -> SinkTarget:
+        self.staging.make()
+        return ToParquet(self.staging.folder, generation, self.fsync, self.cutting)
+
+    @override
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+        """Rename the staged files; a file without a staged copy must be visible already."""
+        for stored in files:
+            staged = f"{STAGING}/{self.query}/{stored.name}"
+            show(self.storage, staged, visible_name(batch, self.query, stored.name), batch)
+
+    @override
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
+        """Remove staged files of attempts that were killed or lost."""
+        remove_unnamed(self.staging, [stored.name for stored in files], makers)
+
+
+@dataclass
+class SideOutput:
+    """Refused tuples as Parquet below `folder`, in one folder for each side of an operator.
+
+    Each is there exactly once, as results of a `ParquetSink` are.
+    """
+
+    storage: Storage
+    query: str
+
+    @property
+    def staging(self) -> Storage:
+        """Where route tasks and operator tasks write refused tuples."""
+        return self.storage.at(f"{STAGING}/{self.query}")
+
+    def deliver(self, batch: int, files: Sequence[StoredFile]) -> None:
+        """Rename the staged files; a file without a staged copy must be visible already."""
+        for stored in files:
+            tag, _, rest = stored.name.partition("-")
+            label, _, name = rest.rpartition("-")
+            staged = f"{STAGING}/{self.query}/{stored.name}"
+            show(self.storage, staged, f"{label}/part-{batch:08d}-{tag}-{name}", batch)
+
+    def stage_skipped(self, name: str, batch: int, skipped: Sequence[Skipped]) -> StoredFile:
+        """Stage the files that sources have skipped in a batch; visible in the folder `skipped`."""
+        columns = [*zip(*skipped, strict=True), [batch] * len(skipped)]
+        rows = pa.RecordBatch.from_arrays(
+            [pa.array(values, f.type) for values, f in zip(columns, _SKIPPED, strict=True)],
+            schema=_SKIPPED,
+        )
+        file = ParquetFile(self.staging, name)
+        file.add(rows)
+        staged = file.close()
+        assert staged is not None
+        return staged
+
+    def prepare(self) -> None:
+        """Make the staging folder."""
+        self.staging.make()
+
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
+        """Remove staged files of attempts that were killed or lost."""
+        remove_unnamed(self.staging, [stored.name for stored in files], makers)
+
+
+def show(output: Storage, staged: str, visible: str, batch: int) -> None:
+    """Rename a staged file of `output`, unless an earlier delivery has renamed it."""
+    try:
+        output.move(staged, visible)
+    except FileNotFoundError:
+        if not output.exists(visible):
+            raise DamagedState(
+                f"result file {output.folder}/{visible} of committed batch {batch} is missing, and "
+                f"so is its staged copy; restore it from a copy, or, if it was deleted on purpose, "
+                f"start with a new checkpointLocation"
+            ) from None

@@ -1,0 +1,201 @@
+"""Staged files: results and refused tuples wait in them until their batch is committed."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from joinengine.model.errors import JoinEngineError
+from joinengine.results.folders import partitioned
+from joinengine.world.local import writing
+from joinengine.world.storage import Storage, StoredFile
+
+#: Results of joins are wide and repeat values: a light codec halves the bytes cheaply.
+CODEC = "snappy"
+#: Bytes of results that wait until they are dealt to folders, for one file each.
+SPREAD_BYTES = 64 << 20
+#: How many files of folders a task has open at a time.
+MOST_OPEN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """How results are cut into files.
+
+    `partition_by`: columns whose values name Hive folders, instants in the time zone `zone`.
+    `target_bytes`: a file that has reached it is followed by another; None: never.
+    """
+
+    codec: str = CODEC
+    partition_by: tuple[str, ...] = ()
+    zone: str = "UTC"
+    target_bytes: int | None = None
+
+
+#: One file for each task, beside all others.
+PLAIN = Cutting()
+
+
+class ParquetFile:
+    """A staged Parquet file, which is made when it gets its first rows."""
+
+    def __init__(self, storage: Storage, name: str, codec: str = CODEC) -> None:
+        self._storage = storage
+        self._name = name
+        self._codec = codec
+        self._writer: Any = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+        return 0 if self._writer is None else int(self._sink.tell())
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        with writing(f"{self._storage.folder}/{self._name}"):
+            if self._writer is None:
+                self._sink = self._storage.output(self._name)
+                # Decimals as integers, as Spark writes them, cost a third to read.
+                self._writer = pq.ParquetWriter(
+                    self._sink, batch.schema, compression=self._codec, store_decimal_as_integer=True
+                )
+            self._writer.write_batch(batch)
+
+    def close(self) -> StoredFile | None:
+        """Seal the file; None: it got no rows."""
+        if self._writer is None:
+            return None
+        with writing(f"{self._storage.folder}/{self._name}"):
+            self._writer.close()
+            self._sink.close()
+        return replace(self._storage.seal(self._name), name=self._name)
+
+
+class ParquetFiles:
+    """Staged files one after another, each of about the target size."""
+
+    def __init__(self, storage: Storage, stem: str, cutting: Cutting) -> None:
+        self._storage = storage
+        self._stem = stem
+        self._cutting = cutting
+        self._sealed = list[StoredFile]()
+        self._file = self._next()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        target = self._cutting.target_bytes
+        for piece in _pieces(batch, target):
+            self._file.add(piece)
+            if target is not None and self._file.size_bytes >= target:
+                self._seal()
+                self._file = self._next()
+
+    def close(self) -> list[StoredFile]:
+        """Seal the last file; all files."""
+        self._seal()
+        return self._sealed
+
+    def _next(self) -> ParquetFile:
+        number = len(self._sealed)
+        name = f"{self._stem}-{number}.parquet" if number else f"{self._stem}.parquet"
+        return ParquetFile(self._storage, name, self._cutting.codec)
+
+    def _seal(self) -> None:
+        stored = self._file.close()
+        if stored is not None:
+            self._sealed.append(stored)
+
+
+class FolderFiles:
+    """Staged files in Hive folders below the folder `stem`: one for each folder, or few.
+
+    Results wait until there are many, and are then dealt to their folders together. A folder gets a
+    second file if its first one is large enough, or had to be closed because too many were open.
+    """
+
+    def __init__(self, storage: Storage, stem: str, cutting: Cutting) -> None:
+        self._storage = storage
+        self._stem = stem
+        self._cutting = cutting
+        self._waiting = list[pa.RecordBatch]()
+        self._open = dict[str, ParquetFiles]()
+        self._made = 0
+        self._sealed = list[StoredFile]()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        self._waiting.append(batch)
+        if sum(one.nbytes for one in self._waiting) >= SPREAD_BYTES:
+            self._spread(last=False)
+
+    def close(self) -> list[StoredFile]:
+        """Seal the last files; all files."""
+        self._spread(last=True)
+        for files in self._open.values():
+            self._sealed += files.close()
+        return self._sealed
+
+    def _spread(self, *, last: bool) -> None:
+        if not self._waiting:
+            return
+        batch, self._waiting = pa.concat_batches(self._waiting), []
+        cutting = self._cutting
+        for folder, rows in partitioned(batch, cutting.partition_by, cutting.zone):
+            files = self._open.pop(folder, None) or self._new(folder)
+            self._add(files, folder, rows)
+            self._open[folder] = files
+            if last or len(self._open) > MOST_OPEN:
+                # The one that got rows longest ago; if these are the last rows, this one.
+                oldest = folder if last else next(iter(self._open))
+                self._sealed += self._open.pop(oldest).close()
+
+    def _add(self, files: ParquetFiles, folder: str, rows: pa.RecordBatch) -> None:
+        try:
+            files.add(rows)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            parts = zip(self._cutting.partition_by, folder.split("/"), strict=True)
+            column, name = max(parts, key=lambda part: len(part[1].encode()))
+            raise JoinEngineError(
+                f"partitionBy: column {column!r} has the value {name.partition('=')[2][:40]!r}.. "
+                f"and its folder would have a name of {len(name.encode())} bytes, more than the "
+                f"file system takes: partition by a shorter column, or leave these tuples out "
+                f"(where=)"
+            ) from None
+
+    def _new(self, folder: str) -> ParquetFiles:
+        self._made += 1
+        return ParquetFiles(self._storage, f"{self._stem}/{folder}/{self._made}", self._cutting)
+
+
+def staged_files(storage: Storage, stem: str, cutting: Cutting) -> ParquetFiles | FolderFiles:
+    """New staged files whose names begin with `stem`."""
+    kind = FolderFiles if cutting.partition_by else ParquetFiles
+    return kind(storage, stem, cutting)
+
+
+def visible_name(batch: int, query: str, staged: str) -> str:
+    """Where a staged file becomes visible: in the same Hive folder, under a name of its own.
+
+    >>> visible_name(7, "q", "g1-x.parquet"), visible_name(7, "q", "g1-x/day=1/2.parquet")
+    ('part-00000007-q-g1-x.parquet', 'day=1/part-00000007-q-g1-x-2.parquet')
+    """
+    stem, *folders = staged.split("/")
+    name = "-".join([stem, *folders[-1:]])
+    return "/".join([*folders[:-1], f"part-{batch:08d}-{query}-{name}"])
+
+
+def _pieces(batch: pa.RecordBatch, target: int | None) -> Iterator[pa.RecordBatch]:
+    """Rows in pieces that are not much larger than a file should be."""
+    if target is None or batch.nbytes <= target:
+        yield batch
+        return
+    rows = max(1, batch.num_rows * target // batch.nbytes)
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)

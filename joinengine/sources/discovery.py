@@ -1,0 +1,113 @@
+"""Finding: the files of a place that nobody has logged yet, a bounded number at a time.
+
+Why: a folder that gets files for months holds a million of them, and a loop that waits for the next
+one looks a hundred times a second. So what has come in is noticed (joinengine.sources.notices),
+and a look costs as much as there is to notice. The first look is *whole*, at all names of the
+place, and so is one when notices may be short; and all are where there are no notices: in object
+stores, on file systems that other machines write, for a single file.
+
+Notices are not believed for ever: once in SWEEP_S all names are read nevertheless, some with each
+look, so that a look stays short. What no notice tells, such as a folder of another file system that
+is mounted below, is found by then.
+
+Law: a file that stays is found by the whole look after it has come, or sooner.
+Cost: without news 20 us; a whole look 1 us for each known file, and 3 us for each new one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+
+from joinengine.sources.notices import Notices, notices_of
+from joinengine.sources.positions import Logged
+from joinengine.sources.sourcefiles import SourceFile, found_below, look_at, paths_below
+
+#: So many files wait at most to be logged; of more the oldest, and the others are found later.
+MOST_WAITING = 100_000
+#: So often all names are read although changes are noticed, in seconds.
+SWEEP_S = 60.0
+
+
+class Finding:
+    """The files below `place` that are not in `logged`; `is_bounded`: at most MOST_WAITING."""
+
+    def __init__(self, place: str, logged: Logged, *, is_bounded: bool) -> None:
+        self._place = place
+        self._logged = logged
+        self._most = MOST_WAITING if is_bounded else None
+        self._notices: Notices | None = None
+        self._asked_s = -math.inf
+        #: paths that are found, and neither logged nor dropped
+        self._waiting = dict[str, None]()
+        #: path -> size and time of a file that was dropped
+        self._dropped = dict[str, tuple[int, int]]()
+        #: whether there are more than those that wait
+        self.left_some = True
+        self._sweep: Iterator[list[str]] = iter(())
+        self._swept_s = 0.0
+
+    def look(self, now_s: float) -> list[SourceFile]:
+        """The files that are found, in the order of their modification."""
+        noticed = [] if self._notices is None else self._notices.read()
+        is_short = self._notices is None or self._notices.are_short
+        waiting = self._logged.unknown(list(self._waiting))
+        if is_short or (self.left_some and len(waiting) < MOST_WAITING // 2):
+            found = self._look_at_all(now_s)
+        else:
+            self._waiting = dict.fromkeys(waiting)
+            self._wait_for(noticed)
+            self._wait_for(self._swept(now_s))
+            there = (file for path in self._waiting if (file := look_at(path)) is not None)
+            found = sorted(filter(self._is_new, there), key=by_time)
+        self._waiting = dict.fromkeys(file.path for file in found)
+        return found
+
+    def drop(self, file: SourceFile) -> None:
+        """Leave a file out as long as it stays as it is."""
+        self._dropped[file.path] = file.size, file.modified_ns
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._notices is not None:
+            self._notices.close()
+        self._notices = None
+
+    def _look_at_all(self, now_s: float) -> list[SourceFile]:
+        if self._notices is None and abs(now_s - self._asked_s) >= SWEEP_S:
+            self._notices, self._asked_s = notices_of(self._place), now_s
+        if self._notices is not None:
+            self._notices.are_short = False  # what comes from here on is noticed or seen
+        found = found_below(self._place, self._logged.unknown, self._watch)
+        found = filter(self._is_new, found)
+        self._swept_s, self._sweep, self.left_some = now_s, iter(()), False
+        if self._most is None:
+            return sorted(found, key=by_time)
+        oldest = heapq.nsmallest(self._most, found, key=by_time)
+        self.left_some = len(oldest) == self._most
+        return oldest
+
+    def _is_new(self, file: SourceFile) -> bool:
+        return self._dropped.get(file.path) != (file.size, file.modified_ns)
+
+    def _swept(self, now_s: float) -> list[str]:
+        """The next names of all."""
+        if abs(now_s - self._swept_s) >= SWEEP_S:  # the clock may be set
+            self._swept_s, self._sweep = now_s, paths_below(self._place, self._watch)
+        return next(self._sweep, [])
+
+    def _watch(self, folder: str) -> None:
+        if self._notices is not None:
+            self._notices.watch(folder)
+
+    def _wait_for(self, paths: list[str]) -> None:
+        room = None if self._most is None else max(self._most - len(self._waiting), 0)
+        new = self._logged.unknown(paths)
+        self._waiting |= dict.fromkeys(new[:room])
+        self.left_some |= room is not None and len(new) > room
+
+
+def by_time(file: SourceFile) -> tuple[int, str]:
+    """The order in which files appeared."""
+    return file.modified_ns, file.path

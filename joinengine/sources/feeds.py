@@ -1,0 +1,336 @@
+"""Feeds: Parquet files as streams of row groups, in a recorded order that can be replayed.
+
+Why: a source that hands out *which row groups to read* lets the route task open them with Arrow
+itself; no tuple is converted in the JVM. A position in a feed is a count, so an offset is a number.
+
+There are two kinds. A *folder* feed watches a folder of the user and logs each file that it finds,
+with its row groups, before it hands out a position after the file; on restart the log, not the
+folder, says what a position means, and two drivers that look at the same time have one log
+(joinengine.sources.sourcelog).
+
+A *recorded* feed is a finite stream that was cut into intervals when it was written; it also knows
+how far event time has come at the end of each interval.
+
+A file that is to be skipped is in the log with the reason, and takes one position, so that it is
+handed out once, as a row group that holds nothing.
+
+Law: the same positions give the same row groups, for ever, to every driver; a file is in the log
+for reading at most once. If a logged file has changed since, it is refused by name, or skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import accumulate
+from typing import Any, Protocol
+
+from typing_extensions import override
+
+from joinengine.model.errors import DamagedState
+from joinengine.model.named import one_of
+from joinengine.sources.listing import (
+    MOST_FILES,
+    Expected,
+    Listing,
+    OnBadFile,
+    SchemaChanges,
+    tell_awaited,
+)
+from joinengine.sources.positions import Entry, Logged, RowGroup, table_of
+from joinengine.sources.schemas import (
+    Footer,
+    from_text,
+)
+from joinengine.sources.sourcefiles import text_of
+from joinengine.sources.sourcelog import SourceLog
+from joinengine.world.world import MACHINE
+
+_log = logging.getLogger("joinengine")
+#: The progress of a stream that has ended.
+ENDED = math.inf
+#: How long a look that waits for half-written files sleeps before it looks again, in seconds.
+_AGAIN_S = 0.5
+
+
+class Feed(Protocol):
+    """A stream of row groups; positions count from 0."""
+
+    @abstractmethod
+    def discover(self, *, wait: bool = False) -> None:
+        """Look for new row groups; `wait`: until no file is half-written any more."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise what `discover` would; nothing is written."""
+
+    @abstractmethod
+    def take_over(self, generation: int) -> None:
+        """Write from now on for the driver of a generation."""
+
+    @abstractmethod
+    def tidy(self) -> None:
+        """Put in order what the feed has written; between two batches, after a committed one."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what looking has opened; what is known stays known."""
+
+    @abstractmethod
+    def end(self) -> int:
+        """The position after all known row groups."""
+
+    @abstractmethod
+    def advance(self, position: int) -> int:
+        """The end of the interval that begins at `position`; `position` if nothing follows it."""
+
+    @abstractmethod
+    def row_groups(self, start: int, end: int) -> list[RowGroup]:
+        """The row groups between two positions."""
+
+    @abstractmethod
+    def progress(self, position: int) -> float | None:
+        """Event time (microseconds) below which nothing follows `position`; None: unknown."""
+
+
+class FolderFeed(Feed):
+    """The Parquet files of a folder, in the order in which they appeared.
+
+    A position counts row groups. An interval is whole row groups, one at least, until
+    `rows_per_interval` rows are reached. If the feed `ends`, no file will follow those that it
+    knows.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        rows_per_interval: int,
+        log: SourceLog | None,
+        expected: Expected | None = None,
+        footers: Mapping[str, Footer] | None = None,
+        *,
+        ends: bool = False,
+    ) -> None:
+        """`expected`: None: any file will do. `footers`: those that are known, by path."""
+        self._folder = folder
+        self._ends = ends
+        self._rows_per_interval = rows_per_interval
+        self._log = log
+        self._logged = Logged()
+        most = None if log is None else MOST_FILES
+        self._listing = Listing(folder, expected or Expected(), self._logged, footers, most)
+        self._read_on()
+
+    @override
+    def discover(self, *, wait: bool = False) -> None:
+        """Log files that have appeared since, MOST_FILES of them; hidden ones (`.`, `_`) never.
+
+        With `wait` all of them. Raises InvalidRequest, with the file, for one that is bad and not
+        to be skipped.
+        """
+        self._look()
+        told = set[str]()
+        while wait and (self._listing.has_more or self._listing.unsettled_s):
+            if not self._listing.has_more:
+                left_s = self._listing.unsettled_s
+                tell_awaited(left_s, told)
+                MACHINE.sleep(min(max(left_s.values()), _AGAIN_S))
+            self._look()
+
+    def _look(self) -> None:
+        while entries := self._listing.look(MACHINE.now_s()):
+            if self._log is None or self._log.append(entries):
+                self._take(entries)
+                return
+            self._read_on()  # another driver was faster; it may have logged the same files
+
+    @override
+    def check(self) -> None:
+        self._listing.look(MACHINE.now_s())
+
+    @override
+    def take_over(self, generation: int) -> None:
+        if self._log is not None:
+            self._log.generation = generation
+
+    def _read_on(self) -> None:
+        """Take up the entries that other drivers have logged."""
+        for files in () if self._log is None else self._log.read_on():
+            self._logged.add(files)
+
+    @override
+    def tidy(self) -> None:
+        """Fold the log, if it has many segments."""
+        if self._log is not None:
+            self._log.fold(self._logged)
+
+    @override
+    def close(self) -> None:
+        """Stop watching the folder."""
+        self._listing.close()
+
+    @override
+    def end(self) -> int:
+        return self._logged.end
+
+    @override
+    def advance(self, position: int) -> int:
+        return self._logged.advance(position, self._rows_per_interval)
+
+    @override
+    def row_groups(self, start: int, end: int) -> list[RowGroup]:
+        """The row groups between two positions, which another process may have logged.
+
+        Raises DamagedState if the log is shorter.
+        """
+        if end > self.end():
+            self._read_on()
+        if end > self.end():
+            log = self._log and self._log.storage.folder
+            raise DamagedState(
+                f"source log {log} knows {self.end()} row groups of {self._folder}, but the "
+                f"checkpoint has read {end}: restore the log from a copy"
+            )
+        return list(self._logged.between(start, end))
+
+    @override
+    def progress(self, position: int) -> float | None:
+        """Unknown, since files do not say which event times follow; or that the feed has ended."""
+        has_ended = self._ends and position >= self.end() and not self._listing.has_more
+        return ENDED if has_ended else None
+
+    def _take(self, entries: Sequence[Entry]) -> None:
+        if self._log is None:
+            # A restart would not know of skipped files, and count other positions.
+            skipped = [one for one in entries if "skipped" in one]
+            entries = [one for one in entries if "skipped" not in one]
+            for one in skipped:
+                file, reason = one["file"], one["skipped"]
+                _log.warning("joinengine: source file %s is left out: it %s", file, reason)
+                self._logged.skipped[file] = one["size"], one["modified_ns"]
+        self._logged.add(table_of(entries))
+
+
+class RecordedFeed(Feed):
+    """A finite stream that was written interval by interval; a position counts intervals.
+
+    `index` is a JSON file: `intervals`, per interval its row groups [file, group, rows], and
+    `progress`, per interval the event time below which nothing follows it.
+    """
+
+    def __init__(self, index: str) -> None:
+        self._folder = index.rpartition("/")[0]
+        content = json.loads(text_of(index))
+        self._intervals: list[list[list[Any]]] = content["intervals"]
+        self._progress: list[int] = content["progress"]
+
+    @override
+    def discover(self, *, wait: bool = False) -> None:
+        """Nothing is ever new."""
+
+    @override
+    def check(self) -> None:
+        """Nothing is ever new."""
+
+    @override
+    def take_over(self, generation: int) -> None:
+        """Nothing is ever written."""
+
+    @override
+    def tidy(self) -> None:
+        """Nothing is ever written."""
+
+    @override
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @override
+    def end(self) -> int:
+        return len(self._intervals)
+
+    @override
+    def advance(self, position: int) -> int:
+        return min(position + 1, len(self._intervals))
+
+    @override
+    def row_groups(self, start: int, end: int) -> list[RowGroup]:
+        rows = [row for interval in self._intervals[start:end] for row in interval]
+        return [RowGroup(f"{self._folder}/{file}", group, n) for file, group, n in rows]
+
+    @override
+    def progress(self, position: int) -> float | None:
+        """The event time recorded at the cut; at the end, that the stream has ended."""
+        if position >= len(self._intervals):
+            return ENDED
+        return None if position == 0 else self._progress[position - 1]
+
+
+class FeedKind(StrEnum):
+    """A folder that may get more files, or a stream that was recorded with its intervals."""
+
+    FOLDER = "folder"
+    RECORDED = "recorded"
+
+
+def open_feed(options: dict[str, Any], footers: Mapping[str, Footer] | None = None) -> Feed:
+    """A feed from the plain values that travel to the source; `footers` as in `FolderFeed`.
+
+    Raises InvalidRequest for a kind that is unknown.
+    """
+    match one_of(FeedKind, options["kind"], "feed"):
+        case FeedKind.FOLDER:
+            folder = options.get("log")
+            generation = options.get("generation", 0)
+            log = None if folder is None else SourceLog(MACHINE.storage(folder), generation)
+            rows, ends = options["rows_per_interval"], options.get("ends", False)
+            expected = expected_of(options)
+            return FolderFeed(options["path"], rows, log, expected, footers, ends=ends)
+        case FeedKind.RECORDED:
+            return RecordedFeed(options["path"])
+
+
+def expected_of(options: dict[str, Any]) -> Expected:
+    """What a folder feed expects of its files, from the same plain values."""
+    text = options.get("columns")
+    return Expected(
+        columns=None if text is None else from_text(text),
+        on_bad_file=OnBadFile(options.get("on_bad_file", OnBadFile.FAIL)),
+        schema_changes=SchemaChanges(options.get("schema_changes", SchemaChanges.REFUSE)),
+        settle_s=options.get("settle_s", 0.0),
+        zone=options.get("zone", "UTC"),
+    )
+
+
+def fold(groups: Sequence[tuple[int, RowGroup]], parts: int) -> list[list[tuple[int, RowGroup]]]:
+    """(source, row group) pairs in order -> at most `parts` stretches of about equal rows.
+
+    >>> [len(part) for part in fold([(0, RowGroup("f", i, 10)) for i in range(5)], 2)]
+    [2, 3]
+    """
+    ends = list(accumulate(group.rows for _, group in groups))
+    folded: list[list[tuple[int, RowGroup]]] = [[] for _ in range(parts)]
+    for (source, group), end in zip(groups, ends, strict=True):
+        middle = end - group.rows / 2
+        # Files that are skipped have no rows.
+        folded[min(int(middle * parts / max(ends[-1], 1)), parts - 1)].append((source, group))
+    return [part for part in folded if part]
+
+
+def by_file(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
+    """Stretches of row groups that lie in one file."""
+    part = list[RowGroup]()
+    for group in groups:
+        if part and _file_of(part[-1]) != _file_of(group):
+            yield part
+            part = []
+        part.append(group)
+    if part:
+        yield part
+
+
+def _file_of(group: RowGroup) -> tuple[str, int, int, str | None]:
+    return group.file, group.size, group.modified_ns, group.skipped

@@ -1,0 +1,252 @@
+"""Listing: which files of a folder are there, which of them fit the stream, and which are bad.
+
+Why before a file is logged: the log is for ever, so a file that cannot be read must not get into it
+as one that is. A footer tells whether a file is whole and which columns it has; it is read once.
+
+Law: a file is logged for reading at most once. A bad file is logged only if it is to be skipped,
+and once; when it has changed since, it is looked at anew. So it is by each listing that finds it in
+the log, since a start of the query may have other rules: the entry that skips it stays as it is.
+Cost: what it takes to find the files (joinengine.sources.discovery), and one footer for each new
+one; at the first look one for each skipped file too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from joinengine.model.errors import InvalidRequest, UnreadableFile
+from joinengine.sources.discovery import Finding, by_time
+from joinengine.sources.positions import Entry, Logged
+from joinengine.sources.schemas import (
+    Footer,
+    misfit,
+    partition_value,
+    partition_values,
+    plain_columns,
+    unknown,
+)
+from joinengine.sources.sourcefiles import SourceFile, find, look_at, opened
+
+_log = logging.getLogger("joinengine")
+#: Footers are read by so many threads: a footer is a wait for the disk.
+_THREADS = 8
+#: So many files are handed out by a look: their footers take about a second.
+MOST_FILES = 10_000
+
+
+class OnBadFile(StrEnum):
+    """What happens at a file that does not fit the stream, or that cannot be read."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class SchemaChanges(StrEnum):
+    """What happens at a column that the stream did not have when it started."""
+
+    REFUSE = "refuse"
+    ADD = "add"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a stream expects of its files.
+
+    `columns`: in plain types; None: files are not compared. `settle_s`: how long, in seconds since
+    its last change, a file may be half-written. `zone`: of instants in the names of folders.
+    """
+
+    columns: pa.Schema | None = None
+    on_bad_file: OnBadFile = OnBadFile.FAIL
+    schema_changes: SchemaChanges = SchemaChanges.REFUSE
+    settle_s: float = 0.0
+    zone: str = "UTC"
+
+
+class Listing:
+    """The files of one folder that are not `logged` yet.
+
+    `footers`: those that are known already, by the path of the file. `most`: so many files are
+    handed out by a look; None: all, for a stream whose log is the folder itself.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        expected: Expected,
+        logged: Logged,
+        footers: Mapping[str, Footer] | None = None,
+        most: int | None = MOST_FILES,
+    ) -> None:
+        self._folder = folder
+        self._expected = expected
+        self._logged = logged
+        self._finding = Finding(folder, logged, is_bounded=most is not None)
+        self._footers = footers or {}
+        self._most = most
+        self._left_out = set[str]()
+        #: whether the last look has left files to the next one
+        self.has_more = False
+        #: half-written files of the last look -> seconds until they are bad
+        self.unsettled_s = dict[str, float]()
+
+    def look(self, now_s: float) -> list[Entry]:
+        """The entries of files that are new, in the order of their modification.
+
+        Raises InvalidRequest, with the file, for a bad one that is not to be skipped.
+        """
+        self.unsettled_s = {}
+        found = self._finding.look(now_s)
+        now = found[: self._most]
+        self.has_more = len(now) < len(found) or self._finding.left_some
+        footers = read_footers(now, self._footers)
+        entries = (
+            self._entry(one, footer, now_s) for one, footer in zip(now, footers, strict=True)
+        )
+        return [entry for entry in entries if entry is not None]
+
+    def close(self) -> None:
+        """Stop watching the folder."""
+        self._finding.close()
+
+    def _entry(self, file: SourceFile, footer: Footer | str, now_s: float) -> Entry | None:
+        """The entry of a file; None: it may still become whole, or was skipped before."""
+        path = file.path
+        entry: Entry = {"file": path, "size": file.size, "modified_ns": file.modified_ns}
+        if isinstance(footer, Footer):
+            fault = self._fault(path, footer)
+            if fault is None:
+                return entry | {"rows": footer.rows}
+        else:
+            # A clock of another machine may be ahead, hence the absolute value.
+            left_s = self._expected.settle_s - abs(now_s - file.changed_s)
+            if left_s > 0:
+                self.unsettled_s[path] = left_s
+                return None
+            fault = footer
+        if self._expected.on_bad_file is OnBadFile.SKIP:
+            if self._logged.skipped.get(path) == (file.size, file.modified_ns):
+                self._finding.drop(file)
+                return None
+            return entry | {"rows": [], "skipped": fault}
+        raise InvalidRequest(f"source file {path} {fault}; {self._ways_on()}")
+
+    def _ways_on(self) -> str:
+        ways = "mend it, remove it, or start again with on_bad_file='skip', which leaves it out"
+        return f"nothing is lost: {ways}"
+
+    def _fault(self, path: str, footer: Footer) -> str | None:
+        """Why a whole file does not fit the stream."""
+        wanted = self._expected.columns
+        if wanted is None:
+            return None
+        folders = partition_values(path, self._folder)
+        inside = pa.schema([field for field in footer.columns if field.name not in folders])
+        for name, value in folders.items():
+            if name in wanted.names:
+                kind = wanted.field(name).type
+                try:
+                    partition_value(value, kind, self._expected.zone)
+                except ValueError:
+                    return f"has {value!r} for the partition column {name!r}, which is {kind}"
+        wrong = misfit(inside, wanted)
+        if wrong is not None:
+            return f"does not fit: column {wrong[0]!r} {wrong[1]}"
+        added = unknown([*inside.names, *folders], wanted)
+        if not added:
+            return None
+        if self._expected.schema_changes is SchemaChanges.REFUSE:
+            return (
+                f"does not fit: the stream has no column {added[0]!r} "
+                f"(schema_changes='add' takes new columns in)"
+            )
+        for name in added:
+            if name not in self._left_out:
+                self._left_out.add(name)
+                _log.warning(
+                    "joinengine: the stream of %s has no column %r, which is new in %s; it is left "
+                    "out until the query starts again",
+                    *(self._folder, name, path),
+                )
+        return None
+
+
+def tell_awaited(left_s: Mapping[str, float], told: set[str]) -> None:
+    """Name the half-written files that are waited for, and for how long; `told` gets them too."""
+    for file in sorted(left_s.keys() - told):
+        _log.warning(
+            "joinengine: source file %s is not whole yet; waiting for it, %.0f s at most",
+            *(file, left_s[file]),
+        )
+    told.update(left_s)
+
+
+def read_footers(files: Iterable[SourceFile], known: Mapping[str, Footer]) -> list[Footer | str]:
+    """The footer of each file, or why it has none; one of `known` if the file is unchanged."""
+
+    def footer(one: SourceFile) -> Footer | str:
+        found = known.get(one.path)
+        if found is not None and found[:2] == (one.size, one.modified_ns):
+            return found
+        try:
+            metadata: Any = pq.read_metadata(opened(one.path))
+        except (pa.ArrowException, OSError) as error:
+            return f"is not a whole Parquet file ({in_a_line(error)})"
+        rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        return Footer(one.size, one.modified_ns, rows, plain_columns(metadata))
+
+    listed = list(files)
+    if len(listed) < _THREADS:
+        return [footer(one) for one in listed]
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return list(threads.map(footer, listed))
+
+
+def survey(folder: Path | str) -> tuple[dict[str, Footer], dict[str, str]]:
+    """The footers of all files of a folder or URL, in the order of their modification.
+
+    Then, for each file that is not whole, why it is not.
+    """
+    files = sorted(find(str(folder)), key=by_time)
+    footers, faults = dict[str, Footer](), dict[str, str]()
+    for file, footer in zip(files, read_footers(files, {}), strict=True):
+        if isinstance(footer, Footer):
+            footers[file.path] = footer
+        else:
+            faults[file.path] = footer
+    return footers, faults
+
+
+def in_a_line(error: Exception, most: int = 200) -> str:
+    """The message of an error without breaks, cut to `most` characters."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= most else f"{text[:most]}.."
+
+
+def check_unchanged(path: str, size: int, modified_ns: int) -> None:
+    """Raise UnreadableFile if a logged file has gone, or is not the one that was logged."""
+    found = look_at(path)
+    if found is None:
+        raise unreadable(path, "was logged and is gone")
+    if (found.size, found.modified_ns) != (size, modified_ns):
+        raise unreadable(
+            path, "has changed since it was logged, and a replay would read other tuples"
+        )
+
+
+def unreadable(path: str, reason: str) -> UnreadableFile:
+    """The error for a logged file that cannot be read as it was logged."""
+    return UnreadableFile(
+        f"source file {path} {reason}; put it back as it was, with its modification time, or start "
+        f"again with on_bad_file='skip', which leaves it out: the checkpoint is unharmed",
+        reason,
+    )

@@ -1,0 +1,142 @@
+"""Readings: how the tuples of Parquet files are read.
+
+The columns of the stream are taken from the file, from the names of its folders, or computed, and
+its filters are applied, batch by batch as Arrow reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+
+from joinengine.model.conditions import Predicate
+from joinengine.model.errors import UnreadableFile
+from joinengine.model.skipped import Skipped
+from joinengine.sources.listing import OnBadFile, check_unchanged, in_a_line, unreadable
+from joinengine.sources.positions import RowGroup
+from joinengine.sources.schemas import (
+    as_text,
+    cast,
+    completed,
+    from_text,
+    partition_value,
+    partition_values,
+)
+from joinengine.sources.sourcefiles import parquet
+from joinengine.sources.transforms import (
+    Step,
+    named,
+    needed,
+    stepped,
+    steps_from_json,
+    steps_to_json,
+)
+
+_READ_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the tuples of a feed are read: the columns to deliver, and the steps to them.
+
+    `whole`: the columns of the files, which `steps` may name; None: those of `schema`. `root`:
+    names of folders below it hold values of columns; None: they do not. `zone`: of instants there.
+    `on_bad_file`: what happens at a file that has changed since it was logged, or is damaged.
+    """
+
+    schema: pa.Schema
+    steps: tuple[Step, ...] = ()
+    whole: pa.Schema | None = None
+    root: str | None = None
+    zone: str = "UTC"
+    on_bad_file: OnBadFile = OnBadFile.FAIL
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the files."""
+        return self.schema if self.whole is None else self.whole
+
+    @property
+    def where(self) -> str | None:
+        """The filters as one text; None: there are none."""
+        texts = [step.text for step in self.steps if isinstance(step, Predicate)]
+        return reduce(lambda one, other: f"({one}) and ({other})", texts) if texts else None
+
+    @property
+    def named(self) -> pa.Schema:
+        """The columns that a further step may name."""
+        return named(self.columns, self.steps)
+
+    def batches(
+        self, groups: Sequence[RowGroup], skipped: list[Skipped] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The tuples of row groups that lie in one file.
+
+        Raises DamagedState, with the file, if it has changed or cannot be read. If such files are
+        to be skipped, it is noted in `skipped` instead, and what was read until then counts.
+        """
+        try:
+            yield from self._read(groups)
+        except UnreadableFile as error:
+            if skipped is None or self.on_bad_file is OnBadFile.FAIL:
+                raise
+            skipped.append(Skipped(groups[0].file, error.reason))
+
+    def _read(self, groups: Sequence[RowGroup]) -> Iterator[pa.RecordBatch]:
+        path = groups[0].file
+        if groups[0].size >= 0:
+            check_unchanged(path, groups[0].size, groups[0].modified_ns)
+        asked = needed(self.columns, self.steps, self.schema)
+        given = self._given(path, asked)
+        try:
+            with parquet(path) as file:
+                inside = set(file.schema_arrow.names) - given.keys()
+                numbers, names = [g.group for g in groups], [f.name for f in asked]
+                names = [name for name in names if name in inside]
+                for batch in file.iter_batches(_READ_ROWS, numbers, names, use_threads=False):
+                    kept = stepped(completed(batch, asked, given), self.steps, self.columns)
+                    if kept.num_rows:
+                        yield conform(kept, self.schema)
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(path, f"cannot be read ({in_a_line(error)})") from None
+
+    def _given(self, path: str, needed: Sequence[pa.Field]) -> dict[str, pa.Scalar]:
+        """Column -> its value in the names of the folders of a file."""
+        values = {} if self.root is None else partition_values(path, self.root)
+        return {
+            field.name: partition_value(values[field.name], field.type, self.zone)
+            for field in needed
+            if field.name in values
+        }
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of `schema` in its order and types; a column of that type is not copied."""
+    columns = [cast(batch.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def reading_to_json(reading: Reading) -> str:
+    """How a stream is read, but for the columns that it delivers, as an option of the source."""
+    return json.dumps(
+        {
+            "steps": steps_to_json(reading.steps),
+            "columns": as_text(reading.columns),
+            "root": reading.root,
+            "zone": reading.zone,
+            "on_bad_file": reading.on_bad_file,
+        }
+    )
+
+
+def reading_from_json(schema: pa.Schema, content: str) -> Reading:
+    """A reading that delivers the columns of `schema`, otherwise as the option says."""
+    found = json.loads(content)
+    steps = steps_from_json(found["steps"])
+    bad = OnBadFile(found["on_bad_file"])
+    columns = from_text(found["columns"])
+    return Reading(schema, steps, columns, found["root"], found["zone"], bad)

@@ -1,0 +1,323 @@
+"""Tasks go back to the executor that ran them last, since it has their run files in its file cache.
+
+Why: over an object store a task whose executor has no copies downloads all of its state. Spark
+knows nothing of these copies, and deals tasks out at random.
+
+How: a task tells its executor. The next time the driver gives the same instances to a task, the
+task's partition names that executor as its preferred location. PySpark has no call for it, so the
+RDD is made in the JVM. What is read from a shuffle has no locations of its own, and Spark's zip
+of such partitions takes functions of the JVM alone; hence the diagonal of a product with partitions
+of one element, which names the locations of these.
+
+Law: a preference is no demand. An executor that is gone is named no more, none is named for more
+tasks than its share, and a task waits WAIT for one that is busy.
+Cost: none where the state lies in a folder; else a look at the executors, and while the locations
+stay the same some calls of the JVM for each job. A product has the square of its tasks as
+partitions, which Spark makes as objects; so above MOST_TASKS tasks take what comes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from pyspark import RDD, SparkContext
+from pyspark.serializers import NoOpSerializer
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.operators.base import Operator, OperatorTask
+from joinengine.wire.reports import OperatorReport
+from joinengine.world.buckets import is_url
+
+#: Of a task for an executor that is busy, and then for its host. A miss costs a download.
+WAIT = "50ms"
+#: The same where the executor alone has files of the task. An executor that is gone is not waited
+#: for.
+LONG_WAIT = "3s"
+#: With more tasks the product of their partitions would have more than a quarter of a million.
+MOST_TASKS = 512
+#: Spark's settings of the wait: the first is what the others are unless they are set.
+_ALL, *_WAITS = (f"spark.locality.wait{what}" for what in ("", ".process", ".node", ".rack"))
+#: Processes between a worker and its executor: PySpark's daemon, and perhaps a shell.
+_MOST_PARENTS = 4
+
+#: Masters under which all of Spark is one process, and one that starts so many executors.
+_ONE_PROCESS = re.compile(r"local(\[.*\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)")
+#: How long a query waits for executors to come, and how often it looks, in seconds.
+_PATIENCE_S = 30.0
+_QUIET_S = 1.0
+_PAUSE_S = 0.1
+
+#: An executor as Spark names it among locations; None: any.
+Location = str | None
+
+
+@cache
+def own_location() -> Location:
+    """The executor of this worker process; None: Spark runs in one process, or it is not told.
+
+    An executor's command says which it is: a Python worker can read it nowhere else under all
+    of Spark's masters.
+    """
+    found = own_executor()
+    return None if found is None else found[1]
+
+
+def own_executor() -> tuple[int, str] | None:
+    """The process of this worker's executor and its location; None: as in `own_location`."""
+    pid = os.getppid()
+    for _ in range(_MOST_PARENTS):
+        with suppress(OSError, IndexError, ValueError):
+            location = location_in(Path(f"/proc/{pid}/cmdline").read_text().split("\0"))
+            if location is not None:
+                return pid, location
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return None
+
+
+def executors(context: SparkContext) -> list[str]:
+    """The locations of the executors that are alive, the oldest first; none if there is none."""
+    return list(executor_cores(context))
+
+
+def executor_cores(context: SparkContext) -> dict[str, int]:
+    """The same, and how many cores each of them has."""
+    alive = alive_numbers(context)
+    if not alive:
+        return {}
+    known = context._jsc.sc().statusStore().executorList(False)
+    found = dict[str, tuple[str, int]]()
+    for number in range(known.size()):
+        one = known.apply(number)
+        found[one.id()] = str(one.hostPort()).rpartition(":")[0], int(one.totalCores())
+    numbers = sorted(alive & found.keys(), key=lambda one: (len(one), one))
+    return {f"executor_{found[one][0]}_{one}": found[one][1] for one in numbers}
+
+
+def executors_at_start(context: SparkContext) -> list[str]:
+    """The same, once as many are there as Spark was asked for, and no more come for a second."""
+    master = str(context.master)
+    if _ONE_PROCESS.fullmatch(master):
+        return []
+    local = _LOCAL_CLUSTER.match(master)
+    asked = context.getConf().get("spark.executor.instances", "1")
+    wanted = int(local[1] if local else asked or 1)
+    begun = since = time.monotonic()
+    found = list[str]()
+    while (now := time.monotonic()) < begun + _PATIENCE_S:
+        before, found = found, executors(context)
+        since = since if len(found) == len(before) else now
+        if len(found) >= wanted and (local or now > since + _QUIET_S):
+            break
+        time.sleep(_PAUSE_S)
+    return found
+
+
+def alive_numbers(context: SparkContext) -> set[str]:
+    """The numbers of the executors that are alive."""
+    text = str(context._jsc.sc().getExecutorIds().mkString(","))
+    return set(text.split(",")) - {"", "driver"}
+
+
+def number_of(location: str) -> str:
+    """The number of the executor at a location."""
+    return location.rpartition("_")[2]
+
+
+def location_in(command: Sequence[str]) -> Location:
+    """The executor that a command runs; None: it runs none.
+
+    >>> location_in(["java", "..Backend", "--executor-id", "3", "--hostname", "10.0.0.7"])
+    'executor_10.0.0.7_3'
+    """
+    named = dict(pairwise(command))
+    try:
+        return f"executor_{named['--hostname']}_{named['--executor-id']}"
+    except KeyError:
+        return None
+
+
+class Locality:
+    """Where tasks ran last; known to this driver alone, so a restart begins anew."""
+
+    def __init__(self, context: SparkContext, slots: Sequence[str] = ()) -> None:
+        """`slots`: the executors on which tasks have fixed places, task t at t modulo so many."""
+        self._context = context
+        self._slots: list[Location] = list(slots)
+        #: operator -> how many tasks it had last
+        self._tasks: dict[int, int] = {}
+        self._jvm: Any = context._jvm
+        #: (operator, task) -> where it ran last; instance i is always one of task i modulo tasks
+        self._last: dict[tuple[int, int], str] = {}
+        #: operator -> the locations of its tasks, and the RDD with these
+        self._rdds: dict[str | int, tuple[tuple[Location, ...], Any]] = {}
+
+    def note(self, operator: Operator, reports: Sequence[OperatorReport]) -> None:
+        """Take note of where tasks have run."""
+        self._tasks[operator.index] = len(reports)
+        for report in reports:
+            if report.executor is not None:
+                self._last[operator.index, report.task] = report.executor
+
+    def locations(
+        self, operator: Operator, tasks: Sequence[OperatorTask]
+    ) -> tuple[Location, ...] | None:
+        """Where tasks are to run; None: anywhere."""
+        if self._slots:
+            self._fill_slots()
+            n = len(self._slots)
+            return tuple(self._slots[task.header.task % n] for task in tasks)
+        if not is_url(tasks[0].header.runs_folder) or len(tasks) > MOST_TASKS:
+            return None
+        last = [self._last.get((operator.index, task.header.task)) for task in tasks]
+        if not any(last):
+            return None
+        return shared_out(last, alive_numbers(self._context))
+
+    def _fill_slots(self) -> None:
+        """Give the places of executors that are gone to new ones."""
+        alive = executors(self._context)
+        new = [one for one in alive if one not in self._slots]
+        for place, one in enumerate(self._slots):
+            if one not in alive:
+                self._slots[place] = new.pop(0) if new else None
+
+    def last_of(self, operator: Operator, instances: int) -> list[Location]:
+        """Per instance where the task ran that hosts it; None: it has not, or that is unknown."""
+        n = self._tasks.get(operator.index, 1)
+        return [self._last.get((operator.index, one % n)) for one in range(instances)]
+
+    def gone(self, operator: Operator, instances: int) -> list[int]:
+        """The instances whose tasks ran on executors that are gone."""
+        last = self.last_of(operator, instances)
+        if not any(last):
+            return []
+        alive = alive_numbers(self._context)
+        return [i for i, one in enumerate(last) if one is not None and number_of(one) not in alive]
+
+    def kill(self) -> str:
+        """Kill an executor, the newest that has a place or that is there; its location.
+
+        Raises InvalidRequest if there is none.
+        """
+        there = [one for one in self._slots if one is not None] or executors(self._context)
+        if not there:
+            raise InvalidRequest(NO_EXECUTOR)
+        victim = there[-1]
+        self._made_once((victim,)).mapPartitions(Killing(victim)).collect()
+        return victim
+
+    def _made_once(self, locations: tuple[Location, ...]) -> RDD[bytes]:
+        return RDD(self._made(locations), self._context, NoOpSerializer())
+
+    def located(self, operator: str | int, locations: tuple[Location, ...]) -> RDD[bytes]:
+        """A partition with one empty element for each location."""
+        known = self._rdds.get(operator)
+        if known is None or known[0] != locations:
+            known = self._rdds[operator] = locations, self._made(locations)
+        return RDD(known[1], self._context, NoOpSerializer())
+
+    def _made(self, locations: tuple[Location, ...]) -> Any:
+        jvm, seq = self._jvm, self._jvm.PythonUtils.toSeq
+        pairs = [jvm.scala.Tuple2(b"", seq([] if one is None else [one])) for one in locations]
+        kind = jvm.scala.reflect.ClassTag.AnyRef()
+        return self._context._jsc.sc().makeRDD(seq(pairs), kind).toJavaRDD()
+
+    def at(self, operator: int, locations: tuple[Location, ...], rdd: RDD[bytes]) -> RDD[bytes]:
+        """The partitions of `rdd`, as they are, each at its location."""
+        jvm, n = self._jvm, len(locations)
+        product = self.located(operator, locations)._jrdd.cartesian(rdd._jrdd)
+        diagonal = jvm.PythonUtils.toSeq([i * n + i for i in range(n)]).toSet()
+        pruned = jvm.org.apache.spark.rdd.PartitionPruningRDD.create(
+            jvm.PythonRDD.valueOfPair(product).rdd(), diagonal
+        )
+        return RDD(pruned.toJavaRDD(), self._context, NoOpSerializer())
+
+
+def shared_out(last: Sequence[Location], alive: Collection[str]) -> tuple[Location, ...] | None:
+    """Locations less those of executors that are not `alive`, and what is more than a share.
+
+    >>> shared_out(["executor_a_1", "executor_b_2", "executor_a_1", "executor_a_1"], ["1", "3"])
+    ('executor_a_1', None, 'executor_a_1', None)
+    """
+    share = -(-len(last) // max(len(alive), 1))
+    found = list[Location]()
+    for one in last:
+        there = one is not None and number_of(one) in alive
+        found.append(one if there and found.count(one) < share else None)
+    return tuple(found) if any(found) else None
+
+
+#: Why no executor can be killed.
+NO_EXECUTOR = (
+    "kill: Spark runs in one process here, so there is no executor to kill; use a cluster, or "
+    "--master 'local-cluster[3,1,2048]'"
+)
+
+
+@dataclass(frozen=True)
+class Killing:
+    """A task that kills its executor if that is `victim`; for `mapPartitions`.
+
+    Spark runs it again elsewhere, where it does nothing.
+    """
+
+    victim: str
+
+    def __call__(self, rows: Iterable[bytes]) -> Iterator[bytes]:
+        """Nothing in, nothing out."""
+        for _ in rows:  # see `OperatorTasks`
+            pass
+        found = own_executor()
+        if found is not None and found[1] == self.victim:
+            os.kill(found[0], signal.SIGKILL)
+        return iter(())
+
+
+_turn = Lock()
+_waiting = 0
+
+
+@contextmanager
+def short_wait(
+    context: SparkContext, locations: tuple[Location, ...] | None, wait: str = WAIT
+) -> Iterator[None]:
+    """The tasks of jobs inside wait no longer than `wait` for their locations.
+
+    Spark reads the settings when it begins with the tasks of a job, from those of its context; so
+    they are another as long as such a job runs, also for jobs that other threads begin then. What
+    the user has set stays.
+    """
+    if locations is None:
+        yield
+        return
+    conf = context._jsc.sc().conf()
+    _shorten(conf, +1, wait)
+    try:
+        yield
+    finally:
+        _shorten(conf, -1, wait)
+
+
+def _shorten(conf: Any, change: int, wait: str) -> None:
+    global _waiting  # noqa: PLW0603 # the settings are the context's, of which there is one
+    with _turn:
+        _waiting += change
+        if conf.contains(_ALL):
+            return
+        for name in _WAITS:
+            if change > 0 and _waiting == 1 and not conf.contains(name):
+                conf.set(name, wait)
+            elif not _waiting and conf.get(name, "") == wait:
+                conf.remove(name)

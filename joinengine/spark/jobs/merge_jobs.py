@@ -1,0 +1,38 @@
+"""Result files that are merged by one Spark job, or by tasks that stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from joinengine.results.merging import MergeReport, MergeTask
+from joinengine.spark.jobs.slots import obstacle, pool_of
+from joinengine.spark.jobs.spark_jobs import called, described
+from joinengine.spark.jobs.tasks import merge_files
+from joinengine.wire.codec import decode, encode
+
+
+@dataclass(frozen=True)
+class SparkMerge:
+    """Merges staged result files in one Spark job; instructions travel with the job.
+
+    `name`: as in `SparkJobs`.
+    """
+
+    spark: SparkSession
+    name: str | None = None
+
+    def __call__(self, tasks: Sequence[MergeTask]) -> list[MergeReport]:
+        """The reports, in the order of the tasks."""
+        context = self.spark.sparkContext
+        told = [encode(task) for task in tasks]
+        pool = pool_of(context) if obstacle(context) is None else None
+        if pool is not None and pool.holds:  # a job would wait for its slots
+            reports = pool.carry_out(self, "merge", merge_files, [(one,) for one in told])
+            if not isinstance(reports, str):
+                return [decode(report, MergeReport) for report in reports]
+        contents = context.parallelize(told, len(tasks))
+        with described(context, f"{called(self.name)}: merge result files"):
+            return [decode(report, MergeReport) for report in contents.map(merge_files).collect()]

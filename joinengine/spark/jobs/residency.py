@@ -1,0 +1,43 @@
+"""Whether the tasks of a query stay, or each step is a job of Spark, and why."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from joinengine.driver.settings import Settings, Tasks
+from joinengine.exchange.exchange import ExchangeKind
+from joinengine.model.errors import InvalidRequest
+from joinengine.results.sinks import Sink
+from joinengine.spark.jobs.slots import obstacle
+from joinengine.spark.query.frame_sinks import FrameSink, TransformedParquetSink
+
+
+def why_jobs(
+    spark: SparkSession, settings: Settings, sink: Sink, *, has_frames: bool
+) -> str | None:
+    """Why the tasks of a query cannot stay (joinengine.spark.jobs.slots), in words; None: they can.
+
+    `has_frames`: a DataFrame is among its streams. Raises InvalidRequest if tasks are asked to
+    stay that cannot.
+    """
+    if settings.tasks is Tasks.JOBS:
+        return "the option 'tasks' asks for them"
+    why = _obstacle(spark, settings, sink, has_frames=has_frames)
+    if why is not None and settings.tasks is Tasks.RESIDENT:
+        raise InvalidRequest(
+            f"tasks: 'resident' is not served here: {why}; leave the option out, or give 'jobs'"
+        )
+    return why
+
+
+def _obstacle(
+    spark: SparkSession, settings: Settings, sink: Sink, *, has_frames: bool
+) -> str | None:
+    """Why the tasks of a query cannot stay, in words; None: they can."""
+    if has_frames:
+        return "a DataFrame is among the streams, whose rows come by a job"
+    if settings.exchange is ExchangeKind.SHUFFLE:
+        return "exchange 'shuffle' needs jobs"
+    if isinstance(sink, FrameSink | TransformedParquetSink):
+        return "the sink is handed a DataFrame, which is made and written by jobs"
+    return obstacle(spark.sparkContext)

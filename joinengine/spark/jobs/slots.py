@@ -1,0 +1,220 @@
+"""The slots of a Spark session, for tasks that stay in them (joinengine.staying.pool).
+
+A slot is what one task of Spark's occupies: `spark.task.cpus` cores of an executor.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import Accumulator, AccumulatorParam, SparkContext
+from pyspark.serializers import CloudPickleSerializer
+from typing_extensions import override
+
+from joinengine.spark.jobs.locality import alive_numbers, executor_cores, number_of, own_location
+from joinengine.spark.session.daemon import end_quietly
+from joinengine.staying.door import Door, Hosts
+from joinengine.staying.orders import Function, serve
+from joinengine.staying.pool import Pool, Slots
+from joinengine.staying.wire import Address, Caller, Secret, connected, introduce
+
+#: A master under which all of Spark runs in one process, and its cores.
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
+#: A master under which all of Spark runs on this machine, executors as processes of their own.
+_LOCAL_CLUSTER = "local-cluster["
+_STANDALONE = "spark://"
+_LOOPBACK = "127.0.0.1"
+#: Settings under which each step is a job on executors of their own, and why.
+_SETTINGS = {
+    "spark.dynamicAllocation.enabled": "tasks that stay would never let an executor go",
+    "spark.speculation": "Spark would run a second copy of each task that stays",
+    "spark.authenticate": "tasks that stay have connections of their own",
+    "spark.network.crypto.enabled": "answers of tasks that stay are not encrypted",
+    "spark.ssl.rpc.enabled": "answers of tasks that stay are not encrypted",
+}
+#: How often Spark is asked for tasks that run on.
+_POLL_S = 0.05
+#: How long a task tries to connect.
+_REACH_S = 3.0
+#: Code travels as Spark sends its own.
+_CODE: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+#: Groups of jobs, each with what a task of it says.
+_Said = frozenset[tuple[str, str]]
+
+
+def obstacle(context: SparkContext) -> str | None:
+    """Why tasks cannot stay in a session, in words; None: they can."""
+    master = str(context.master)
+    if _LOCAL.fullmatch(master):
+        return None if hasattr(socket, "AF_UNIX") else "this system has no sockets of its own"
+    if not master.startswith((_LOCAL_CLUSTER, _STANDALONE)):
+        return f"master {master} was not tried: they stay under local and standalone ones"
+    for name, why in _SETTINGS.items():
+        if _setting(context, name).lower() == "true":
+            return f"{name} is true: {why}"
+    return None
+
+
+class _Union(AccumulatorParam[_Said]):
+    @override
+    def zero(self, value: _Said) -> _Said:
+        return frozenset()
+
+    @override
+    def addInPlace(self, value1: _Said, value2: _Said) -> _Said:
+        return value1 | value2
+
+
+@dataclass(frozen=True)
+class Stay:
+    """Takes orders until the driver has no more; for `mapPartitionsWithIndex`.
+
+    `group`: of its job; `unreached`: takes note of why the driver cannot be reached, if it cannot.
+    """
+
+    address: Address
+    secret: Secret
+    group: str
+    unreached: Accumulator[_Said]
+
+    def __call__(self, index: int, rows: Iterable[Any]) -> Iterator[bytes]:
+        """Nothing."""
+        for _ in rows:
+            pass
+        end_quietly()
+        try:
+            driver = connected(self.address, _REACH_S)
+        except OSError as error:
+            self.unreached.add(frozenset({(self.group, f"{socket.gethostname()}: {error}")}))
+            return iter(())
+        with driver, suppress(OSError, EOFError):
+            if introduce(driver, self.secret, Caller(index, os.getpid(), own_location())):
+                driver.settimeout(None)
+                serve(driver, _CODE.loads)
+        return iter(())
+
+
+class SparkSlots(Slots):
+    """Those of a session of Spark's."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._unreached = context.accumulator(frozenset[tuple[str, str]](), _Union())
+
+    @property
+    @override
+    def hosts(self) -> Hosts | None:
+        master = str(self._context.master)
+        if _LOCAL.fullmatch(master):
+            return None
+        if master.startswith(_LOCAL_CLUSTER):
+            return Hosts(_LOOPBACK, _LOOPBACK)
+        told = _setting(self._context, "spark.driver.host")
+        bound = _setting(self._context, "spark.driver.bindAddress") or told
+        return Hosts(bound.strip("[]"), told.strip("[]"))
+
+    @override
+    def count(self) -> int:
+        cpus = max(int(_setting(self._context, "spark.task.cpus") or 1), 1)
+        local = _LOCAL.fullmatch(str(self._context.master))
+        if local is None:
+            there = executor_cores(self._context).values()
+            return max(sum(cores // cpus for cores in there), 1)
+        jvm: Any = self._context._jvm
+        cores = local[1] or "1"
+        count = jvm.Runtime.getRuntime().availableProcessors() if cores == "*" else int(cores)
+        return max(count // cpus, 1)
+
+    @override
+    def executors(self) -> Collection[str]:
+        return alive_numbers(self._context)
+
+    @override
+    def is_on(self, location: str, executors: Collection[str]) -> bool:
+        return number_of(location) in executors
+
+    @override
+    def occupy(self, group: str, count: int, door: Door) -> threading.Thread:
+        stay = Stay(door.address, door.secret, group, self._unreached)
+        told = self._context, group, count, stay
+        job = threading.Thread(target=_run_job, args=told, name="joinengine-tasks", daemon=True)
+        job.start()
+        return job
+
+    @override
+    def cancel(self, group: str) -> None:
+        with suppress(Exception):  # there may be no JVM any more
+            self._context.cancelJobGroup(group)
+
+    @override
+    def settle(self, within_s: float) -> None:
+        """Spark tells this process of the end of each task, and prints an error if it has gone."""
+        end_s = time.monotonic() + within_s
+        with suppress(Exception):  # there may be no JVM any more
+            jvm: Any = self._context._jsc
+            while time.monotonic() < end_s and any(
+                one.numRunningTasks() for one in jvm.sc().statusTracker().getExecutorInfos()
+            ):
+                time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # it counts a task as ended a little before it tells
+
+    @override
+    def others_wait(self, group: str) -> bool:
+        try:
+            tracker = self._context.statusTracker()
+            ours = tracker.getJobIdsForGroup(group)
+            return bool(set(tracker.getActiveJobsIds()).difference(ours))
+        except Exception:  # Spark is being stopped
+            return True
+
+    @override
+    def unreached(self, group: str) -> str | None:
+        said = [text for one, text in self._unreached.value if one == group]
+        if not said or self.hosts is None:
+            return None
+        return (
+            f"executors cannot reach the driver at {self.hosts.told} ({min(said)}); see to "
+            f"spark.driver.host, and to what closes ports"
+        )
+
+    @override
+    def code(self, function: Function) -> bytes:
+        return bytes(_CODE.dumps(function))
+
+
+def _run_job(context: SparkContext, group: str, count: int, stay: Stay) -> None:
+    with suppress(Exception):  # whoever gives orders sees that its tasks are gone
+        context.setJobGroup(group, "joinengine: tasks that stay", interruptOnCancel=True)
+        context.parallelize(range(count), count).mapPartitionsWithIndex(stay).count()
+
+
+def _setting(context: SparkContext, name: str) -> str:
+    return str(context._jsc.sc().conf().get(name, ""))
+
+
+_pools = dict[str, Pool]()
+_making = threading.Lock()
+
+
+def pool_of(context: SparkContext) -> Pool:
+    """The pool of a session."""
+    with _making:
+        application = str(context.applicationId)
+        if application not in _pools:
+            _pools[application] = Pool(SparkSlots(context))
+        return _pools[application]
+
+
+@atexit.register
+def _end_all() -> None:
+    for pool in _pools.values():
+        pool.end()

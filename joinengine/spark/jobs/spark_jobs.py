@@ -1,0 +1,247 @@
+"""The tasks of a batch as Spark jobs: one for the route tasks, and one for each operator.
+
+What is the same under every exchange; joinengine.spark.jobs.file_jobs does it with files, or has
+tasks that stay do it, and joinengine.spark.jobs.shuffle_jobs through Spark's shuffle.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import cycle
+from textwrap import shorten
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import override
+
+from joinengine.driver.jobs import Jobs
+from joinengine.exchange.route import Portion, RoutePlan
+from joinengine.operators.base import Operator
+from joinengine.spark.jobs.locality import LONG_WAIT, WAIT, Locality
+from joinengine.spark.jobs.slots import pool_of
+from joinengine.spark.jobs.tasks import RouteGroups
+from joinengine.spark.query.spark_logs import SparkLogs, offset_in
+from joinengine.spark.session.session import parallelism
+from joinengine.spark.session.tuning import ArrowBatches
+from joinengine.spark.sources.streams import Streams
+from joinengine.state.manifest import Position
+from joinengine.staying.pool import Pool
+from joinengine.wire.reports import RouteReport
+from joinengine.world.world import World
+
+#: The local property by which Spark's web page names a job.
+_DESCRIPTION = "spark.job.description"
+#: Letters of a condition in the name of a job.
+_MOST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many operators a query has, and the executors on which their tasks have fixed places.
+
+    `why_jobs`: why tasks cannot stay (joinengine.spark.jobs.slots); None: they can.
+    """
+
+    operators: int = 1
+    slots: Sequence[str] = ()
+    why_jobs: str | None = ""
+
+
+class SparkJobs(Jobs):
+    """Spark jobs; operators travel with the job.
+
+    `streams`: those of joinengine's own.
+    `tables`: the sources that are tables, each with a frame of what routing it yields.
+    `arrow_batches` says what the streaming query's own clone of the session must have set for the
+    rows of its sources.
+    `name`: that of the query; Spark's web page shows it with each job. `logs`: Spark's part of the
+    checkpoint; None: nobody asks for it.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        world: World,
+        streams: Streams,
+        tables: Mapping[int, DataFrame] | None = None,
+        arrow_batches: ArrowBatches | None = None,
+        name: str | None = None,
+        logs: SparkLogs | None = None,
+        shape: Shape = Shape(),
+    ) -> None:
+        self._name = name
+        self._operators, slots = shape.operators, shape.slots
+        self._logs = logs
+        self._why_jobs = shape.why_jobs
+        #: why a job has carried out a step of the running batch, though tasks may stay
+        self._why_now: str | None = None
+        self._world = world
+        self._streams = streams
+        self._route_groups = RouteGroups(streams.readings)
+        self._context = spark.sparkContext
+        self._tables = tables or {}
+        self._arrow_batches = arrow_batches or ArrowBatches({})
+        self._set: dict[str, str] = {}
+        self._parallelism = parallelism(spark)
+        if slots:  # as many tasks on each
+            self._parallelism = max(self._parallelism // len(slots), 1) * len(slots)
+        self._locality = Locality(self._context, slots)
+        self._wait = LONG_WAIT if slots else WAIT
+
+    @property
+    def _stays(self) -> bool:
+        return self._why_jobs is None
+
+    @cached_property
+    def _pool(self) -> Pool:
+        return pool_of(self._context)  # which asks the JVM
+
+    @property
+    def tasks(self) -> str:
+        """What carries out the steps of a batch, in words."""
+        why = self._why_jobs
+        if why is None:
+            why = self._pool.obstacle
+        if why is None:
+            return "stay from batch to batch, while no other job of the session waits for slots"
+        return f"jobs of Spark: {why}"
+
+    @property
+    @override
+    def done_by(self) -> str:
+        why = self._why_jobs if self._why_now is None else self._why_now
+        return "stay" if why is None else f"jobs: {why}"
+
+    @property
+    @override
+    def parallelism(self) -> int:
+        """As many tasks as cores."""
+        return self._parallelism
+
+    @override
+    def route(
+        self, frame: DataFrame | None, plan: RoutePlan, start: Position, end: Position
+    ) -> list[RouteReport]:
+        """One job over the `Stream`s, if they bring tuples, and one over what Spark reads."""
+        brought, self._why_now = self._streams.between(start, end), None
+        reports = [brought.report]
+        if brought.portions:
+            reports += self._routed_portions(brought.portions, plan)
+        ours = self._streams.readings.keys() | self._tables.keys()
+        others = tuple(source for source in plan.roles if source not in ours)
+        if others and frame is not None:
+            self._apply(self._arrow_batches.settings(), frame.sparkSession)
+            reports += self._routed({others: frame}, plan, "route")
+        for report in reports:
+            for source, width in report.widths.items():
+                self._arrow_batches.see(source, width, report.source_rows)
+        return reports
+
+    def _apply(self, settings: dict[str, str], clone: SparkSession) -> None:
+        """Change the query's clone of the session, so that all of `settings` is set there."""
+        for name in self._set.keys() - settings.keys():
+            clone.conf.unset(name)
+        for name, value in settings.items() - self._set.items():
+            clone.conf.set(name, value)
+        self._set = settings
+
+    @override
+    def logged(self, batch: int) -> dict[str, str]:
+        """Spark's logs of offsets and commits, if they lie apart from the state."""
+        return {} if self._logs is None else self._logs.of_batch(batch)
+
+    @override
+    def logged_end(self, batch: int, logged: Mapping[str, str]) -> Position:
+        """By what `logged` carries, else by Spark's log of offsets; DamagedState: there is none."""
+        if not self._streams.sources:
+            return {}
+        name = f"offsets/{batch}"
+        if name in logged:
+            return self._streams.position(offset_in(logged[name], name))
+        assert self._logs is not None
+        return self._streams.position(self._logs.offset(batch))
+
+    @override
+    def gone(self, operator: Operator, instances: int) -> Collection[int]:
+        return self._locality.gone(operator, instances)
+
+    @override
+    def is_apart(self, operator: Operator, instances: int, domains: int) -> bool:
+        """False if Spark has put tasks where they do not belong."""
+        last = self._locality.last_of(operator, instances)
+        return None not in last and len(set(zip(last, cycle(range(domains))))) == len(set(last))
+
+    @override
+    def kill(self) -> str:
+        """The newest one on which tasks have places."""
+        self._make_way()
+        host, _, number = self._locality.kill().removeprefix("executor_").rpartition("_")
+        return f"executor {number} on {host}"
+
+    @override
+    def read_tables(self, plan: RoutePlan) -> list[RouteReport]:
+        """One job for each."""
+        self._make_way()
+        return self._routed({(one,): frame for one, frame in self._tables.items()}, plan, "tables")
+
+    def _make_way(self) -> None:
+        """A job of ours comes, which would wait for the slots of tasks that stay."""
+        if self._stays:
+            self._pool.release()
+
+    @override
+    def read_ahead(self, start: Position) -> None:
+        """A job that reads what nobody has asked for would be in the way of others."""
+
+    @override
+    def cut_short(self) -> None:
+        """Jobs of a query that ends are cancelled by their group."""
+
+    @abstractmethod
+    def _routed_portions(self, portions: Sequence[Portion], plan: RoutePlan) -> list[RouteReport]:
+        """The reports of the route tasks of `Stream`s, one for each portion."""
+
+    @abstractmethod
+    def _routed(
+        self, frames: Mapping[tuple[int, ...], DataFrame], plan: RoutePlan, what: str
+    ) -> list[RouteReport]:
+        """The reports of the route tasks of frames, each of some sources; `what` these are."""
+
+    @contextmanager
+    def _described(self, batch: int, step: str) -> Iterator[None]:
+        """Jobs inside are called after the step."""
+        with described(self._context, f"{called(self._name)}, batch {batch}: {step}"):
+            yield
+
+
+def called(name: str | None) -> str:
+    """How jobs of a query are called."""
+    return "joinengine" if name is None else f"joinengine {name}"
+
+
+def step_of(operator: Operator) -> str:
+    """The step that runs an operator: its kind, its number, and on what it joins or groups.
+
+    >>> class Join:
+    ...     index = 1
+    ...     account = staticmethod(lambda: {"on": "a = b"})
+    >>> step_of(Join())
+    'join 1 on a = b'
+    """
+    on = shorten(str(operator.account().get("on", "")), _MOST, placeholder=" ..")
+    return f"{type(operator).__name__.lower()} {operator.index}" + (f" on {on}" if on else "")
+
+
+@contextmanager
+def described(context: SparkContext, description: str) -> Iterator[None]:
+    """Jobs inside have this description; then those of the user's sink have Spark's own again."""
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, description)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type] # None removes it

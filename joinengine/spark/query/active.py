@@ -1,0 +1,104 @@
+"""The queries that run in this process.
+
+Spark's `spark.streams` knows those that Spark runs; a query that the engine's own loop runs is not
+among them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import time
+from contextlib import suppress
+from threading import Lock
+
+from pyspark.sql import SparkSession
+
+from joinengine.model.arguments import check_number
+from joinengine.model.errors import InvalidRequest
+from joinengine.spark.query.join_query import JoinQuery
+from joinengine.spark.query.waiting import wait
+
+_log = logging.getLogger("joinengine")
+#: Checkpoint -> the query that was started on it last.
+_started = dict[str, JoinQuery]()
+_changing = Lock()
+#: How often one of several queries is asked whether it has ended, in seconds.
+_POLL_S = 0.05
+
+
+def active() -> list[JoinQuery]:
+    """The queries that run in this process, in the order in which they were started."""
+    with _changing:
+        return [query for query in _started.values() if query.isActive]
+
+
+def awaitAnyTermination(timeout: float | None = None) -> bool | None:
+    """Wait until one of the queries ends that run in this process; at once if none does.
+
+    With `timeout` (seconds), returns whether one has. Ctrl-C stops them all. Raises the error that
+    ended the query, if one did, as a JoinEngineError.
+    """
+    queries = active()
+    if timeout is not None:
+        check_number(timeout, "awaitAnyTermination: timeout")
+
+    def ended(seconds: float) -> bool:
+        end_s = time.monotonic() + seconds
+        while all(query.isActive for query in queries) and queries:
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            time.sleep(min(left_s, _POLL_S))
+        return True
+
+    def line() -> str:
+        return f"joinengine: {len(queries)} queries are running"
+
+    over = wait(ended, lambda: _stop(queries), timeout, line)
+    for query in queries:
+        if not query.isActive:
+            query.awaitTermination()
+    return over if timeout is not None else None
+
+
+def check_name(spark: SparkSession, name: str | None) -> None:
+    """Raise InvalidRequest if a query that runs has the name."""
+    taken = {one.name for one in active()} | {one.name for one in spark.streams.active}
+    if name is not None and name in taken:
+        raise InvalidRequest(
+            f"queryName: a query with the name {name!r} is running; stop it, or give another name"
+        )
+
+
+def stop_on(location: str) -> None:
+    """End the query of this process that runs on a checkpoint, as Spark does with its own."""
+    with _changing:
+        found = _started.get(location)
+    if found is not None and found.isActive:
+        _log.warning(
+            "joinengine: the query on checkpoint %s is stopped, since it is started once more",
+            location,
+        )
+        found.stop()
+
+
+def note(location: str, query: JoinQuery) -> None:
+    """Take note of a query that was started."""
+    with _changing:
+        for known in [key for key, one in _started.items() if not one.isActive]:
+            del _started[known]
+        _started[location] = query
+
+
+def _stop(queries: list[JoinQuery]) -> None:
+    for query in queries:
+        query.stop()
+
+
+@atexit.register
+def _end_all() -> None:
+    """The process ends: no batch is begun any more, and the running ones are cut short."""
+    for query in active():
+        with suppress(Exception):  # there may be no JVM any more
+            query.end()

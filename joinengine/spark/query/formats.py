@@ -1,0 +1,102 @@
+"""Writers of Spark's formats and tables; what they cannot write is refused before a query starts.
+
+Why: Spark finds a format or a table when the first batch is written, deep inside the running query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.spark.query.query_folders import Output
+from joinengine.spark.sources.locations import local_path
+
+_FILE_FORMATS = ("avro", "csv", "json", "orc", "text", "xml")
+FrameWriter = Callable[[DataFrame, int], None]
+
+
+def format_writer(
+    spark: SparkSession, kind: str, options: Mapping[str, str], partition_by: Sequence[str] = ()
+) -> FrameWriter:
+    """Appends each batch in a batch format of Spark.
+
+    Raises InvalidRequest if Spark does not know the format, or if it writes files and has no path.
+    """
+    _check_format(spark, kind)
+    if kind.lower() in _FILE_FORMATS and "path" not in options:
+        raise InvalidRequest(f"{kind}: path is missing: give .option('path', folder)")
+
+    def write(frame: DataFrame, batch: int) -> None:
+        mode = "overwrite" if kind == "noop" else "append"
+        frame.write.format(kind).options(**options).partitionBy(*partition_by).mode(mode).save()
+
+    return write
+
+
+def output_of(options: Mapping[str, str]) -> Output | None:
+    """The folder that a format of Spark writes; None: no folder of a POSIX file system."""
+    path = options.get("path", "")
+    if not path or "://" in path.removeprefix("file://"):
+        return None
+    return Output(str(local_path(path, "path")))
+
+
+def console_writer(rows: int, truncate: bool) -> FrameWriter:
+    """Prints the first `rows` rows of each batch."""
+
+    def show(frame: DataFrame, batch: int) -> None:
+        rule = "-" * 43
+        print(f"{rule}\nBatch: {batch}\n{rule}", flush=True)
+        frame.show(rows, truncate)
+
+    return show
+
+
+def table_writer(spark: SparkSession, table: str, partition_by: Sequence[str] = ()) -> FrameWriter:
+    """Appends each batch to a table, which the first batch makes if it is missing.
+
+    Raises InvalidRequest for a name that is none, for a database that is not there, and for a view.
+    """
+    _check_table(spark, table)
+
+    def append(frame: DataFrame, batch: int) -> None:
+        frame.write.partitionBy(*partition_by).mode("append").saveAsTable(table)
+
+    return append
+
+
+def _check_format(spark: Any, kind: str) -> None:
+    sources = spark._jvm.org.apache.spark.sql.execution.datasources.DataSource
+    try:
+        sources.lookupDataSource(kind, spark._jsparkSession.sessionState().conf())
+    except (Py4JJavaError, PySparkException) as error:
+        raise InvalidRequest(
+            f"format: Spark does not know {kind!r}; joinengine's own sinks are parquet, noop, "
+            f"console and memory, others need their package in the session (spark.jars.packages)"
+        ) from error
+
+
+def _check_table(spark: Any, table: str) -> None:
+    if not isinstance(table, str):
+        raise InvalidRequest(f"toTable: {table!r} is no name of a table; give text")
+    try:
+        parser = spark._jsparkSession.sessionState().sqlParser()
+        parts = list(parser.parseMultipartIdentifier(table).mkString("\0").split("\0"))
+    except (ParseException, Py4JJavaError):
+        raise InvalidRequest(f"toTable: {table!r} is no name of a table") from None
+    database = ".".join(f"`{part.replace('`', '``')}`" for part in parts[:-1])
+    try:
+        if database and not spark.catalog.databaseExists(database):
+            raise InvalidRequest(
+                f"toTable: {table!r}: there is no database {database}; create it, or name another"
+            )
+        kind = spark.catalog.getTable(table).tableType if spark.catalog.tableExists(table) else ""
+    except AnalysisException as error:
+        raise InvalidRequest(f"toTable: {table!r}: {error.getMessage()}") from None
+    if kind in ("VIEW", "TEMPORARY"):
+        raise InvalidRequest(f"toTable: {table!r} is a view; name a table")

@@ -1,0 +1,138 @@
+"""Sinks that take DataFrames: for functions of the user, and for formats of Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import override
+
+from joinengine.results.sinks import STAGING, BatchByBatch, show
+from joinengine.results.staging import CODEC, Cutting
+from joinengine.results.targets import SinkTarget, ToParquet
+from joinengine.spark.session import session
+from joinengine.spark.sources.frames import frame_of, store
+from joinengine.spark.sources.types import arrow_schema
+from joinengine.state import fence
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.buckets import is_url
+from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
+
+#: Spark's name of a codec -> Arrow's, where they differ.
+_ARROW = {"uncompressed": "none", "lz4_raw": "lz4"}
+Transform = Callable[[DataFrame], DataFrame]
+
+
+@dataclass
+class TransformedParquetSink(BatchByBatch):
+    """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery.
+
+    Each attempt to deliver a batch writes files of its own. A marker, created only once, says which
+    attempt counts, so two drivers that deliver the same batch rename the same files.
+    """
+
+    spark: SparkSession
+    storage: Storage
+    query: str
+    checkpoint: Checkpoint
+    schema: pa.Schema
+    transform: Transform
+    codec: str = CODEC
+    partition_by: tuple[str, ...] = ()
+
+    @property
+    def staging(self) -> Storage:
+        """The folder where attempts write."""
+        return self.storage.at(f"{STAGING}/{self.query}")
+
+    @override
+    def target(self, generation: int) -> SinkTarget:
+        """Results wait in the checkpoint for the transformation."""
+        return ToParquet(self.checkpoint.results.folder, generation)
+
+    @override
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+        """Write the batch aside unless an attempt counts; rename the files of the one that does."""
+        if not files:
+            return
+        deliveries, choice = self.checkpoint.deliveries, f"{batch:08d}.json"
+        if not deliveries.exists(choice):
+            attempt = self._attempt(batch, files, generation)
+            deliveries.create(choice, json.dumps(attempt).encode())
+            fence.check_boundary(self.checkpoint, batch)
+        name, parts = json.loads(deliveries.get(choice))
+        for number, part in enumerate(parts):
+            folder = "".join(f"{one}/" for one in part.split("/")[:-1] if "=" in one)
+            visible = f"{folder}part-{batch:08d}-{self.query}-{name}-{number:05d}.parquet"
+            show(self.storage, f"{STAGING}/{self.query}/{name}/{part}", visible, batch)
+        self.staging.delete_folder(name)
+
+    def _attempt(
+        self, batch: int, files: Sequence[StoredFile], generation: int
+    ) -> tuple[str, list[str]]:
+        """Write the transformed results into a new folder; the folder, and the files in it."""
+        name = tagged(generation, f"{batch:08d}-{self.checkpoint.world.nonce()}")
+        frame = self.transform(frame_of(self.spark, self.schema, self.checkpoint.results, files))
+        attempt = self.staging.at(name)
+        if is_url(attempt.folder):
+            return name, self._stored(frame, attempt)
+        writer = frame.write.option("compression", self.codec).partitionBy(*self.partition_by)
+        writer.parquet(attempt.folder)
+        return name, sorted(_parts(attempt, len(self.partition_by)))
+
+    def _stored(self, frame: DataFrame, attempt: Storage) -> list[str]:
+        """Write an attempt through the engine's own storage, as Spark would write it."""
+        cutting = Cutting(_ARROW.get(self.codec, self.codec), self.partition_by, session.zone())
+        files = store(frame, attempt, "part", cutting, arrow_schema(frame.schema))
+        return sorted(stored.name for stored in files)
+
+    @override
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
+        """Remove the results of delivered batches, and the files of attempts that do not count."""
+        remove_unnamed(self.checkpoint.results, [stored.name for stored in files], makers)
+        remove_unnamed(self.staging, (), makers)
+        closed = fence.greatest(self.checkpoint.boundary, -1)
+        for name in self.checkpoint.deliveries.names():
+            if int(name.removesuffix(".json")) <= closed:
+                self.checkpoint.deliveries.delete(name)
+
+
+@dataclass
+class FrameSink(BatchByBatch):
+    """Any other sink: `write` gets each batch's results as a DataFrame; at-least-once.
+
+    `write` is called with the batch number for every batch, also for an empty one.
+    """
+
+    spark: SparkSession
+    results: Storage
+    schema: pa.Schema
+    write: Callable[[DataFrame, int], None]
+    transform: Transform | None = None
+
+    @override
+    def target(self, generation: int) -> SinkTarget:
+        """Results wait in the checkpoint."""
+        return ToParquet(self.results.folder, generation)
+
+    @override
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+        frame = frame_of(self.spark, self.schema, self.results, files)
+        self.write(self.transform(frame) if self.transform else frame, batch)
+
+    @override
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
+        """Remove the results of batches that are delivered."""
+        remove_unnamed(self.results, [stored.name for stored in files], makers)
+
+
+def _parts(folder: Storage, depth: int) -> Iterator[str]:
+    """The files that Spark has written, in `depth` levels of Hive folders."""
+    for name in folder.names():
+        if depth and "=" in name:
+            yield from (f"{name}/{part}" for part in _parts(folder.at(name), depth - 1))
+        elif name.startswith("part-") and name.endswith(".parquet"):
+            yield name

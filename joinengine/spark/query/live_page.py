@@ -1,0 +1,171 @@
+"""The page of a running query: what ties the query to a server, and says how the query ended.
+
+Law: the page costs a batch one `put` into a queue, and never keeps the process alive: all its
+threads are daemons, and a process that ends waits half a second at most, for tabs that are still
+to be told so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import html
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Lock, Thread
+from typing import Any
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.reporting.server import (
+    PageServer,
+    Place,
+    check_host,
+    check_port,
+    check_token,
+)
+from joinengine.spark.query.loop_thread import Running
+from joinengine.spark.query.run_watch import Watch
+
+_log = logging.getLogger("joinengine")
+
+#: Waits so many seconds for the end of a query: how it ended, and in which words; None: it runs.
+Ending = Callable[[float], tuple[str, str] | None]
+
+#: How long a closed page may be watched on.
+_POLL_S = 1.0
+#: How long a program waits until the page knows what the program has just learnt.
+_SETTLE_S = 5.0
+#: How long a process that ends waits for its tabs, and for news of its query.
+_EXIT_S, _NEWS_S = 0.5, 0.1
+
+
+@dataclass(frozen=True)
+class Showing:
+    """How a query is shown. `place`: where its page is, as far as `JoinQuery.live` does not say.
+
+    `server`: the page that it has from its start; None: none.
+    """
+
+    place: Place = field(default_factory=Place)
+    server: PageServer | None = None
+
+
+class Live:
+    """A page that shows a query while it runs. It stays after the end of the query, until `close`.
+
+    `url`: what a browser opens; it holds the token.
+    """
+
+    def __init__(self, server: PageServer, name: str, watch: Watch, ending: Ending) -> None:
+        """`server` serves already; it gets the records of `watch` from now on."""
+        self.url = server.url
+        self._server, self._name, self._watch, self._ending = server, name, watch, ending
+        self._closed, self._settled, self._telling = Event(), Event(), Lock()
+        watch.follow(server.put)
+        atexit.register(self._exit)
+        Thread(target=self._wait_for_end, name="joinengine-live", daemon=True).start()
+        _log.info("joinengine: the page is at %s (this log leaves out its token)", server.place)
+
+    def __repr__(self) -> str:
+        return f"<Live {'closed' if self.closed else self.url}>"
+
+    def _repr_html_(self) -> str:
+        if self.closed:
+            return html.escape(repr(self))
+        url, name = html.escape(self.url), html.escape(self._name)
+        return f'<a href="{url}" target="_blank" rel="noopener noreferrer">{name}, live</a>'
+
+    @property
+    def closed(self) -> bool:
+        """Whether the page is closed."""
+        return self._closed.is_set()
+
+    def close(self) -> None:
+        """End the page; the query goes on, and tabs keep what they have. Twice is once."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        atexit.unregister(self._exit)
+        self._watch.unfollow(self._server.put)
+        self._tell("closed", "it goes on, and this tab keeps what came until then", _EXIT_S)
+        self._server.close()
+
+    def settle(self) -> None:
+        """Wait until the page knows that the query has ended; it is known to have."""
+        self._settled.wait(_SETTLE_S)
+
+    def check_same(self, port: Any, host: Any, token: Any) -> None:
+        """Raise InvalidRequest if the page is asked for at another place; None: wherever it is."""
+        server, first = self._server, self._server.wanted
+        asked = place_at(port, host, token, Place(server.port, first.host, server.token))
+        same = (asked.host, asked.token) == (first.host, server.token)
+        if same and asked.port in (0, first.port, server.port):
+            return
+        raise InvalidRequest(
+            f"live: the query has its page at {server.place}; close it first to have it elsewhere, "
+            f"or call live() without arguments"
+        )
+
+    def _wait_for_end(self) -> None:
+        while not self._closed.is_set():
+            found = self._ending(_POLL_S)
+            if found is not None:
+                self._tell(*found)
+                return
+
+    def _exit(self) -> None:
+        """Tell the tabs that the process ends, unless they know of the end of the query."""
+        end_s = time.monotonic() + _EXIT_S
+        if not self._settled.wait(_NEWS_S):
+            self._tell("stopped", "the process ended while the query was running")
+        self._server.flush(max(0.0, end_s - time.monotonic()))
+
+    def _tell(self, how: str, words: str, wait_s: float = 0.0) -> None:
+        """Tell the tabs how the query ended; what was told first holds."""
+        with self._telling:
+            if not self._settled.is_set():
+                self._server.end(how, words, time.time(), wait_s)
+                self._settled.set()
+
+
+def place_at(port: Any, host: Any, token: Any, otherwise: Place) -> Place:
+    """The place that the arguments of `live` say; what is None is as in `otherwise`.
+
+    Raises InvalidRequest for an argument that cannot be.
+    """
+    return Place(
+        otherwise.port if port is None else check_port(port, "live: port"),
+        otherwise.host if host is None else check_host(host, "live: host"),
+        otherwise.token if token is None else check_token(token, "live: token"),
+    )
+
+
+def announce(live: Live) -> None:
+    """Print the URL of a page that was asked for by an option, if somebody sits at a terminal."""
+    if sys.stderr.isatty():
+        print(f"joinengine: page: {live.url}", file=sys.stderr, flush=True)
+
+
+def ending_of(running: Running, watch: Watch, *, ends: bool) -> Ending:
+    """How a query ends; `ends`: it stops when it has read what was there.
+
+    It is waited for in calls of some length, which return as soon as the query ends.
+    """
+
+    def ending(timeout_s: float) -> tuple[str, str] | None:
+        try:
+            if not running.wait(timeout_s):
+                return None
+            watch.complete()  # Spark has told how long the last batch took
+            error = running.error()
+        except Exception:  # there is no JVM any more to ask
+            return "stopped", "Spark ended while the query was running"
+        if error is not None:
+            return "failed", str(error)
+        if watch.stopping or not ends:
+            return "stopped", "the query was stopped; started again, it goes on where it was"
+        return "finished", "the query has read all data that was there when it started"
+
+    return ending

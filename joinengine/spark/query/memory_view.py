@@ -1,0 +1,35 @@
+"""The memory sink: all results so far as a temporary view; the rows stay in files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+
+from joinengine.results.staging import PLAIN
+from joinengine.spark.sources.frames import frame_of, store
+from joinengine.spark.sources.types import arrow_schema
+from joinengine.world.buckets import is_url
+from joinengine.world.storage import Storage, StoredFile
+
+
+def view_writer(spark: SparkSession, files: Storage, name: str) -> Callable[[DataFrame, int], None]:
+    """A writer of results as the view `name`; the rows lie below `files`, in the checkpoint."""
+
+    def in_folder(frame: DataFrame, batch: int) -> None:
+        frame.write.mode("overwrite").parquet(f"{files.folder}/batch={batch:08d}")
+        view = spark.read.schema(frame.schema).parquet(f"{files.folder}/batch=*")
+        view.createOrReplaceTempView(name)
+
+    def in_store(frame: DataFrame, batch: int) -> None:
+        """A list of its files makes a batch visible, so a batch that comes again is there once."""
+        schema = arrow_schema(frame.schema)
+        found = store(frame, files, f"batch={batch:08d}", PLAIN, schema)
+        rows = [(one.name, one.size_bytes, one.crc32) for one in found]
+        files.put(f"{batch:08d}.json", json.dumps(rows).encode())
+        lists = sorted(one for one in files.names() if one.endswith(".json"))
+        shown = [StoredFile(*row) for one in lists for row in json.loads(files.get(one))]
+        frame_of(spark, schema, files, shown).createOrReplaceTempView(name)
+
+    return in_store if is_url(files.folder) else in_folder

@@ -1,0 +1,104 @@
+"""The folders of a query: where they may lie, and whether they can be made.
+
+Why: a folder that serves two purposes mixes results with state or with input, which shows much
+later and cannot be undone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.results.outputs import Wanted
+from joinengine.spark.sources.locations import place
+from joinengine.state.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The folder that a sink writes.
+
+    `wanted`: what is asked of it, if markers in it say whose results it holds; None: it has none.
+    """
+
+    folder: str
+    wanted: Wanted | None = None
+
+
+def check_apart(written: Mapping[str, str], inputs: Iterable[str]) -> None:
+    """Raise InvalidRequest if two of the places of a query are one, or one disturbs another.
+
+    `written`: option -> place that the query writes. What lies below a name that begins with `_` or
+    `.` disturbs nobody: readers skip it.
+    """
+    there = [(what, comparable(where).resolve()) for what, where in written.items()]
+    for number, (what, path) in enumerate(there):
+        for other, taken in there[:number]:
+            if path == taken:
+                raise InvalidRequest(
+                    f"{other} and {what} are both {path}; give each a folder of its own"
+                )
+        for source in inputs:
+            if _is_read_with(comparable(source).resolve(), path):
+                raise InvalidRequest(
+                    f"{what}: {path} lies in the folder {source} that the query reads: it would "
+                    f"read its own files; use a folder outside"
+                )
+    places = dict(there)
+    for what in ("checkpointLocation", "stateLocation"):
+        if "path" not in places or what not in places:
+            continue
+        inner, outer, name = places["path"], places[what], written[what]
+        if inner.is_relative_to(outer) or _is_read_with(inner, outer):
+            raise InvalidRequest(
+                f"{what} {name} and path {written['path']}: one lies in the other, so state and "
+                f"results would be mixed; use two folders side by side"
+            )
+
+
+def checkpoint_at(
+    location: str, state: str | None = None, *, fsync: bool = False, mode: int | None = None
+) -> Checkpoint:
+    """The checkpoint at places that users give: `checkpointLocation` and `stateLocation`.
+
+    If the engine's part lies elsewhere, Spark's may be wherever Spark can write.
+    """
+    if state is None:
+        return Checkpoint.below(place(location, "checkpointLocation"), fsync=fsync, mode=mode)
+    logs = str(location) if "://" in str(location) else place(location, "checkpointLocation")
+    return Checkpoint.below(logs, place(state, "stateLocation"), fsync=fsync, mode=mode)
+
+
+def comparable(where: str) -> Path:
+    """A path or a URL as a path that can be compared with others."""
+    return Path("/", where.replace("://", "/")) if "://" in where else Path(where)
+
+
+def check_folder(path: Path, what: str) -> None:
+    """Raise InvalidRequest if a folder cannot be made, or no file be written there.
+
+    It is not made: a start that is refused leaves nothing behind.
+    """
+    there = next(found for found in (path, *path.parents) if os.path.lexists(found))
+    if not there.is_dir():
+        raise InvalidRequest(f"{what}: {there} is a file; give a folder")
+    try:
+        if there != path:  # whether a folder may be made, only a trial tells
+            Path(mkdtemp(prefix=".joinengine-", dir=there)).rmdir()
+    except OSError as error:
+        raise InvalidRequest(
+            f"{what}: {path} cannot be made ({error.strerror}); give a folder that you may write"
+        ) from None
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidRequest(f"{what}: {path} cannot be written; give a folder that you may write")
+
+
+def _is_read_with(folder: Path, path: Path) -> bool:
+    """Whether who reads `folder` finds what lies in `path`."""
+    if not path.is_relative_to(folder):
+        return False
+    return not any(part[0] in "._" for part in path.relative_to(folder).parts)

@@ -1,0 +1,257 @@
+"""Spark's part of a checkpoint: read, carried in our manifests, and made anew where it is gone.
+
+Why: Spark keeps the offsets of its sources in logs of its own, at the checkpoint location. Where
+the state lies in an object store, that location may be a disk that dies with the driver's machine.
+So each manifest carries the few files by which Spark repeats its batch, and a driver that starts
+elsewhere, on an empty folder, writes them there. Spark then repeats that batch, which has a
+manifest: it is delivered and not computed.
+
+Not possible for a query whose source or earlier step keeps more than offsets: Spark's file source,
+aggregations and joins of Spark's own.
+
+Law: a folder whose logs tell another story than the manifest is refused; logs that are older than
+the manifest are brought up to it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from joinengine.model.errors import CheckpointMismatch, DamagedState
+from joinengine.spark.session.session import paths_are_local
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifest import Manifest
+
+#: Steps of a streaming plan that keep state, by the beginnings of their names in Spark.
+_STATEFUL = (
+    *("Aggregate", "Deduplicate", "FlatMapGroups", "TransformWithState", "FlatMapCoGroups"),
+    *("GlobalLimit", "SessionWindow"),
+)
+#: A log of offsets has a version, what the batch was planned with, then a line for each source.
+_SOURCES = 2
+_log = logging.getLogger("joinengine")
+
+
+class SparkLogs:
+    """The logs of one query at its checkpoint location, through Spark's own file system.
+
+    `apart`: the engine's part lies elsewhere. `obstacle`: what keeps manifests from carrying the
+    logs; None: nothing does.
+    """
+
+    def __init__(
+        self, spark: SparkSession, checkpoint: Checkpoint, frames: Iterable[DataFrame]
+    ) -> None:
+        self._spark: Any = spark
+        self._checkpoint = checkpoint
+        # There a file costs tens of microseconds, and through the JVM milliseconds.
+        self._on_disk = "://" not in checkpoint.spark and paths_are_local(spark)
+        self.apart = checkpoint.spark != checkpoint.location
+        self.obstacle = next(filter(None, map(_obstacle, frames)), None) if self.apart else None
+
+    def of_batch(self, batch: int) -> dict[str, str]:
+        """Name -> content of the files by which Spark repeats a micro-batch; not carried: none."""
+        if not self.apart or self.obstacle is not None:
+            return {}
+        wanted = ["metadata", f"offsets/{batch}"]
+        if batch:
+            wanted += [f"offsets/{batch - 1}", f"commits/{batch - 1}"]
+        found = {name: self._read(name) for name in wanted}
+        return {name: content for name, content in found.items() if content is not None}
+
+    def offset(self, batch: int) -> dict[str, int]:
+        """Where a batch of an earlier version ends in the first source of its plan, of our own.
+
+        Raises DamagedState if Spark has not logged it.
+        """
+        name = f"offsets/{batch}"
+        return offset_in(self._text(name), f"{self._checkpoint.spark}/{name}")
+
+    def crc32_of(self, batch: int) -> str:
+        """The CRC of Spark's log of how far a micro-batch goes, in hexadecimal digits.
+
+        Spark writes it before it runs the batch. Raises DamagedState if it is not there.
+        """
+        content = self._text(name := f"offsets/{batch}")
+        if content is None:
+            raise _not_there(f"{self._checkpoint.spark}/{name}")
+        return f"{zlib.crc32(content.encode()):08x}"
+
+    def know_a_source_of_ours(self) -> bool:
+        """Whether Spark's logs have a source of joinengine's own, as earlier versions had it."""
+        batches = self._batches("offsets")
+        lines = (self._text(f"offsets/{max(batches)}") or "").splitlines() if batches else []
+        with suppress(IndexError, ValueError, TypeError):
+            return "tick" in json.loads(lines[_SOURCES])
+        return False
+
+    def metadata(self) -> str | None:
+        """What Spark keeps of the query's id; None: it has run none at this checkpoint."""
+        return self._text("metadata")
+
+    def _text(self, name: str) -> str | None:
+        """The content of a log; None: it is not there."""
+        if self._on_disk:
+            return _text_of(f"{self._checkpoint.spark}/{name}")
+        return self._read(name)
+
+    def warn(self) -> None:
+        """Say once that the query cannot go on without its checkpoint folder."""
+        if self.apart and self.obstacle is not None:
+            _log.warning(
+                "joinengine: %s keeps its progress in checkpointLocation %s alone: keep that "
+                "folder, because the query cannot be started elsewhere from its state in %s",
+                *(self.obstacle, self._checkpoint.spark, self._checkpoint.location),
+            )
+
+    def check(self, manifest: Manifest) -> None:
+        """Raise CheckpointMismatch if Spark's logs and the manifest do not go together."""
+        self._missing(manifest)
+
+    def mend(self, manifest: Manifest) -> None:
+        """Write what the logs lack of the batch of `manifest`; raises as `check`."""
+        missing = self._missing(manifest)
+        for name, content in missing.items():
+            self._write(name, content)
+        if missing and manifest.handed is not None:
+            _log.warning(
+                "joinengine: checkpointLocation %s lacked Spark's logs of batch %s, which are "
+                "restored from the state in %s",
+                *(self._checkpoint.spark, manifest.handed.batch, self._checkpoint.location),
+            )
+
+    def _missing(self, manifest: Manifest) -> dict[str, str]:
+        """The files that Spark needs to go on behind `manifest`, and that are not there."""
+        batch = -1 if manifest.handed is None else manifest.handed.batch
+        carried = manifest.spark
+        if not self.apart or batch < 0:
+            return {}
+        there = self._batches("offsets")
+        if not carried:
+            if not there or max(there) < batch:
+                raise CheckpointMismatch(self._too_old(batch, there))
+            return {}
+        if there and max(there) > batch + 1:
+            raise CheckpointMismatch(
+                f"checkpointLocation {self._checkpoint.spark} has seen batch {max(there)}, and the "
+                f"state in {self._checkpoint.location} ends with batch {batch}: it is older; "
+                f"restore the state, or start with a new checkpointLocation and stateLocation"
+            )
+        missing = dict[str, str]()
+        for name, content in carried.items():
+            found = self._read(name)
+            if found is None:
+                missing[name] = content
+            elif found != content:
+                raise CheckpointMismatch(
+                    f"checkpointLocation {self._checkpoint.spark} and the state in "
+                    f"{self._checkpoint.location} are of two queries, or of two runs of one: their "
+                    f"{name} differ; give the folder that belongs to the state, or an empty one"
+                )
+        return missing
+
+    def _too_old(self, batch: int, there: Iterable[int]) -> str:
+        logs, location = self._checkpoint.spark, self._checkpoint.location
+        found = max(there, default=None)
+        state = "is empty" if found is None else f"ends with batch {found}"
+        why = self.obstacle or "the query, when it wrote that state,"
+        return (
+            f"checkpointLocation {logs} {state}, and the state in {location} is that after batch "
+            f"{batch}: {why} keeps its progress in that folder alone; restore the folder, or start "
+            f"with a new checkpointLocation and stateLocation"
+        )
+
+    # Files, by Spark's own file system
+
+    def _path(self, name: str) -> tuple[Any, Any]:
+        jvm = self._spark._jvm
+        path = jvm.org.apache.hadoop.fs.Path(f"{self._checkpoint.spark}/{name}")
+        conf = self._spark._jsparkSession.sessionState().newHadoopConf()
+        return path, path.getFileSystem(conf)
+
+    def _batches(self, log: str) -> list[int]:
+        path, files = self._path(log)
+        if not files.exists(path):
+            return []
+        names = [status.getPath().getName() for status in files.listStatus(path)]
+        return [int(name) for name in names if name.isdigit()]
+
+    def _read(self, name: str) -> str | None:
+        path, files = self._path(name)
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return str(self._spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def _write(self, name: str, content: str) -> None:
+        path, files = self._path(name)
+        stream = files.create(path, True)
+        try:
+            stream.write(bytearray(content.encode()))
+        finally:
+            stream.close()
+
+
+def offset_in(content: str | None, place: str) -> dict[str, int]:
+    """Where a batch ends in the first source, in Spark's log of its offsets; None: there is none.
+
+    Raises DamagedState, with the `place` of the log, if it does not say so.
+    """
+    try:
+        offset: dict[str, int] = json.loads((content or "").splitlines()[_SOURCES])
+    except (IndexError, ValueError):
+        raise _not_there(place) from None
+    return offset
+
+
+def _not_there(place: str) -> DamagedState:
+    return DamagedState(
+        f"{place} is not there, or damaged: it is Spark's log of how far the batch goes; restore "
+        f"it from a copy"
+    )
+
+
+def _text_of(path: str) -> str | None:
+    """The content of a file; None: there is none."""
+    try:
+        return Path(path).read_text("utf-8")
+    except OSError:
+        return None
+
+
+def _obstacle(frame: DataFrame) -> str | None:
+    """What in a streaming DataFrame keeps more than offsets, in words; None: nothing does."""
+    plan: Any = frame
+    for node in _nodes(plan._jdf.queryExecution().analyzed()):
+        if not node.isStreaming():
+            continue
+        name = node.nodeName()
+        if name == "StreamingRelation" and str(node.toString()).startswith("FileSource"):
+            return "Spark's file source"
+        if name.startswith(_STATEFUL):
+            return f"a step of Spark's own before the join ({name})"
+        if name == "Join" and all(one.isStreaming() for one in _children(node)):
+            return "a streaming join of Spark's own"
+    return None
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in _children(plan):
+        yield from _nodes(child)
+
+
+def _children(plan: Any) -> list[Any]:
+    children = plan.children()
+    return [children.apply(number) for number in range(children.size())]

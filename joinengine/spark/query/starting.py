@@ -1,0 +1,308 @@
+"""How a query is started: what is checked, claimed and recovered, and the streaming plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from joinengine.driver.account import account_of, claim
+from joinengine.driver.batch import BatchRunner
+from joinengine.driver.loop import LOCAL_REST_S, REMOTE_REST_S, Loop, Trigger
+from joinengine.driver.recovery.demands import standing_by
+from joinengine.exchange.exchange import ExchangeKind
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.recovery import Durability
+from joinengine.reporting.explain import name_of
+from joinengine.reporting.server import PageServer
+from joinengine.results import outputs
+from joinengine.results.outputs import Wanted
+from joinengine.results.sinks import SideOutput, Sink, SinkFactory
+from joinengine.sources.feeds import Feed
+from joinengine.spark.jobs.failures import in_own_words
+from joinengine.spark.jobs.file_jobs import FileJobs
+from joinengine.spark.jobs.locality import NO_EXECUTOR, executors_at_start
+from joinengine.spark.jobs.residency import why_jobs
+from joinengine.spark.jobs.shuffle_jobs import ShuffleJobs
+from joinengine.spark.jobs.spark_jobs import Shape, SparkJobs
+from joinengine.spark.query.active import check_name, note, stop_on
+from joinengine.spark.query.join_query import JoinQuery
+from joinengine.spark.query.live_page import Showing, announce
+from joinengine.spark.query.loop_thread import Identity, Running, kept_id
+from joinengine.spark.query.query_folders import check_apart, check_folder, checkpoint_at
+from joinengine.spark.query.request import Request
+from joinengine.spark.query.run_watch import Watch
+from joinengine.spark.query.spark_logs import SparkLogs
+from joinengine.spark.session import session
+from joinengine.spark.session.executors import check_executors
+from joinengine.spark.session.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
+from joinengine.spark.session.warming import warm
+from joinengine.spark.sources.handing_over import Frames, routed_rows
+from joinengine.spark.sources.inputs import Stream, Table, schema_of
+from joinengine.spark.sources.locations import place
+from joinengine.spark.sources.streams import Streams
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.buckets import is_url
+from joinengine.world.local import PRIVATE, make_folder
+from joinengine.world.storage import Storage
+from joinengine.world.store_probe import check_exclusive
+from joinengine.world.world import MACHINE
+
+#: Of how many batches Spark keeps its reports.
+_REPORTS = "spark.sql.streaming.numRecentProgressUpdates"
+#: What runs the tasks of a batch under each exchange.
+_JOBS: Mapping[ExchangeKind, type[SparkJobs]] = {
+    ExchangeKind.FILES: FileJobs,
+    ExchangeKind.SHUFFLE: ShuffleJobs,
+}
+
+
+@in_own_words()
+def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
+    """Check, recover, and start. `sink_of(checkpoint, query id)` makes the sink.
+
+    Raises InvalidRequest or CheckpointMismatch before any job runs, DamagedState for a checkpoint
+    that cannot be trusted; JoinEngineError if Spark fails meanwhile.
+    """
+    spark = request.spark
+    session.prepare(spark)
+    session.check_settings(spark)
+    places = _checked_places(request)
+    checkpoint = checkpoint_at(
+        request.checkpoint_location,
+        request.state_location,
+        fsync=request.settings.fsync,
+        mode=request.mode,
+    )
+    if checkpoint.is_remote:
+        check_exclusive(checkpoint.storage.at("probe"), MACHINE)
+    before = None if request.before is None else account_of(request.before)
+    owner = claim(checkpoint, account_of(request.query), _columns_of(request), before)
+    output = _marked(request)
+    if output is not None:
+        outputs.check(checkpoint, output[0], owner.query, output[1])
+    check_executors(spark, places, _read_by_tasks(request))
+    check_name(spark, request.name)
+    if request.frames:
+        warm(spark)
+    logs = SparkLogs(spark, checkpoint, request.frames.values())
+    streams = _streams(request, checkpoint)
+    sink = sink_of(checkpoint, owner.query)
+    runner, jobs = _runner(request, checkpoint, owner.query, sink, logs, streams)
+    if request.frames:
+        session.warn_of_missing(spark)
+        logs.check(runner.manifest)
+    streams.check()
+    with _page_of(request) as server:
+        stop_on(checkpoint.location)
+        # Nothing is written before here: a start that is refused has changed nothing.
+        for what, folder in places.items():
+            if "://" not in folder and not Path(folder).exists():
+                ours = what in ("checkpointLocation", "stateLocation")
+                make_folder(folder, (request.mode or PRIVATE) if ours else None)
+        owner.take(checkpoint)
+        if output is not None:
+            outputs.take(checkpoint, output[0], owner.query, output[1])
+        runner.recover()
+        streams.take_over(runner.generation)
+        frames = None
+        if request.frames:
+            logs.mend(runner.manifest)
+            logs.warn()
+            told = checkpoint.spark, request.trigger, request.name
+            frames = Frames(spark, request.frames, logs, *told)
+        identity = Identity(kept_id(owner.query, logs.metadata()), request.name)
+        running = _running(request, checkpoint, runner, streams.feeds, identity, jobs, frames)
+        return _begun(request, checkpoint, runner, server, running)
+
+
+def _running(
+    request: Request,
+    checkpoint: Checkpoint,
+    runner: BatchRunner,
+    feeds: Mapping[int, Feed],
+    identity: Identity,
+    jobs: SparkJobs,
+    frames: Frames | None,
+) -> Running:
+    """The query on the engine's own loop; `runner` has recovered."""
+    _ = runner.position  # where an earlier version has kept that elsewhere, it may be gone
+    paths = [str(stream.feed["path"]) for stream, _ in request.own_feeds(checkpoint)]
+    remote = checkpoint.is_remote or any(map(is_url, paths))
+    trigger = _trigger(request)
+    rest_s = request.settings.look_every_s or (REMOTE_REST_S if remote else LOCAL_REST_S)
+    return Running(
+        request.spark.sparkContext,
+        identity,
+        lambda rest: Loop(runner, feeds, trigger, MACHINE, rest, rest_s, frames),
+        jobs.cut_short,
+        lambda: jobs.tasks,
+        frames,
+    )
+
+
+def _trigger(request: Request) -> Trigger:
+    asked = request.trigger
+    every = asked.get("processingTime")
+    return Trigger(
+        every_s=0.0 if every is None else float(every.partition(" ")[0]) / 1e3,
+        once=bool(asked.get("once")),
+        finite=bool(asked.get("availableNow")),
+    )
+
+
+def _begun(
+    request: Request,
+    checkpoint: Checkpoint,
+    runner: BatchRunner,
+    server: PageServer | None,
+    running: Running,
+) -> JoinQuery:
+    """The running query, whose loop begins; `runner` has recovered."""
+    spark = request.spark
+    operators = [name_of(operator) for operator in request.query.operators]
+    watch = Watch(operators, request.plans, int(spark.conf.get(_REPORTS, "100") or 100))
+    runner.observe(watch.note)
+    watch.running = running
+    ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
+    showing = Showing(request.live, server)
+    query = JoinQuery(running, runner, watch, ends=ends, showing=showing)
+    note(checkpoint.location, query)
+    running.start()
+    if server is not None:
+        announce(query.live())
+    return query
+
+
+@contextmanager
+def _page_of(request: Request) -> Iterator[PageServer | None]:
+    """The server of the page that is asked for with the query; it closes if the start fails."""
+    server = PageServer(request.live) if request.watched else None
+    try:
+        yield server
+    except BaseException:
+        if server is not None:
+            server.close()
+        raise
+
+
+def _checked_places(request: Request) -> dict[str, str]:
+    """The places that the query writes, by their options; they can be made, and are apart."""
+    there = checkpoint_at(request.checkpoint_location, request.state_location)
+    written = {"checkpointLocation": there.spark}
+    if request.state_location is not None:
+        written["stateLocation"] = there.storage.folder
+    if request.output is not None:
+        written["path"] = request.output.folder
+    if request.side_output is not None:
+        written["sideOutput"] = place(request.side_output, "sideOutput")
+    inputs = [str(s.feed["path"]) for s in request.sources if isinstance(s, Stream)]
+    inputs += [str(source.path) for source in request.sources if isinstance(source, Table)]
+    check_apart(written, [path for path in inputs if is_url(path) or Path(path).is_dir()])
+    for what, folder in written.items():
+        if "://" not in folder:
+            check_folder(Path(folder), what)
+    return written
+
+
+def _read_by_tasks(request: Request) -> list[str]:
+    return [str(one.feed["path"]) for one in request.sources if isinstance(one, Stream)]
+
+
+def _marked(request: Request) -> tuple[Storage, Wanted] | None:
+    """The output folder whose marker says that it is the query's; None: it has no marker."""
+    output = request.output
+    if output is None or output.wanted is None:
+        return None
+    return MACHINE.storage(output.folder, fsync=request.settings.fsync), output.wanted
+
+
+def _streams(request: Request, checkpoint: Checkpoint) -> Streams:
+    """The `Stream`s, as the driver reads their logs."""
+    own = request.own_feeds(checkpoint)
+    return Streams(
+        [feed for _, feed in own],
+        {feed["source"]: stream.reading for stream, feed in own},
+        session.parallelism(request.spark),
+        {feed["source"]: stream.footers for stream, feed in own},
+    )
+
+
+def _runner(
+    request: Request,
+    checkpoint: Checkpoint,
+    query: str,
+    sink: Sink,
+    logs: SparkLogs,
+    streams: Streams,
+) -> tuple[BatchRunner, SparkJobs]:
+    """What runs the batches, which has read the newest manifest, and what runs their tasks."""
+    aside = None
+    if request.side_output is not None:
+        refused = place(request.side_output, "sideOutput")
+        aside = SideOutput(MACHINE.storage(refused), query)
+    slots = _slots(request)
+    choices, settings = standing_by(
+        request.query.operators, request.choices, request.settings, len(slots)
+    )
+    jobs = _JOBS[settings.exchange](
+        request.spark,
+        MACHINE,
+        streams,
+        _tables(request),
+        _arrow_batches(request),
+        request.name,
+        logs,
+        Shape(
+            len(request.query.operators),
+            slots,
+            why_jobs(request.spark, settings, sink, has_frames=bool(request.frames)),
+        ),
+    )
+    told = choices, checkpoint, query, sink, settings, aside
+    return BatchRunner(jobs, request.query, *told), jobs
+
+
+def _columns_of(request: Request) -> dict[int, str]:
+    """Source -> the columns of its files, of the streams whose files are looked for."""
+    streams = ((n, one) for n, one in enumerate(request.sources) if isinstance(one, Stream))
+    return {n: one.feed["columns"] for n, one in streams if "columns" in one.feed}
+
+
+def _slots(request: Request) -> list[str]:
+    """The executors on which tasks have fixed places; none if they go anywhere.
+
+    Raises InvalidRequest if executors are asked for that are not there, or a source could not
+    bring a batch again.
+    """
+    settings, context = request.settings, request.spark.sparkContext
+    if settings.kills and not executors_at_start(context):
+        raise InvalidRequest(NO_EXECUTOR)
+    if settings.durability is Durability.BATCH:
+        return []
+    for number, name in enumerate(request.query.sources):
+        if number not in request.query.tables and number in request.frames:
+            raise InvalidRequest(
+                f"durability: after a restart 'replicas' computes some batches again, from sources "
+                f"that joinengine reads itself, and Spark reads {name!r}; use parquet_stream, or "
+                f"durability batch"
+            )
+    return executors_at_start(context)
+
+
+def _arrow_batches(request: Request) -> ArrowBatches:
+    chosen = {name: request.spark.conf.get(name, None) for name in (ARROW_BYTES, ARROW_ROWS)}
+    return ArrowBatches({n: schema_of(frame) for n, frame in request.frames.items()}, chosen)
+
+
+def _tables(request: Request) -> dict[int, DataFrame]:
+    """For each table a frame of what routing it yields, to be run in the first batch."""
+    frames = dict[int, DataFrame]()
+    for number in sorted(request.query.tables):
+        table = request.sources[number]
+        assert not isinstance(table, Stream)
+        frame = table.to_df() if isinstance(table, Table) else table
+        frames[number] = routed_rows(request.spark, number, frame)
+    return frames

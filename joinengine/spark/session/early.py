@@ -1,0 +1,208 @@
+"""Spark's daemon of Python workers, begun before Spark asks for it.
+
+Why: workers are forked from a process that has imported what they need, a second of work. Spark
+starts that process when the first task comes, and so the first batch would wait for it. While a
+session starts, its program waits seconds for the JVM, and a core is idle. So a process begins then,
+imports, and waits at a socket. The daemon that Spark starts later (joinengine.spark.session.daemon)
+hands it its own place: the pipes to the JVM, the environment and the path. What Spark has started
+does nothing any more but end with it.
+
+The process ends if the program ends before it is called. Whatever keeps it from its place (another
+Python, variables that act on imports, a system without such sockets) costs the second again and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import import_module, invalidate_caches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from joinengine.staying.wire import connected, listening, received, send
+
+#: Where the process waits; set for the JVM, which hands it on to the daemon that it starts.
+VARIABLE = "JOINENGINE_DAEMON"
+#: The argument that says that a process is begun early, before the number of the socket.
+ARGUMENT = "--early"
+#: What workers need of modules; none of them starts a thread of Python's.
+AT_HAND = ("pyspark.worker", "joinengine.spark.jobs.tasks")
+#: The packages that must be the same ones at both ends.
+_PACKAGES = ("pyspark", "joinengine")
+#: What Spark sets for a daemon that acts on the start of Python or on imports.
+_SET_BY_SPARK = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "YES"}
+#: Variables that act on neither: how Spark's own begin, and those of shells and paths.
+_SPARKS = ("SPARK_", "PYSPARK_", "PYTHON_", "_")
+_OTHERS = ("PYTHONPATH", "PWD", "OLDPWD", "SHLVL", VARIABLE)
+#: The standard streams that are pipes to Spark: requests, answers, and messages.
+_STREAMS = (0, 1, 2)
+_READY, _TAKEN, _REFUSED = b"ready", b"taken", b"refused"
+#: Far longer than the imports take, in seconds.
+_IMPORTS_S = 10.0
+
+
+@contextmanager
+def begun_early(module: str, *, serves: bool) -> Iterator[None]:
+    """A JVM that is started inside finds a daemon begun; `serves`: whether it would be its own.
+
+    `module`: that of the daemon, which calls `taken_over`, or `taking_over` with ARGUMENT.
+    """
+    address = _begin(module) if serves and hasattr(socket, "send_fds") else None
+    if address is None:
+        yield
+        return
+    os.environ[VARIABLE] = address
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
+
+
+def _begin(module: str) -> str | None:
+    """Begin the process, and return where it waits; None: the system does not let it."""
+    seed = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}  # as PySpark has it
+    folder = tempfile.mkdtemp(prefix="joinengine-")
+    address = f"{folder}/daemon"
+    try:
+        with listening(address) as listener:
+            number = listener.fileno()
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, ARGUMENT, str(number)],
+                stdin=subprocess.PIPE,  # it ends with this program, until it is Spark's
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | _SET_BY_SPARK | seed,
+                pass_fds=[number],
+                process_group=0,  # Ctrl-C is for the program alone
+            )
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+    threading.Thread(target=_clean_up, args=(process, folder), daemon=True).start()
+    return address
+
+
+def _clean_up(process: subprocess.Popen[bytes], folder: str) -> None:
+    process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def import_at_hand() -> None:
+    """Import what workers need, so that they have it when they are forked."""
+    for name in AT_HAND:
+        import_module(name)
+    # pyarrow looks for pandas when it first makes a NumPy array, and imports it where it is.
+    import_module("pyarrow").nulls(0, "int64").to_numpy(zero_copy_only=False)
+    # A collection would write into pages that are shared with the workers.
+    gc.freeze()
+
+
+def taking_over(number: int) -> socket.socket:
+    """Import, wait, and take the place of the daemon that calls at a socket, by its number.
+
+    Returns the connection to it, which is to be open as long as this process lives. The process
+    ends if the program ends first, or if the two do not suit each other.
+    """
+    with socket.socket(fileno=number) as listener:
+        address = Path(listener.getsockname())
+        try:
+            import_at_hand()
+            spark = _called(listener)
+        finally:
+            with suppress(OSError):
+                address.unlink()
+                address.parent.rmdir()
+    send(spark, _READY)
+    _, streams, _, _ = socket.recv_fds(spark, 1, len(_STREAMS))
+    (content,) = received(spark)
+    told = json.loads(content)
+    if len(streams) != len(_STREAMS) or told["suits"] != _what_suits():
+        send(spark, _REFUSED)
+        sys.exit()
+    for stream, there in zip(_STREAMS, streams, strict=True):
+        os.dup2(there, stream)
+        os.close(there)
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    sys.path[:], sys.argv[:] = told["path"], told["arguments"]
+    invalidate_caches()
+    os.chdir(told["folder"])
+    os.register_at_fork(after_in_child=spark.close)  # workers may outlive this process
+    send(spark, _TAKEN)
+    return spark
+
+
+def _called(listener: socket.socket) -> socket.socket:
+    """The connection of who calls; the process ends if the program, at its standard input, does."""
+    poll = select.poll()
+    for one in (listener.fileno(), 0):
+        poll.register(one, select.POLLIN)
+    if listener.fileno() not in (number for number, _ in poll.poll()):
+        sys.exit()
+    return listener.accept()[0]
+
+
+def taken_over() -> bool:
+    """Whether a process begun early has taken the place of this one; returns when it has ended.
+
+    False: there is none, or it does not suit this one.
+    """
+    address = os.environ.pop(VARIABLE, None)
+    if address is None:
+        return False
+    told = {
+        "suits": _what_suits(),
+        "environment": dict(os.environ),
+        "path": sys.path,
+        "arguments": sys.argv,
+        "folder": os.getcwd(),
+    }
+    try:
+        with connected(address, _IMPORTS_S) as begun:
+            if received(begun) != [_READY]:
+                return False
+            begun.settimeout(None)
+            socket.send_fds(begun, [b"\0"], _STREAMS)
+            send(begun, json.dumps(told).encode())
+            if received(begun) != [_TAKEN]:
+                return False
+            os.setpgid(0, 0)  # as PySpark's daemon: Ctrl-C is for the program alone
+            with suppress(OSError, EOFError):
+                received(begun)
+    except (OSError, EOFError):  # another has been begun in its place, or it is gone
+        return False
+    return True
+
+
+def _what_suits() -> dict[str, Any]:
+    """What must be the same at both ends, since modules are imported at one and used at the other.
+
+    Not the path, on which Spark puts its own files first, but what is found on it.
+    """
+    found = {name: find_spec(name) for name in _PACKAGES}
+    return {
+        "python": sys.executable,
+        "packages": {name: spec and spec.origin for name, spec in found.items()},
+        "environment": _that_matter(os.environ),
+    }
+
+
+def _that_matter(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables that may act on imports, or on the start of Python: all not known not to."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name not in _OTHERS and not name.startswith(_SPARKS)
+    }

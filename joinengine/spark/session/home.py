@@ -1,0 +1,103 @@
+"""A home of Spark without `python/lib/pyspark.zip`.
+
+Why: Spark puts that file before all else on the path of each Python process, where it hides the
+installed package. It holds sources alone, so that each process compiles them: a second of work for
+each kind of worker and for the planning of each query. A path that is not there is passed over.
+
+In its place is a folder with one module, for the worker in which Spark lists data sources: that one
+loads all modules named `pyspark_..`, and ends quietly if it has loaded this one
+(joinengine.spark.session.daemon).
+
+The home holds links to what the package holds, and stays in the user's cache: a JVM opens its jars
+when it needs them, also while it ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+VARIABLE = "SPARK_HOME"
+
+
+@contextmanager
+def lent_spark_home(master: str) -> Iterator[None]:
+    """A JVM that is started inside has a home without the zip, where that serves.
+
+    It serves if the user has not set a home, the master runs its workers on this machine, and they
+    run this Python, which has the package. (YARN ships the zip to its workers.)
+    """
+    home = spark_home() if serves_workers(master) and VARIABLE not in os.environ else None
+    if home is None:
+        yield
+        return
+    os.environ[VARIABLE] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
+
+
+def serves_workers(master: str | None) -> bool:
+    """Whether the workers of a master run on this machine, and by this Python."""
+    workers = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    return (master or "").startswith("local") and workers == sys.executable
+
+
+def cache_folder() -> Path:
+    """Where joinengine keeps on this machine what it can make again."""
+    # Executors import this module, and have no such packages.
+    from platformdirs import user_cache_path  # noqa: PLC0415
+
+    chosen = os.environ.get("JOINENGINE_HOME")
+    return Path(chosen).expanduser() if chosen else user_cache_path("joinengine")
+
+
+def spark_home() -> Path | None:
+    """The home, made unless it is there; None: it cannot be made, or Spark is not a package."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return None
+    package = Path(spec.origin).parent
+    if not (package / "jars").is_dir():
+        return None
+    name = hashlib.sha256(str(package).encode()).hexdigest()[:12]
+    home = cache_folder() / "spark-homes" / name
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        for entry in package.iterdir():
+            link = home / entry.name
+            if entry.name in _LINKED and not link.is_symlink():
+                _link(link, entry)
+        loaded = home / "python" / "lib" / "pyspark.zip" / "pyspark_joinengine.py"
+        if not loaded.exists():
+            loaded.parent.mkdir(parents=True, exist_ok=True)
+            passing = loaded.with_suffix(f".{os.getpid()}")
+            passing.write_text(_LOADED)
+            passing.replace(loaded)  # whole, or not there
+    except OSError:
+        return None
+    return home
+
+
+# Workers may have a joinengine without that module, or none at first.
+_LOADED = """try:
+    from joinengine.spark.session.daemon import end_quietly
+except ImportError:
+    pass
+else:
+    end_quietly()
+"""
+_LINKED = ("bin", "sbin", "jars", "conf")
+
+
+def _link(link: Path, target: Path) -> None:
+    try:
+        link.symlink_to(target)
+    except FileExistsError:  # another process was faster
+        return

@@ -1,0 +1,1 @@
+"""The inputs of a query: own streams, streaming DataFrames, tables, and their types."""

@@ -1,0 +1,106 @@
+"""Staged files as DataFrames, and DataFrames as staged files, through the engine's own storage.
+
+Why: Spark reads and writes an object store only with a jar that its package lacks. So its tasks get
+the names of files, and open them as all tasks of the engine do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from joinengine.results.staging import Cutting, staged_files
+from joinengine.sources.readings import conform
+from joinengine.sources.sourcefiles import find, parquet
+from joinengine.world.buckets import is_url
+from joinengine.world.storage import Storage, StoredFile, verify
+from joinengine.world.world import MACHINE
+
+#: A staged file as a row.
+_STORED = "name string, size_bytes long, crc32 long"
+_ROWS = 1 << 16
+
+
+def frame_of(
+    spark: SparkSession, schema: pa.Schema, storage: Storage, files: Sequence[StoredFile]
+) -> DataFrame:
+    """The rows of staged files; Spark reads those that lie in a folder by itself."""
+    columns = from_arrow_schema(schema)
+    if not files:
+        return spark.createDataFrame([], columns)
+    if not is_url(storage.folder):
+        return spark.read.schema(columns).parquet(*(f"{storage.folder}/{f.name}" for f in files))
+    rows = [(one.name, one.size_bytes, one.crc32) for one in files]
+    named = spark.createDataFrame(rows, _STORED).repartition(len(rows))
+    return named.mapInArrow(_Opened(storage.folder, schema), columns)
+
+
+def frame_in_store(spark: SparkSession, place: str, schema: pa.Schema) -> DataFrame:
+    """The rows of a user's Parquet files below a URL, with the columns of `schema`."""
+    named = spark.createDataFrame([(one.path,) for one in find(place)], "path string")
+    return named.mapInArrow(_Read(schema), from_arrow_schema(schema))
+
+
+def store(
+    frame: DataFrame, storage: Storage, stem: str, cutting: Cutting, schema: pa.Schema
+) -> list[StoredFile]:
+    """Write a frame to staged files whose names begin with `stem`, one or more for each task."""
+    written = frame.mapInArrow(_Stored(storage.folder, stem, cutting, schema), _STORED)
+    return [StoredFile(*row) for row in written.collect()]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """Staged files in, their rows out; for `mapInArrow`."""
+
+    folder: str
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = MACHINE.storage(self.folder)
+        for batch in batches:
+            for row in batch.to_pylist():
+                content = verify(storage, StoredFile(**row), "result file")
+                for rows in pq.ParquetFile(pa.BufferReader(content)).iter_batches(_ROWS):
+                    yield conform(rows, self.schema)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Paths of Parquet files in, their rows out; for `mapInArrow`."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path in batch.column(0).to_pylist():
+                with parquet(path) as file:
+                    for rows in file.iter_batches(_ROWS, columns=self.schema.names):
+                        yield conform(rows, self.schema)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Rows in, the staged files that hold them out; for `mapInArrow`."""
+
+    folder: str
+    stem: str
+    cutting: Cutting
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        name = f"{self.stem}-{MACHINE.nonce()}"
+        files = staged_files(MACHINE.storage(self.folder), name, self.cutting)
+        for batch in batches:
+            if batch.num_rows:
+                files.add(conform(batch, self.schema))
+        for one in files.close():
+            columns = [[one.name], [one.size_bytes], [one.crc32]]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(one) for one in columns], ["name", "size_bytes", "crc32"]
+            )

@@ -1,0 +1,146 @@
+"""Streaming DataFrames as a source of the loop: a streaming query of Spark's, and nothing else.
+
+Only Spark knows how far a DataFrame can be read. So one streaming query over all of them cuts
+micro-batches, and its `foreachBatch` hands each over to the loop (joinengine.driver.loop). Its
+plan is fixed: each DataFrame is routed by one `mapInArrow`, whose only rows are reports, or under a
+shuffle packets and reports; these are united. What changes from batch to batch tasks learn apart
+(joinengine.spark.jobs.tasks).
+
+Law: the callback returns only if a manifest holds the micro-batch; else it raises, and Spark
+commits nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import reduce
+from threading import Event, Thread
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from typing_extensions import override
+
+from joinengine.driver.loop import HandsOver
+from joinengine.model.errors import JoinEngineError
+from joinengine.spark.jobs.failures import plain_error, short_if, unless_interrupted
+from joinengine.spark.jobs.tasks import RouteRows
+from joinengine.spark.query.spark_logs import SparkLogs
+from joinengine.spark.session import session
+from joinengine.spark.sources.inputs import schema_of
+from joinengine.spark.sources.source import NAME, ROW
+from joinengine.state.manifest import Handed
+
+_log = logging.getLogger("joinengine")
+#: What takes a micro-batch.
+Take = Callable[[DataFrame, Handed], None]
+
+
+class Frames(HandsOver):
+    """The streaming DataFrames of a query, by source.
+
+    `trigger`, `name`: as the user asks for them; `checkpoint`: the folder of Spark's logs, which
+    `logs` reads.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        frames: Mapping[int, DataFrame],
+        logs: SparkLogs,
+        checkpoint: str,
+        trigger: Mapping[str, Any],
+        name: str | None,
+    ) -> None:
+        self._spark = spark
+        self._frames = frames
+        self._logs = logs
+        self._checkpoint = checkpoint
+        self._trigger = trigger
+        self._name = name
+        self._query: StreamingQuery | None = None
+        self._has_started, self._is_over = Event(), Event()
+        self._error: JoinEngineError | None = None
+
+    def start(self, take: Take, is_ending: Callable[[], bool]) -> None:
+        """Begin to hand micro-batches over. `is_ending`: whether errors only tell of the end."""
+
+        def hand_over(frame: DataFrame, batch: int) -> None:
+            with short_if(is_ending):
+                self._has_started.wait()
+                take(frame, Handed(str(self.query.id), batch, self._logs.crc32_of(batch)))
+
+        writer: DataStreamWriter = (
+            self._united()
+            .writeStream.foreachBatch(hand_over)
+            .option("checkpointLocation", self._checkpoint)
+        )
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        if self._name is not None:
+            writer = writer.queryName(self._name)
+        try:
+            with session.for_query(self._spark):
+                self._query = writer.start()
+        finally:
+            self._has_started.set()
+        Thread(target=self._wait, name="joinengine-frames", daemon=True).start()
+
+    @property
+    def query(self) -> StreamingQuery:
+        """Spark's handle."""
+        assert self._query is not None, "it has not started"
+        return self._query
+
+    @override
+    def has_more(self) -> bool:
+        """Also until Spark has looked for the first time."""
+        status = self.query.status
+        looks = str(status["message"]).startswith("Initializing")
+        return looks or (bool(status["isTriggerActive"]) and bool(status["isDataAvailable"]))
+
+    @override
+    def has_ended(self) -> bool:
+        if self._error is not None:
+            raise self._error
+        return self._is_over.is_set()
+
+    def process_all(self) -> None:
+        """Wait until all data that is there now is handed over and taken."""
+        self.query.processAllAvailable()
+
+    def stop(self) -> None:
+        """End it; the callback, if it is at work, has ended when this returns."""
+        with unless_interrupted():
+            self.query.stop()
+
+    def _wait(self) -> None:
+        """Take note of the end."""
+        try:
+            with suppress(Exception):  # it is asked for below
+                self.query.awaitTermination()
+            found = self.query.exception()
+            self._error = None if found is None else plain_error(found)
+        except Exception as error:  # there is no JVM any more
+            _log.debug("joinengine: Spark's query cannot be asked how it ended", exc_info=error)
+        finally:
+            self._is_over.set()
+
+    def _united(self) -> DataFrame:
+        """One frame of what routing yields."""
+        rows = [routed_rows(self._spark, number, frame) for number, frame in self._frames.items()]
+        if self._logs.know_a_source_of_ours():
+            # An earlier version read all of joinengine's own streams through one source of Spark's,
+            # and Spark goes on only with as many sources as its logs have: this one stands still.
+            still = self._spark.readStream.format(NAME).option("feeds", "[]").load()
+            rows.insert(0, still)
+        return reduce(DataFrame.union, rows)
+
+
+def routed_rows(spark: SparkSession, number: int, frame: DataFrame) -> DataFrame:
+    """A frame of what routing a source that Spark reads yields."""
+    route = RouteRows(number, schema_of(frame))
+    return frame.coalesce(session.parallelism(spark)).mapInArrow(route, ROW)

@@ -1,0 +1,355 @@
+"""The inputs of a query: `Stream`s, tables, and any other streaming DataFrame."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from joinengine.model.arguments import check_names, check_text
+from joinengine.model.columns import require_column
+from joinengine.model.conditions import Computed
+from joinengine.model.durations import microseconds
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.habits import STREAM, not_there
+from joinengine.model.named import one_of
+from joinengine.predicates.computed_columns import compile_column
+from joinengine.predicates.dialect import compile_predicate
+from joinengine.sources.feeds import FeedKind
+from joinengine.sources.listing import OnBadFile, SchemaChanges
+from joinengine.sources.readings import Reading, reading_to_json
+from joinengine.sources.schemas import Footer, as_text, from_text, united
+from joinengine.sources.transforms import named
+from joinengine.spark.session import session
+from joinengine.spark.sources import types
+from joinengine.spark.sources.frames import frame_in_store
+from joinengine.spark.sources.locations import place
+from joinengine.spark.sources.source import NAME
+from joinengine.world.buckets import is_url
+
+_log = logging.getLogger("joinengine")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stream:
+    """Parquet files as a stream; route tasks read them, so no tuple passes through the JVM.
+
+    Made by `parquet_stream`. Immutable; `where` and `select` return narrower streams.
+    """
+
+    spark: Any
+    feed: dict[str, Any]
+    reading: Reading
+    #: column -> its type, of columns that would be delivered and cannot
+    unreadable: Mapping[str, pa.DataType] = field(default_factory=dict)
+    #: the footers that are known already, by the path of the file
+    footers: Mapping[str, Footer] = field(default_factory=dict, repr=False)
+    #: event-time column -> how late its tuples may be, in microseconds
+    delays: Mapping[str, int] = field(default_factory=dict)
+    #: the columns that `select` has left, and those computed since; None: nobody selected
+    selected: tuple[str, ...] | None = None
+
+    if not TYPE_CHECKING:  # else every name would be one for the type checker
+
+        def __getattr__(self, name: str) -> Any:
+            raise not_there(self, name, STREAM)
+
+    def __repr__(self) -> str:
+        where = "" if self.reading.where is None else f" where {self.reading.where}"
+        return f"<Stream of {self.feed['path']}: {_columns(self.reading.schema)}{where}>"
+
+    @property
+    def schema(self) -> Any:
+        """The Spark schema of its tuples. Raises InvalidRequest for a column that has none."""
+        return types.spark_schema(self.delivered)
+
+    @property
+    def delivered(self) -> pa.Schema:
+        """The columns of its tuples. Raises InvalidRequest, by name, for one without a type."""
+        for name, kind in self.unreadable.items():
+            raise InvalidRequest(
+                f"{self.feed['path']}: column {name!r} is of type {kind}, which Spark does not "
+                f"have; write it in another type, or leave it out: .select([...])"
+            )
+        return self.reading.schema
+
+    def has_columns(self, columns: pa.Schema) -> bool:
+        """Whether its files have these columns, or its user has said which they have."""
+        return bool(from_text(self.feed["columns"]).equals(columns)) or (
+            self.feed["said"] and self.feed["schema_changes"] == SchemaChanges.REFUSE
+        )
+
+    def at_restart(self, kept: pa.Schema) -> Stream:
+        """The stream with the columns that a checkpoint keeps; under `add` also with its own."""
+        if self.feed["schema_changes"] == SchemaChanges.REFUSE:
+            return self.over(kept)
+        found = from_text(self.feed["columns"])
+        return self.over(united([("checkpoint", kept), *((f.name, pa.schema([f])) for f in found)]))
+
+    def over(self, columns: pa.Schema) -> Stream:
+        """The same stream as if its files had `columns`. Raises InvalidRequest as `select`."""
+        readable, others = types.readable_columns(columns)
+        old = self.reading
+        reading = replace(old, schema=readable, steps=(), whole=None)
+        feed = self.feed | {"columns": as_text(columns)}
+        stream = replace(self, feed=feed, reading=reading, unreadable=others, selected=None)
+        for step in old.steps:
+            if isinstance(step, Computed):
+                stream = stream._computing(step.name, step.text, step.zone)
+            else:
+                stream = stream._filtered(step.text, step.zone)
+        return stream if self.selected is None else stream.select(*self.selected)
+
+    def where(self, predicate: str) -> Stream:
+        """Only tuples for which `predicate` is true, filtered as they are read.
+
+        It is in the dialect of all predicates (docs/predicates.md), over the columns of the files
+        and those that were computed, in the time zone of the Spark session. Raises InvalidRequest
+        for anything else.
+        """
+        return self._filtered(check_text(predicate, "Stream.where", "'a > 3'"), session.zone())
+
+    def _filtered(self, predicate: str, zone: str) -> Stream:
+        sides, exact = (self.reading.named, pa.schema([])), session.case_sensitive()
+        step = compile_predicate(predicate, sides, "Stream.where", zone, exact=exact)
+        reading = replace(self.reading, steps=(*self.reading.steps, step))
+        return replace(self, reading=reading)
+
+    def withColumn(self, name: str, expression: str) -> Stream:
+        """With a further column, or another in place of one that has its name.
+
+        `expression`: SQL in the dialect of predicates (docs/predicates.md), over the columns of the
+        files and those that were computed: "cast(amount as double)". It is computed as tuples are
+        read. Raises InvalidRequest for anything else.
+        """
+        check_text(name, "withColumn", "withColumn('day', 'cast(at as date)')")
+        check_text(expression, f"withColumn: {name}", "'cast(at as date)'")
+        return self._computing(name, expression, session.zone())
+
+    def _computing(self, name: str, expression: str, zone: str) -> Stream:
+        reading, exact = self.reading, session.case_sensitive()
+        same = [n for n in reading.named.names if n.lower() == name.lower()]
+        there = name if exact or not same else same[0]
+        step = compile_column(there, expression, reading.named, zone, exact=exact)
+        shown = named(reading.schema, [step])
+        new = replace(reading, schema=shown, steps=(*reading.steps, step), whole=reading.columns)
+        selected = None if self.selected is None else tuple(shown.names)
+        return replace(self, reading=new, selected=selected)
+
+    def withWatermark(self, column: str, delay: str | timedelta) -> Stream:
+        """How late tuples may be by the event time `column`, for windows that do not say `delay`.
+
+        Raises InvalidRequest for a column that is not there or is no time, and for a delay below 0.
+        """
+        exact = session.case_sensitive()
+        found = require_column(self.reading.schema, column, "withWatermark", exact=exact)
+        if not pa.types.is_timestamp(found.type):
+            raise InvalidRequest(
+                f"withWatermark: {found.name} is {found.type}; event time must be a timestamp"
+            )
+        delay_us = microseconds(delay, "withWatermark: delay")
+        if delay_us < 0:
+            raise InvalidRequest(f"withWatermark: delay {delay!r} is negative; give 0 s or more")
+        return replace(self, delays={**self.delays, found.name: delay_us})
+
+    def select(self, *columns: str | list[str]) -> Stream:
+        """Only these columns, in this order; the others are not read.
+
+        Raises InvalidRequest for a column that is not there.
+        """
+        names = _names_of(columns)
+        if not self.unreadable.keys().isdisjoint(names):
+            _ = self.delivered  # says what is wrong with the column
+        narrow = pa.schema(_chosen(self.reading.schema, names))
+        reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
+        return replace(self, reading=reading, unreadable={}, selected=tuple(narrow.names))
+
+    def to_df(self) -> DataFrame:
+        """The same tuples as an ordinary streaming DataFrame of rows.
+
+        Its offsets count row groups in the order of the files' modification times: keep the files.
+        """
+        import json  # noqa: PLC0415
+
+        session.prepare(self.spark)
+        reader = (
+            self.spark.readStream.format(NAME)
+            .schema(self.schema)
+            .option("feeds", json.dumps([self.feed]))
+            .option("partitions", session.parallelism(self.spark))
+        )
+        frame: DataFrame = reader.option("reading", reading_to_json(self.reading)).load()
+        return frame
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table:
+    """A bounded Parquet file or folder, by its path, for the table side of a join."""
+
+    spark: Any
+    path: str
+    schema: pa.Schema
+
+    def __repr__(self) -> str:
+        return f"<Table of {self.path}: {_columns(self.schema)}>"
+
+    def select(self, *columns: str | list[str]) -> Table:
+        """Only these columns. Raises InvalidRequest for a column that is not there."""
+        return replace(self, schema=pa.schema(_chosen(self.schema, _names_of(columns))))
+
+    def to_df(self) -> DataFrame:
+        """As a DataFrame."""
+        if is_url(self.path):
+            return frame_in_store(self.spark, self.path, self.schema)
+        frame: DataFrame = self.spark.read.parquet(self.path).select(*self.schema.names)
+        return frame
+
+
+Source = Stream | DataFrame | Table
+
+
+def _names_of(columns: tuple[str | list[str], ...]) -> list[str]:
+    """Columns that are named one by one, or in a list."""
+    return [name for names in columns for name in check_names(names, "select", "select('a', 'b')")]
+
+
+def _chosen(schema: pa.Schema, names: list[str]) -> list[pa.Field]:
+    """The fields of columns."""
+    exact = session.case_sensitive()
+    return [require_column(schema, name, "select", exact=exact) for name in names]
+
+
+def parquet_stream(
+    spark: SparkSession,
+    folder: str | Path,
+    *,
+    rows_per_interval: int = 1_000_000,
+    schema: Any = None,
+    on_bad_file: str = "fail",
+    schema_changes: str = "refuse",
+    settle: str = "30 s",
+) -> Stream:
+    """The Parquet files below `folder` as a stream; new files are picked up as they appear.
+
+    An interval (micro-batch) takes whole row groups until `rows_per_interval` rows are reached.
+    Write files elsewhere and rename them into the folder. The columns are those of all files that
+    are there now, in the widest type of each, and those that folders below are named for
+    (`day=2026-03-01`); a file that lacks a column has NULL there. `schema` (a Spark StructType, or
+    its DDL text) says the columns instead, and is needed if the folder is still empty; give it if
+    there are very many files, whose footers need not be read then.
+
+    `on_bad_file`: what happens at a file that is not Parquet, does not fit the columns, or that
+    cannot be read any more: `fail` ends the query with a sentence that names it, `skip` leaves it
+    out and names it in the metrics. `schema_changes`: whether a column that the stream has not
+    makes a file bad (`refuse`), or is left out until the query starts again (`add`). `settle`: how
+    long since its last change a file may be half-written (docs/sources.md).
+
+    Raises InvalidRequest for a missing folder, an empty one without schema, files whose columns do
+    not go together, and for arguments of other types or values.
+    """
+    if spark is None:
+        raise InvalidRequest(
+            "parquet_stream: spark is None; give the session, joinengine.session()"
+        )
+    session.prepare(spark)
+    if type(rows_per_interval) is not int or rows_per_interval < 1:
+        raise InvalidRequest(
+            f"rows_per_interval: {rows_per_interval!r} must be a whole number, at least 1"
+        )
+    bad = one_of(OnBadFile, on_bad_file, "on_bad_file")
+    changes = one_of(SchemaChanges, schema_changes, "schema_changes")
+    path = place(folder, "parquet_stream")
+    zone = session.zone()
+    found = types.folder_columns(path, _said(schema), bad)
+    _warn_of_row_groups(path, rows_per_interval, found.footers)
+    feed = {
+        "kind": FeedKind.FOLDER.value,
+        "path": path,
+        "rows_per_interval": rows_per_interval,
+        "columns": as_text(found.all),
+        "said": schema is not None,
+        "on_bad_file": bad.value,
+        "schema_changes": changes.value,
+        "settle_s": _settle_us(settle) / 1e6,
+        "zone": zone,
+    }
+    reading = Reading(found.readable, root=path, zone=zone, on_bad_file=bad)
+    return Stream(spark, feed, reading, found.others, found.footers)
+
+
+def _said(schema: Any) -> pa.Schema | None:
+    """The columns that the user gives; None: none are given."""
+    if schema is None:
+        return None
+    try:
+        said = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    except Exception as error:
+        raise InvalidRequest(f"schema: {schema!r} is no list of columns: {error}") from error
+    if not isinstance(said, StructType):
+        raise InvalidRequest(
+            f"schema: {schema!r} is a {type(schema).__name__}; give a StructType, or DDL text "
+            f"such as 'id bigint, at timestamp'"
+        )
+    return types.arrow_schema(said)
+
+
+def _settle_us(settle: str) -> int:
+    found = microseconds(settle, "settle")
+    if found < 0:
+        raise InvalidRequest(f"settle: {settle!r} is negative; give 0 s or more")
+    return found
+
+
+def _warn_of_row_groups(path: str, rows: int, footers: Mapping[str, Footer]) -> None:
+    """Say that intervals are larger than asked for, since row groups are not cut."""
+    largest = max((n for footer in footers.values() for n in footer.rows), default=0)
+    if largest > rows:
+        _log.warning(
+            "joinengine: row groups of %s have up to %s rows, and an interval takes whole ones: "
+            "rows_per_interval=%s cannot be kept; write smaller row groups for smaller batches",
+            *(path, f"{largest:,}", f"{rows:,}"),
+        )
+
+
+def recorded_stream(spark: SparkSession | None, index: Path | str, schema: pa.Schema) -> Stream:
+    """A finite stream that was written with its intervals (`feeds.RecordedFeed`)."""
+    columns = types.arrow_schema(types.spark_schema(schema))
+    return Stream(spark, {"kind": "recorded", "path": str(index)}, Reading(columns))
+
+
+def recorded_table(spark: SparkSession | None, path: Path | str) -> Table:
+    """A table: one Parquet file or a folder of them; `spark`: None: the query will not run."""
+    return Table(spark, str(path), types.folder_schema(path))
+
+
+def _columns(schema: pa.Schema) -> str:
+    """Names and types, of a few columns."""
+    told = [f"{field.name} {field.type}" for field in schema]
+    return ", ".join(told[:8]) + (f" and {len(told) - 8} more" if len(told) > 8 else "")
+
+
+def schema_of(source: Source) -> pa.Schema:
+    """The Arrow schema of an input."""
+    if isinstance(source, Table):
+        return source.schema
+    if isinstance(source, Stream):
+        return source.delivered
+    return types.arrow_schema(source.schema, "a streaming DataFrame")
+
+
+def delay_of(source: Source, column: str) -> int | None:
+    """The delay of the input's `withWatermark` on `column`, in microseconds; None: it has none."""
+    if isinstance(source, Stream):
+        return source.delays.get(column)
+    if not isinstance(source, DataFrame):
+        return None
+    metadata: dict[str, Any] = source.schema[column].metadata or {}
+    delay = metadata.get("spark.watermarkDelayMs")
+    return None if delay is None else int(delay) * 1000

@@ -1,0 +1,125 @@
+"""What the `Stream`s of a query bring in each batch: the driver says which task reads what.
+
+Why: a position says how far a batch goes in each feed, and the feed which row groups these are. So
+the route tasks of `Stream`s are a job of our own, always the same one: Spark neither
+plans nor compiles it, which takes seconds in the first batch, and time in every other. The
+streaming plan holds the source only so that Spark asks it for offsets
+(joinengine.spark.sources.source).
+
+Law: a batch that is run again reads the same row groups, in the same tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from joinengine.exchange.route import Portion
+from joinengine.model.skipped import Skipped
+from joinengine.sources.feeds import Feed, by_file, fold, open_feed
+from joinengine.sources.positions import RowGroup
+from joinengine.sources.readings import Reading
+from joinengine.sources.schemas import Footer
+from joinengine.spark.sources.source import Offset
+from joinengine.state.manifest import Position
+from joinengine.wire.reports import RouteReport
+
+
+class Brought(NamedTuple):
+    """What a batch brings: the portions of its tasks, and what needs no task to be told."""
+
+    portions: Sequence[Portion]
+    report: RouteReport
+
+
+class Streams:
+    """The `Stream`s of a query, by the options of their feeds.
+
+    `readings`: source -> how it is read. `tasks`: how many share a batch at most. `footers`: source
+    -> those that are known, by path.
+    """
+
+    def __init__(
+        self,
+        feeds: Sequence[dict[str, Any]],
+        readings: Mapping[int, Reading],
+        tasks: int,
+        footers: Mapping[int, Mapping[str, Footer]] | None = None,
+    ) -> None:
+        self._options = feeds
+        self.readings = readings
+        self._tasks = tasks
+        self._footers = footers or {}
+        self._opened: dict[int, Feed] | None = None
+
+    @property
+    def sources(self) -> list[int]:
+        """Their sources, in the order of the feeds."""
+        return [options["source"] for options in self._options]
+
+    def between(self, start: Position, end: Position) -> Brought:
+        """The row groups between two positions, in as many portions as there are tasks.
+
+        They have about equal rows. Raises DamagedState if a log does not reach so far.
+        """
+        report, groups = RouteReport(0), list[tuple[int, RowGroup]]()
+        for source in self.sources:
+            first, last = start.get(source, 0), end.get(source, 0)
+            if last <= first:
+                continue
+            feed = self.feeds[source]
+            for group in feed.row_groups(first, last):
+                if group.skipped is None:
+                    groups.append((source, group))
+                else:
+                    report.skipped.append(Skipped(group.file, group.skipped))
+            known = feed.progress(last)
+            if known is not None:
+                report.progress[source] = known
+        parts = fold(groups, self._tasks) if groups else []
+        return Brought([_portion(part) for part in parts], report)
+
+    def after(self, start: Position) -> Sequence[Portion]:
+        """What a batch would bring that begins at `start`, by what is known now."""
+        end = {one: feed.advance(start.get(one, 0)) for one, feed in self.feeds.items()}
+        return self.between(start, end).portions
+
+    def position(self, offset: Offset) -> Position:
+        """The position that an offset of the `joinengine` source means."""
+        return {source: offset[f"feed{number}"] for number, source in enumerate(self.sources)}
+
+    @property
+    def feeds(self) -> Mapping[int, Feed]:
+        """Source -> its feed; opened on first use, when there are logs."""
+        if self._opened is None:
+            self._opened = {one["source"]: self._open(one) for one in self._options}
+        return self._opened
+
+    def check(self) -> None:
+        """Raise InvalidRequest for a file that is bad and not to be skipped; nothing is logged."""
+        for feed in self.feeds.values():
+            feed.check()
+
+    def take_over(self, generation: int) -> None:
+        """Let the feeds log what they find, for a driver of a generation; log what is there now.
+
+        Raises InvalidRequest for a file that is bad and not to be skipped.
+        """
+        for feed in self.feeds.values():
+            feed.take_over(generation)
+            feed.discover()
+
+    def _open(self, options: dict[str, Any]) -> Feed:
+        return open_feed(options, self._footers.get(options["source"]))
+
+
+def _portion(groups: Sequence[tuple[int, RowGroup]]) -> Portion:
+    """Stretches of row groups of one stream and file, stream by stream."""
+    sources = dict.fromkeys(source for source, _ in groups)
+    return Portion(
+        tuple(
+            (source, tuple(part))
+            for source in sources
+            for part in by_file([group for one, group in groups if one == source])
+        )
+    )

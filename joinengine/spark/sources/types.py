@@ -1,0 +1,128 @@
+"""Column types: from Spark to Arrow and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.sources.listing import OnBadFile, read_footers, survey
+from joinengine.sources.schemas import (
+    Footer,
+    folder_union,
+    partition_columns,
+    refuse_clash,
+)
+from joinengine.sources.sourcefiles import SourceFile, exists, found_below
+
+#: Footers that are read where the columns are said.
+_SAMPLED = 1000
+
+
+def arrow_schema(schema: StructType, what: str = "schema") -> pa.Schema:
+    """The Arrow schema in which the engine handles tuples: instants are microseconds in UTC.
+
+    Raises InvalidRequest, with the column, for a type that Arrow does not know.
+    """
+    for field in schema:
+        try:
+            to_arrow_schema(StructType([field]), timezone="UTC")
+        except Exception as error:
+            raise InvalidRequest(
+                f"{what}: column {field.name!r} is of type {field.dataType.simpleString()}, which "
+                f"joinengine cannot carry; cast it or leave it out"
+            ) from error
+    plain = to_arrow_schema(schema, timezone="UTC")
+    return pa.schema([pa.field(field.name, field.type) for field in plain])
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark form of an Arrow schema."""
+    return from_arrow_schema(schema)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderColumns:
+    """What the files of a folder hold.
+
+    `readable`: the columns that Spark has a type for; `others`: column -> its type, of those that
+    it has none for. `footers`: of the whole files, by path.
+    """
+
+    readable: pa.Schema
+    others: Mapping[str, pa.DataType]
+    footers: Mapping[str, Footer]
+
+    @property
+    def all(self) -> pa.Schema:
+        """All columns."""
+        return pa.schema([*self.readable, *self.others.items()])
+
+
+def folder_columns(
+    folder: Path | str, schema: pa.Schema | None, on_bad_file: OnBadFile
+) -> FolderColumns:
+    """The columns of the Parquet files below a folder or URL, and those its folders are named for.
+
+    `schema`: the columns, if they are said and not found.
+    Raises InvalidRequest if there is no folder, or nothing tells the columns: a stream must know
+    them before it starts. It is also raised for two files whose types do not go together.
+    """
+    what = f"parquet_stream: {folder}"
+    if not exists(str(folder)):
+        if any(char in str(folder) for char in "*?["):
+            raise InvalidRequest(f"{what} is a glob; give the folder, all files below it are read")
+        raise InvalidRequest(f"{what} does not exist; create it or give another")
+    if schema is not None:
+        return _with_folders(str(folder), schema)
+    footers, faults = survey(folder)
+    if not footers:
+        half = next((f", {file} {fault}" for file, fault in faults.items()), "")
+        raise InvalidRequest(
+            f"{what} holds no Parquet file yet{half}; put one there, or pass schema="
+        )
+    skip = on_bad_file is OnBadFile.SKIP
+    on_clash = (lambda _: None) if skip else refuse_clash(str(folder))
+    columns = folder_union(footers, str(folder), on_clash)
+    return FolderColumns(*readable_columns(columns), footers)
+
+
+def _with_folders(root: str, schema: pa.Schema) -> FolderColumns:
+    """The columns that are said, and those that folders are named for.
+
+    A folder may hold a million files: the footers of some show how large row groups are.
+    """
+    folders, files = dict[str, str](), list[SourceFile]()
+
+    def some_of(paths: list[str]) -> list[str]:
+        folders.update((path.rpartition("/")[0], path) for path in paths)
+        return paths[: _SAMPLED - len(files)]
+
+    for file in found_below(root, some_of):
+        files.append(file)
+    parts = partition_columns(folders.values(), root)
+    added = [field for field in parts if field.name not in schema.names]
+    read = zip(files, read_footers(files, {}), strict=True)
+    footers = {file.path: found for file, found in read if isinstance(found, Footer)}
+    return FolderColumns(*readable_columns(pa.schema([*schema, *added])), footers)
+
+
+def readable_columns(columns: pa.Schema) -> tuple[pa.Schema, dict[str, pa.DataType]]:
+    """The columns that Spark has a type for, as Spark hands them over, and the other ones."""
+    readable, others = list[pa.Field](), dict[str, pa.DataType]()
+    for field in columns:
+        try:
+            readable += arrow_schema(from_arrow_schema(pa.schema([field])))
+        except Exception:
+            others[field.name] = field.type
+    return pa.schema(readable), others
+
+
+def folder_schema(folder: Path | str) -> pa.Schema:
+    """The columns of the Parquet files below `folder`; raises what `folder_columns` raises."""
+    return folder_columns(folder, None, OnBadFile.FAIL).readable

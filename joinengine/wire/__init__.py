@@ -1,0 +1,1 @@
+"""What driver and tasks tell each other: instructions and reports, and how they are packed."""

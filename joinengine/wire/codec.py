@@ -1,0 +1,302 @@
+"""The codec of instructions and reports: a JSON header, and Arrow for the arrays in it.
+
+Why: a file of a checkpoint or of the exchange must not be able to name code, which a pickle does.
+The bytes hold values only, and whoever reads them says which type he expects; so the types that
+may appear are those that its annotations name.
+
+Layout: one line with the length of the header; the header, a JSON value with blanks at its end;
+an Arrow stream of one record batch with one column for each dtype, in which all arrays of that
+dtype stand one after another. In the header an array is the place of its values there.
+
+Law: `decode(encode(value), type(value))` equals `value`; arrays come back read-only, in the same
+dtype and shape.
+Cost: some microseconds a field, and one copy of each array when it is encoded; none when decoded.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import fields, is_dataclass
+from functools import lru_cache, partial
+from operator import attrgetter, eq
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+from cattrs import Converter
+from numpy.typing import NDArray
+
+from joinengine.state.plain_states import RUN_COLUMNS, Names, runs_of
+from joinengine.state.run import Place, Run, RunsByIdent, Spread
+from joinengine.wire.reports import InstanceReport, InstanceReports
+
+T = TypeVar("T")
+
+_MAGIC = b"joinengine values 1 "
+_INSTANCE_VALUES = attrgetter(*(one.name for one in fields(InstanceReport)))
+#: The header ends at a multiple of this, since Arrow's buffers are to be aligned.
+_ALIGN = 64
+
+
+def encode(value: object) -> bytes:
+    """A dataclass or named tuple of plain values, arrays, schemas and others of its kind."""
+    arrays = _Arrays()
+    # Unions are told apart by a tag, for which the converter must know the annotation.
+    plain = _CONVERTER.unstructure(value, type(value))
+    header = json.dumps(plain, separators=(",", ":"), default=arrays.put, allow_nan=False).encode()
+    first = _MAGIC + b"%d\n" % len(header)
+    padding = b" " * (-(len(first) + len(header)) % _ALIGN)
+    return b"".join((first, header, padding, arrays.to_arrow()))
+
+
+def decode(content: bytes, kind: type[T]) -> T:
+    """The value of type `kind` that `encode` was given. Raises ValueError for other content."""
+    end = content.find(b"\n", 0, 64)
+    if not content.startswith(_MAGIC) or end < 0:
+        raise ValueError("these are not instructions or reports of this version of joinengine")
+    start = end + 1
+    stop = start + int(content[len(_MAGIC) : end])
+    arrays = _columns(memoryview(content)[stop + -stop % _ALIGN :])
+
+    def resolve(found: dict[str, Any]) -> Any:
+        return _taken(arrays, *found["array"]) if found.keys() == {"array"} else found
+
+    plain = json.loads(content[start:stop], object_hook=resolve)
+    return _CONVERTER.structure(plain, kind)
+
+
+class _Arrays:
+    """Gathers the arrays of a value by dtype."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
+        self._sizes: dict[str, int] = defaultdict(int)
+
+    def put(self, value: object) -> Any:
+        """What JSON cannot hold: a number of NumPy as a number, an array as its place."""
+        if isinstance(value, np.generic):
+            return value.item()
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"{type(value).__name__} is no value that the codec knows: {value!r}")
+        kind, start = value.dtype.str, self._sizes[value.dtype.str]
+        self._parts[kind].append(value.ravel().view(_carrier(value.dtype)))
+        self._sizes[kind] = start + value.size
+        return {"array": [kind, start, *value.shape]}
+
+    def to_arrow(self) -> bytes:
+        """The arrays as an Arrow stream; nothing if there are none."""
+        if not self._parts:
+            return b""
+        columns = list[pa.Array]()
+        for kind, parts in self._parts.items():
+            values = pa.array(np.concatenate(parts))
+            columns.append(pa.LargeListArray.from_arrays([0, self._sizes[kind]], values))
+        sink = pa.BufferOutputStream()
+        batch = pa.RecordBatch.from_arrays(columns, names=list(self._parts))
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return bytes(sink.getvalue())
+
+
+def _carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which Arrow carries another: it packs booleans into bits, so bytes do it."""
+    return np.dtype(np.uint8) if dtype == np.bool_ else dtype
+
+
+def _columns(content: memoryview) -> dict[str, NDArray[Any]]:
+    """Dtype -> the values of all arrays of it."""
+    if not len(content):
+        return {}
+    with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
+        (batch,) = reader
+    return {
+        kind: column.values.to_numpy(zero_copy_only=True)
+        for kind, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+
+
+def _taken(columns: Mapping[str, NDArray[Any]], kind: str, start: int, *shape: int) -> NDArray[Any]:
+    size = math.prod(shape)
+    return columns[kind][start : start + size].view(np.dtype(kind)).reshape(shape)
+
+
+# How values become what JSON holds: a dataclass is an object, a named tuple a list.
+
+
+def _make_converter() -> Converter:
+    converter = Converter(unstruct_collection_overrides={Set: sorted}, detailed_validation=False)
+    converter.register_unstructure_hook(float, _float_to_json)
+    converter.register_structure_hook(float, lambda found, _: _float_from_json(found))
+    converter.register_unstructure_hook(bytes, lambda content: base64.b64encode(content).decode())
+    converter.register_structure_hook(bytes, lambda text, _: base64.b64decode(text))
+    converter.register_unstructure_hook(pa.Schema, _schema_to_json)
+    converter.register_structure_hook(pa.Schema, lambda text, _: _schema_from_json(text))
+    converter.register_unstructure_hook_func(_is_array, lambda array: array)
+    converter.register_structure_hook_func(_is_array, lambda array, _: array)
+    converter.register_unstructure_hook_factory(_is_choice, lambda kind: _tag(kind, converter))
+    converter.register_structure_hook_factory(_is_choice, lambda kind: _untag(kind, converter))
+    converter.register_unstructure_hook_factory(
+        _is_named, lambda kind: _columns_of(kind, converter)
+    )
+    converter.register_structure_hook_factory(_is_named, lambda kind: _named(kind, converter))
+    converter.register_unstructure_hook_factory(_is_table, lambda kind: _pairs(kind, converter))
+    converter.register_structure_hook_factory(_is_table, lambda kind: _unpair(kind, converter))
+    for kind, to_json, from_json in (
+        (Spread, _spread_to_json, _spread_from_json),
+        (RunsByIdent, _runs_to_json, _runs_from_json),
+        (InstanceReports, _instances_to_json, _instances_from_json),
+    ):
+        converter.register_unstructure_hook_func(partial(eq, kind), to_json)
+        converter.register_structure_hook_func(partial(eq, kind), from_json)
+    return converter
+
+
+# Runs and instances are rows of tables: there are thousands, of a dozen fields.
+
+
+def _runs_to_json(runs: RunsByIdent) -> dict[str, Any]:
+    return _run_rows(runs.values())
+
+
+def _runs_from_json(found: dict[str, Any], _: Any) -> RunsByIdent:
+    return dict(runs_of(RUN_COLUMNS, found["rows"], found["files"]))
+
+
+def _spread_to_json(spread: Spread) -> dict[str, Any]:
+    return _run_rows(run for spine in spread.values() for run in spine)
+
+
+def _spread_from_json(found: dict[str, Any], _: Any) -> Spread:
+    """Each run tells its place."""
+    spines = dict[Place, list[Run]]()
+    for run in runs_of(RUN_COLUMNS, found["rows"], found["files"]).values():
+        spines.setdefault((run.instance, run.side), []).append(run)
+    return {place: tuple(runs) for place, runs in spines.items()}
+
+
+def _run_rows(runs: Iterable[Run]) -> dict[str, Any]:
+    names = Names(())
+    rows = names.rows(runs)
+    return {"files": names.others, "rows": rows}
+
+
+def _instances_to_json(reports: InstanceReports) -> list[Any]:
+    return [(instance, *_INSTANCE_VALUES(one)) for instance, one in reports.items()]
+
+
+def _instances_from_json(rows: list[Any], _: Any) -> InstanceReports:
+    found = InstanceReports()
+    for instance, *facts, seconds in rows:
+        told: list[Any] = [*facts, tuple(seconds)]
+        found[instance] = InstanceReport(*told)
+    return found
+
+
+def _float_to_json(value: float) -> float | str:
+    return value if math.isfinite(value) else repr(float(value))
+
+
+def _float_from_json(found: float | str) -> float:
+    """A time may be a whole number of microseconds that no float holds."""
+    return float(found) if isinstance(found, str) else found
+
+
+def _schema_to_json(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize()).decode()
+
+
+@lru_cache(maxsize=256)
+def _schema_from_json(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _is_array(kind: Any) -> bool:
+    return (get_origin(kind) or kind) is np.ndarray
+
+
+def _choices(kind: Any) -> list[type]:
+    """The members of a union, None left out."""
+    return [one for one in get_args(kind) if one is not NoneType]
+
+
+def _is_choice(kind: Any) -> bool:
+    """Whether a value of the union must say which member it is."""
+    members = _choices(kind)
+    return get_origin(kind) is not tuple and len(members) > 1 and all(map(is_dataclass, members))
+
+
+def _tag(kind: Any, converter: Converter) -> Any:
+    """The name of its class, then the value."""
+
+    def to_json(value: Any) -> Any:
+        if value is None:
+            return None
+        return [type(value).__name__, converter.unstructure(value, type(value))]
+
+    return to_json
+
+
+def _untag(kind: Any, converter: Converter) -> Any:
+    members = {one.__name__: one for one in _choices(kind)}
+
+    def from_json(found: Any, _: Any) -> Any:
+        return None if found is None else converter.structure(found[1], members[found[0]])
+
+    return from_json
+
+
+def _is_named(kind: Any) -> bool:
+    """A named tuple; cattrs 26 does not resolve annotations that are strings."""
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def _fields_of(kind: Any) -> Any:
+    hints = get_type_hints(kind)
+    return tuple[tuple(hints[name] for name in kind._fields)]  # type: ignore[misc]
+
+
+def _columns_of(kind: Any, converter: Converter) -> Any:
+    fields = _fields_of(kind)
+    return lambda value: converter.unstructure(tuple(value), fields)
+
+
+def _named(kind: Any, converter: Converter) -> Any:
+    fields = _fields_of(kind)
+    return lambda found, _: kind(*converter.structure(found, fields))
+
+
+def _is_table(kind: Any) -> bool:
+    """A mapping whose keys are not text, as those of a JSON object are."""
+    origin = get_origin(kind)
+    return isinstance(origin, type) and issubclass(origin, Mapping) and get_args(kind)[0] is not str
+
+
+def _pairs(kind: Any, converter: Converter) -> Any:
+    key, value = get_args(kind)
+
+    def to_json(table: Mapping[Any, Any]) -> Any:
+        return [
+            [converter.unstructure(one, key), converter.unstructure(other, value)]
+            for one, other in table.items()
+        ]
+
+    return to_json
+
+
+def _unpair(kind: Any, converter: Converter) -> Any:
+    key, value = get_args(kind)
+
+    def from_json(pairs: Any, _: Any) -> Any:
+        return {
+            converter.structure(one, key): converter.structure(other, value) for one, other in pairs
+        }
+
+    return from_json
+
+
+_CONVERTER = _make_converter()
