@@ -1,7 +1,8 @@
 """The command line: its commands, and what becomes of their errors.
 
 Exit codes: 0 success, 2 a request that cannot be served, 1 otherwise (damaged state, a failed
-query, results that differ from DuckDB's), 130 after Ctrl-C (`run` and `compare` report so far).
+query, a checkpoint that another driver took, results that differ from DuckDB's), 130 after Ctrl-C
+(`run` and `compare` report so far).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from joinengine.lab.commands.running import compare, run
 from joinengine.lab.commands.showing import explain, list_layouts, list_queries, state
 from joinengine.lab.simulation.command import simulate
 from joinengine.lab.tpch.cache import cache
-from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
 
 
 class _Commands(click.Group):
@@ -51,9 +52,7 @@ def main() -> None:
     """Run the command line; errors of ours become one line and an exit code."""
     try:
         cli(standalone_mode=True)
-    except InvalidRequest as error:
-        console.fail(str(error))
-        sys.exit(2)
     except JoinEngineError as error:
         console.fail(str(error))
-        sys.exit(1)
+        refused = isinstance(error, InvalidRequest) and not isinstance(error, TakenOver)
+        sys.exit(2 if refused else 1)

@@ -16,11 +16,23 @@ class InvalidRequest(JoinEngineError):
 
 
 class CheckpointMismatch(InvalidRequest):
-    """The checkpoint belongs to another query, another format, or another driver's batch."""
+    """The checkpoint belongs to another query, or is of another format."""
 
 
-class TakenOver(CheckpointMismatch):
+class TakenOver(JoinEngineError):
     """Another driver has taken the checkpoint over; this one has stopped and changed nothing."""
+
+
+class _TakenOver(TakenOver, CheckpointMismatch):
+    """Programs that catch a `CheckpointMismatch`, as it was before 0.2, catch it until then."""
+
+
+_TakenOver.__name__ = _TakenOver.__qualname__ = TakenOver.__name__
+
+
+def taken_over(message: str) -> TakenOver:
+    """The error of a driver that another one has followed."""
+    return _TakenOver(message)
 
 
 class StoreUnreachable(JoinEngineError):

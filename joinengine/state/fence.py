@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 
-from joinengine.model.errors import TakenOver
+from joinengine.model.errors import taken_over
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage
 
@@ -70,7 +70,7 @@ def check_generation(generations: Storage, generation: int) -> None:
     except (OSError, ValueError):
         by = "since gone"
     location = generations.folder.rsplit("/", 2)[0]
-    raise TakenOver(
+    raise taken_over(
         f"another driver ({by}) has taken over checkpoint {location}: it is "
         f"generation {newest}, this one {generation}; nothing is lost, leave this one stopped"
     )
@@ -80,7 +80,7 @@ def check_boundary(checkpoint: Checkpoint, batch: int) -> None:
     """Raise TakenOver if `batch` is closed: other drivers have gone on far beyond it."""
     boundary = greatest(checkpoint.boundary, -1)
     if batch <= boundary:
-        raise TakenOver(
+        raise taken_over(
             f"batch {batch} of checkpoint {checkpoint.location} is closed, as are all up to "
             f"{boundary}: another driver has taken the checkpoint over and gone on; nothing is "
             f"lost, leave this one stopped"

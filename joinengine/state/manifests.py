@@ -32,7 +32,7 @@ import zlib
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from joinengine.model.errors import CheckpointMismatch, DamagedState, TakenOver
+from joinengine.model.errors import CheckpointMismatch, DamagedState, taken_over
 from joinengine.model.skipped import Skipped
 from joinengine.state import changes, fence
 from joinengine.state import plain_states as plain
@@ -99,7 +99,7 @@ def commit(checkpoint: Checkpoint, manifest: Manifest, last: Manifest | None = N
     fence.check_boundary(checkpoint, manifest.batch)
     fence.check_generation(checkpoint.generations, manifest.generation)
     if found is None or found.plain["generation"] > manifest.generation:
-        raise TakenOver(
+        raise taken_over(
             f"another driver has committed batch {manifest.batch} of checkpoint "
             f"{checkpoint.location}; nothing is lost, leave this one stopped"
         )

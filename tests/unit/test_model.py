@@ -10,9 +10,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine import band, equi, sliding, theta, tumbling, within
+from joinengine.lab.cli import main
 from joinengine.model.conditions import Equi, condition
 from joinengine.model.durations import microseconds
-from joinengine.model.errors import InvalidRequest
+from joinengine.model.errors import (
+    CheckpointMismatch,
+    DamagedState,
+    InvalidRequest,
+    TakenOver,
+    taken_over,
+)
 from joinengine.model.keys import Side
 from joinengine.model.windows import INT_MAX, INT_MIN
 
@@ -195,3 +202,25 @@ def test_impossible_conditions_are_refused():
     ):
         with pytest.raises(InvalidRequest):
             wrong()
+
+
+def test_a_driver_that_another_one_followed_has_an_error_of_its_own():
+    error = taken_over("another driver goes on")
+    assert isinstance(error, TakenOver) and type(error).__name__ == "TakenOver"
+    assert not issubclass(TakenOver, InvalidRequest)
+    with pytest.raises(CheckpointMismatch):  # until 0.2
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(InvalidRequest("x"), 2), (taken_over("x"), 1), (DamagedState("x"), 1)],
+)
+def test_exit_codes(error, code, monkeypatch):
+    def failing(standalone_mode):
+        raise error
+
+    monkeypatch.setattr("joinengine.lab.cli.cli", failing)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == code
