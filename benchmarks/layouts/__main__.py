@@ -25,7 +25,7 @@ from rich.console import Console
 from benchmarks.layouts import pairs
 from joinengine import session
 from joinengine.lab.commands.pages import write_page
-from joinengine.lab.comparison.figures import draw_ranking
+from joinengine.lab.comparison.pictures import draw_ranking
 from joinengine.lab.comparison.tables import TABLE_WIDTH, ranking_legend, ranking_table
 from joinengine.lab.comparison.verdicts import verdict
 from joinengine.lab.queries import Options, Query, find

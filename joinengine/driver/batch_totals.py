@@ -7,18 +7,14 @@ adopted from an older driver brings its own.
 
 from __future__ import annotations
 
-from dataclasses import fields
-
+from joinengine.driver.figures import SUMS
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.state.totals import OperatorTotals, Totals
-
-#: Sums that a record holds under the same name.
-_SAME = [one.name for one in fields(OperatorTotals) if one.name not in ("replans", "busy_s")]
 
 
 def added(before: Totals, record: BatchRecord) -> Totals:
     """The totals once a batch is committed."""
-    operators = before.operators or (OperatorTotals(),) * len(record.joins)
+    operators = before.operators or ({},) * len(record.joins)
     return Totals(
         batches=before.batches + 1,
         input_rows=before.input_rows + record.input_rows,
@@ -29,9 +25,5 @@ def added(before: Totals, record: BatchRecord) -> Totals:
 
 
 def _added(before: OperatorTotals, entry: OperatorRecord) -> OperatorTotals:
-    sums = {name: getattr(before, name) + getattr(entry, name) for name in _SAME}
-    return OperatorTotals(
-        **sums,
-        replans=before.replans + entry.replanned,
-        busy_s=before.busy_s + sum(entry.busy_s),
-    )
+    sums = {name: before.get(name, 0) + getattr(entry, name) for name in SUMS}
+    return {**before, **sums, "busy_s": before.get("busy_s", 0.0) + sum(entry.busy_s)}

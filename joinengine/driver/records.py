@@ -96,6 +96,11 @@ class OperatorRecord:
         return self.reason is not None and self.reason.cause.is_replan
 
     @property
+    def replans(self) -> int:
+        """1 if a planner has changed the layout, else 0."""
+        return int(self.replanned)
+
+    @property
     def lost_instances(self) -> int:
         """How many instances have lost their state before the batch."""
         return len(self.lost)

@@ -12,20 +12,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from joinengine.driver.figures import FIGURES
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.model.texts import size_text
 from joinengine.reporting.run_report import STEPS, batch_rows
 
 #: The name of joinengine's metrics in `observedMetrics`.
 METRICS = "joinengine"
-#: Fields of an operator that Spark's progress has no place for.
-CUSTOM = (
-    *("moved_rows", "moved_bytes", "switched_roles", "lost_instances", "recovered_rows"),
-    *("unbacked_keys", "routing_entries", "split_keys", "probe_copies", "candidates"),
-    *("null_rows", "ahead_rows"),
-    *("report_bytes_up", "report_bytes_down", "whole_reports", "pending_rows", "layout_versions"),
-    *("run_files", "run_file_bytes", "fetched_files", "fetched_bytes"),
-)
+#: Figures of an operator that Spark's progress has no place for.
+CUSTOM = (*(one.name for one in FIGURES.values() if one.spark is None), "layout_versions")
 
 
 def batch_line(record: BatchRecord) -> str:
@@ -39,15 +34,9 @@ def batch_line(record: BatchRecord) -> str:
         f"{record.output_rows:,} results",
         f"state {rows:,} rows, {size_text(size)}",
     ]
-    for name, words in (
-        ("pending_rows", "waiting"),
-        ("late_rows", "late"),
-        ("null_rows", "without a key or time"),
-        ("ahead_rows", "ahead of time"),
-        ("moved_rows", "moved"),
-    ):
-        count = sum(getattr(join, name) for join in joins)
-        parts += [f"{count:,} {words}"] if count else []
+    for figure in FIGURES.values():
+        count = sum(getattr(join, figure.name) for join in joins)
+        parts += [f"{count:,} {figure.words}"] if count and figure.words else []
     times = _event_time(joins)
     parts += [f"watermark {times['watermark']}"] if "watermark" in times else []
     return ", ".join(parts)
@@ -125,14 +114,11 @@ def offsets(record: BatchRecord) -> dict[str, Any]:
 def _state_operator(name: str, join: OperatorRecord) -> dict[str, Any]:
     return {
         "operatorName": name,
-        "numRowsTotal": join.state_rows,
+        **{one.spark: getattr(join, one.name) for one in FIGURES.values() if one.spark},
         "numRowsUpdated": sum(join.homed),
-        "numRowsRemoved": join.expired_rows,
         "allUpdatesTimeMs": round(sum(join.busy_s) * 1e3),
         "allRemovalsTimeMs": 0,
         "commitTimeMs": 0,
-        "memoryUsedBytes": join.state_bytes,
-        "numRowsDroppedByWatermark": join.late_rows,
         "numShufflePartitions": join.instances,
         "numStateStoreInstances": join.instances,
         "customMetrics": {field: getattr(join, field) for field in CUSTOM},

@@ -25,6 +25,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 
 from joinengine.balancing.statistics import skew
+from joinengine.driver.figures import FIGURES, SUMS, Figure
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.reporting.progress import whole_s
 from joinengine.reporting.run_report import STEPS
@@ -204,61 +205,24 @@ _QUERY = (
     ),
 )
 
+
+def _counter(figure: Figure) -> _OfOperator:
+    """The sum of a figure over all starts of the query."""
+    kind = "operator_" if not figure.of_batch and figure.name == "output_rows" else ""
+
+    def total(one: _Operator) -> float:
+        return one.totals.get(figure.name, 0)
+
+    meaning = f"{figure.meaning[0].upper()}{figure.meaning[1:]}."
+    return _OfOperator(f"joinengine_{kind}{figure.name}_total", meaning, total)
+
+
 _OPERATOR = (
-    _OfOperator(
-        "joinengine_operator_output_rows_total",
-        "Rows that the operator has handed on, as results or to the next operator.",
-        lambda one: one.totals.output_rows,
-    ),
-    _OfOperator(
-        "joinengine_late_rows_total",
-        "Rows below the watermark: neither stored nor probing.",
-        lambda one: one.totals.late_rows,
-    ),
-    _OfOperator(
-        "joinengine_null_rows_total",
-        "Rows without a key or an event time.",
-        lambda one: one.totals.null_rows,
-    ),
-    _OfOperator(
-        "joinengine_ahead_rows_total",
-        "Rows further ahead of the driver's clock than max_ahead.",
-        lambda one: one.totals.ahead_rows,
-    ),
-    _OfOperator(
-        "joinengine_expired_rows_total",
-        "Copies that have left the state, since no tuple on time can match them any more.",
-        lambda one: one.totals.expired_rows,
-    ),
-    _OfOperator(
-        "joinengine_moved_rows_total",
-        "Copies that have changed their home.",
-        lambda one: one.totals.moved_rows,
-    ),
-    _OfOperator(
-        "joinengine_moved_bytes_total",
-        "Bytes of the copies that have changed their home.",
-        lambda one: one.totals.moved_bytes,
-    ),
-    _OfOperator(
-        "joinengine_probe_copies_total",
-        "Deliveries that only probed, in rows: the price of split keys.",
-        lambda one: one.totals.probe_copies,
-    ),
-    _OfOperator(
-        "joinengine_candidates_total",
-        "Pairs of tuples that were compared; beside the results, what they cost.",
-        lambda one: one.totals.candidates,
-    ),
-    _OfOperator(
-        "joinengine_replans_total",
-        "How often the planner has changed the layout.",
-        lambda one: one.totals.replans,
-    ),
+    *(_counter(FIGURES[name]) for name in SUMS),
     _OfOperator(
         "joinengine_busy_seconds_total",
         "Seconds that tasks have worked, added up over the instances.",
-        lambda one: one.totals.busy_s,
+        lambda one: one.totals.get("busy_s", 0.0),
     ),
     _OfOperator(
         "joinengine_layout_info",
@@ -357,7 +321,7 @@ def _operators(source: Source) -> list[_Operator]:
     return [
         _Operator(
             state,
-            totals[n] if n < known[0] else OperatorTotals(),
+            totals[n] if n < known[0] else {},
             records[n] if n < known[1] else None,
             source.forecast_bytes[n] if n < known[2] else None,
         )

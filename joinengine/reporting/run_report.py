@@ -23,45 +23,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from joinengine.balancing.statistics import skew
+from joinengine.driver.figures import OF_BATCH, SUMS
 from joinengine.driver.records import BatchRecord, OperatorRecord
 
 #: Of the report; raised when a key changes its meaning, or a page needs another one.
 FORMAT = 2
 STEPS = ("route_s", "join_s", "sink_s", "commit_s", "plan_s")
-#: Fields of an `OperatorRecord` that a batch adds up over its operators.
-COUNTS = (
-    "state_rows",
-    "state_bytes",
-    "moved_rows",
-    "moved_bytes",
-    "switched_roles",
-    "lost_instances",
-    "recovered_rows",
-    "unbacked_keys",
-    "report_bytes_up",
-    "report_bytes_down",
-    "whole_reports",
-    "run_files",
-    "run_file_bytes",
-    "fetched_files",
-    "fetched_bytes",
-    "routing_entries",
-    "split_keys",
-    "probe_copies",
-    "candidates",
-    "expired_rows",
-    "late_rows",
-    "null_rows",
-    "ahead_rows",
-    "pending_rows",
-)
 #: Packages on which the figures of a run depend.
 _PACKAGES = ("joinengine", "pyspark", "numpy", "pyarrow", "duckdb")
 #: The columns of `batch_rows`.
 BATCH_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("batch", "input_rows", "output_rows")]
     + [(name, pa.float64()) for name in ("elapsed_s", *STEPS, "recovery_s")]
-    + [(name, pa.int64()) for name in (*COUNTS, "layout_versions")]
+    + [(name, pa.int64()) for name in (*OF_BATCH, "layout_versions")]
     + [("latency_s", pa.struct([("p50", pa.float64()), ("p99", pa.float64())]))]
     + [("skipped_files", pa.list_(pa.string())), ("tasks", pa.string())]
 )
@@ -77,7 +51,7 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "elapsed_s": record.trigger_s,
         **{step: record.seconds[step] for step in STEPS},
         "recovery_s": record.recovery_s,
-        **{count: sum(getattr(join, count) for join in joins) for count in COUNTS},
+        **{name: sum(getattr(join, name) for join in joins) for name in OF_BATCH},
         "layout_versions": max(join.layout_versions for join in joins),
         "latency_s": {"p50": record.latency_s(0.5), "p99": record.latency_s(0.99)},
         "skipped_files": [f"{one.file}: {one.reason}" for one in record.skipped],
@@ -103,15 +77,9 @@ def run_report(records: Sequence[BatchRecord]) -> dict[str, Any]:
         "rows_per_s": input_rows / busy if busy else 0.0,
         "batches": [batch_rows(record) for record in records],
         **{key: largest[key] for key in _PER_INSTANCE},
-        "candidates": sum(join["candidates"] for join in joins),
-        "replans": sum(join["replans"] for join in joins),
+        **{name: sum(join[name] for join in joins) for name in SUMS if name != "output_rows"},
         "plan_s": sum(record.seconds["plan_s"] for record in records),
-        "moved_rows": sum(join["moved_rows"] for join in joins),
         "moved_fraction": _moved_fraction(records),
-        "late_rows": sum(join["late_rows"] for join in joins),
-        "null_rows": sum(join["null_rows"] for join in joins),
-        "ahead_rows": sum(join["ahead_rows"] for join in joins),
-        "expired_rows": sum(join["expired_rows"] for join in joins),
         "report_bytes": {
             way: sum(join["report_bytes"][way] for join in joins) for way in ("up", "down")
         },
@@ -220,15 +188,8 @@ def _join_figures(batches: Sequence[OperatorRecord]) -> dict[str, Any]:
         },
         "candidates_per_instance": _summed(working, "compared"),
         "results_per_instance": _summed(working, "made"),
-        "candidates": sum(b.candidates for b in batches),
         "input_rows": int(sum(sum(b.received) for b in batches)),
-        "output_rows": sum(b.output_rows for b in batches),
-        "replans": sum(b.replanned for b in batches),
-        "moved_rows": sum(b.moved_rows for b in batches),
-        "late_rows": sum(b.late_rows for b in batches),
-        "null_rows": sum(b.null_rows for b in batches),
-        "ahead_rows": sum(b.ahead_rows for b in batches),
-        "expired_rows": sum(b.expired_rows for b in batches),
+        **{name: sum(getattr(b, name) for b in batches) for name in SUMS},
         "received_by_batch": _per_batch(batches, "received").astype(int).tolist(),
         "busy_s_by_batch": _per_batch(batches, "busy_s").round(6).tolist(),
         "backed_by_batch": _backed(batches),

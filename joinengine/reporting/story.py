@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from joinengine.balancing.reasons import Cause, Reason
+from joinengine.driver.figures import FIGURES
 from joinengine.driver.hot_keys import Heat, HotKey
 from joinengine.driver.records import BatchRecord, OperatorRecord, rates_seen
 from joinengine.operators.base import QuerySpec
@@ -43,13 +44,6 @@ _MOST_PLAN_KEYS = 8
 #: Forecasts look at so many batches, and are made anew when the run has grown by a twentieth.
 _FORECAST_BATCHES = 1_000
 _FORECAST_GROWTH = 1.05
-
-_JOIN_COUNTS = (
-    *("moved_rows", "moved_bytes", "expired_rows", "late_rows", "null_rows", "ahead_rows"),
-    *("probe_copies", "candidates", "output_rows"),
-    *("run_files", "run_file_bytes", "fetched_files", "fetched_bytes"),
-)
-_JOIN_STATE = ("state_rows", "state_bytes", "pending_rows", "routing_entries", "split_keys")
 
 
 @dataclass
@@ -218,8 +212,7 @@ class Story:
             "ended": join.watermark == math.inf,
             "forecast_rows": None if forecast is None else round(forecast[0]),
             "forecast_bytes": None if forecast is None else round(forecast[1]),
-            **{name: getattr(join, name) for name in _JOIN_STATE},
-            **{name: getattr(join, name) for name in _JOIN_COUNTS},
+            **{name: getattr(join, name) for name in FIGURES},
             "tuples": round(heat.tuples),
             "hot": [self._hot(number, batch, key) for key in heat.keys],
             "greatest": heat.greatest,

@@ -6,21 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from joinengine.driver.figures import SUMS
+
 Entry = dict[str, Any]
 
 _SUMS = (
     *("input_rows", "output_rows", "elapsed_s", "late_rows", "null_rows", "ahead_rows"),
     "skipped_files",
 )
-#: Sums that reports of earlier versions lack.
-_LATER = ("ahead_rows", "candidates", "output_rows")
 _GREATEST = ("latency_p50", "latency_p99")
-_JOIN_SUMS = (
-    *("moved_rows", "moved_bytes", "expired_rows", "late_rows", "null_rows", "ahead_rows"),
-    *("probe_copies", "candidates", "output_rows"),
-    *("run_files", "run_file_bytes", "fetched_files", "fetched_bytes"),
-    *("tuples", "greatest"),
-)
+_JOIN_SUMS = (*SUMS, "tuples", "greatest")
 
 
 def merged(a: Entry, b: Entry) -> Entry:
@@ -74,7 +69,7 @@ def _merged_hot(a: Sequence[Entry], b: Sequence[Entry], tuples: int) -> list[Ent
 
 
 def _sum(entry: Entry, name: str) -> float:
-    found: float = entry.get(name, 0) if name in _LATER else entry[name]
+    found: float = entry.get(name, 0)  # reports of earlier versions lack some
     return found
 
 

@@ -7,28 +7,13 @@ counts exactly if it is committed, whichever driver has committed it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class OperatorTotals:
-    """The sums of one operator; names and units are those of its record, and `busy_s` in seconds.
-
-    `replans`: how often its planner has changed the layout.
-    """
-
-    output_rows: int = 0
-    late_rows: int = 0
-    null_rows: int = 0
-    ahead_rows: int = 0
-    expired_rows: int = 0
-    moved_rows: int = 0
-    moved_bytes: int = 0
-    probe_copies: int = 0
-    candidates: int = 0
-    replans: int = 0
-    busy_s: float = 0.0
+#: The sums of one operator: name of a figure (joinengine.driver.figures) -> sum, and `busy_s`, the
+#: seconds that tasks have worked. A figure that is not there is 0, one of a later version is kept.
+OperatorTotals = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +33,8 @@ class Totals:
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Totals:
         """The inverse of `to_json`: a figure that is not there is 0, an unknown one is left."""
-        operators = tuple(
-            OperatorTotals(**_known(OperatorTotals, one)) for one in plain.get("operators", ())
+        names = {one.name for one in fields(cls)} & plain.keys()
+        return cls(
+            **{name: plain[name] for name in names}
+            | {"operators": tuple(plain.get("operators", ()))}
         )
-        return cls(**_known(cls, plain | {"operators": operators}))
-
-
-def _known(kind: type[Totals | OperatorTotals], plain: dict[str, Any]) -> dict[str, Any]:
-    names = {one.name for one in fields(kind)}
-    return {name: value for name, value in plain.items() if name in names}

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import StreamJoin, equi, parquet_stream, session
-from joinengine.api import writer
+from joinengine.api import options
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.layouts import LAYOUTS
 from joinengine.reporting.page import page
@@ -58,7 +58,7 @@ def spark():
 
 
 def _used(request, monkeypatch):
-    monkeypatch.setattr(writer, "chosen_exchange", lambda asked, state: asked or request.param)
+    monkeypatch.setattr(options, "chosen_exchange", lambda asked, state: asked or request.param)
     return request.param
 
 

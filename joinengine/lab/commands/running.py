@@ -260,7 +260,7 @@ def _print_reports(reports: list[dict[str, Any]]) -> None:
 
 
 def _draw(reports: list[dict[str, Any]], path: Path) -> None:
-    from joinengine.lab.comparison.figures import draw_comparison, draw_loads  # noqa: PLC0415
+    from joinengine.lab.comparison.pictures import draw_comparison, draw_loads  # noqa: PLC0415
 
     several = len({report["zipf"] for report in reports}) > 1
     (draw_comparison if several else draw_loads)(reports, path)

@@ -237,7 +237,7 @@ def _keep(content: dict[str, Any], json_path: Path | None, figure: Path | None) 
     """Write the report and the picture that were asked for."""
     picture = figure or (json_path.with_suffix(".png") if json_path else None)
     if picture is not None and "runs" in content:
-        from joinengine.lab.comparison.figures import draw_simulation  # noqa: PLC0415
+        from joinengine.lab.comparison.pictures import draw_simulation  # noqa: PLC0415
 
         draw_simulation(content["runs"], picture)
         _print(f"picture: {picture}")

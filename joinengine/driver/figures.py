@@ -1,0 +1,162 @@
+"""The table of figures: what a batch counts of each operator, in which unit, and what it means.
+
+Records of batches have these as fields; the totals of a manifest, `metrics()`, reports, progress,
+the story of a page, Prometheus and docs/metrics.md are made of the table. To add a figure: a line
+here, a field of `OperatorRecord`, and what fills it (joinengine.driver.recording).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A line of the table.
+
+    `name`: the field of `OperatorRecord`, which is also the column and the key. `more`: what only
+    the page says, in Markdown. `lasts`: a figure of the state, which over several batches is as it
+    was last; others are added up. `of_batch`: a batch adds it up over its operators. `spark`: the
+    field of Spark's progress that holds it; None: it is one of the custom metrics. `words`: behind
+    the number in the line of a batch, if it is not 0; None: it is not there.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    more: str = ""
+    lasts: bool = False
+    of_batch: bool = True
+    spark: str | None = None
+    words: str | None = None
+
+
+_LINES = (
+    Figure("output_rows", "rows", "rows that the operator has handed on", of_batch=False),
+    Figure(
+        "replans",
+        "re-plans",
+        "how often a planner changed the layout; wishes and growth do not count",
+        of_batch=False,
+    ),
+    Figure("state_rows", "rows", "copies of tuples held", lasts=True, spark="numRowsTotal"),
+    Figure(
+        "state_bytes", "bytes", "size of these copies on disk", lasts=True, spark="memoryUsedBytes"
+    ),
+    Figure("moved_rows", "rows", "copies that changed their home before the batch", words="moved"),
+    Figure("moved_bytes", "bytes", "size of the copies that changed their home"),
+    Figure(
+        "switched_roles",
+        "keys",
+        "keys whose home and backup change roles after the batch (ftlb); no state moves for them",
+    ),
+    Figure(
+        "lost_instances",
+        "instances",
+        "instances whose state could not be read",
+        " ([fault-tolerance.md](fault-tolerance.md) says how they went on)",
+    ),
+    Figure(
+        "recovered_rows",
+        "rows",
+        "copies that such instances had lost and that were made anew before the batch, or read "
+        "again from the store in it",
+    ),
+    Figure(
+        "unbacked_keys",
+        "keys",
+        "keys of which there is no second copy at present, because an instance was lost",
+        lasts=True,
+    ),
+    Figure(
+        "report_bytes_up",
+        "bytes",
+        "what tasks told the driver for planners",
+        ": the counts of keys, and what each instance stored; numbers of 8 bytes. 0 if the layout "
+        "counts no keys",
+    ),
+    Figure(
+        "report_bytes_down",
+        "bytes",
+        "what the driver told tasks for planners: the hashes of the keys that it asks for",
+    ),
+    Figure(
+        "whole_reports",
+        "operators",
+        "operators whose tasks were asked for all keys that a plan may need",
+        ": under `ftlb` after an imbalance ([layouts](layouts.md#copies-of-keys)), under other "
+        "layouts that count keys always",
+    ),
+    Figure(
+        "run_files",
+        "files",
+        "run files of earlier batches that tasks opened, where the state is in an object store",
+        "; one that two tasks opened counts twice. 0 if it lies in a folder",
+    ),
+    Figure("run_file_bytes", "bytes", "size of these run files"),
+    Figure(
+        "fetched_files",
+        "files",
+        "run files that executors downloaded, because they were not in their file caches",
+        " ([file cache](glossary.md#file-cache)); the hit rate of the caches is 1 less "
+        "`fetched_files` over `run_files`",
+    ),
+    Figure("fetched_bytes", "bytes", "what they downloaded of them"),
+    Figure(
+        "routing_entries",
+        "keys",
+        "entries of the routing tables: keys that are not whole at their base home",
+        lasts=True,
+    ),
+    Figure("split_keys", "keys", "keys that several instances share", lasts=True),
+    Figure("probe_copies", "rows", "deliveries that only probe: the price of split keys"),
+    Figure(
+        "candidates",
+        "pairs",
+        "pairs of tuples that joins have compared, to be read beside output_rows",
+        ": under a window hardly more than results, unless a predicate or a band refuses them; in "
+        "a semi or anti join, tuples of hot keys count",
+    ),
+    Figure(
+        "expired_rows",
+        "rows",
+        "copies that left the state, since no tuple on time can match them any more",
+        spark="numRowsRemoved",
+    ),
+    Figure(
+        "late_rows",
+        "rows",
+        "rows below the watermark: neither stored nor probing",
+        spark="numRowsDroppedByWatermark",
+        words="late",
+    ),
+    Figure(
+        "ahead_rows",
+        "rows",
+        "rows further ahead of the driver's clock than max_ahead: neither stored nor probing, and "
+        "they do not move the watermark",
+        words="ahead of time",
+    ),
+    Figure(
+        "null_rows",
+        "rows",
+        "rows without a key or an event time",
+        "; an inner join refuses them, an outer join shows them as unmatched",
+        words="without a key or time",
+    ),
+    Figure(
+        "pending_rows",
+        "rows",
+        "rows of outer, semi and anti joins of which it is not known yet whether they match",
+        lasts=True,
+        words="waiting",
+    ),
+)
+#: Name -> figure, in the order of the page.
+FIGURES: Mapping[str, Figure] = {one.name: one for one in _LINES}
+#: What is added up over batches, and what is as it was last.
+SUMS = tuple(one.name for one in _LINES if not one.lasts)
+LASTS = tuple(one.name for one in _LINES if one.lasts)
+#: What a batch adds up over its operators.
+OF_BATCH = tuple(one.name for one in _LINES if one.of_batch)
