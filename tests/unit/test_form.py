@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,12 @@ def test_no_module_of_tests_is_a_library():
         if name.startswith("tests.") and ".test_" in name
     }
     assert found == set()
+
+
+def test_no_two_modules_have_the_same_name():
+    """Who hears a file's name knows which is meant."""
+    names = Counter(
+        path.name for path in (ROOT / "joinengine").rglob("*.py") if not path.name.startswith("__")
+    )
+    assert len(names) > 250
+    assert {name for name, count in names.items() if count > 1} == set()
