@@ -44,11 +44,11 @@ def carried_out(operator, told, packets, whole, stores, world):
             exchange.check([side.rows for side in task.arriving])
         task = replace(task, received=exchange.blocks(len(operator.schemas)))
     store = stores.store_of(
-        header.runs_folder,
+        header.runs.folder,
         header.operator,
         header.driver,
-        header.cache_bytes,
-        is_behind=header.is_behind,
+        header.runs.cache_bytes,
+        is_behind=header.runs.is_behind,
     )
     return carry_out(operator, task, store, exchange, world), exchange
 

@@ -7,18 +7,23 @@ groups in a way that pytest 9.2 no longer serves.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from joinengine.spark.session.home import VARIABLE, spark_home
 
-# No test measures time: the first example of a process may import what takes half a second.
-settings.register_profile("untimed", settings(), deadline=None)
-settings.load_profile("untimed")
+# No test measures time: the first example of a process may import what takes half a second. CI
+# tries the same examples each time, `make test-all` others.
+FIXED = "JOINENGINE_EXAMPLES" not in os.environ
+settings.register_profile("ours", settings(), deadline=None, derandomize=FIXED)
+settings.load_profile("ours")
 
 #: Files of tests/stream whose tests start programs of their own instead.
 OF_THEIR_OWN = (
@@ -53,6 +58,12 @@ if "TMPDIR" not in os.environ and serves_as_tmp(MEMORY):
     os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
 
 
+#: Seconds of each share of tests that takes long, as `make durations` has found them.
+DURATIONS = json.loads((Path(__file__).parent / "durations.json").read_text())
+#: Shares that take less are not worth a line.
+LONG_S = 2.0
+
+
 def share_of(nodeid):
     """The tests that one process runs together: of a session, a cluster, a file, or one."""
     file = nodeid.split("::")[0]
@@ -63,16 +74,40 @@ def share_of(nodeid):
     return file if file.endswith(OF_THEIR_OWN) else "one session"
 
 
+def is_parallel(config):
+    return hasattr(config, "workerinput") or bool(getattr(config.option, "numprocesses", None))
+
+
+def pytest_collection_modifyitems(config, items):
+    """Among several processes the longest shares come first: no process ends with one."""
+    if is_parallel(config):
+        items.sort(key=lambda item: -DURATIONS.get(share_of(item.nodeid), 0.0))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Hand out the largest share first, so that the session starts at once."""
+    """Hand shares out in the order of the collection."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415
+
+    config.option.loadscopereorder = False
 
     class Shares(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             return share_of(nodeid)
 
     return Shares(config, log)
+
+
+def write_durations(terminalreporter):
+    """File how long each share has taken, where that is worth a line."""
+    found = Counter()
+    for reports in terminalreporter.stats.values():
+        for one in reports:
+            if hasattr(one, "duration") and hasattr(one, "nodeid"):
+                found[share_of(one.nodeid)] += one.duration
+    long = {share: round(seconds, 1) for share, seconds in found.items() if seconds >= LONG_S}
+    text = json.dumps(dict(sorted(long.items(), key=lambda one: -one[1])), indent=1)
+    (Path(__file__).parent / "durations.json").write_text(f"{text}\n")
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -82,6 +117,8 @@ def pytest_terminal_summary(terminalreporter):
         for report in terminalreporter.stats.get("skipped", [])
         if "tests/cluster/" in report.nodeid
     }
+    if os.environ.get("JOINENGINE_WRITE_DURATIONS") == "1":
+        write_durations(terminalreporter)
     for reason in sorted(left_out):
         terminalreporter.write_line(f"tests/cluster was left out: {reason}")
 

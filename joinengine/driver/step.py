@@ -31,7 +31,7 @@ from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource
 from joinengine.model.recovery import Durability
 from joinengine.operators.base import Attempt, Operator, OperatorTask, Order, QuerySpec
-from joinengine.operators.desk import TaskHeader
+from joinengine.operators.desk import Emulation, RunFolder, TaskHeader
 from joinengine.state.manifest import Manifest, Outcome
 from joinengine.state.operator_state import Layouts, OperatorState
 from joinengine.wire.reports import OperatorReport
@@ -117,8 +117,15 @@ def order(
     levels = () if copying is None else copying.counted_levels
     stored = settings.kept_store is not None
     retried = attempt.lost or attempt.fetched
-
-    inline_bytes = _inline_bytes(program, state)
+    failed = () if retried else tuple(settings.losses.get(opened.number, ()))
+    emulation = Emulation(settings.work_s, settings.result_work_s, failed)
+    runs = RunFolder(
+        program.runs_folder,
+        fsync=settings.fsync,
+        cache_bytes=settings.cache_bytes,
+        inline_bytes=_inline_bytes(program, state),
+        is_behind=settings.durability is Durability.REPLICAS,
+    )
 
     def header(task: int, hosted: tuple[int, ...], files: Collection[str]) -> TaskHeader:
         if next_role is None:
@@ -136,21 +143,15 @@ def order(
             counted=asked_of(asked, hosted),
             target=target,
             checksum=settings.checksum and operator is last,
-            runs_folder=program.runs_folder,
+            runs=runs,
             exchange=opened.exchange,
             driver=program.driver,
-            work_s=settings.work_s,
-            result_work_s=settings.result_work_s,
-            fsync=settings.fsync,
-            cache_bytes=settings.cache_bytes,
-            inline_bytes=inline_bytes,
-            is_behind=settings.durability is Durability.REPLICAS,
+            emulation=emulation,
             named=settings.show_keys,
             copied=copied,
             survives=stored or has_copies(operator, state),
             levels=levels,
             weighs=settings.weighs,
-            failed=() if retried else tuple(settings.losses.get(opened.number, ())),
         )
 
     blocks = arrived.at(operator.index)

@@ -33,8 +33,52 @@ from joinengine.state.run import OpenRun, Place, Run, RunStore
 from joinengine.state.run_file import Allowance
 from joinengine.state.upkeep import Shelf, Upkeep
 from joinengine.wire.reports import Block, InstanceReport, OperatorReport
-from joinengine.world.storage import StoredFile
+from joinengine.world.storage import Storage, StoredFile
 from joinengine.world.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where run files lie, and how a task writes them.
+
+    `cache_bytes`: of an object store's files that the task's machine may keep. `inline_bytes`: of
+    run files that the task hands over with its report, and does not write. `is_behind`: files lie
+    on the executor's disk first, and are uploaded later.
+    """
+
+    folder: str
+    fsync: bool = False
+    cache_bytes: int = 0
+    inline_bytes: int = 0
+    is_behind: bool = False
+
+    def storage(self, world: World) -> Storage:
+        """The folder, as a task's world has it."""
+        return world.storage(
+            self.folder,
+            fsync=self.fsync,
+            cache_bytes=self.cache_bytes,
+            is_behind=self.is_behind,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """What is emulated: seconds of work for a tuple and for a result, and instances that fail.
+
+    `per_tuple_s`: for each tuple that an instance receives and does not only keep as a backup;
+    `per_result_s`: for each row that it emits. `failed`: instances that are made to have lost their
+    state.
+    """
+
+    per_tuple_s: float = 0.0
+    per_result_s: float = 0.0
+    failed: tuple[int, ...] = ()
+
+    def work_s(self, one: InstanceReport) -> float:
+        """The emulated work of an instance."""
+        received = sum(one.received) - sum(one.backed)
+        return self.per_tuple_s * received + self.per_result_s * one.results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +90,8 @@ class TaskHeader:
     are the keys that each hosted instance counts in any case; None: the task counts no keys.
     `driver` names the start of the driver that sends the task.
     `copied`: keys have copies at other instances, so the runs of an instance lie in files of their
-    own. `survives`: the task may report instances as lost, and is then run again. `work_s`: seconds
-    of emulated work for each tuple that an instance receives and does not only keep as a backup;
-    `result_work_s`: for each row that it emits.
-    `cache_bytes`: of an object store's files that the task's machine may keep. `inline_bytes`: of
-    run files that the task hands over with its report, and does not write. `named`: the report
-    tells hot keys by value. `failed`: instances that are made to have lost
-    their state. `weighs`: counted keys are told with their pairs and results.
+    own. `survives`: the task may report instances as lost, and is then run again. `named`: the
+    report tells hot keys by value. `weighs`: counted keys are told with their pairs and results.
     `levels`: the service levels whose predicates are asked for the reported keys.
     """
 
@@ -66,19 +105,13 @@ class TaskHeader:
     counted: Mapping[int, Asked] | None
     target: Target
     checksum: bool
-    runs_folder: str
+    runs: RunFolder
     exchange: Through
     driver: str
-    work_s: float = 0.0
-    result_work_s: float = 0.0
-    fsync: bool = False
-    cache_bytes: int = 0
-    inline_bytes: int = 0
-    is_behind: bool = False
+    emulation: Emulation = Emulation()
     named: bool = True
     copied: bool = False
     survives: bool = False
-    failed: tuple[int, ...] = ()
     levels: tuple[Level, ...] = ()
     weighs: bool = False
 
@@ -110,7 +143,7 @@ class Desk:
         self._world = world
         self._store = store
         self._keepers = dict[str, Keeper]()
-        self._allowance = Allowance(header.inline_bytes)
+        self._allowance = Allowance(header.runs.inline_bytes)
         self._hot = HotKeys(named=header.named)
         #: by part, and in all
         self._seconds: dict[str, float] = defaultdict(float)
@@ -122,7 +155,7 @@ class Desk:
         """The instances of which some run cannot be read, and why."""
         found = dict[int, str]()
         for (instance, _), spine in chain.from_iterable(runs.items() for runs in shelves):
-            if instance in self.header.failed:
+            if instance in self.header.emulation.failed:
                 found[instance] = "it was made to fail"
                 continue
             for run in spine:
@@ -164,13 +197,7 @@ class Desk:
             apart=header.copied,
             allowance=self._allowance,
         )
-        runs = self._world.storage(
-            header.runs_folder,
-            fsync=header.fsync,
-            cache_bytes=header.cache_bytes,
-            is_behind=header.is_behind,
-        )
-        keeper = Keeper(upkeep, runs, self._store, header.files)
+        keeper = Keeper(upkeep, header.runs.storage(self._world), self._store, header.files)
         self._keepers[on] = keeper
         return keeper
 
@@ -200,8 +227,7 @@ class Desk:
         amounts = [_amounts(one, 1 / len(team)) for one in here]
         each = shared_out(spent | {"untold": untold}, amounts)
         for one, seconds in zip(here, each, strict=True):
-            work_s = self.header.work_s * (sum(one.received) - sum(one.backed))
-            work_s += self.header.result_work_s * one.results
+            work_s = self.header.emulation.work_s(one)
             one.seconds = tuple(seconds)
             one.busy_s = sum(seconds) + work_s
             if work_s:

@@ -9,6 +9,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,12 @@ CHOICES = {
     name: choice(**{f.name: NERVOUS[f.name] for f in fields(choice) if f.name in NERVOUS})
     for name, choice in LAYOUTS.items()
 }
+#: One layout of each kind of router, which laws of the engine try every time; the others route as
+#: one of these does, and are tried with the slow tests. (Planners have laws of their own.)
+FAMILIES = ("auto", "mnrt", "mixed", "ftlb", "pkg", "w-choices", "dynamic", "bi-k", "shuffle")
+EACH_ROUTER = [
+    pytest.param(name, marks=() if name in FAMILIES else pytest.mark.slow) for name in LAYOUTS
+]
 PLANNED = {name for name, choice in LAYOUTS.items() if issubclass(choice, Planned)}
 SPLITTING = {"auto", "qmmp", "mnrt"}
 #: Layouts that fit their shape to the sizes of the streams.
@@ -37,10 +44,13 @@ STEADY = {"hash", "shuffle"}
 
 STEPS = ("routed", "joined", "committed", "delivered")
 
-#: How many cases a law tries for each layout; `make test-all` tries more.
+#: How many cases a law tries for each layout, always the same; `make test-all` tries more, others
+#: each time.
 EXAMPLES = int(os.environ.get("JOINENGINE_EXAMPLES", "5"))
 relaxed = settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 
 

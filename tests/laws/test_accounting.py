@@ -11,7 +11,6 @@ import pytest
 
 from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
-from joinengine.layouts import LAYOUTS
 from joinengine.layouts.biclique import Biclique
 from joinengine.layouts.choices import CandidateBased
 from joinengine.layouts.key_based import KeyBased
@@ -20,7 +19,7 @@ from joinengine.layouts.shuffle import Shuffled
 from joinengine.model.keys import U_BITS, Mode
 from joinengine.state.wished import Relayout
 from tests.harness import LEFT, LocalQuery, two_way
-from tests.laws.cases import CHOICES
+from tests.laws.cases import CHOICES, EACH_ROUTER
 
 
 def of_a_placement(placement, a, b):
@@ -71,7 +70,7 @@ def batches(left, right, n=6, seed=5):
     return [(side(left, b // 2), side(right, b // 2)) for b in range(n)]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @pytest.mark.parametrize("sizes", [(90, 90), (120, 30)], ids=["even", "uneven"])
 def test_counts_are_those_of_the_formulas(layout, sizes, tmp_path):
     schedule = {4: [Relayout(None, 9)]}

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.world.world import Machine
@@ -18,6 +17,7 @@ from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     DISORDERED,
+    EACH_ROUTER,
     HOT,
     feed,
     filters,
@@ -67,7 +67,7 @@ def parted(batches, times_us, ahead_us):
     return on_time, ahead
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @example(
     batches=HOT,

@@ -15,7 +15,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
-from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
@@ -27,6 +26,7 @@ from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, LocalQuery, rows, two_way
 from tests.laws.cases import (
     CHOICES,
+    EACH_ROUTER,
     HOT,
     enough,
     feed,
@@ -83,7 +83,7 @@ def check(query):
 every = st.sampled_from([2, 3, 50])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @given(
     batches=streams(max_rows=12),

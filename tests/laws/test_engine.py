@@ -13,7 +13,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
-from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.state.operator_state import STATE
@@ -21,6 +20,7 @@ from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     DISORDERED,
+    EACH_ROUTER,
     HOT,
     PLANNED,
     SHAPED,
@@ -61,7 +61,7 @@ def check_refused(query, batches, window, late, output):
 
 
 @pytest.mark.usefixtures("acting")
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @example(
     batches=HOT,
@@ -123,7 +123,7 @@ def test_an_idle_side_brings_no_event_time(tmp_path):
 
 
 @pytest.mark.usefixtures("acting")
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @example(batches=HOT, instances=2, seed=1)
 @example(batches=HOT, instances=5, seed=1)
@@ -141,7 +141,7 @@ def test_batching_and_order_change_nothing(layout, batches, instances, seed):
     assert outputs[0] == outputs[1] == outputs[2]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 def test_hot_keys_move_split_and_come_back(layout, tmp_path):
     """A hot key that wanders: with planners state really moves, and the results stay exact."""
     rng = random.Random(5)
@@ -173,7 +173,7 @@ def test_hot_keys_move_split_and_come_back(layout, tmp_path):
         assert len(set(query.layout.loads)) > 1, "the next tuples go by what has been stored"
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @pytest.mark.parametrize("case", ["one key", "empty left", "empty right", "one side only"])
 def test_odd_shapes(layout, case, tmp_path):
     left = [(0 if case == "one key" else i % 5, i, i) for i in range(40)]
@@ -251,7 +251,7 @@ def test_a_tuple_at_the_watermark_is_on_time(tmp_path):
     assert values(query.output()) == Counter([(1, 2), (1, 5), (3, 2), (3, 5)])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 def test_equal_hashes_of_different_keys_are_told_apart(layout, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "joinengine.exchange.keying.hash_columns",

@@ -18,6 +18,7 @@ from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
     DISORDERED,
+    EACH_ROUTER,
     HOT,
     HOT_AMONG_OTHERS,
     bounds,
@@ -57,7 +58,7 @@ def watermark_of(batches, window):
 
 
 @pytest.mark.usefixtures("acting")
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @example(
     batches=HOT_AMONG_OTHERS,
@@ -138,7 +139,7 @@ OPEN_TYPES = {"lower": ["inner", "right"], "upper": ["inner", "left", "left_semi
 
 
 @pytest.mark.usefixtures("acting")
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @example(
     batches=HOT_AMONG_OTHERS,

@@ -21,6 +21,7 @@ from joinengine.state.wished import Relayout
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.laws.cases import (
     CHOICES,
+    EACH_ROUTER,
     check_results,
     feed,
     kills,
@@ -65,7 +66,7 @@ def test_switches_and_resizes_change_no_result(
         assert query.state.late_rows == last.late
 
 
-@pytest.mark.parametrize("first", LAYOUTS)
+@pytest.mark.parametrize("first", EACH_ROUTER)
 @pytest.mark.parametrize("second", ["mnrt", "dynamic", "bi", "bi-k", "pkg", "shuffle"])
 def test_state_follows_a_switch(first, second, tmp_path):
     batches = skewed_batches()
@@ -104,7 +105,7 @@ def test_state_follows_a_base_function(base, lazy, tmp_path):
     assert (sum(r.joins[0].moved_rows for r in query.records) > 0) is not lazy
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 def test_an_instance_that_is_full_makes_the_layout_grow(layout, tmp_path):
     query = LocalQuery(
         tmp_path,
@@ -138,7 +139,7 @@ def test_a_biclique_grows_without_moving_state(choice, tmp_path):
     assert sum(record.joins[0].moved_rows for record in query.records) == 0
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 def test_a_restart_with_another_layout_is_a_switch(layout, tmp_path):
     batches = skewed_batches(4)
     query = LocalQuery(tmp_path, two_way(None, 6), "hash", choice=CHOICES["hash"])
@@ -173,7 +174,7 @@ words = st.lists(
 )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @given(stored=words, probing=words, instances=st.integers(2, 12))
 def test_meet_once(layout, stored, probing, instances):

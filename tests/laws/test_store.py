@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from joinengine import StreamAggregate, top, windows
 from joinengine.driver.cleaning import clean
 from joinengine.driver.settings import Settings
-from joinengine.layouts import LAYOUTS, Ftlb
+from joinengine.layouts import Ftlb
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import Side
 from joinengine.model.recovery import Recovery
@@ -28,6 +28,7 @@ from tests.harness import LEFT, InlineJobs, LocalQuery, rows, two_way
 from tests.laws import cases
 from tests.laws.cases import (
     CHOICES,
+    EACH_ROUTER,
     EXAMPLES,
     check_results,
     kills,
@@ -134,7 +135,7 @@ harms = st.dictionaries(
 fails = st.dictionaries(st.integers(1, 5), st.sets(st.integers(0, 3), min_size=1), max_size=2)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @settings(relaxed, max_examples=max(2, EXAMPLES // 4))  # the store knows nothing of layouts
 @given(
     how=hows,
@@ -173,7 +174,7 @@ def test_what_is_lost_is_read_again(layout, how, harms, fails, wishes, lazy, kil
         assert all(any(noticed(query, batch)) for batch, files in harmed.items() if files)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 def test_instances_fail_on_demand_under_every_layout(layout):
     """The layout stays as it would have been, and what is read again is counted and told."""
     settings = replace(STORE, losses={2: (1, 3)})

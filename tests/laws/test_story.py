@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from joinengine.balancing.reasons import Balance, Cause, KeyChange, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.driver.settings import Settings
-from joinengine.layouts import LAYOUTS, choose
+from joinengine.layouts import choose
 from joinengine.layouts.biclique import Bi
 from joinengine.layouts.matrix import Dynamic
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
@@ -26,7 +26,7 @@ from joinengine.reporting.story import Story
 from joinengine.reporting.words import key_change_words, placement_words, plan_words
 from joinengine.state.wished import Relayout
 from tests.harness import LocalQuery, two_way
-from tests.laws.cases import CHOICES, enough, relaxed, streams
+from tests.laws.cases import CHOICES, EACH_ROUTER, enough, relaxed, streams
 
 
 def follow(query, **limits):
@@ -52,7 +52,7 @@ def run_of(folder, layout, batches, window=None, **settings):
     return query
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @given(batches=streams(), most=st.sampled_from([2, 3, 600]), resize=st.none() | st.integers(1, 4))
 def test_sums_are_those_of_the_report(layout, batches, most, resize):

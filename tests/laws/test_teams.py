@@ -13,12 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
-from joinengine.layouts import LAYOUTS
 from joinengine.model.keys import Side
 from joinengine.operators.join.teams import Arrivals
 from joinengine.state.operator_state import STATE
 from tests.harness import InlineJobs, LocalQuery, two_way
-from tests.laws.cases import CHOICES, enough, everything, matched, relaxed, streams, windows
+from tests.laws.cases import (
+    CHOICES,
+    EACH_ROUTER,
+    enough,
+    everything,
+    matched,
+    relaxed,
+    streams,
+    windows,
+)
 
 
 @dataclass
@@ -89,7 +97,7 @@ ROUTED_WHOLE = [("joinengine.exchange.route.ROUTE_PART", 1e9)]
 SEEM_SMALL = [("joinengine.operators.join.teams._row_bytes", lambda reader: 0.0)]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @given(
     batches=streams(max_rows=60),

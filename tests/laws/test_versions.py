@@ -19,7 +19,7 @@ from joinengine.model.windows import within
 from joinengine.routing.routes import BACKUP, PROBE, STORE, probe_flag
 from joinengine.state.wished import Relayout
 from tests.harness import LocalQuery, two_way
-from tests.laws.cases import CHOICES, check_results, relaxed, skewed_batches
+from tests.laws.cases import CHOICES, EACH_ROUTER, check_results, relaxed, skewed_batches
 
 
 def lazily(folder, layout, schedule, window=None, instances=6):
@@ -36,7 +36,7 @@ def live_versions(query):
     return [record.joins[0].layout_versions for record in query.records]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 def test_a_router_says_what_it_is_made_of(layout):
     """What carries routers to tasks goes by these types."""
     router = CHOICES[layout].start(6).router()
@@ -81,7 +81,7 @@ def test_a_tuple_reaches_an_instance_once_with_the_flags_of_all_versions(rows, v
     assert merged.flags.dtype.itemsize <= 2
 
 
-@pytest.mark.parametrize("first", LAYOUTS)
+@pytest.mark.parametrize("first", EACH_ROUTER)
 @pytest.mark.parametrize("second", ["mnrt", "dynamic", "bi-k", "w-choices", "shuffle"])
 def test_a_lazy_switch_moves_nothing(first, second, tmp_path):
     batches = skewed_batches()
@@ -176,7 +176,7 @@ def test_too_many_plans_are_gathered_into_one(tmp_path):
     check_results(query, batches)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 def test_a_full_instance_grows_its_layout_though_nothing_moves(layout, tmp_path):
     """Growth goes by what is stored since the last change, or it would never end."""
     query = LocalQuery(

@@ -10,13 +10,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joinengine.driver.settings import Settings
-from joinengine.layouts import LAYOUTS
 from joinengine.model.windows import within
 from joinengine.state.wished import Relayout
 from joinengine.world.memory import MemoryWorld
 from joinengine.world.world import MACHINE
 from tests.harness import InlineJobs, LocalQuery, two_way
-from tests.laws.cases import CHOICES, enough, feed, kills, relaxed, skewed_batches, streams
+from tests.laws.cases import (
+    CHOICES,
+    EACH_ROUTER,
+    enough,
+    feed,
+    kills,
+    relaxed,
+    skewed_batches,
+    streams,
+)
 
 NOWHERE = "/nowhere/query"
 WINDOW = within("lt", "rt", lower="-300 us", upper="300 us", delay="1000 us")
@@ -35,7 +43,7 @@ def run(folder, world, layout, batches, killed, how):
     return query
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", EACH_ROUTER)
 @relaxed
 @given(batches=streams(max_rows=12), killed=kills, how=st.sampled_from(["inner", "full"]))
 @example(batches=skewed_batches(3), killed={(1, "routed"), (2, "committed")}, how="full")

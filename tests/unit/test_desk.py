@@ -9,7 +9,7 @@ from joinengine.exchange.exchange import FileExchange, ThroughFiles
 from joinengine.exchange.task_results import Results
 from joinengine.kernels.hashing import multiset_checksum
 from joinengine.model.keys import Side
-from joinengine.operators.desk import Desk, TaskHeader
+from joinengine.operators.desk import Desk, Emulation, RunFolder, TaskHeader
 from joinengine.results.targets import Discard
 from joinengine.state.run import RunStore
 from joinengine.wire.reports import OperatorReport
@@ -36,11 +36,10 @@ def worked(received, work_s, results=(), result_work_s=0.0):
         counted=None,
         target=Discard(),
         checksum=False,
-        runs_folder="runs",
+        runs=RunFolder("runs"),
         exchange=ThroughFiles("exchange"),
         driver="driver",
-        work_s=work_s,
-        result_work_s=result_work_s,
+        emulation=Emulation(work_s, result_work_s),
     )
     exchange = FileExchange(world.storage("exchange"), world)
     begin = world.timer_s()

@@ -24,7 +24,7 @@ from joinengine.operators.aggregation.aggregate_task import (
     next_end,
 )
 from joinengine.operators.base import LayoutPolicy, OneInput, Operator, OperatorTask, Order
-from joinengine.operators.desk import Desk
+from joinengine.operators.desk import Desk, TaskHeader
 from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
 from joinengine.state.operator_state import OperatorState
 
@@ -93,8 +93,8 @@ class Aggregation(AggregateSpec, OneInput, Operator):
         tasks = order.tasks(most, facts={CLOSED: state.clock.closed, PASSES_ON: passes_on})
         if self.stage is Stage.PARTIAL:
             return tasks
-        # The emulated work is that of tuples.
-        return [replace(one, header=replace(one.header, work_s=0.0)) for one in tasks]
+        # The emulated work of tuples is that of the first stage.
+        return [replace(one, header=_without_work(one.header)) for one in tasks]
 
     @override
     def carry_out(self, task: OperatorTask, desk: Desk) -> None:
@@ -137,3 +137,7 @@ class Aggregation(AggregateSpec, OneInput, Operator):
         panes = self.grouping.panes
         size, slide = describe(panes.size_us), describe(panes.slide_us)
         return f"{', '.join(self.grouping.groups) or 'nothing'} in windows of {size} every {slide}"
+
+
+def _without_work(header: TaskHeader) -> TaskHeader:
+    return replace(header, emulation=replace(header.emulation, per_tuple_s=0.0))

@@ -178,7 +178,7 @@ class Locality:
             self._fill_slots()
             n = len(self._slots)
             return tuple(self._slots[task.header.task % n] for task in tasks)
-        if not is_url(tasks[0].header.runs_folder) or len(tasks) > MOST_TASKS:
+        if not is_url(tasks[0].header.runs.folder) or len(tasks) > MOST_TASKS:
             return None
         last = [self._last.get((operator.index, task.header.task)) for task in tasks]
         if not any(last):

@@ -239,11 +239,11 @@ class Forward:
 def _store_of(header: TaskHeader) -> RunStore:
     """The run files that a task reads."""
     return _RUN_STORES.store_of(
-        header.runs_folder,
+        header.runs.folder,
         header.operator,
         header.driver,
-        header.cache_bytes,
-        is_behind=header.is_behind,
+        header.runs.cache_bytes,
+        is_behind=header.runs.is_behind,
     )
 
 
