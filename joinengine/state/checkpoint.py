@@ -16,7 +16,7 @@ from joinengine.world.world import MACHINE, World
 
 _FOLDERS = (
     *("manifest", "runs", "exchange", "results", "sources"),
-    *("generations", "boundary", "deliveries", "ticks", "showings"),
+    *("generations", "boundary", "ticks", "showings"),
 )
 
 
@@ -99,11 +99,6 @@ class Checkpoint:
     def boundary(self) -> Storage:
         """A marker for the batch up to which nothing can be committed any more."""
         return self.storage.at("boundary")
-
-    @property
-    def deliveries(self) -> Storage:
-        """Markers: which attempt to deliver a batch counts, if attempts differ in their files."""
-        return self.storage.at("deliveries")
 
     @property
     def showings(self) -> Storage:

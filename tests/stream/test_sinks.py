@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from dataclasses import replace
@@ -137,14 +138,30 @@ def test_two_drivers_that_transform_a_batch_show_it_once(transformed):
 
 
 def test_a_closed_batch_is_not_transformed_again(transformed):
-    """A driver slept until no marker was left that says which attempt has delivered."""
+    """A driver slept until no showing was left that says which attempt has delivered."""
     sink, files = transformed
-    sink.deliver(3, files, generation=2)
-    fence.raise_boundary(sink.checkpoint, 3)
+    for batch in (3, 4):
+        sink.deliver(batch, files, generation=2)
+    fence.raise_boundary(sink.checkpoint, 4)
     sink.clean(files, range(3))
-    assert not sink.checkpoint.deliveries.names()
+    assert sink.checkpoint.showings.names() == ["00000004"]
     with pytest.raises(TakenOver, match=r"batch 3 .* is closed"):
         sink.deliver(3, files, generation=1)
+    assert found_in(Path(sink.storage.folder)) == Counter({(7,): 2})
+
+
+def test_a_marker_of_an_earlier_version_counts(transformed):
+    """Its driver was killed between the marker and the renaming."""
+    sink, files = transformed
+    attempt = sink._attempt(3, files, 1)
+    name = attempt[0].partition("/")[0]
+    parts = [one.partition("/")[2] for one in attempt]
+    marker = json.dumps([name, parts]).encode()
+    (Path(sink.checkpoint.storage.folder) / "deliveries").mkdir()
+    sink.checkpoint.storage.put("deliveries/00000003.json", marker)
+    sink.deliver(3, files, generation=2)
+    (shown,) = Path(sink.storage.folder).glob("*.parquet")
+    assert "-g1-" in shown.name
     assert found_in(Path(sink.storage.folder)) == Counter({(7,): 1})
 
 

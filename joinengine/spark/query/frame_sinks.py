@@ -10,13 +10,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
+from joinengine.results import showings
+from joinengine.results.showings import Showing
 from joinengine.results.sinks import STAGING, BatchByBatch, show
 from joinengine.results.staging import CODEC, Cutting
 from joinengine.results.targets import SinkTarget, ToParquet
 from joinengine.spark.session import session
 from joinengine.spark.sources.frames import frame_of, store
 from joinengine.spark.sources.types import arrow_schema
-from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.buckets import is_url
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, tagged
@@ -30,8 +31,8 @@ Transform = Callable[[DataFrame], DataFrame]
 class TransformedParquetSink(BatchByBatch):
     """As `ParquetSink`, after a DataFrame function; Spark writes the files at delivery.
 
-    Each attempt to deliver a batch writes files of its own. A marker, created only once, says which
-    attempt counts, so two drivers that deliver the same batch rename the same files.
+    Each attempt to deliver a batch writes files of its own. A showing says which attempt counts, so
+    two drivers that deliver the same batch rename the same files.
     """
 
     spark: SparkSession
@@ -58,30 +59,36 @@ class TransformedParquetSink(BatchByBatch):
         """Write the batch aside unless an attempt counts; rename the files of the one that does."""
         if not files:
             return
-        deliveries, choice = self.checkpoint.deliveries, f"{batch:08d}.json"
-        if not deliveries.exists(choice):
+        chosen = showings.find(self.checkpoint, batch) or self._chosen_before(batch)
+        if chosen is None:
             attempt = self._attempt(batch, files, generation)
-            deliveries.create(choice, json.dumps(attempt).encode())
-            fence.check_boundary(self.checkpoint, batch)
-        name, parts = json.loads(deliveries.get(choice))
-        for number, part in enumerate(parts):
-            folder = "".join(f"{one}/" for one in part.split("/")[:-1] if "=" in one)
+            chosen = showings.create(self.checkpoint, batch, batch, attempt)
+        for number, staged in enumerate(chosen.files):
+            name, *folders, _ = staged.split("/")
+            folder = "".join(f"{one}/" for one in folders if "=" in one)
             visible = f"{folder}part-{batch:08d}-{self.query}-{name}-{number:05d}.parquet"
-            show(self.storage, f"{STAGING}/{self.query}/{name}/{part}", visible, batch)
-        self.staging.delete_folder(name)
+            show(self.storage, f"{STAGING}/{self.query}/{staged}", visible, batch)
+        for name in {staged.partition("/")[0] for staged in chosen.files}:
+            self.staging.delete_folder(name)
 
-    def _attempt(
-        self, batch: int, files: Sequence[StoredFile], generation: int
-    ) -> tuple[str, list[str]]:
-        """Write the transformed results into a new folder; the folder, and the files in it."""
+    def _chosen_before(self, batch: int) -> Showing | None:
+        """The attempt that counts, if an earlier version has said so in a marker of its own."""
+        try:
+            name, parts = json.loads(self.checkpoint.storage.get(f"deliveries/{batch:08d}.json"))
+        except FileNotFoundError:
+            return None
+        return Showing(batch, tuple(f"{name}/{part}" for part in parts))
+
+    def _attempt(self, batch: int, files: Sequence[StoredFile], generation: int) -> list[str]:
+        """Write the transformed results into a new folder of the staging folder; its files."""
         name = tagged(generation, f"{batch:08d}-{self.checkpoint.world.nonce()}")
         frame = self.transform(frame_of(self.spark, self.schema, self.checkpoint.results, files))
         attempt = self.staging.at(name)
         if is_url(attempt.folder):
-            return name, self._stored(frame, attempt)
+            return [f"{name}/{part}" for part in self._stored(frame, attempt)]
         writer = frame.write.option("compression", self.codec).partitionBy(*self.partition_by)
         writer.parquet(attempt.folder)
-        return name, sorted(_parts(attempt, len(self.partition_by)))
+        return [f"{name}/{part}" for part in sorted(_parts(attempt, len(self.partition_by)))]
 
     def _stored(self, frame: DataFrame, attempt: Storage) -> list[str]:
         """Write an attempt through the engine's own storage, as Spark would write it."""
@@ -94,10 +101,7 @@ class TransformedParquetSink(BatchByBatch):
         """Remove the results of delivered batches, and the files of attempts that do not count."""
         remove_unnamed(self.checkpoint.results, [stored.name for stored in files], makers)
         remove_unnamed(self.staging, (), makers)
-        closed = fence.greatest(self.checkpoint.boundary, -1)
-        for name in self.checkpoint.deliveries.names():
-            if int(name.removesuffix(".json")) <= closed:
-                self.checkpoint.deliveries.delete(name)
+        showings.thin(self.checkpoint)
 
 
 @dataclass
