@@ -203,14 +203,14 @@ def test_options_and_environment_open_the_page_with_the_query(started, monkeypat
 def test_a_port_in_the_environment_is_enough(started, monkeypatch, capfd):
     monkeypatch.setenv("JOINENGINE_LIVE_PORT", "0")
     query = started()
-    assert query._live is not None
+    assert query._pages.live is not None
     assert "page" not in capfd.readouterr().err  # no terminal
 
 
 def test_without_a_port_no_page_comes_with_the_query(started, monkeypatch):
     monkeypatch.setenv("JOINENGINE_LIVE_PORT", "")
     query = started(liveToken=TOKEN)
-    assert query._live is None
+    assert query._pages.live is None
     assert query.live().url.endswith(f"?token={TOKEN}")
 
 
@@ -260,7 +260,7 @@ def test_a_writer_does_not_show_its_token(joined):
 
 def test_a_pipe_is_not_waited_for(started, monkeypatch, capfd):
     said = []
-    monkeypatch.setattr("joinengine.spark.query.join_query.wait_for_key", said.append)
+    monkeypatch.setattr("joinengine.spark.query.live_page.wait_for_key", said.append)
     query = started()
     page = query.live()
     assert query.live(wait=True) is page

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -12,34 +11,21 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from joinengine.driver.batch import BatchRunner
-from joinengine.driver.records import BatchRecord, rates_seen
+from joinengine.driver.records import BatchRecord
 from joinengine.driver.recovery.demands import wish_recovered
 from joinengine.layouts import choose
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.arguments import check_count
 from joinengine.model.errors import InvalidRequest, JoinEngineError, TakenOver
-from joinengine.model.texts import Shown
-from joinengine.reporting.explain import explain, waiting_for
-from joinengine.reporting.heads import head_of
-from joinengine.reporting.notebook import (
-    line,
-    metrics_html,
-    operators_html,
-    page_part,
-    plans_html,
-    show_in_notebook,
-)
 from joinengine.reporting.page import page
-from joinengine.reporting.progress import batch_line
-from joinengine.reporting.run_report import BATCH_SCHEMA, batch_rows, run_report
 from joinengine.reporting.server import PageServer
-from joinengine.reporting.story import Story
 from joinengine.spark.jobs.failures import in_own_words
-from joinengine.spark.query.live_page import Live, Showing, ending_of, place_at
+from joinengine.spark.query.live_page import Live, Pages, Showing, ending_of
 from joinengine.spark.query.loop_thread import Running
 from joinengine.spark.query.run_watch import Listener, Watch
 from joinengine.spark.query.scraping import scraped
-from joinengine.spark.query.waiting import wait, wait_for_key
+from joinengine.spark.query.views import Views
+from joinengine.spark.query.waiting import wait
 from joinengine.state.wished import Relayout
 
 _log = logging.getLogger("joinengine")
@@ -62,41 +48,18 @@ class JoinQuery:
         self._runner = runner
         self._watch = watch
         self._ends = ends
-        self._showing = showing
-        self._ending = ending_of(running, watch, ends=ends)
-        self._opening = Lock()
-        self._live: Live | None = None
-        self._waits = False
         self._last_words: str | None = None
-        if showing.server is not None:
-            self._live = self._shown_on(showing.server)
+        self._views = Views(running, runner, watch)
+        self._pages = Pages(showing, self._shown_on)
+        self._ending = ending_of(running, watch, ends=ends)
+        self._pages.begin()
 
     def __repr__(self) -> str:
-        rows, batches = self.done
-        name = f" {self.name!r}" if self.name else ""
-        active = "running" if self.isActive else "ended"
-        layouts = [
-            f"{chosen.choice.label} on {chosen.layout.instances}" for chosen in self._runner.chosen
-        ]
-        return (
-            f"<JoinQuery{name} {active}: {batches:,} batches and {rows:,} tuples in this run; "
-            f"layout {', '.join(dict.fromkeys(layouts))}>"
-        )
+        return f"<{self._views.one_line()}>"
 
     def _repr_html_(self) -> str:
         """The query for a notebook: how far it is, its operators, and their load so far."""
-        plans = plans_html(self.story()["plans"])
-        return page_part(repr(self)[1:-1], line(self._watch.line()), self._operators_html(), plans)
-
-    def _operators_html(self) -> str:
-        runner, records = self._runner, self.batches()
-        return operators_html(
-            runner.query,
-            runner.choices,
-            rates_seen(records),
-            [chosen.layout.instances for chosen in runner.chosen],
-            run_report(records)["joins"],
-        )
+        return self._views.html()
 
     @property
     def query(self) -> StreamingQuery | None:
@@ -166,14 +129,14 @@ class JoinQuery:
                     self._raise()
                     self._runner.finish()
         except JoinEngineError:
-            self._hold()
+            self._pages.hold()
             raise
         if ended and self._ends:
-            for text in waiting_for(self._runner.query, self._watch.records):
+            for text in self._views.waiting():
                 _log.warning("joinengine: %s", text)
             self._ends = False
         if ended:
-            self._hold()
+            self._pages.hold()
         return ended if timeout is not None else None
 
     def processAllAvailable(self) -> None:
@@ -206,8 +169,7 @@ class JoinQuery:
         if self.exception() is None:
             with suppress(TakenOver), in_own_words(), self._runner.fenced():
                 self._runner.finish()
-        if self._live is not None:
-            self._live.settle()
+        self._pages.settle()
 
     def live(
         self,
@@ -226,37 +188,21 @@ class JoinQuery:
         terminal. The page never keeps the process alive. Raises InvalidRequest for a place that
         cannot be had, and if the query has its page at another one.
         """
-        with self._opening:
-            if self._live is None or self._live.closed:
-                place = place_at(port, host, token, self._showing.place)
-                self._live = self._shown_on(PageServer(place))
-            else:
-                self._live.check_same(port, host, token)
-            self._waits = self._waits or wait
-            return self._live
+        return self._pages.open(port, host, token, wait=wait)
 
     def _shown_on(self, server: PageServer) -> Live:
         """Show the query on the page of `server`, the batches that are over as well."""
         self.batches()  # so that their records have the whole times
         server.serve(
-            self._new_story(),
+            self._views.new_story(),
             lambda: page({"mode": "live", "story": None}),
             scraped(self._running, self._runner, self._watch),
         )
         return Live(server, self.name or "joinengine query", self._watch, self._ending)
 
-    def _hold(self) -> None:
-        """Once, when the query has ended: let the page hear of it, and wait for a key if asked."""
-        if self._live is None or self._live.closed:
-            return
-        self._live.settle()
-        if self._waits:
-            self._waits = False
-            wait_for_key(f"page: {self._live.url}; press a key to end")
-
     def batches(self) -> list[BatchRecord]:
         """The records of the batches that this run has computed, of the last 10,000 at least."""
-        return self._watch.complete()
+        return self._views.batches()
 
     @property
     def done(self) -> tuple[int, int]:
@@ -265,34 +211,18 @@ class JoinQuery:
 
     def progress(self) -> str:
         """A line for each batch of `batches`, and one for the sum of the whole run."""
-        return Shown("\n".join([*map(batch_line, self.batches()), self._watch.line()]))
+        return self._views.progress()
 
     def metrics(self) -> pa.Table:
         """One row per batch of `batches`, with the columns of the JSON report's `batches`."""
-        records = self.batches()
-        rows = [batch_rows(record) for record in records]
-        table = pa.Table.from_pylist(rows, BATCH_SCHEMA)
-        show_in_notebook(table, lambda: metrics_html(rows, records, self._operators_html()))
-        return table
+        return self._views.metrics()
 
     def story(self) -> dict[str, Any]:
         """What a page of the run draws, as a JSON value; bounded, however long the run is.
 
         From the first call on it is kept up to date batch by batch.
         """
-        return self._watch.story(self._new_story).whole()
-
-    def _new_story(self) -> Story:
-        """A story without a batch."""
-        runner = self._runner
-        head = head_of(
-            runner.query,
-            runner.choices,
-            name=self.name,
-            ids=(self.id, self.runId),
-            show_keys=runner.settings.show_keys,
-        )
-        return Story(head, runner.query)
+        return self._views.story()
 
     def switch_layout(self, layout: str | LayoutChoice, instances: int | None = None) -> None:
         """Run under another layout from the next batch on; results stay the same.
@@ -324,13 +254,4 @@ class JoinQuery:
         The forecast says how many rows and bytes the state will hold at its fullest, if tuples come
         as in this run so far. Wishes that wait for the next batch are named.
         """
-        runner, records = self._runner, self.batches()
-        return explain(
-            runner.query,
-            runner.choices,
-            rates_seen(records),
-            [chosen.layout.instances for chosen in runner.chosen],
-            runner.wishes,
-            records,
-            self._running.tasks,
-        )
+        return self._views.explain()

@@ -27,6 +27,7 @@ from joinengine.reporting.server import (
 )
 from joinengine.spark.query.loop_thread import Running
 from joinengine.spark.query.run_watch import Watch
+from joinengine.spark.query.waiting import wait_for_key
 
 _log = logging.getLogger("joinengine")
 
@@ -128,6 +129,49 @@ class Live:
             if not self._settled.is_set():
                 self._server.end(how, words, time.time(), wait_s)
                 self._settled.set()
+
+
+class Pages:
+    """The page of a query: it comes with the query, or when it is asked for; there is one.
+
+    `shown_on`: shows the query on a server's page.
+    """
+
+    def __init__(self, showing: Showing, shown_on: Callable[[PageServer], Live]) -> None:
+        self._showing, self._shown_on = showing, shown_on
+        self._opening = Lock()
+        self._waits = False
+        self.live: Live | None = None
+
+    def begin(self) -> None:
+        """Open the page that the query has from its start, if it has one."""
+        if self._showing.server is not None:
+            self.live = self._shown_on(self._showing.server)
+
+    def open(self, port: Any, host: Any, token: Any, *, wait: bool) -> Live:
+        """The page, opened if it is not; parameters and errors are those of `JoinQuery.live`."""
+        with self._opening:
+            if self.live is None or self.live.closed:
+                place = place_at(port, host, token, self._showing.place)
+                self.live = self._shown_on(PageServer(place))
+            else:
+                self.live.check_same(port, host, token)
+            self._waits = self._waits or wait
+            return self.live
+
+    def settle(self) -> None:
+        """Wait until the page, if there is one, knows that the query has ended."""
+        if self.live is not None:
+            self.live.settle()
+
+    def hold(self) -> None:
+        """Once, when the query has ended: let the page hear of it, and wait for a key if asked."""
+        if self.live is None or self.live.closed:
+            return
+        self.live.settle()
+        if self._waits:
+            self._waits = False
+            wait_for_key(f"page: {self.live.url}; press a key to end")
 
 
 def place_at(port: Any, host: Any, token: Any, otherwise: Place) -> Place:
