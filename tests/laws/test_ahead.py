@@ -111,7 +111,7 @@ def test_they_are_as_if_they_had_not_come(
         if last.late == 0:
             wanted = let_in(on_time, asked)
             assert query.output() == matched(*usable(wanted, window), window)
-        counted = query.runner.manifest.totals.operators[0].ahead_rows
+        counted = query.runner.manifest.totals.operators[0]["ahead_rows"]
         aside = [query.refused(side) for side in Side]
         assert counted == sum(n for one in aside for row, n in one.items() if row[-1] == "ahead")
         _, ahead = parted(let_in(batches, asked), times_us, ahead_us)
@@ -165,4 +165,4 @@ def test_no_unmatched_row_is_shown_of_them(how, tmp_path):
     query.finish(2)
     left = [row[1] for row in query.output().elements() if row[1] is not None]
     assert sorted(left) == ([1, 5] if how == "full" else [1])
-    assert query.runner.manifest.totals.operators[0].ahead_rows == 2
+    assert query.runner.manifest.totals.operators[0]["ahead_rows"] == 2

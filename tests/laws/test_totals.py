@@ -124,7 +124,7 @@ def test_moves_and_replans_are_counted():
     assert operator["replans"] == sum(join.replanned for join in joins) > 0
     assert operator["moved_rows"] == sum(join.moved_rows for join in joins) > 0
     assert operator["moved_bytes"] == sum(join.moved_bytes for join in joins) > 0
-    assert operator.probe_copies == sum(join.probe_copies for join in joins) > 0
+    assert operator["probe_copies"] == sum(join.probe_copies for join in joins) > 0
 
 
 @pytest.mark.parametrize("step", ["before the commit", "routed", "joined"])
