@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all chaos bench bench-auto bench-peers bench-kernels bench-files bench-planners bench-scale bench-workers bench-long bench-papers golden pictures lint types fmt clean
+.PHONY: help setup demo test test-all durations chaos bench bench-auto bench-peers bench-kernels bench-files bench-planners bench-scale bench-workers bench-long bench-papers golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -35,12 +35,19 @@ test: $(READY)  ## the tests (minutes)
 	@echo "test: everything but the slow matrices, on all cores"
 	@tools/ensure-chromium --find >/dev/null || \
 		echo "test: no Chromium: the tests that look at pages are skipped (tools/ensure-chromium gets one)"
+	@$(BIN)/joinengine archive    # some fifty JVMs start twice as fast
 	$(BIN)/pytest -m "not slow" $(PARALLEL)
+
+durations: $(READY)  ## how long the tests take, filed anew (tests/durations.json): processes are balanced by it
+	@echo "durations: as make test; read the diff"
+	@$(BIN)/joinengine archive
+	JOINENGINE_WRITE_DURATIONS=1 $(BIN)/pytest -m "not slow" $(PARALLEL)
 
 test-all: $(READY)  ## the tests and the slow matrices; finds or installs Chromium
 	@tools/ensure-chromium
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slow]'
 	@echo "test-all: everything, on all cores"
+	@$(BIN)/joinengine archive
 	JOINENGINE_WANTS_CHROMIUM=1 JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
 
 chaos: $(READY)  ## thousands of seeds of the fault simulator; then real processes and disks are harmed

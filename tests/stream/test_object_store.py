@@ -30,7 +30,7 @@ spark = session(master="local[2]")
 spark.sparkContext.setLogLevel("ERROR")
 
 def joined():
-    left, right = (parquet_stream(spark, f"{bucket}/in/{one}", rows_per_interval=40)
+    left, right = (parquet_stream(spark, f"{bucket}/in/{one}", rows_per_interval=100)
                    for one in ("left", "right"))
     return StreamJoin(left, right, on="key", layout="mnrt", instances=4)
 

@@ -6,8 +6,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCED = re.compile(r"^```.*?^```", re.M | re.S)
@@ -45,9 +43,10 @@ def broken(page):
             yield f"{link}: no such heading or anchor"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
-    assert not list(broken(page))
+def test_links_lead_somewhere():
+    assert len(PAGES) > 50
+    found = {str(page.relative_to(ROOT)): list(broken(page)) for page in PAGES}
+    assert {page: links for page, links in found.items() if links} == {}
 
 
 def test_links_are_found_and_broken_ones_are_noticed(tmp_path):
