@@ -28,6 +28,7 @@ from joinengine.layouts.versions import Moving
 from joinengine.model.recovery import Durability, Recovery
 from joinengine.reporting.plan_log import PlanLog
 from joinengine.reporting.server import check_host, check_port, check_token
+from joinengine.spark.sources.locations import place
 from joinengine.state.store import StoreSpeed
 
 #: A task with less memory, or a cache that holds no run file, is worth nothing.
@@ -158,6 +159,13 @@ _LINES = (
         "The emulated speed of a store of state; `100 MB/s, 50 ms` where recovery is `store`.",
         setting="store",
         flag="store",
+    ),
+    Option(
+        "storeLocation",
+        Value("a folder or a URL", place),
+        "Where second copies of run files lie, for state that is lost. If it is not given, and "
+        "recovery is `store`: below the checkpoint, at an emulated speed.",
+        setting="store_location",
     ),
     Option(
         "exchange",

@@ -33,7 +33,7 @@ from joinengine.driver.counts import read_counts
 from joinengine.driver.jobs import Jobs
 from joinengine.driver.layout_fit import fitted
 from joinengine.driver.records import BatchRecord
-from joinengine.driver.recovery.attempts import Attempts
+from joinengine.driver.recovery.attempts import Attempts, store_of
 from joinengine.driver.recovery.demands import check_losses
 from joinengine.driver.recovery.durability import Uploaded
 from joinengine.driver.recovery.restoration import line_to, restored
@@ -53,7 +53,6 @@ from joinengine.results.sinks import SideOutput, Sink
 from joinengine.state import fence, manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Handed, Manifest, Position
-from joinengine.state.store import Store
 from joinengine.state.wished import Relayout
 
 _log = logging.getLogger("joinengine")
@@ -100,7 +99,7 @@ class BatchRunner:
         self._observers = list[Callable[[BatchRecord], None]]()
         self.manifest = Manifest(query_id, -1, ())
         self._resumed_for: Sequence[Reason | None] = ()
-        self._store = Store.of(checkpoint, settings.kept_store)
+        self._store = store_of(checkpoint, query_id, settings)
         self._attempts = Attempts(jobs, self._world, settings, self._store)
         self._computing = Computing(self._program, jobs, self._attempts, checkpoint)
         self._uploaded = Uploaded(checkpoint, settings)
@@ -307,8 +306,8 @@ class BatchRunner:
         if is_ours:  # what was adopted may have been computed again, into files of other names
             self._uploaded.committed(self.manifest)
         if self._committed:
-            delivered = self._sink, self._aside, self._delivery.held
-            clean(self._checkpoint, self.manifest, self._uploaded.kept, *delivered)
+            told = self._uploaded.kept, self._sink, self._aside, self._delivery.held, self._store
+            clean(self._checkpoint, self.manifest, *told)
 
     def _was_first(self, batch: int) -> bool:
         """Whether an older driver has committed a batch since; then it is adopted."""

@@ -17,6 +17,7 @@ from joinengine.results.sinks import SideOutput, Sink
 from joinengine.state import line
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
+from joinengine.state.store import Store
 from joinengine.world.storage import remove_unnamed
 
 #: In an object store files are removed once in so many batches.
@@ -30,18 +31,23 @@ def clean(
     sink: Sink,
     aside: SideOutput | None,
     held: Held,
+    store: Store | None,
 ) -> None:
     """Remove files of drivers up to that of `manifest`, its own and the newest, that it lacks.
 
     `kept`: manifests whose files stay, too, and the first of which has to be read. `held`: results
-    that are held back after it.
+    that are held back after it. `store`: where second copies of run files lie; they go with them.
     """
     makers = range(manifest.generation + 1)
     line.retire(checkpoint, manifest, kept[0] if kept else manifest)
     if checkpoint.is_remote and manifest.batch % REMOTE_EVERY:
         return
     named = _named(manifest, kept)
-    for folder in (checkpoint.runs, checkpoint.store):  # also if only an older start kept one
+    # Below the checkpoint there may be copies of an older start.
+    folders = {one.folder: one for one in (checkpoint.runs, checkpoint.store)}
+    if store is not None:
+        folders[store.copies.folder] = store.copies
+    for folder in folders.values():
         remove_unnamed(folder, named, makers)
     clean_staged(manifest, sink, held, makers)
     if sink.every > 1:

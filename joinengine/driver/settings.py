@@ -77,6 +77,8 @@ class Settings:
     look_every_s: float | None = None
     #: how fast the store is; None: the query keeps one only if it recovers from there
     store: StoreSpeed | None = None
+    #: where second copies of run files lie; None: below the checkpoint, if there are any
+    store_location: str | None = None
 
     @property
     def weighs(self) -> bool:
@@ -88,6 +90,14 @@ class Settings:
         return self.load is Load.WORK and not self.lazy
 
     @property
-    def kept_store(self) -> StoreSpeed | None:
-        """How fast the store is that the query keeps; None: it keeps none."""
-        return self.store or (StoreSpeed() if self.recovery is Recovery.STORE else None)
+    def keeps_store(self) -> bool:
+        """Whether the query keeps second copies of run files."""
+        asked = self.store is not None or self.store_location is not None
+        return asked or self.recovery is Recovery.STORE
+
+    @property
+    def store_speed(self) -> StoreSpeed | None:
+        """How fast the store is made to seem; None: it is as it is, or there is none."""
+        if self.store is None and self.keeps_store and self.store_location is None:
+            return StoreSpeed()
+        return self.store

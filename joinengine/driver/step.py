@@ -115,7 +115,7 @@ def order(
     newest = state.layouts.newest
     copied, copying = newest.layout.copied is not None, newest.choice.copying
     levels = () if copying is None else copying.counted_levels
-    stored = settings.kept_store is not None
+    stored = settings.keeps_store
     retried = attempt.lost or attempt.fetched
     failed = () if retried else tuple(settings.losses.get(opened.number, ()))
     emulation = Emulation(settings.work_s, settings.result_work_s, failed)

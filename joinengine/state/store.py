@@ -3,11 +3,11 @@
 Why: copies of keys cost a query twice the state and twice the tuples on their way. A store costs it
 only what is written there, but a lost instance must wait until its state has been read again.
 
-How: before a manifest is committed, each run file that it names has a copy below `store/`, under
+How: before a manifest is committed, each run file that it names has a copy in another place, under
 the same name. Where an instance has lost its state, its files are compared with what was sealed,
 and those that are damaged are replaced by their copies. The copies are files of their own and no
-links, since a link shares whatever is altered. They lie on the same machine: how fast the store is
-(`StoreSpeed`) is emulated by waiting.
+links, since a link shares whatever is altered. If no place is named they lie below `store/` of the
+checkpoint, on the same machine: how fast such a store is (`StoreSpeed`) is emulated by waiting.
 
 Law: a copy is believed only if it is byte for byte what was sealed. A name means one content for
 ever, so a copy that an earlier start has left is right or is refused, and never stale.
@@ -28,7 +28,7 @@ from joinengine.model.texts import size_text
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.run import Run
-from joinengine.world.storage import StoredFile, verify
+from joinengine.world.storage import Storage, StoredFile, verify
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b\s*/\s*s")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -77,7 +77,7 @@ class StoreSpeed:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What was read from the store, per instance: live rows, bytes, seconds of emulated time."""
+    """What was read from the store, per instance: live rows, bytes, seconds that it took."""
 
     rows: Mapping[int, int]
     sizes: Mapping[int, int]
@@ -85,26 +85,25 @@ class Fetched:
 
 
 class Store:
-    """The second copies of the run files of a checkpoint."""
+    """The second copies of the run files of a checkpoint.
 
-    def __init__(self, checkpoint: Checkpoint, speed: StoreSpeed) -> None:
+    `copies`: where they lie. `speed`: how fast the store is made to seem; None: it is as it is.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, copies: Storage, speed: StoreSpeed | None) -> None:
         self._world = checkpoint.world
         self._checkpoint = checkpoint
-        self._speed = speed
+        self.copies = copies
+        self.speed = speed
         #: the files that have a copy, among those that the last states named
         self._kept = set[str]()
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint, speed: StoreSpeed | None) -> Store | None:
-        """The store of a query that may keep none (no `speed`)."""
-        return None if speed is None else cls(checkpoint, speed)
 
     def take_up(self, states: Iterable[OperatorState]) -> None:
         """Copy the files of a checkpoint that have no whole copy, at the start of a driver.
 
         A file that is itself damaged gets none: the batch that reads it will tell.
         """
-        self._checkpoint.store.make()
+        self.copies.make()
         found = list(states)
         for name, stored in _files(found).items():
             if self._is_whole(stored):
@@ -121,13 +120,17 @@ class Store:
         Raises DamagedState, naming the file, if its copy is damaged too.
         """
         runs = [run for run in _runs(state) if run.instance in instances]
+        begun = self._world.timer_s()
         for name in sorted({run.file for run in runs}):
             self._mend(state.shelves.files[name])
+        took_s = self._world.timer_s() - begun
         rows, sizes = (dict.fromkeys(sorted(instances), 0) for _ in range(2))
         for run in runs:
             rows[run.instance] += run.live
             sizes[run.instance] += run.size_bytes
-        seconds = {one: self._speed.seconds([size]) for one, size in sizes.items()}
+        if self.speed is None:
+            return Fetched(rows, sizes, dict.fromkeys(sizes, took_s))
+        seconds = {one: self.speed.seconds([size]) for one, size in sizes.items()}
         self._world.sleep(max(seconds.values()))
         return Fetched(rows, sizes, seconds)
 
@@ -141,25 +144,36 @@ class Store:
                 continue
             if stored.content is not None:  # each manifest has it
                 continue
-            self._checkpoint.storage.copy(f"runs/{name}", f"store/{name}")
+            self._hand(self._checkpoint.runs, self.copies, name)
             copied.add(name)
         self._kept |= copied
+        if self.speed is None:
+            return
         sizes = defaultdict[tuple[int, int], int](int)
         for number, state in enumerate(states):
             for run in _runs(state):
                 if run.file in copied:
                     sizes[number, run.instance] += run.size_bytes
-        self._world.sleep(self._speed.seconds(sizes.values()))
+        self._world.sleep(self.speed.seconds(sizes.values()))
 
     def _mend(self, stored: StoredFile) -> None:
         damage = self._damage_of(stored)
         if damage is None:
             return
         try:
-            verify(self._checkpoint.store, stored, "its copy in the store")
+            verify(self.copies, stored, "its copy in the store")
         except (DamagedState, OSError) as error:
             raise DamagedState(f"{damage}; and {error}") from None
-        self._checkpoint.storage.copy(f"store/{stored.name}", f"runs/{stored.name}")
+        self._hand(self.copies, self._checkpoint.runs, stored.name)
+
+    def _hand(self, source: Storage, target: Storage, name: str) -> None:
+        """Copy a file to another place; within the checkpoint no byte passes this process."""
+        if self.copies.folder == self._checkpoint.store.folder:
+            below = len(self._checkpoint.storage.folder) + 1
+            paths = (f"{one.folder[below:]}/{name}" for one in (source, target))
+            self._checkpoint.storage.copy(*paths)
+        else:
+            target.put(name, memoryview(source.map(name)))
 
     def _damage_of(self, stored: StoredFile) -> str | None:
         """What is wrong with a run file; None: it is what was sealed."""
@@ -172,7 +186,7 @@ class Store:
     def _is_whole(self, stored: StoredFile) -> bool:
         """Whether a copy is there and was not torn; its content is checked when it is needed."""
         try:
-            return bool(self._checkpoint.store.map(stored.name).size == stored.size_bytes)
+            return bool(self.copies.map(stored.name).size == stored.size_bytes)
         except OSError:
             return False
 

@@ -13,7 +13,6 @@ from joinengine.driver.cleaning import clean
 from joinengine.driver.settings import Settings
 from joinengine.layouts import Ftlb
 from joinengine.model.errors import DamagedState
-from joinengine.model.keys import Side
 from joinengine.model.recovery import Recovery
 from joinengine.model.windows import within
 from joinengine.reporting.words import plan_words
@@ -22,9 +21,8 @@ from joinengine.spark.sources.inputs import Stream
 from joinengine.state.run import RunStores
 from joinengine.state.store import StoreSpeed
 from joinengine.world.memory import MemoryWorld
-from joinengine.world.storage import verify
 from joinengine.world.world import MACHINE
-from tests.harness import LEFT, InlineJobs, LocalQuery, rows, two_way
+from tests.harness import LEFT, InlineJobs, two_way
 from tests.laws import cases
 from tests.laws.cases import (
     CHOICES,
@@ -36,95 +34,22 @@ from tests.laws.cases import (
     schedules,
     skewed_batches,
 )
-
-NOWHERE = "/nowhere/query"
-STORE = Settings(recovery=Recovery.STORE)
-WINDOW = within("lt", "rt", lower="-150 us", upper="150 us", delay="400 us")
-
-
-class Clocked(MemoryWorld):
-    """A world that notes how long it has slept."""
-
-    def sleep(self, seconds):
-        super().sleep(seconds)
-        self.slept = [*getattr(self, "slept", []), seconds]
-
-
-class Stored(LocalQuery):
-    """After each batch every run file that is named has a whole copy."""
-
-    def check_state(self):
-        super().check_state()
-        if self.settings.kept_store is not None:
-            for stored in files_of(self):
-                verify(self.checkpoint.store, stored, "copy")
-
-
-class StoredStream(Stored):
-    """The same over the left tuples alone."""
-
-    def run_tuples(self, batch, left, right, map_tasks=2):
-        parts = [[(0, rows(Side.LEFT, left[task::map_tasks]))] for task in range(map_tasks)]
-        self.run(batch, parts)
-
-
-def in_memory(spec, layout, settings=None, **more):
-    jobs = InlineJobs(
-        twice=more.pop("twice", False), world=more.pop("world", None) or MemoryWorld()
-    )
-    return Stored(NOWHERE, spec, layout, jobs=jobs, settings=settings or Settings(), **more)
-
-
-def files_of(query):
-    return [
-        stored
-        for state in query.runner.manifest.operators
-        for stored in state.shelves.files.values()
-    ]
-
-
-def runs_of(query):
-    return [
-        run
-        for state in query.runner.manifest.operators
-        for runs in state.shelves.runs.values()
-        for run in runs.values()
-    ]
-
-
-def alter(storage, name):
-    content = bytearray(storage.get(name))
-    content[len(content) // 2] ^= 0x10
-    storage.put(name, bytes(content))
-
-
-HARM = {
-    "gone": lambda storage, name: storage.delete(name),
-    "truncated": lambda storage, name: storage.put(name, storage.get(name)[:-7]),
-    "altered": alter,
-}
-
-
-def harm(query, instances, how):
-    """Damage the files in which instances have runs; how many. No worker has seen them."""
-    names = {run.file for run in runs_of(query) if run.instance in instances}
-    for name in names:
-        HARM[how](query.checkpoint.runs, name)
-    query.jobs.stores = RunStores(query.world)
-    return len(names)
-
-
-def timed_batches(n, seed):
-    """Full batches of both sides in event time, with some disorder."""
-    return [
-        tuple([(key, v, 100 * b + 7 * v % 150) for key, v, _ in side] for side in batch)
-        for b, batch in enumerate(skewed_batches(n, seed))
-    ]
-
-
-def noticed(query, batch):
-    return [join.lost for one in query.records if one.batch == batch for join in one.joins]
-
+from tests.laws.storing import (
+    HARM,
+    NOWHERE,
+    STORE,
+    WINDOW,
+    Clocked,
+    Stored,
+    StoredStream,
+    alter,
+    files_of,
+    harm,
+    in_memory,
+    noticed,
+    runs_of,
+    timed_batches,
+)
 
 hows = st.sampled_from(["inner", "full", "left_semi", "left_anti"])
 harms = st.dictionaries(
@@ -145,11 +70,14 @@ fails = st.dictionaries(st.integers(1, 5), st.sets(st.integers(0, 3), min_size=1
     lazy=st.booleans(),
     kills=kills,
     twice=st.booleans(),
+    place=st.sampled_from([None, "/elsewhere"]),
     seed=st.integers(0, 99),
 )
-def test_what_is_lost_is_read_again(layout, how, harms, fails, wishes, lazy, kills, twice, seed):
+def test_what_is_lost_is_read_again(
+    layout, how, harms, fails, wishes, lazy, kills, twice, place, seed
+):
     """Every layout and join type, whatever is planned, wished, or killed at that moment."""
-    settings = replace(STORE, schedule=wishes, lazy=lazy)
+    settings = replace(STORE, schedule=wishes, lazy=lazy, store_location=place)
     batches, spec = timed_batches(6, seed), two_way(WINDOW, 4, how=how)
     plain = in_memory(spec, layout, choice=CHOICES[layout])
     cases.feed(plain, batches)
@@ -329,7 +257,7 @@ def test_a_driver_without_a_store_leaves_the_copies_of_a_newer_one(tmp_path):
     copies = set(newer.checkpoint.store.names())
     assert copies
     runner = older.runner
-    clean(runner._checkpoint, runner.manifest, (), runner._sink, None, ())
+    clean(runner._checkpoint, runner.manifest, (), runner._sink, None, (), None)
     assert set(newer.checkpoint.store.names()) == copies
 
 

@@ -54,6 +54,24 @@ def test_checkpoint_and_output_know_each_other(writer, folders, tmp_path):
     same(moved, pairs(folders, "id = order_id"))
 
 
+def test_second_copies_of_state_in_another_place(writer, folders, tmp_path):
+    """A run file that is damaged between two starts is taken from there."""
+    out, copies = tmp_path / "out", tmp_path / "disk"
+    run(writer(storeLocation=copies), out)
+    runs = {path.name: path for path in (tmp_path / "checkpoint").rglob("runs/*.arrow")}
+    (kept,) = copies.iterdir()  # whose it is, its name says
+    assert runs and {path.name for path in kept.iterdir()} == runs.keys()
+    for path in runs.values():
+        path.chmod(0o600)
+        path.write_bytes(path.read_bytes()[:-9])
+    folders.add()
+    run(writer(storeLocation=f"{copies}/"), out)
+    same(out, pairs(folders, "id = order_id"))
+    for place in (out / "copies", tmp_path / "checkpoint"):
+        with pytest.raises(InvalidRequest, match="storeLocation"):
+            writer(storeLocation=place).start(str(out))
+
+
 def hive_folders(out):
     names = {str(file.parent.relative_to(out)) for file in out.rglob("part-*.parquet")}
     return {name for name in names if not name.startswith("_")}

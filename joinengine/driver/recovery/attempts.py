@@ -22,6 +22,7 @@ from joinengine.model.errors import DamagedState
 from joinengine.model.recovery import Durability, Recovery
 from joinengine.model.texts import size_text
 from joinengine.operators.base import Attempt, Operator, OperatorTask
+from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.store import Store
 from joinengine.wire.reports import OperatorReport
@@ -32,6 +33,16 @@ _log = logging.getLogger("joinengine")
 _MOST_TRIES = 4
 #: With so many batches before it a batch is compared whose instances were lost.
 _USUAL_BATCHES = 10
+
+
+def store_of(checkpoint: Checkpoint, query: str, settings: Settings) -> Store | None:
+    """The store of the query whose id is `query`; None: it keeps none."""
+    if not settings.keeps_store:
+        return None
+    where, copies = settings.store_location, checkpoint.store
+    if where is not None:  # queries may share it
+        copies = checkpoint.world.storage(where).at(query)
+    return Store(checkpoint, copies, settings.store_speed)
 
 
 class Attempts:
@@ -147,9 +158,10 @@ class Attempts:
             fetched = self._store.fetch(state, lost.keys())
         except DamagedState as error:
             raise DamagedState(f"join {operator.index}: {error}") from None
+        emulated = "" if self._store.speed is None else " (emulated)"
         ways = {
             one: f"it was read again from the store{instead}: {size_text(size)} in "
-            f"{fetched.seconds[one]:.3g} s (emulated)"
+            f"{fetched.seconds[one]:.3g} s{emulated}"
             for one, size in fetched.sizes.items()
         }
         _tell(operator, lost, ways)

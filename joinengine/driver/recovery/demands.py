@@ -77,7 +77,7 @@ def check_losses(
         wishes = [wish for at, some in settings.schedule.items() if at <= batch for wish in some]
         for operator, state in zip(operators, states, strict=True):
             what = f"fail: batch {batch}: join {operator.index}"
-            if settings.kept_store is None:
+            if not settings.keeps_store:
                 _check_copies(what, operator, state.layouts.newest.choice, wishes)
             last = _most_instances(state, wishes)
             for instance in instances:

@@ -298,8 +298,9 @@ def _head(query: Query, options: Options, state: str | None = None) -> dict[str,
 
 def _store_words(options: Options) -> str | None:
     """How fast the store is that a run keeps; None: it keeps none."""
-    speed = settings_of(options.engine).kept_store
-    return None if speed is None else str(speed)
+    settings = settings_of(options.engine)
+    speed = settings.store_speed
+    return settings.store_location if speed is None else str(speed)
 
 
 @contextmanager

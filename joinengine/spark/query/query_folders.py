@@ -49,7 +49,7 @@ def check_apart(written: Mapping[str, str], inputs: Iterable[str]) -> None:
                     f"read its own files; use a folder outside"
                 )
     places = dict(there)
-    for what in ("checkpointLocation", "stateLocation"):
+    for what in ("checkpointLocation", "stateLocation", "storeLocation"):
         if "path" not in places or what not in places:
             continue
         inner, outer, name = places["path"], places[what], written[what]

@@ -198,6 +198,8 @@ def _checked_places(request: Request) -> dict[str, str]:
         written["path"] = request.output.folder
     if request.side_output is not None:
         written["sideOutput"] = place(request.side_output, "sideOutput")
+    if request.settings.store_location is not None:
+        written["storeLocation"] = request.settings.store_location
     inputs = [str(s.feed["path"]) for s in request.sources if isinstance(s, Stream)]
     inputs += [str(source.path) for source in request.sources if isinstance(source, Table)]
     check_apart(written, [path for path in inputs if is_url(path) or Path(path).is_dir()])

@@ -12,7 +12,8 @@ from joinengine.world.buckets import SCHEMES, is_url
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 #: The options that take URLs of object stores.
 _REMOTE = (
-    *("checkpointLocation", "stateLocation", "path", "sideOutput", "parquet_stream"),
+    *("checkpointLocation", "stateLocation", "storeLocation", "path", "sideOutput"),
+    "parquet_stream",
     *("--state", "left", "right"),
 )
 
