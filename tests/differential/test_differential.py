@@ -24,7 +24,7 @@ from tests.differential.cases import PREDICATES, make
 from tests.harness import LocalQuery
 from tests.reference.nested_loop import nested_loop
 
-FAST, ALL = 150, 1500
+FAST, ALL = 90, 1500
 
 
 def seeds():

@@ -22,7 +22,7 @@ def told(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("place", ["checkpoint", "out"])
+@pytest.mark.parametrize("place", [pytest.param("checkpoint", marks=pytest.mark.slow), "out"])
 def test_a_full_disk_ends_the_query_in_a_sentence_and_it_goes_on_when_there_is_room(told, place):
     story = told[f"full {place}"]
     first, full, again, last = story["said"]
@@ -36,7 +36,7 @@ def test_a_full_disk_ends_the_query_in_a_sentence_and_it_goes_on_when_there_is_r
     assert story["grown"] < LEFT_BYTES // 2
 
 
-@pytest.mark.parametrize("place", ["checkpoint", "out"])
+@pytest.mark.parametrize("place", ["checkpoint", pytest.param("out", marks=pytest.mark.slow)])
 def test_a_read_only_disk_is_refused_at_the_start_and_the_query_goes_on_later(told, place):
     story = told[f"read_only {place}"]
     first, refused, last = story["said"]

@@ -23,6 +23,7 @@ from tests.harness import LEFT, InlineJobs, LocalQuery, rows
 from tests.laws.cases import (
     CHOICES,
     DISORDERED,
+    FAMILIES,
     HOT,
     feed,
     kills,
@@ -96,7 +97,10 @@ def expected(tuples, window, best):
 
 
 @pytest.mark.usefixtures("acting")
-@pytest.mark.parametrize("layout", ADDING)
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(n, marks=() if n in FAMILIES else pytest.mark.slow) for n in ADDING],
+)
 @relaxed
 @example(
     batches=HOT,

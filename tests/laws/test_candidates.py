@@ -126,7 +126,7 @@ NARROW = {
 
 
 @pytest.mark.parametrize("window", NARROW)
-@pytest.mark.parametrize("instances", [1, 5])
+@pytest.mark.parametrize("instances", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_a_hot_key_under_a_short_window(window, instances, tmp_path):
     """400 tuples of one key on each side: 160,000 pairs, of which few are near."""
     window, tuples = NARROW[window], rows_of(400)

@@ -99,7 +99,9 @@ def test_results_are_those_of_the_nested_loop(world, layout, inlined):
 
 
 @pytest.mark.parametrize(
-    ("seed", "inlined"), [(0, True), (1, False), (2, True)], indirect=["inlined"]
+    ("seed", "inlined"),
+    [(0, True), (1, False), pytest.param(2, True, marks=pytest.mark.slow)],
+    indirect=["inlined"],
 )
 def test_a_driver_that_is_killed_anywhere_repeats_its_batch(world, seed, inlined):
     rolled = random.Random(seed)
@@ -267,7 +269,7 @@ def stated(tasks):
     return {row[0]: int(row[head.index(f"{tasks} tasks")]) for row in cells if row[0] in ROWS}
 
 
-@pytest.mark.parametrize("tasks", [2, 4, 8])
+@pytest.mark.parametrize("tasks", [2, pytest.param(4, marks=pytest.mark.slow), 8])
 def test_requests_of_a_batch_are_those_of_the_documentation(world, tasks, monkeypatch):
     jobs = InlineJobs(parallelism=tasks, world=world)
     query = LocalQuery("/query", two_way(None, 8), "hash", jobs=jobs)

@@ -131,8 +131,15 @@ def test_two_threads_may_stop_a_query(writer, tmp_path):
     ("end", "code", "said"),
     [
         ("print(len(active()), 'runs')", 0, "1 runs"),
-        ("query.stop(); awaitAnyTermination(); print(active(), query)", 0, "[] <JoinQuery ended"),
-        ("spark.stop(); query.awaitTermination(); print(query.exception())", 0, "None"),
+        pytest.param(
+            *("query.stop(); awaitAnyTermination(); print(active(), query)", 0),
+            "[] <JoinQuery ended",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *("spark.stop(); query.awaitTermination(); print(query.exception())", 0, "None"),
+            marks=pytest.mark.slow,
+        ),
         ("raise SystemExit(3)", 3, ""),
     ],
 )
