@@ -35,7 +35,7 @@ test: $(READY)  ## the tests (minutes)
 	@echo "test: everything but the slow matrices, on all cores"
 	@tools/ensure-chromium --find >/dev/null || \
 		echo "test: no Chromium: the tests that look at pages are skipped (tools/ensure-chromium gets one)"
-	@$(BIN)/joinengine archive    # some fifty JVMs start twice as fast
+	@$(BIN)/joinengine archive &    # some fifty JVMs start twice as fast
 	$(BIN)/pytest -m "not slow" $(PARALLEL)
 
 durations: $(READY)  ## how long the tests take, filed anew (tests/durations.json): processes are balanced by it

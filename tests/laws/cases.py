@@ -46,7 +46,7 @@ STEPS = ("routed", "joined", "committed", "delivered")
 
 #: How many cases a law tries for each layout, always the same; `make test-all` tries more, others
 #: each time.
-EXAMPLES = int(os.environ.get("JOINENGINE_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("JOINENGINE_EXAMPLES", "2"))
 relaxed = settings(
     max_examples=EXAMPLES,
     deadline=None,

@@ -108,6 +108,7 @@ def on_loopback(address):
     return host.endswith("7F") if len(host) == 8 else host.endswith(("01000000", "7F"))
 
 
+@pytest.mark.slow
 def test_the_page_names_query_batch_operator_and_step(folder):
     said = said_by(START + QUERIES + END, folder, "ui")
     assert said["ui"]
