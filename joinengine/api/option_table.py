@@ -63,7 +63,7 @@ class Option:
 
 
 _PARQUET = ("parquet",)
-_SPEED = Value("a rate and a time, as `100 MB/s, 50 ms`", StoreSpeed.of)
+_SPEED = Value("a rate and a time, as `100 MB/s, 50 ms`", StoreSpeed.of, metavar="RATE,LATENCY")
 _LINES = (
     Option("checkpointLocation", TEXT, "The folder of the query's state; needed."),
     Option(

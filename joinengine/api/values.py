@@ -30,12 +30,14 @@ _CODECS = {
 class Value:
     """What an option takes: `words` say it on a page, `read` makes a value of (text, name).
 
-    `names`: all texts that there are, if they are few. `read` raises InvalidRequest.
+    `names`: all texts that there are, if they are few. `metavar`: what the command line's help
+    calls it. `read` raises InvalidRequest.
     """
 
     words: str
     read: Callable[[str, str], Any]
     names: tuple[str, ...] = ()
+    metavar: str = "TEXT"
 
 
 def _boolean(text: str, name: str) -> bool:
@@ -62,7 +64,7 @@ def count(unit: str, most: int = 10**_MOST_DIGITS) -> Value:
             raise InvalidRequest(f"{name}: {text!r} is too much; give {most:,} {unit} or fewer")
         return int(text)
 
-    return Value(f"a number of {unit}", read)
+    return Value(f"a number of {unit}", read, metavar=unit.upper())
 
 
 def size(least: int = 1) -> Value:
@@ -81,7 +83,7 @@ def size(least: int = 1) -> Value:
             raise InvalidRequest(f"{name}: {text!r} is too little; give {least:,} bytes or more")
         return found
 
-    return Value("a size, as `128 MB`", read)
+    return Value("a size, as `128 MB`", read, metavar="SIZE")
 
 
 def choice(names: type[StrEnum], into: Callable[[Any], Any] = lambda member: member) -> Value:
@@ -106,8 +108,8 @@ def _rest_s(text: str, name: str) -> float:
 
 
 #: Durations, in seconds: one that may be 0, and one that may not.
-WORK = Value("a duration, as `20 us`", _work_s)
-REST = Value("a duration, as `5 s`", _rest_s)
+WORK = Value("a duration, as `20 us`", _work_s, metavar="DURATION")
+REST = Value("a duration, as `5 s`", _rest_s, metavar="DURATION")
 
 
 def _mode(text: str, name: str) -> int:

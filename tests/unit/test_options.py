@@ -144,6 +144,14 @@ def test_flags_of_the_table_are_those_of_the_commands(command):
     assert {f"--{one.flag}" for one in OPTIONS.values() if one.flag} < flags
 
 
+def test_the_help_of_a_flag_is_that_of_the_table():
+    told = " ".join(CliRunner().invoke(cli, ["run", "--help"]).output.split())
+    for head in ("--capacity TUPLES", "--work-per-tuple DURATION", "--store RATE,LATENCY"):
+        assert head in told
+    for option in OPTIONS.values():
+        assert option.flag is None or option.help.replace("`", "") in told, option.name
+
+
 def test_a_flag_is_refused_in_the_words_of_the_writer():
     for flag, text, words in (
         ("--capacity", "0", "capacity: '0' must be a positive whole number (tuples)"),

@@ -39,7 +39,6 @@ class _Duration(click.ParamType[int]):
 
 
 DURATION = _Duration()
-_METAVARS = {"storeRate": "RATE,LATENCY", "capacity": "ROWS"}
 PATH = click.Path(path_type=Path)
 LAYOUT_HELP = (
     "See `joinengine layouts`. [default: auto, and a checkpoint goes on as it was begun; of "
@@ -135,7 +134,7 @@ def engine_options(command: Command) -> Command:
         command = click.option(
             f"--{option.flag}",
             type=click.Choice(names) if names else _Text(option),
-            metavar=None if names else _METAVARS.get(option.name),
+            metavar=None if names else option.value.metavar,
             help=option.help.replace("`", "")
             + (f" [default: {option.default}]" if option.default else ""),
         )(command)
