@@ -8,6 +8,7 @@ Law: equal arguments give equal instructions and equal manifests.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -270,13 +271,16 @@ def _with_counts(state: OperatorState, name: str, content: bytes) -> OperatorSta
 
 def _role(opened: Opened, operator: Operator, side: Side) -> Role:
     """The role that tuples of this batch have on a side of an operator."""
-    return Role.of(
+    admission, state = operator.admission(side), opened.last.operators[operator.index]
+    ahead_us = admission.ahead_us
+    return Role(
         operator.index,
         side,
-        operator.admission(side),
-        opened.last.operators[operator.index],
-        watched=side in operator.watched,
+        admission,
+        watermark=state.clock.watermark,
+        router=state.layouts.router,
+        watchers=state.watchers if side in operator.watched else 0,
         aside=opened.aside,
         generation=opened.generation,
-        clock_s=opened.clock_s,
+        latest=math.inf if ahead_us is None else round(opened.clock_s * 1e6) + ahead_us,
     )

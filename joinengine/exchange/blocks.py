@@ -10,44 +10,27 @@ Cost per delivery: hash and u 10 ns, route 5 to 30 ns, one gather and one write 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from joinengine.exchange.admitting import Admitting
 from joinengine.exchange.exchange import Address, Exchange
 from joinengine.exchange.roles import Origin, Role
-from joinengine.kernels.bands import Bools
-from joinengine.kernels.comparing import latest_time, no_time
 from joinengine.kernels.hashing import Words, draw_u, make_words
 from joinengine.kernels.probing import Ints
 from joinengine.kernels.watch_numbers import number_tuples, watcher_of
 from joinengine.layouts.versions import VersionedRouter, united
-from joinengine.model.columns import name_beside
 from joinengine.model.keys import Side
-from joinengine.predicates.theta import passes
-from joinengine.results.staging import ParquetFile
 from joinengine.routing.routes import BACKUP, STORE, Deliveries, Flags, only, storing
 from joinengine.state.run_file import WORD
 from joinengine.wire.reports import Block, InputReport
-from joinengine.world.storage import StoredFile, tagged
 from joinengine.world.world import World
 
 FLAGS = "__flags"
-#: The column of a refused tuple that says why, if no column of the user has this name.
-REASON = "reason"
-
-
-class Refusal(StrEnum):
-    """Why a tuple was refused: late, too far ahead of the clock, or without a key or event time."""
-
-    LATE = "late"
-    NULL = "null"
-    AHEAD = "ahead"
 
 
 class BlockWriter:
@@ -61,20 +44,24 @@ class BlockWriter:
         self._chunks = 0
         address = Address(role.operator, role.side, origin.task, role.instances)
         self._outbox = exchange.outbox(address)
-        self.report = InputReport(role.operator, role.side)
-        self._refused = RefusedWriter(role, world)
+        self._admitting = Admitting(role, world)
         #: seconds spent on gathering and writing, as opposed to deciding where tuples go
         self.write_s = 0.0
 
+    @property
+    def report(self) -> InputReport:
+        """What has come, what of it was refused, and how many deliveries there are."""
+        return self._admitting.report
+
     def add(self, batch: pa.RecordBatch) -> None:
         """Route a batch of tuples that has the columns of the role's schema, and maybe others."""
-        admitted, unusable = self._admit(batch)
+        admitted, unusable = self._admitting.admit(batch)
         if not admitted.num_rows:
             return
-        role = self._role
+        role, keying = self._role, self._role.admission.keying
         usable = None if unusable is None else np.flatnonzero(~unusable)
         keyed = admitted if usable is None else admitted.take(pa.array(usable))
-        hashes = role.keying.stored(role.side, keyed)
+        hashes = keying.stored(role.side, keyed)
         u = draw_u(hashes, self._origin.seed + self._chunks)
         words = make_words(hashes, u)
         deliveries = self._route(keyed, words, u)
@@ -87,7 +74,7 @@ class BlockWriter:
         order, bounds = self._outbox.group(deliveries.instances)
         rows = deliveries.rows[order]
         start = self._timer_s()
-        columns = admitted.select(role.schema.names).take(pa.array(rows)).columns
+        columns = admitted.select(role.admission.schema.names).take(pa.array(rows)).columns
         found = [pa.array(words[rows]), pa.array(deliveries.flags[order]), *columns]
         self._outbox.put(pa.RecordBatch.from_arrays(found, schema=_schema(role, found)), bounds)
         self.write_s += self._timer_s() - start
@@ -99,32 +86,33 @@ class BlockWriter:
     ) -> tuple[pa.RecordBatch, Deliveries]:
         """Tuples with their numbers, each going to its watcher too."""
         role, n = self._role, admitted.num_rows
-        numbers = number_tuples(n, self._numbered, role.windows_each, *self._origin)
+        windows_each = role.admission.windows_each
+        numbers = number_tuples(n, self._numbered, windows_each, *self._origin)
         self._numbered += n
         flag = role.watch_flag
-        watchers = watcher_of(numbers, role.windows_each, role.watchers)
+        watchers = watcher_of(numbers, windows_each, role.watchers)
         kind = np.min_scalar_type(flag)
         watched = Deliveries(np.arange(n), watchers, np.full(n, flag, kind))
         order = np.argsort(deliveries.rows, kind="stable")
         rows, targets, flags = deliveries
         ascending = Deliveries(rows[order], targets[order], flags[order])
         both = united([ascending, watched], n, role.instances)
-        return admitted.append_column(role.schema.names[-1], pa.array(numbers)), both
+        return admitted.append_column(role.admission.schema.names[-1], pa.array(numbers)), both
 
     def _route(self, admitted: pa.RecordBatch, words: Words, u: Words) -> Deliveries:
         role = self._role
-        if role.stays_put:
+        if role.admission.stays_put:
             return homes_alone(role.router, words)
         found = self._to_all(admitted, words, u)
-        return only(found, found.flags != BACKUP) if role.passes_by else found
+        return only(found, found.flags != BACKUP) if role.admission.passes_by else found
 
     def _to_all(self, admitted: pa.RecordBatch, words: Words, u: Words) -> Deliveries:
         """The deliveries to homes, to backups, and to whom is probed."""
-        role = self._role
-        if role.keying.is_plain:
+        role, keying = self._role, self._role.admission.keying
+        if keying.is_plain:
             return role.router.route(role.side, words)
         probed = list[tuple[Words, Ints | None]]()
-        for one in role.keying.probed(role.side, admitted):
+        for one in keying.probed(role.side, admitted):
             some = None if one.some is None else np.flatnonzero(one.some)
             all_words = make_words(one.hashes, u)
             probed.append((all_words if some is None else all_words[some], some))
@@ -132,97 +120,14 @@ class BlockWriter:
 
     def close(self) -> Block | None:
         """The block; None if no tuple was admitted."""
-        self.report.refused = self._refused.close()
+        self._admitting.close()
         return self._outbox.close()
-
-    def _admit(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bools | None]:
-        """The admitted tuples, and (n,) which of them match nothing; None: each may match.
-
-        Dropped are tuples that fail the filter and, counted, late ones and those that are ahead of
-        time. A tuple matches nothing if
-        its key or time is NULL or its value in a band NaN. Such tuples are counted; they are
-        admitted if the side is watched, and dropped if not.
-        """
-        role, report = self._role, self.report
-        report.rows += batch.num_rows
-        times = self._seen(batch)
-        if role.filter is not None and batch.num_rows:
-            kept = passes(role.filter, batch)
-            batch, times = batch.filter(pa.array(kept)), None if times is None else times[kept]
-        nulls = self._matchless(batch)
-        if nulls is not None and not role.watchers:
-            report.null_rows += int(nulls.sum())
-            self._refused.add(batch, nulls, Refusal.NULL)
-            batch, times = batch.filter(pa.array(~nulls)), None if times is None else times[~nulls]
-            nulls = None
-        if times is not None:
-            batch, nulls = self._on_time(batch, times, nulls)
-        if nulls is not None:
-            report.null_rows += int(nulls.sum())
-        return batch, nulls
-
-    def _seen(self, batch: pa.RecordBatch) -> Ints | None:
-        """(n,) event times; None: there are none.
-
-        All of them move the watermark, also those of tuples that are then refused: event time
-        follows the tuples that a side brings, not those that can match. But those that are ahead
-        of time do not: all that come after them would be late.
-        """
-        names, latest = self._role.times, self._role.latest
-        if not names or not batch.num_rows:
-            return None
-        times, untimed = latest_time(batch, names), no_time(batch, names)
-        able = times if untimed is None else times[~untimed]
-        if latest < math.inf:
-            able = able[able <= latest]
-        if len(able):
-            self.report.see_time(int(able.max()))
-        return times
-
-    def _matchless(self, batch: pa.RecordBatch) -> Bools | None:
-        """(n,) which tuples match nothing, because a value is missing; None: there are none."""
-        unkeyed = self._role.keying.unusable(self._role.side, batch)
-        untimed = no_time(batch, self._role.times)
-        nulls = untimed if unkeyed is None else unkeyed if untimed is None else untimed | unkeyed
-        return nulls if nulls is not None and nulls.any() else None
-
-    def _on_time(
-        self, batch: pa.RecordBatch, times: Ints, nulls: Bools | None
-    ) -> tuple[pa.RecordBatch, Bools | None]:
-        """The tuples that are neither late nor ahead of time, and which of them match nothing.
-
-        A tuple without an event time is neither.
-        """
-        role = self._role
-        late, ahead = times < role.watermark, None
-        refused = late
-        if role.latest < math.inf:
-            ahead = times > role.latest  # after the clock went back it may be late too
-            late &= ~ahead
-            refused = late | ahead
-        if nulls is not None:
-            untimed = no_time(batch, role.times)
-            refused = refused & (True if untimed is None else ~untimed)
-        if not refused.any():
-            return batch, nulls
-        self.report.late_rows += self._set_aside(batch, late & refused, Refusal.LATE)
-        if ahead is not None:
-            self.report.ahead_rows += self._set_aside(batch, ahead & refused, Refusal.AHEAD)
-        return batch.filter(pa.array(~refused)), None if nulls is None else nulls[~refused]
-
-    def _set_aside(self, batch: pa.RecordBatch, which: Bools, why: Refusal) -> int:
-        """How many tuples are refused for this reason, which the side output gets."""
-        count = int(which.sum())
-        if count:
-            self._refused.add(batch, which, why)
-        return count
 
 
 def _schema(role: Role, arrays: Sequence[pa.Array]) -> pa.Schema:
     """The columns of a block; the first two of `arrays` are words and flags."""
-    return pa.schema(
-        [pa.field(WORD, arrays[0].type), pa.field(FLAGS, arrays[1].type), *role.schema]
-    )
+    own = role.admission.schema
+    return pa.schema([pa.field(WORD, arrays[0].type), pa.field(FLAGS, arrays[1].type), *own])
 
 
 def homes_alone(router: VersionedRouter, words: Words) -> Deliveries:
@@ -231,37 +136,6 @@ def homes_alone(router: VersionedRouter, words: Words) -> Deliveries:
     _, first = np.unique(stored.rows, return_index=True)
     rows, instances, _ = stored
     return Deliveries(rows[first], instances[first], np.full(len(first), STORE))
-
-
-class RefusedWriter:
-    """Writes the refused tuples of one role, with the reason, to a staged file."""
-
-    def __init__(self, role: Role, world: World) -> None:
-        name = f"{refused_label(role.operator, role.side)}-{world.nonce()}.parquet"
-        name = tagged(role.generation, name)
-        self._file = None if role.aside is None else ParquetFile(world.storage(role.aside), name)
-
-    def add(self, batch: pa.RecordBatch, which: Bools, why: Refusal) -> None:
-        """Take the rows of `batch` for which `which` (n,) is true."""
-        if self._file is None:
-            return
-        rows = batch.filter(pa.array(which))
-        reason = name_beside(batch.schema.names, REASON)
-        rows = rows.append_column(reason, pa.array([why.value] * rows.num_rows, pa.string()))
-        self._file.add(rows)
-
-    def close(self) -> StoredFile | None:
-        """The file; None if no tuple was refused."""
-        return None if self._file is None else self._file.close()
-
-
-def refused_label(join: int, side: Side) -> str:
-    """The folder of one side of one operator in a side output.
-
-    >>> refused_label(0, Side.LEFT)
-    'join0-left'
-    """
-    return f"join{join}-{side.name.lower()}"
 
 
 class Tuples(NamedTuple):

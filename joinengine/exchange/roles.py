@@ -17,7 +17,6 @@ from joinengine.layouts.versions import VersionedRouter
 from joinengine.model.conditions import Predicate
 from joinengine.model.keys import Side
 from joinengine.routing.routes import watch_flag
-from joinengine.state.operator_state import OperatorState
 
 
 class Origin(NamedTuple):
@@ -58,64 +57,22 @@ class Admission:
 class Role:
     """One side of one operator in one batch: what admitting and routing its tuples needs.
 
-    `watchers`: how many there are; 0: the side is not watched. If it is, the last column of
-    `schema` is its number, and a tuple that cannot match travels too, to its watcher alone.
+    `watchers`: how many there are; 0: the side is not watched. If it is, the last column of the
+    admission's schema is its number, and a tuple that cannot match travels too, to its watcher
+    alone.
     `aside`: the folder for refused tuples; None: they are only counted. `generation`: that of the
     driver, in the names of files. `latest`: tuples with a later event time are ahead of time.
-    Others: as in `Admission`.
     """
 
     operator: int
     side: Side
-    keying: Keying
-    times: tuple[str, ...]
+    admission: Admission
     watermark: float
     router: VersionedRouter
-    schema: pa.Schema
-    filter: Predicate | None = None
     watchers: int = 0
-    windows_each: int = 1
     aside: str | None = None
     generation: int = 0
-    stays_put: bool = False
-    passes_by: bool = False
     latest: float = math.inf
-
-    @classmethod
-    def of(
-        cls,
-        operator: int,
-        side: Side,
-        admission: Admission,
-        state: OperatorState,
-        *,
-        watched: bool,
-        aside: str | None,
-        generation: int,
-        clock_s: float,
-    ) -> Role:
-        """The role in the next batch; `state`: that of the operator before it.
-
-        `clock_s`: the batch's clock, in seconds since the epoch.
-        """
-        ahead_us = admission.ahead_us
-        return cls(
-            operator=operator,
-            side=side,
-            keying=admission.keying,
-            times=admission.times,
-            watermark=state.clock.watermark,
-            router=state.layouts.router,
-            schema=admission.schema,
-            filter=admission.filter,
-            watchers=state.watchers if watched else 0,
-            windows_each=admission.windows_each,
-            aside=aside,
-            generation=generation,
-            stays_put=admission.stays_put,
-            passes_by=admission.passes_by,
-            latest=math.inf if ahead_us is None else round(clock_s * 1e6) + ahead_us,
-        )
 
     @property
     def instances(self) -> int:
@@ -125,4 +82,4 @@ class Role:
     @property
     def watch_flag(self) -> int:
         """The flag of a delivery to a watcher: the one above the flags of all probes."""
-        return watch_flag(len(self.router.routers), self.keying.probes)
+        return watch_flag(len(self.router.routers), self.admission.keying.probes)

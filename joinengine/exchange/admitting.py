@@ -1,0 +1,178 @@
+"""Admitting: which tuples enter a side of an operator, and what becomes of the others.
+
+Dropped are tuples that fail the filter and, counted and set aside, late ones and those that are
+ahead of time. A tuple matches nothing if its key or time is NULL or its value in a band NaN. Such
+tuples are counted; they are admitted if the side is watched, and dropped if not.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from joinengine.exchange.roles import Role
+from joinengine.kernels.bands import Bools
+from joinengine.kernels.comparing import latest_time, no_time
+from joinengine.kernels.probing import Ints
+from joinengine.model.columns import name_beside
+from joinengine.model.keys import Side
+from joinengine.predicates.theta import passes
+from joinengine.results.staging import ParquetFile
+from joinengine.wire.reports import InputReport
+from joinengine.world.storage import StoredFile, tagged
+from joinengine.world.world import World
+
+#: The column of a refused tuple that says why, if no column of the user has this name.
+REASON = "reason"
+
+
+class Refusal(StrEnum):
+    """Why a tuple was refused: late, too far ahead of the clock, or without a key or event time."""
+
+    LATE = "late"
+    NULL = "null"
+    AHEAD = "ahead"
+
+
+class Admitted(NamedTuple):
+    """Tuples that enter. `matchless`: (n,) which of them match nothing; None: each may match."""
+
+    batch: pa.RecordBatch
+    matchless: Bools | None
+
+
+class _Arrived(NamedTuple):
+    """Tuples with their event times; None: the operator ignores event time.
+
+    `untimed`: (n,) which have none; None: all have one.
+    """
+
+    batch: pa.RecordBatch
+    times: Ints | None
+    untimed: Bools | None
+
+    def where(self, kept: Bools) -> _Arrived:
+        """Those for which `kept` is true."""
+        return _Arrived(
+            self.batch.filter(pa.array(kept)),
+            None if self.times is None else self.times[kept],
+            None if self.untimed is None else self.untimed[kept],
+        )
+
+
+class Admitting:
+    """Admits the tuples that one task brings to one role, and counts them in its report."""
+
+    def __init__(self, role: Role, world: World) -> None:
+        self._role = role
+        self.report = InputReport(role.operator, role.side)
+        self._refused = RefusedWriter(role, world)
+
+    def admit(self, batch: pa.RecordBatch) -> Admitted:
+        """The tuples that enter."""
+        role, report = self._role, self.report
+        report.rows += batch.num_rows
+        arrived = self._seen(batch)
+        if role.admission.filter is not None and batch.num_rows:
+            arrived = arrived.where(passes(role.admission.filter, batch))
+        nulls = self._matchless(arrived)
+        if nulls is not None and not role.watchers:
+            report.null_rows += int(nulls.sum())
+            self._refused.add(arrived.batch, nulls, Refusal.NULL)
+            arrived, nulls = arrived.where(~nulls), None
+        if arrived.times is None:
+            admitted = Admitted(arrived.batch, nulls)
+        else:
+            admitted = self._on_time(arrived, arrived.times, nulls)
+        if admitted.matchless is not None:
+            report.null_rows += int(admitted.matchless.sum())
+        return admitted
+
+    def close(self) -> None:
+        """Seal the refused tuples, and enter their files into the report."""
+        self.report.refused = self._refused.close()
+
+    def _seen(self, batch: pa.RecordBatch) -> _Arrived:
+        """The tuples with their times, all of which move the watermark.
+
+        Also those of tuples that are then refused: event time follows the tuples that a side
+        brings, not those that can match. But those that are ahead of time do not: all that come
+        after them would be late.
+        """
+        names, latest = self._role.admission.times, self._role.latest
+        if not names or not batch.num_rows:
+            return _Arrived(batch, None, None)
+        times, untimed = latest_time(batch, names), no_time(batch, names)
+        able = times if untimed is None else times[~untimed]
+        if latest < math.inf:
+            able = able[able <= latest]
+        if len(able):
+            self.report.see_time(int(able.max()))
+        return _Arrived(batch, times, untimed)
+
+    def _matchless(self, arrived: _Arrived) -> Bools | None:
+        """(n,) which tuples match nothing, because a value is missing; None: there are none."""
+        unkeyed = self._role.admission.keying.unusable(self._role.side, arrived.batch)
+        untimed = arrived.untimed
+        nulls = untimed if unkeyed is None else unkeyed if untimed is None else untimed | unkeyed
+        return nulls if nulls is not None and nulls.any() else None
+
+    def _on_time(self, arrived: _Arrived, times: Ints, nulls: Bools | None) -> Admitted:
+        """The tuples that are neither late nor ahead of time; one without a time is neither."""
+        role = self._role
+        late, ahead = times < role.watermark, None
+        refused = late
+        if role.latest < math.inf:
+            ahead = times > role.latest  # after the clock went back it may be late too
+            late &= ~ahead
+            refused = late | ahead
+        if arrived.untimed is not None:
+            refused = refused & ~arrived.untimed
+        if not refused.any():
+            return Admitted(arrived.batch, nulls)
+        self.report.late_rows += self._set_aside(arrived.batch, late & refused, Refusal.LATE)
+        if ahead is not None:
+            self.report.ahead_rows += self._set_aside(arrived.batch, ahead & refused, Refusal.AHEAD)
+        kept = arrived.batch.filter(pa.array(~refused))
+        return Admitted(kept, None if nulls is None else nulls[~refused])
+
+    def _set_aside(self, batch: pa.RecordBatch, which: Bools, why: Refusal) -> int:
+        """How many tuples are refused for this reason, which the side output gets."""
+        count = int(which.sum())
+        if count:
+            self._refused.add(batch, which, why)
+        return count
+
+
+class RefusedWriter:
+    """Writes the refused tuples of one role, with the reason, to a staged file."""
+
+    def __init__(self, role: Role, world: World) -> None:
+        name = f"{refused_label(role.operator, role.side)}-{world.nonce()}.parquet"
+        name = tagged(role.generation, name)
+        self._file = None if role.aside is None else ParquetFile(world.storage(role.aside), name)
+
+    def add(self, batch: pa.RecordBatch, which: Bools, why: Refusal) -> None:
+        """Take the rows of `batch` for which `which` (n,) is true."""
+        if self._file is None:
+            return
+        rows = batch.filter(pa.array(which))
+        reason = name_beside(batch.schema.names, REASON)
+        rows = rows.append_column(reason, pa.array([why.value] * rows.num_rows, pa.string()))
+        self._file.add(rows)
+
+    def close(self) -> StoredFile | None:
+        """The file; None if no tuple was refused."""
+        return None if self._file is None else self._file.close()
+
+
+def refused_label(join: int, side: Side) -> str:
+    """The folder of one side of one operator in a side output.
+
+    >>> refused_label(0, Side.LEFT)
+    'join0-left'
+    """
+    return f"join{join}-{side.name.lower()}"
