@@ -116,7 +116,7 @@ _LINES = (
         "pairs",
         "pairs of tuples that joins have compared, to be read beside output_rows",
         ": under a window hardly more than results, unless a predicate or a band refuses them; in "
-        "a semi or anti join, tuples of hot keys count",
+        "a semi or anti join, tuples of hot keys count once",
     ),
     Figure(
         "expired_rows",
@@ -155,8 +155,7 @@ _LINES = (
 )
 #: Name -> figure, in the order of the page.
 FIGURES: Mapping[str, Figure] = {one.name: one for one in _LINES}
-#: What is added up over batches, and what is as it was last.
+#: What is added up over batches; others are as they were last.
 SUMS = tuple(one.name for one in _LINES if not one.lasts)
-LASTS = tuple(one.name for one in _LINES if one.lasts)
 #: What a batch adds up over its operators.
 OF_BATCH = tuple(one.name for one in _LINES if one.of_batch)

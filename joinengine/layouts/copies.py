@@ -89,10 +89,6 @@ class Copying(Protocol):
     """What the choice of such a layout answers."""
 
     @property
-    def backups(self) -> int:
-        """How many copies keys have beside their home, unless a service level says otherwise."""
-
-    @property
     def standby(self) -> bool:
         """Whether the copies are those of whole instances."""
 

@@ -208,7 +208,7 @@ _QUERY = (
 
 def _counter(figure: Figure) -> _OfOperator:
     """The sum of a figure over all starts of the query."""
-    kind = "operator_" if not figure.of_batch and figure.name == "output_rows" else ""
+    kind = "operator_" if figure.name == "output_rows" else ""  # the query has its own
 
     def total(one: _Operator) -> float:
         return one.totals.get(figure.name, 0)

@@ -105,10 +105,15 @@ class Checkpoint:
         """By which files the results of some batches have become visible together."""
         return self.storage.at("showings")
 
+    @property
+    def granted(self) -> int:
+        """Who may do what in folders that hold state: their owner alone, unless `mode` says."""
+        return PRIVATE if self.mode is None else self.mode
+
     def create(self) -> None:
         """Make the folders that are missing, and give all of them their mode."""
         for folder in (self.storage, *map(self.storage.at, _FOLDERS)):
-            folder.make(PRIVATE if self.mode is None else self.mode)
+            folder.make(self.granted)
 
 
 #: The account of the query that owns the checkpoint.

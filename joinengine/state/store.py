@@ -103,7 +103,7 @@ class Store:
 
         A file that is itself damaged gets none: the batch that reads it will tell.
         """
-        self.copies.make()
+        self.copies.make(self._checkpoint.granted)
         found = list(states)
         for name, stored in _files(found).items():
             if self._is_whole(stored):

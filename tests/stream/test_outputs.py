@@ -61,6 +61,7 @@ def test_second_copies_of_state_in_another_place(writer, folders, tmp_path):
     runs = {path.name: path for path in (tmp_path / "checkpoint").rglob("runs/*.arrow")}
     (kept,) = copies.iterdir()  # whose it is, its name says
     assert runs and {path.name for path in kept.iterdir()} == runs.keys()
+    assert kept.stat().st_mode & 0o777 == 0o700  # as the checkpoint
     for path in runs.values():
         path.chmod(0o600)
         path.write_bytes(path.read_bytes()[:-9])

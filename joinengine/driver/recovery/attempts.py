@@ -41,7 +41,7 @@ def store_of(checkpoint: Checkpoint, query: str, settings: Settings) -> Store | 
         return None
     where, copies = settings.store_location, checkpoint.store
     if where is not None:  # queries may share it
-        copies = checkpoint.world.storage(where).at(query)
+        copies = checkpoint.world.storage(where, fsync=settings.fsync).at(query)
     return Store(checkpoint, copies, settings.store_speed)
 
 
