@@ -57,6 +57,8 @@ def test_checkpoint_and_output_know_each_other(writer, folders, tmp_path):
 def test_second_copies_of_state_in_another_place(writer, folders, tmp_path):
     """A run file that is damaged between two starts is taken from there."""
     out, copies = tmp_path / "out", tmp_path / "disk"
+    copies.mkdir()
+    copies.chmod(0o755)
     run(writer(storeLocation=copies), out)
     runs = {path.name: path for path in (tmp_path / "checkpoint").rglob("runs/*.arrow")}
     (kept,) = copies.iterdir()  # whose it is, its name says
