@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
+import subprocess
 import sys
 import traceback
 from types import SimpleNamespace
@@ -47,3 +51,21 @@ def test_what_looks_for_data_ends_quietly_too(module, quiet, monkeypatch, capsys
     assert ("Error" in capsys.readouterr().err) != quiet
     sys.excepthook(ValueError, ValueError("another error"), None)
     assert "ValueError: another error" in capsys.readouterr().err
+
+
+def test_a_worker_that_gets_no_first_words_ends_quietly():
+    daemon_process = subprocess.Popen(
+        [sys.executable, "-m", MODULE, "pyspark.worker"],
+        env=os.environ | {"PYTHON_WORKER_FACTORY_SECRET": "secret", "SPARK_REUSE_WORKER": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert daemon_process.stdout is not None
+    (port,) = struct.unpack("!i", daemon_process.stdout.read(4))
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        assert len(connection.recv(4)) == 4  # the worker's number: it runs
+        connection.shutdown(socket.SHUT_WR)
+        assert not connection.recv(1)  # it has ended
+    _, printed = daemon_process.communicate(timeout=20)
+    assert b"Traceback" not in printed, printed.decode()

@@ -2,8 +2,9 @@
 
 Why: Spark closes the connection of a worker that was idle for a minute, and of all when it ends. A
 worker then writes that it has lost the connection, into that connection, and the daemon prints a
-trace: a healthy query prints one every now and then. So does the process that looks for new data,
-when its query stops.
+trace: a healthy query prints one every now and then. So does a worker that is started while Spark
+ends, which waits for its first words in vain, and the process that looks for new data, when its
+query stops.
 
 A session of ours has Spark start this module in place of PySpark's own for the workers of tasks,
 which find joinengine imported: a second of work for each of them otherwise. That work is done while
@@ -24,6 +25,8 @@ from joinengine.spark.session.early import ARGUMENT, import_at_hand, taken_over,
 #: The setting by which Spark starts this module, and its name there.
 SETTING, MODULE = "spark.python.daemon.module", "joinengine.spark.session.daemon"
 _DAEMONS = ("pyspark.daemon", MODULE)
+#: What a worker meets whose connection is closed: while it writes, and while it reads.
+_CLOSED = (ConnectionError, EOFError)
 #: Looks for new data, as long as a query runs.
 _LOOKER = "pyspark.sql.streaming.python_streaming_source_runner"
 
@@ -44,7 +47,7 @@ def end_quietly() -> None:
 
 def _tell_others(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     """What Python does with an error that ends the process, but for a lost connection."""
-    if not isinstance(error, ConnectionError):
+    if not isinstance(error, _CLOSED):
         sys.__excepthook__(kind, error, trace)
 
 
@@ -52,7 +55,7 @@ def quiet(tell: Callable[..., None]) -> Callable[..., None]:
     """`tell`, which prints the error that is handled, but for a lost connection."""
 
     def telling(*arguments: Any, **named: Any) -> None:
-        if not isinstance(sys.exc_info()[1], ConnectionError):
+        if not isinstance(sys.exc_info()[1], _CLOSED):
             tell(*arguments, **named)
 
     telling.plain = tell  # type: ignore[attr-defined]
