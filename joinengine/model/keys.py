@@ -86,6 +86,10 @@ class Placement:
     backups: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.mode is Mode.WHOLE and not self.backups and len(self.fragments) == 1:
+            only = self.fragments[0]
+            if only.u_lower == 0 and only.u_upper == U_ONE:
+                return  # as most keys of a plan: nothing can be wrong with it
         edges = [0, *(fragment.u_upper for fragment in self.fragments)]
         starts = [fragment.u_lower for fragment in self.fragments]
         if edges[:-1] != starts or edges[-1] != U_ONE or any(a >= b for a, b in pairwise(edges)):

@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +17,10 @@ from joinengine.lab.cli import cli
 from joinengine.lab.simulation import key_files as files
 from joinengine.lab.simulation.advice import Verdict, advice, recommended, verdict
 from joinengine.lab.simulation.key_files import HotKey, StreamFile
+from joinengine.lab.simulation.planner_runs import OutOfTime, at_most
 from joinengine.lab.simulation.planning import Other, Sizes, replay
 from joinengine.lab.simulation.workload import Workload
-from joinengine.layouts import Mnrt
+from joinengine.layouts import Mnrt, choose
 from joinengine.model.errors import InvalidRequest
 from joinengine.routing.base_functions import Modulo
 
@@ -259,3 +261,59 @@ def test_nothing_to_simulate_is_a_usage_error():
     done = CliRunner().invoke(cli, ["simulate"])
     assert done.exit_code == 2
     assert "name a PLANNER or several, of auto, hash" in done.output
+
+
+def test_planners_tell_as_they_end_and_slow_ones_have_to_be_named(tmp_path):
+    write(tmp_path / "in", "parquet", table())
+    asked = ["simulate", "--stream", str(tmp_path / "in"), "--key", "user", "--messages", "500"]
+    asked += ["--json", str(tmp_path / "report.json"), "--rows", "1000"]
+    done = CliRunner().invoke(cli, asked)
+    assert done.exit_code == 0, done.output
+    lines = [line.partition(":")[0] for line in done.stderr.splitlines() if " busiest " in line]
+    assert lines[:2] == ["hash", "auto"]
+    assert {"mnrt", "shuffle"} <= set(lines)
+    assert not {"mixed-bf", "readj"} & set(lines)
+    assert json.loads((tmp_path / "report.json").read_text())["stopped"] == []
+    slow = CliRunner().invoke(cli, [*asked, "mixed-bf"])
+    assert slow.exit_code == 0, slow.output
+    assert "mixed-bf makes one plan for each key of its table, and may take minutes" in slow.stderr
+    assert "mixed-bf: busiest" in slow.stderr
+
+
+def test_a_planner_is_stopped_when_its_budget_is_used_up(tmp_path):
+    asked = ["simulate", "pkg", "mnrt", "--intervals", "2", "--keys", "100", "--rows", "1000"]
+    asked += ["--messages", "3000000", "--budget", "500 ms", "--json", str(tmp_path / "r.json")]
+    done = CliRunner().invoke(cli, asked)
+    assert done.exit_code == 0, done.output
+    assert "pkg: stopped after 0.5 s; give more by --budget to have it" in done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["stopped"] == ["pkg"]
+    assert [run["planner"] for run in report["runs"]] == ["mnrt"]
+
+
+def test_a_budget_must_be_enough_for_hash(tmp_path):
+    write(tmp_path / "in", "parquet", table())
+    asked = ["simulate", "mnrt", "--stream", str(tmp_path / "in"), "--key", "user", "--budget"]
+    done = CliRunner().invoke(cli, [*asked, "1 us"])
+    assert "budget: 1 us is too short for hash" in str(done.exception)
+    done = CliRunner().invoke(cli, [*asked, "0 s"])
+    assert "budget: 0 s must be above 0" in str(done.exception)
+
+
+def test_a_statement_of_duckdb_is_ended_too():
+    db = duckdb.connect()
+    with pytest.raises(OutOfTime), at_most(0.2):
+        db.execute("select count(*) from range(10000000000) where hash(range) = 7").fetchall()
+    with pytest.raises(RuntimeError, match="mine"), at_most(20):
+        raise RuntimeError("mine")
+
+
+def test_auto_weighs_the_copies_that_a_mode_makes():
+    keys = Workload(keys=2000, zipf=1.5, rows=20_000)
+    reports = {
+        name: verdict(replay(choose(name), keys, Sizes(8, 12, 5, other=Other.SAME)))
+        for name in ("hash", "auto", "mnrt")
+    }
+    assert reports["auto"].busiest < 0.8 * reports["hash"].busiest
+    assert reports["auto"].busiest < reports["mnrt"].busiest
+    assert reports["auto"].deliveries < reports["mnrt"].deliveries

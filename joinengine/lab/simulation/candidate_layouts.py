@@ -11,7 +11,7 @@ Source: Nasir et al., ICDE 2015, sections 3 and 5; ICDE 2016 (d-choices, w-choic
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -69,10 +69,12 @@ class Chooser(NamedTuple):
     """`choose`: (message's key, loads as the source sees them) -> instance that stores it.
 
     `reach`: key -> the instances that a join has to probe for it; None: those that hold the key.
+    `varies`: what a key reaches changes with the stream.
     """
 
     choose: Callable[[int, list[int]], int]
     reach: Callable[[int], tuple[int, ...]] | None = None
+    varies: bool = False
 
 
 class SpaceSaving:
@@ -86,17 +88,29 @@ class SpaceSaving:
         self._size = size
         self.counts: dict[int, int] = {}
         self.seen = 0
+        #: The keys of each count, so that the least one is at hand; no count is without keys.
+        self._keys = defaultdict[int, dict[int, None]](dict)
+        self._least = 1
 
     def add(self, key: int) -> None:
         """Count one message."""
         self.seen += 1
-        if key in self.counts:
-            self.counts[key] += 1
-        elif len(self.counts) < self._size:
-            self.counts[key] = 1
+        count = self.counts.get(key)
+        if count is None and len(self.counts) < self._size:
+            count, self._least = 0, 1
         else:
-            least = min(self.counts, key=self.counts.__getitem__)
-            self.counts[key] = self.counts.pop(least) + 1
+            if count is None:
+                count = self._least
+                del self.counts[next(iter(self._keys[count]))]
+                del self._keys[count][next(iter(self._keys[count]))]
+            else:
+                del self._keys[count][key]
+            if not self._keys[count]:
+                del self._keys[count]
+                # The key that leaves the least count goes to the next one.
+                self._least += count == self._least
+        self.counts[key] = count + 1
+        self._keys[count + 1][key] = None
 
     def heavy(self, part: float) -> dict[int, float]:
         """The keys with more than `part` of the messages, and their parts."""
@@ -181,7 +195,7 @@ def _with_head(everywhere: bool) -> Callable[[Ints, Setting], Chooser]:
         def reach(key: int) -> tuple[int, ...]:
             return head.get(key, places[key])
 
-        return Chooser(choose, reach)
+        return Chooser(choose, reach, varies=True)
 
     return make
 
@@ -204,28 +218,35 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
     # One chooser a source: each source finds a key's home by itself.
     choosers = [METHODS[method](keys, setting) for _ in range(setting.sources)]
     total = [0] * n
-    known = [total if setting.estimate is Estimate.GLOBAL else [0] * n for _ in choosers]
-    sent = [[0] * n for _ in choosers]
-    pairs, reached = set[tuple[int, int]](), Counter[tuple[int, ...]]()
+    # A source that is alone has sent all tuples: it knows all loads, however it learns of them.
+    apart = setting.sources > 1 and setting.estimate is not Estimate.GLOBAL
+    known = [[0] * n if apart else total for _ in choosers]
+    probe_every = setting.probe_every if setting.estimate is Estimate.PROBED else len(keys) + 1
+    homes, reached = list[int](), Counter[tuple[int, ...]]()
     times, imbalance = list[int](), list[float]()
     look = max(1, len(keys) // SAMPLES)
-    probing = setting.operator is Served.JOIN
-    for at, (key, source) in enumerate(zip(keys.tolist(), sources.tolist(), strict=True), start=1):
-        home = choosers[source].choose(key, known[source])
-        reach = choosers[source].reach
-        if probing and reach is not None:
+    probing, listed = setting.operator is Served.JOIN, keys.tolist()
+    for at, (key, source) in enumerate(zip(listed, sources.tolist(), strict=True), start=1):
+        choose, reach, varies = choosers[source]
+        home = choose(key, known[source])
+        if varies and probing and reach is not None:
             reached[reach(key)] += 1
         total[home] += 1
-        sent[source][home] += 1
-        if setting.estimate is not Estimate.GLOBAL:
+        homes.append(home)
+        if apart:
             known[source][home] += 1
-            if setting.estimate is Estimate.PROBED and at % setting.probe_every == 0:
+            if at % probe_every == 0:
                 known = [list(total) for _ in choosers]
-        pairs.add((key, home))
         if at % look == 0:
             times.append(at)
             imbalance.append(max(total) - at / n)
+    pairs = set(zip(listed, homes, strict=True))
+    reach = choosers[0].reach
+    if reach is not None and not choosers[0].varies:
+        for key, count in Counter(listed).items():
+            reached[reach(key)] += count
     received = _received(keys, pairs, reached, n) if probing else np.array(total, float)
+    sent = np.bincount(sources * n + np.array(homes, np.int64), minlength=setting.sources * n)
     return {
         "planner": method,
         "messages": len(keys),
@@ -237,7 +258,9 @@ def play(method: str, keys: Ints, sources: Ints, setting: Setting) -> dict[str, 
         "final_imbalance": max(total) - len(keys) / n,
         "relative_imbalance": (max(total) - len(keys) / n) / len(keys),
         "mean_relative_imbalance": float(np.mean(np.array(imbalance) / np.array(times))),
-        "source_imbalances": [max(one) - sum(one) / n for one in sent],
+        "source_imbalances": [
+            float(one.max() - one.mean()) for one in sent.reshape(setting.sources, n)
+        ],
         "received_per_instance": received.astype(int).tolist(),
         "modelled_rows_per_s": modelled_rate(len(keys), received, setting.work_s),
         "counters": len(pairs),

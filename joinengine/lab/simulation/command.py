@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
 from joinengine.lab.simulation import nodes
-from joinengine.lab.simulation.candidate_layouts import METHODS, Estimate, Setting, play
+from joinengine.lab.simulation.candidate_layouts import METHODS, Estimate
 from joinengine.lab.simulation.key_files import StreamFile
 from joinengine.lab.simulation.nodes import nodes_options
-from joinengine.lab.simulation.planning import Other, Served, Sizes, replay
+from joinengine.lab.simulation.planner_runs import SLOW, simulate_each
+from joinengine.lab.simulation.planning import Other, Served, Sizes
 from joinengine.lab.simulation.simulation_tables import tables, tell_stream
-from joinengine.lab.simulation.workload import KeyStream, Shape, Workload, sources_of
+from joinengine.lab.simulation.workload import KeyStream, Shape, Workload
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.layouts.key_based import Hash, Planned
 from joinengine.layouts.layout import LayoutChoice
@@ -83,7 +83,12 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 @click.option("--threshold", type=float, help="DLB, LPTF: deviation of loads, per cent.")
 @click.option("--min-gain", type=float, help="Least gain of a re-plan: means; DLB, LPTF: points.")
 @click.option("--base", type=click.Choice(list(BASES)), help="Base function.")
-@click.option("--messages", default=1_000_000, show_default=True, help="For candidate layouts.")
+@click.option(
+    "--messages",
+    type=int,
+    help="For candidate layouts, which are played one by one. [default: 1,000,000; of --stream "
+    "200,000]",
+)
 @click.option("--choices", default=2, show_default=True, help="Candidates of a key.")
 @click.option("--sources", default=1, show_default=True, help="Sources that choose.")
 @click.option("--skewed-sources", is_flag=True, help="A skewed second key decides the source.")
@@ -123,6 +128,13 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 )
 @click.option("--reasons", is_flag=True, help="Say why each planner re-planned.")
 @click.option("--seed", default=0, show_default=True, help="Seed of all draws.")
+@click.option(
+    "--budget",
+    default="60 s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long each planner may run; then the next one starts.",
+)
 @nodes_options
 @click.option("--json", "json_path", type=PATH, help="Write the report to this file.")
 @click.option("--figure", type=PATH, help="File of the picture. [default: beside the report]")
@@ -131,9 +143,9 @@ def simulate(
 ) -> None:
     """Replay planners and candidate layouts on loads of keys, without tuples and without Spark.
 
-    With --stream: which keys of your stream are hot, what each layout (all, or those that you
-    name) would make of it, and which one to take. With --nodes: how the engine scales over the
-    nodes of a cluster, modelled.
+    With --stream: which keys of your stream are hot, what each layout would make of it, and which
+    one to take. Planners that are slow on many keys (mixed-bf, readj) run only if you name them.
+    With --nodes: how the engine scales over the nodes of a cluster, modelled.
     """
     context = click.get_current_context()
     if settings["nodes"] is not None:
@@ -158,16 +170,8 @@ def simulate(
         settings["reasons"],
         settings["other"],
     )
-    reports = list[dict[str, Any]]()
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("simulating", total=len(named))
-        for name, planner in named:
-            if planner is None:
-                reports.append(_choose(name, stream, settings, work_s))
-            else:
-                reports.append(replay(planner, stream, sizes))
-            progress.advance(task)
-    content = {"settings": settings, "runs": reports, "made_by": made_by()}
+    reports, stopped = simulate_each(named, stream, sizes, settings)
+    content = {"settings": settings, "runs": reports, "stopped": stopped, "made_by": made_by()}
     if own is not None:
         content |= tell_stream(own, reports, sizes, _print)
     if planners:
@@ -209,9 +213,10 @@ def _simulate_nodes(
 
 
 def _names(planners: tuple[str, ...], own: StreamFile | None) -> tuple[str, ...]:
-    """What is simulated: the planners that are named; of one's own stream all, and `hash`."""
+    """The planners that are named; for a stream of the user's own `hash`, and all but slow ones."""
     if own is not None:  # the advice compares with `hash`
-        return tuple(dict.fromkeys(["hash", *(planners or _simulated())]))
+        fast = [name for name in _simulated() if name not in SLOW]
+        return tuple(dict.fromkeys(["hash", *(planners or fast)]))
     if not planners:
         raise click.UsageError(
             f"name a PLANNER or several, of {', '.join(_simulated())}; or give --stream FOLDER"
@@ -226,6 +231,8 @@ def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
         raise InvalidRequest(f"stream: {own.path} has no tuple with a key in {what}")
     if settings["intervals"] is None:
         settings["intervals"] = 50 if own is None else own.length
+    if settings["messages"] is None:
+        settings["messages"] = 1_000_000 if own is None else 200_000
     if settings["other"] is None:
         settings["other"] = Other.SAME if own is None else Other.EVEN
     for name in ("instances", "intervals", "window", "messages"):
@@ -330,26 +337,3 @@ def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
     own = {f.name for f in fields(choice)}
     given = {key: settings[key] for key in SETTINGS if key in own and settings[key] is not None}
     return replace(choice, **given)
-
-
-def _choose(
-    name: str, stream: KeyStream, settings: dict[str, Any], work_s: float
-) -> dict[str, Any]:
-    beside = settings["other"] == Other.EVEN and settings["operator"] == Served.JOIN
-    keys = stream.messages(-(-settings["messages"] // 2) if beside else settings["messages"])
-    if beside and len(keys):
-        # In turn a tuple of the stream, and one of the other stream, in which keys are even.
-        even = np.random.default_rng(settings["seed"]).integers(0, keys.max() + 1, len(keys))
-        keys = np.column_stack([keys, even]).ravel()
-    by_key = settings["skewed_sources"]
-    sources = sources_of(len(keys), settings["sources"], by_key=by_key, seed=settings["seed"])
-    setting = Setting(
-        instances=settings["instances"],
-        sources=settings["sources"],
-        estimate=settings["estimate"],
-        probe_every=settings["probe_every"],
-        choices=settings["choices"],
-        work_s=work_s,
-        operator=settings["operator"],
-    )
-    return play(name, keys, sources, setting)

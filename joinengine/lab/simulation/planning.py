@@ -26,10 +26,12 @@ from joinengine.balancing.compact import records
 from joinengine.balancing.llfd import whole_homes
 from joinengine.balancing.loads import Loads, gather_loads
 from joinengine.balancing.reasons import Balance, Cause, Counted, reason_of
-from joinengine.balancing.statistics import Floats, Interval, skew
+from joinengine.balancing.statistics import Floats, Interval, Work, skew
 from joinengine.kernels.hashing import Words
 from joinengine.lab.simulation.workload import KeyStream
+from joinengine.layouts.auto import Auto
 from joinengine.layouts.key_based import Hash, KeyBased, Planned
+from joinengine.layouts.layout import Layout
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_ONE, Mode
 from joinengine.model.named import one_of
@@ -89,12 +91,16 @@ def replay(choice: Planned | Hash, stream: KeyStream, sizes: Sizes) -> dict[str,
     layout = choice.start(sizes.instances)
     assert isinstance(layout, KeyBased)
     recent = deque[tuple[Words, Floats]](maxlen=sizes.window)
+    history = deque[Interval](maxlen=getattr(choice, "intervals", 1))
     rows, loads, reasons = list[dict[str, Any]](), None, dict[int, str]()
     for counted in islice(stream.intervals(layout.base), sizes.intervals):
         recent.append(counted)
         interval = counts_of(recent, sizes)
+        if isinstance(choice, Auto):
+            interval = _with_deliveries(interval, sizes.instances)
+        history.append(interval)
         loads = choice.gather(layout.base, layout.table, [interval])
-        table, row = _step(choice, interval, layout, loads, sizes)
+        table, row = _step(choice, history, layout, loads, sizes)
         if sizes.told and table is not layout.table and isinstance(choice, Planned):
             after = choice.gather(layout.base, table, [interval]).per_instance()
             reasons[len(rows)] = _reason(choice, interval, layout, (loads, after), table)
@@ -123,6 +129,21 @@ def counts_of(recent: Sequence[tuple[Words, Floats]], sizes: Sizes) -> Interval:
     return Interval(hashes, both, kept, np.zeros(sizes.instances))
 
 
+def _with_deliveries(interval: Interval, instances: int) -> Interval:
+    """The interval with its work, if a delivery is all that costs: a second each.
+
+    `auto` weighs what a mode saves against the copies that it makes, so it has to know.
+    """
+    nothing, done = np.zeros_like(interval.arrived), np.zeros((5, instances))
+    done[:3] = interval.arrived.sum() / instances
+    costs = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
+    work = Work(
+        interval.arrived, nothing, nothing, done, np.zeros_like(done), costs, hosts=instances
+    )
+    state = np.repeat(interval.held.sum(axis=1, keepdims=True) / instances, instances, axis=1)
+    return interval._replace(work=work, stored=np.zeros((2, instances)), state=state)
+
+
 def _other(counts: Floats, other: Other) -> Floats:
     """(K,) the tuples that the other side of a join brings of each key."""
     if other is Other.SAME or not len(counts):
@@ -131,25 +152,36 @@ def _other(counts: Floats, other: Other) -> Floats:
 
 
 def _step(
-    choice: Planned | Hash, interval: Interval, layout: KeyBased, loads: Loads, sizes: Sizes
+    choice: Planned | Hash,
+    history: Sequence[Interval],
+    layout: KeyBased,
+    loads: Loads,
+    sizes: Sizes,
 ) -> tuple[RoutingTable, dict[str, Any]]:
-    """The routing table after one interval, and the interval's figures."""
+    """The routing table after the newest interval of `history`, and the interval's figures."""
+    interval = history[-1]
     table, base = layout.table, layout.base
     before = loads.per_instance()
     start = time.perf_counter()
     new = table
     is_due = isinstance(choice, Planned) and choice.is_due(before)
-    if isinstance(choice, Planned) and is_due:
+    if isinstance(choice, Auto):  # decides by itself what pays
+        plan = choice.plan(layout, history)
+        new = table if plan is None else _table_of(plan.layout)
+    elif isinstance(choice, Planned) and is_due:
         planned = choice.planned(base, table, loads)
         if choice.pays(before, choice.gather(base, planned, [interval]).per_instance()):
             new = planned
     plan_s = time.perf_counter() - start
     after = before if new is table else choice.gather(base, new, [interval]).per_instance()
     moved_keys, moved_rows = _moved(table, new, base, loads)
-    split = [p for p in new.placements.values() if len(p.homes) > 1]
+    split = int((np.diff(new.columns.bounds) > 1).sum())
     probes = probe_copies(new, interval, base.instances)
     # What the interval met: the layout that was planned before it came.
-    met = gather_loads([interval], table, base, backup_work=1.0).per_instance()
+    met = before
+    if interval.work is not None or len(table.columns.backups):
+        tuples = interval._replace(work=None)
+        met = gather_loads([tuples], table, base, backup_work=1.0).per_instance()
     met = met + (probes if new is table else probe_copies(table, interval, base.instances))
     raw = NUMBER_BYTES * KEY_NUMBERS * len(interval.hashes)
     received = after + probes if sizes.operator is Served.JOIN else after
@@ -163,7 +195,7 @@ def _step(
         "moved_keys": moved_keys,
         "moved_rows": moved_rows,
         "migration_cost": moved_rows / float(loads.held.sum()),
-        "split_keys": len(split),
+        "split_keys": split,
         "probe_copies": float(probes.sum()),
         "rows": float(interval.arrived.sum()),
         "deliveries": float(met.sum()),
@@ -172,6 +204,11 @@ def _step(
         "two_stage_bytes": NUMBER_BYTES * TASK_NUMBERS * base.instances + is_due * raw,
         "modelled_rows_per_s": modelled_rate(float(interval.arrived.sum()), received, sizes.work_s),
     }
+
+
+def _table_of(layout: Layout) -> RoutingTable:
+    assert isinstance(layout, KeyBased)
+    return layout.table
 
 
 def _reason(
@@ -224,9 +261,10 @@ def probe_copies(table: RoutingTable, interval: Interval, instances: int) -> Flo
     """(N,) deliveries that only probe: a split key's tuples probe all its homes."""
     copies = np.zeros(instances)
     for hash_, placement in table.placements.items():
+        if placement.mode is not Mode.SPLIT:
+            continue
         column = int(np.searchsorted(interval.hashes, np.uint64(hash_)))
-        known = column < len(interval.hashes) and interval.hashes[column] == hash_
-        if known and placement.mode is Mode.SPLIT:
+        if column < len(interval.hashes) and interval.hashes[column] == hash_:
             arrived = float(interval.arrived[:, column].sum())
             for instance, share in _shares(placement.fragments).items():
                 copies[instance] += arrived * (1 - share)

@@ -1,0 +1,138 @@
+"""Planners and candidate layouts one after another, each within its budget, as it is asked for.
+
+Each says its result as it ends; one that has used up its budget is left out, and says so.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from joinengine.lab.simulation.advice import verdict
+from joinengine.lab.simulation.candidate_layouts import Setting, play
+from joinengine.lab.simulation.planning import Other, Served, Sizes, replay
+from joinengine.lab.simulation.workload import KeyStream, sources_of
+from joinengine.layouts.key_based import Hash, Planned
+from joinengine.model.durations import microseconds
+from joinengine.model.errors import InvalidRequest
+
+#: Layouts whose planners take long on many keys, and why: simulated only if they are named.
+SLOW = {
+    "mixed-bf": "makes one plan for each key of its table",
+    "readj": "compares each heavy key with the keys of every other instance",
+}
+
+
+class OutOfTime(Exception):
+    """A planner has used up its budget."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raise `OutOfTime` in the block once it has run for `seconds`.
+
+    Signals reach the main thread of a process alone: a block in another thread has no limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    ended = False
+
+    def stop(*_: Any) -> None:
+        nonlocal ended
+        ended = True
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except RuntimeError:
+        if ended:  # DuckDB ends a statement by an error of its own
+            raise OutOfTime from None
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def simulate_each(
+    named: Sequence[tuple[str, Planned | Hash | None]],
+    stream: KeyStream,
+    sizes: Sizes,
+    settings: dict[str, Any],
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The reports of all planners, and the names of those that used up their budget.
+
+    Each says its result as it ends, on standard error.
+    """
+    budget_s = microseconds(settings["budget"], "budget") / 1e6
+    if budget_s <= 0:
+        raise InvalidRequest(f"budget: {settings['budget']} must be above 0; give 60 s, or more")
+    reports, stopped = list[dict[str, Any]](), list[str]()
+    with Progress(console=Console(stderr=True, soft_wrap=True), transient=True) as progress:
+        task = progress.add_task("simulating", total=len(named))
+
+        def say(text: str) -> None:
+            progress.console.print(text, markup=False, highlight=False)
+
+        for name, planner in named:
+            progress.update(task, description=name)
+            if name in SLOW:
+                say(f"{name} {SLOW[name]}, and may take minutes: it has {budget_s:g} s (--budget)")
+            began = time.monotonic()
+            try:
+                with at_most(budget_s):
+                    if planner is None:
+                        report = _choose(name, stream, settings, sizes.work_s)
+                    else:
+                        report = replay(planner, stream, sizes)
+            except OutOfTime:
+                if name == "hash" and settings["stream"] is not None:
+                    raise InvalidRequest(
+                        f"budget: {settings['budget']} is too short for hash, with which all "
+                        f"others are compared; give more"
+                    ) from None
+                stopped.append(name)
+                say(f"{name}: stopped after {budget_s:g} s; give more by --budget to have it")
+            else:
+                reports.append(report)
+                one = verdict(report)
+                say(
+                    f"{name}: busiest {one.busiest:.2f}, {one.deliveries:.2f} deliveries a tuple "
+                    f"({time.monotonic() - began:.1f} s)"
+                )
+            progress.advance(task)
+    return reports, stopped
+
+
+def _choose(
+    name: str, stream: KeyStream, settings: dict[str, Any], work_s: float
+) -> dict[str, Any]:
+    beside = settings["other"] == Other.EVEN and settings["operator"] == Served.JOIN
+    keys = stream.messages(-(-settings["messages"] // 2) if beside else settings["messages"])
+    if beside and len(keys):
+        # In turn a tuple of the stream, and one of the other stream, in which keys are even.
+        even = np.random.default_rng(settings["seed"]).integers(0, keys.max() + 1, len(keys))
+        keys = np.column_stack([keys, even]).ravel()
+    by_key = settings["skewed_sources"]
+    sources = sources_of(len(keys), settings["sources"], by_key=by_key, seed=settings["seed"])
+    setting = Setting(
+        instances=settings["instances"],
+        sources=settings["sources"],
+        estimate=settings["estimate"],
+        probe_every=settings["probe_every"],
+        choices=settings["choices"],
+        work_s=work_s,
+        operator=settings["operator"],
+    )
+    return play(name, keys, sources, setting)
