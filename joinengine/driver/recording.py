@@ -12,7 +12,7 @@ import numpy as np
 
 from joinengine.balancing.reasons import Balance, Cause, Reason
 from joinengine.driver.hot_keys import heat_of
-from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.records import BatchRecord, OperatorRecord, Refused
 from joinengine.driver.recovery.losses import way_of
 from joinengine.driver.stages import Computed, Counts, Ran
 from joinengine.model.keys import Side
@@ -171,9 +171,7 @@ def _fill(
     entry.state_bytes = sum(entry.side_bytes)
     entry.pending_rows = state.shelves.live_rows(PENDING)
     for one in inputs:
-        entry.late_rows += one.late_rows
-        entry.null_rows += one.null_rows
-        entry.ahead_rows += one.ahead_rows
+        entry.refused[one.side] += Refused(one.rows, one.late_rows, one.null_rows, one.ahead_rows)
 
 
 def _fill_instances(entry: OperatorRecord, reports: Sequence[OperatorReport]) -> None:

@@ -21,6 +21,25 @@ from joinengine.operators.timing import Flow
 from joinengine.state.manifest import Position
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """How many rows came to a side, and how many of them were late, without a key, or ahead."""
+
+    rows: int = 0
+    late: int = 0
+    null: int = 0
+    ahead: int = 0
+
+    def __add__(self, other: Refused) -> Refused:
+        """Both together."""
+        return Refused(
+            self.rows + other.rows,
+            self.late + other.late,
+            self.null + other.null,
+            self.ahead + other.ahead,
+        )
+
+
 @dataclass(slots=True)
 class OperatorRecord:
     """One operator in one batch; lists are per instance."""
@@ -58,10 +77,8 @@ class OperatorRecord:
     #: of the task that took longest to place moved state
     move_s: float = 0.0
     expired_rows: int = 0
-    late_rows: int = 0
-    null_rows: int = 0
-    #: further ahead of the batch's clock than `max_ahead`
-    ahead_rows: int = 0
+    #: per side
+    refused: list[Refused] = field(default_factory=lambda: [Refused(), Refused()])
     probe_copies: int = 0
     routing_entries: int = 0
     split_keys: int = 0
@@ -89,6 +106,21 @@ class OperatorRecord:
     def candidates(self) -> int:
         """Pairs that were looked at; in semi and anti joins of hot keys, tuples."""
         return sum(self.compared)
+
+    @property
+    def late_rows(self) -> int:
+        """Rows of both sides below the watermark."""
+        return sum(side.late for side in self.refused)
+
+    @property
+    def null_rows(self) -> int:
+        """Rows of both sides without a key or an event time."""
+        return sum(side.null for side in self.refused)
+
+    @property
+    def ahead_rows(self) -> int:
+        """Rows of both sides further ahead of the batch's clock than `max_ahead`."""
+        return sum(side.ahead for side in self.refused)
 
     @property
     def replanned(self) -> bool:

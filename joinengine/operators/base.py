@@ -25,7 +25,7 @@ from joinengine.exchange.roles import Admission
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import Condition
 from joinengine.model.keys import Side
-from joinengine.model.query import Input, Timed
+from joinengine.model.query import FromSource, Input, Timed
 from joinengine.operators.desk import Desk, TaskHeader
 from joinengine.operators.spines import Hosted, Stored
 from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
@@ -320,6 +320,14 @@ class QuerySpec:
             for side, read in enumerate(one.inputs)
             if read == source
         ]
+
+
+def time_column(query: QuerySpec, source: int) -> str | None:
+    """The event-time column by which a source is joined; None: no operator knows its times."""
+    for operator, side in query.readers_of(FromSource(source)):
+        for column in operator.admission(side).times:
+            return column
+    return None
 
 
 def sides_of(operator: Operator) -> tuple[Side, ...]:

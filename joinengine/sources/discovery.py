@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from joinengine.sources.notices import Notices, notices_of
 from joinengine.sources.positions import Logged
@@ -30,11 +31,32 @@ MOST_WAITING = 100_000
 SWEEP_S = 60.0
 
 
-class Finding:
-    """The files below `place` that are not in `logged`; `is_bounded`: at most MOST_WAITING."""
+def by_modification(file: SourceFile) -> tuple[int, str]:
+    """The order in which files appeared."""
+    return file.modified_ns, file.path
 
-    def __init__(self, place: str, logged: Logged, *, is_bounded: bool) -> None:
+
+def by_name(file: SourceFile) -> str:
+    """The order of their paths."""
+    return file.path
+
+
+class Finding:
+    """The files below `place` that are not in `logged`, in the order of `key`.
+
+    `is_bounded`: at most MOST_WAITING of them.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        logged: Logged,
+        *,
+        is_bounded: bool,
+        key: Callable[[SourceFile], Any] = by_modification,
+    ) -> None:
         self._place = place
+        self._key = key
         self._logged = logged
         self._most = MOST_WAITING if is_bounded else None
         self._notices: Notices | None = None
@@ -49,7 +71,7 @@ class Finding:
         self._swept_s = 0.0
 
     def look(self, now_s: float) -> list[SourceFile]:
-        """The files that are found, in the order of their modification."""
+        """The files that are found, in order."""
         noticed = [] if self._notices is None else self._notices.read()
         is_short = self._notices is None or self._notices.are_short
         waiting = self._logged.unknown(list(self._waiting))
@@ -60,7 +82,7 @@ class Finding:
             self._wait_for(noticed)
             self._wait_for(self._swept(now_s))
             there = (file for path in self._waiting if (file := look_at(path)) is not None)
-            found = sorted(filter(self._is_new, there), key=by_time)
+            found = sorted(filter(self._is_new, there), key=self._key)
         self._waiting = dict.fromkeys(file.path for file in found)
         return found
 
@@ -83,10 +105,10 @@ class Finding:
         found = filter(self._is_new, found)
         self._swept_s, self._sweep, self.left_some = now_s, iter(()), False
         if self._most is None:
-            return sorted(found, key=by_time)
-        oldest = heapq.nsmallest(self._most, found, key=by_time)
-        self.left_some = len(oldest) == self._most
-        return oldest
+            return sorted(found, key=self._key)
+        first = heapq.nsmallest(self._most, found, key=self._key)
+        self.left_some = len(first) == self._most
+        return first
 
     def _is_new(self, file: SourceFile) -> bool:
         return self._dropped.get(file.path) != (file.size, file.modified_ns)
@@ -106,8 +128,3 @@ class Finding:
         new = self._logged.unknown(paths)
         self._waiting |= dict.fromkeys(new[:room])
         self.left_some |= room is not None and len(new) > room
-
-
-def by_time(file: SourceFile) -> tuple[int, str]:
-    """The order in which files appeared."""
-    return file.modified_ns, file.path

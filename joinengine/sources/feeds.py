@@ -36,6 +36,7 @@ from joinengine.model.named import one_of
 from joinengine.sources.listing import (
     MOST_FILES,
     Expected,
+    FileOrder,
     Listing,
     OnBadFile,
     SchemaChanges,
@@ -98,7 +99,7 @@ class Feed(Protocol):
 
 
 class FolderFeed(Feed):
-    """The Parquet files of a folder, in the order in which they appeared.
+    """The Parquet files of a folder, in the order in which they appeared, or of names or times.
 
     A position counts row groups. An interval is whole row groups, one at least, until
     `rows_per_interval` rows are reached. If the feed `ends`, no file will follow those that it
@@ -302,6 +303,8 @@ def expected_of(options: dict[str, Any]) -> Expected:
         schema_changes=SchemaChanges(options.get("schema_changes", SchemaChanges.REFUSE)),
         settle_s=options.get("settle_s", 0.0),
         zone=options.get("zone", "UTC"),
+        order=FileOrder(options.get("order", FileOrder.MODIFIED)),
+        time=options.get("time"),
     )
 
 

@@ -13,6 +13,7 @@ one; at the first look one for each skipped file too.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,10 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joinengine.model.errors import InvalidRequest, UnreadableFile
-from joinengine.sources.discovery import Finding, by_time
+from joinengine.sources.discovery import Finding, by_modification, by_name
 from joinengine.sources.positions import Entry, Logged
 from joinengine.sources.schemas import (
     Footer,
+    least_time,
     misfit,
     partition_value,
     partition_values,
@@ -57,12 +59,21 @@ class SchemaChanges(StrEnum):
     ADD = "add"
 
 
+class FileOrder(StrEnum):
+    """The order in which the files that a look finds are read."""
+
+    MODIFIED = "modified"
+    NAME = "name"
+    TIME = "time"
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a stream expects of its files.
+    """What a stream expects of its files, and in which order it reads them.
 
     `columns`: in plain types; None: files are not compared. `settle_s`: how long, in seconds since
     its last change, a file may be half-written. `zone`: of instants in the names of folders.
+    `time`: the column of the earliest times by which files are put in order, under TIME.
     """
 
     columns: pa.Schema | None = None
@@ -70,6 +81,8 @@ class Expected:
     schema_changes: SchemaChanges = SchemaChanges.REFUSE
     settle_s: float = 0.0
     zone: str = "UTC"
+    order: FileOrder = FileOrder.MODIFIED
+    time: str | None = None
 
 
 class Listing:
@@ -90,7 +103,8 @@ class Listing:
         self._folder = folder
         self._expected = expected
         self._logged = logged
-        self._finding = Finding(folder, logged, is_bounded=most is not None)
+        key = by_name if expected.order is FileOrder.NAME else by_modification
+        self._finding = Finding(folder, logged, is_bounded=most is not None, key=key)
         self._footers = footers or {}
         self._most = most
         self._left_out = set[str]()
@@ -100,19 +114,30 @@ class Listing:
         self.unsettled_s = dict[str, float]()
 
     def look(self, now_s: float) -> list[Entry]:
-        """The entries of files that are new, in the order of their modification.
+        """The entries of files that are new, in the order that is expected.
 
         Raises InvalidRequest, with the file, for a bad one that is not to be skipped.
         """
         self.unsettled_s = {}
         found = self._finding.look(now_s)
-        now = found[: self._most]
+        now = self._by_time(found) if self._expected.time is not None else found[: self._most]
         self.has_more = len(now) < len(found) or self._finding.left_some
         footers = read_footers(now, self._footers)
         entries = (
             self._entry(one, footer, now_s) for one, footer in zip(now, footers, strict=True)
         )
         return [entry for entry in entries if entry is not None]
+
+    def _by_time(self, files: list[SourceFile]) -> list[SourceFile]:
+        """Those that come first by the earliest time in them; bad ones before all others.
+
+        Their footers are kept, as long as they are as they were.
+        """
+        footers = read_footers(files, self._footers, self._expected.time)
+        both = list(zip(files, footers, strict=True))
+        self._footers = {one.path: f for one, f in both if isinstance(f, Footer)}
+        both.sort(key=lambda one: _least_us(one[1]))
+        return [file for file, _ in both[: self._most]]
 
     def close(self) -> None:
         """Stop watching the folder."""
@@ -124,6 +149,11 @@ class Listing:
         entry: Entry = {"file": path, "size": file.size, "modified_ns": file.modified_ns}
         if isinstance(footer, Footer):
             fault = self._fault(path, footer)
+            if fault is None and self._expected.time is not None and footer.least_us is None:
+                fault = (
+                    f"has no statistics of column {self._expected.time!r} in its footer, by which "
+                    f"order='time' puts files in order"
+                )
             if fault is None:
                 return entry | {"rows": footer.rows}
         else:
@@ -190,19 +220,33 @@ def tell_awaited(left_s: Mapping[str, float], told: set[str]) -> None:
     told.update(left_s)
 
 
-def read_footers(files: Iterable[SourceFile], known: Mapping[str, Footer]) -> list[Footer | str]:
-    """The footer of each file, or why it has none; one of `known` if the file is unchanged."""
+def _least_us(footer: Footer | str) -> float:
+    """By what files are put in order under TIME; bad ones come first."""
+    if isinstance(footer, str) or footer.least_us is None:
+        return -math.inf
+    return footer.least_us
+
+
+def read_footers(
+    files: Iterable[SourceFile], known: Mapping[str, Footer], time: str | None = None
+) -> list[Footer | str]:
+    """The footer of each file, or why it has none; one of `known` if the file is unchanged.
+
+    `time`: the column whose earliest time the footers say.
+    """
 
     def footer(one: SourceFile) -> Footer | str:
         found = known.get(one.path)
         if found is not None and found[:2] == (one.size, one.modified_ns):
-            return found
+            if time is None or found.least_us is not None:
+                return found
         try:
             metadata: Any = pq.read_metadata(opened(one.path))
         except (pa.ArrowException, OSError) as error:
             return f"is not a whole Parquet file ({in_a_line(error)})"
         rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-        return Footer(one.size, one.modified_ns, rows, plain_columns(metadata))
+        least = None if time is None else least_time(metadata, time)
+        return Footer(one.size, one.modified_ns, rows, plain_columns(metadata), least)
 
     listed = list(files)
     if len(listed) < _THREADS:
@@ -216,7 +260,7 @@ def survey(folder: Path | str) -> tuple[dict[str, Footer], dict[str, str]]:
 
     Then, for each file that is not whole, why it is not.
     """
-    files = sorted(find(str(folder)), key=by_time)
+    files = sorted(find(str(folder)), key=by_modification)
     footers, faults = dict[str, Footer](), dict[str, str]()
     for file, footer in zip(files, read_footers(files, {}), strict=True):
         if isinstance(footer, Footer):

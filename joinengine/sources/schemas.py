@@ -11,6 +11,7 @@ Unsigned integers become what Spark reads them as (uint32 a bigint, uint64 a dec
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
@@ -52,13 +53,41 @@ _PLAIN: Mapping[pa.DataType, pa.DataType] = {
 class Footer(NamedTuple):
     """What the footer of a file says: the rows of each row group, and its columns in plain types.
 
-    `size`, `modified_ns`: the file when the footer was read.
+    `size`, `modified_ns`: the file when the footer was read. `least_us`: the earliest time in the
+    column by which files are put in order, -inf if there is none; None: the footer does not say, or
+    nobody has asked.
     """
 
     size: int
     modified_ns: int
     rows: list[int]
     columns: pa.Schema
+    least_us: float | None = None
+
+
+#: Units of time, in microseconds.
+_MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+
+
+def least_time(metadata: Any, column: str) -> float | None:
+    """The earliest time of a timestamp column, by Parquet metadata, in microseconds; -inf: none.
+
+    None: the metadata does not say, since the writer has left out statistics.
+    """
+    schema = metadata.schema.to_arrow_schema()
+    if column not in schema.names or not pa.types.is_timestamp(schema.field(column).type):
+        return -math.inf
+    leaves = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+    found = list[float]()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        statistics = group.column(leaves.index(column)).statistics
+        if statistics is None:
+            return None
+        if statistics.has_min_max:
+            found.append(statistics.min_raw * _MICROSECONDS[schema.field(column).type.unit])
+        elif statistics.null_count != group.num_rows:
+            return None
+    return min(found, default=-math.inf)
 
 
 def plain_columns(metadata: Any) -> pa.Schema:

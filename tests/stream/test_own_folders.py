@@ -134,11 +134,11 @@ def test_a_wrong_result_is_seen(run, monkeypatch):
 
 
 def test_late_tuples_leave_no_verdict(run):
-    done, report = run(*KEYS, *INTERVAL[:2], "--delay", "0 s", "--interval-rows", 200)
+    done, report = run(*KEYS, *INTERVAL[:2], "--delay", "0 s", "--interval-rows", 200, code=3)
     assert report["late_rows"] > 0
     assert report["valid"] is None
     assert "tuples were late" in done.stderr
-    assert "longer --delay" in done.stderr
+    assert "longer --delay, or --file-order time" in done.stderr
     assert "unknown" in done.stdout
 
 
@@ -152,7 +152,7 @@ def test_tuples_of_the_future_leave_no_verdict(run, tmp_path):
     later = pa.compute.add(table.column(4), pa.scalar(dt.timedelta(days=40_000)))
     pq.write_table(table.set_column(4, CLICKS.field(4), later), path)
     bounded = (*KEYS, *INTERVAL, "--max-ahead", "1 day")
-    done, report = run(*bounded, "--interval-rows", 30, folder=folder)
+    done, report = run(*bounded, "--interval-rows", 30, folder=folder, code=3)
     keyed = sum(None not in row[1::3] for row in zip(*table.to_pydict().values(), strict=True))
     told = sum(entry["ahead_rows"] for entry in report["story"]["batches"])
     assert report["ahead_rows"] == told == keyed > 50

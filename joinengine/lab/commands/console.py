@@ -16,6 +16,8 @@ err = Console(soft_wrap=True, file=os.fdopen(os.dup(2), "w", buffering=1))
 
 #: The exit code of a command that Ctrl-C has ended.
 INTERRUPTED = 128 + signal.SIGINT
+#: That of one whose results could not be compared, since rows are missing that came too late.
+INCOMPLETE = 3
 
 
 def tell(line: str, style: str | None = None) -> None:

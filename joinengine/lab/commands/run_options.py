@@ -21,6 +21,7 @@ from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
 from joinengine.model.windows import Window, sliding, tumbling, within
+from joinengine.sources.listing import FileOrder
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -159,6 +160,12 @@ OWN = (
     ("left-where", "SQL", "What a left tuple must fulfil to enter the join."),
     ("right-where", "SQL", "What a right tuple must fulfil."),
     ("suffixes", "L,R", "Added to column names that both sides have, such as _l,_r."),
+    (
+        "file-order",
+        "ORDER",
+        "Read files by modification time (modified), path (name) or the earliest event time in "
+        "them (time). [default: modified]",
+    ),
 )
 #: Options that only generated streams have.
 _GENERATED = (
@@ -222,6 +229,7 @@ def _folders(given: dict[str, Any], *, ends: bool) -> Any:
         left_where=given["left-where"],
         right_where=given["right-where"],
         suffixes=None if suffixes is None else (suffixes[0], suffixes[1]),
+        order=one_of(FileOrder, given["file-order"] or FileOrder.MODIFIED, "file-order"),
         ends=ends,
     )
 

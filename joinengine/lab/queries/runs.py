@@ -192,7 +192,8 @@ def _obstacle(report: dict[str, Any], *, has_files: bool, has_sum: bool) -> str 
     if report["late_rows"]:
         return (
             f"{report['late_rows']:,} tuples were late, so they are in no result, and DuckDB knows "
-            f"of no lateness; give a longer --delay"
+            f"of no lateness; give a longer --delay, or --file-order time if files are in another "
+            f"order than event time"
         )
     if report["ahead_rows"]:
         return (

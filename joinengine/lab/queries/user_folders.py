@@ -27,7 +27,7 @@ from joinengine.model.keys import Side
 from joinengine.model.windows import Window
 from joinengine.operators import Join
 from joinengine.sources.feeds import FolderFeed, by_file
-from joinengine.sources.listing import OnBadFile, survey
+from joinengine.sources.listing import FileOrder, OnBadFile, survey
 from joinengine.sources.readings import Reading
 from joinengine.sources.sourcefiles import exists, find, parquet_files
 from joinengine.spark.session import session
@@ -47,7 +47,7 @@ class Folders(Query):
     """A join of two folders; the fields after them are the arguments of `StreamJoin`.
 
     `ends`: no file will follow, so the last interval lets the watermark go to the end of time, and
-    every unmatched tuple becomes a result.
+    every unmatched tuple becomes a result. `order`: in which files are read.
     """
 
     left: Path | str
@@ -59,6 +59,7 @@ class Folders(Query):
     left_where: str | None = None
     right_where: str | None = None
     suffixes: tuple[str, str] | None = None
+    order: FileOrder = FileOrder.MODIFIED
     ends: bool = True
 
     summary = "two folders of Parquet files"
@@ -149,7 +150,7 @@ class Folders(Query):
         if not asked:
             groups = [n for footer in survey(folder)[0].values() for n in footer.rows]
             rows = max([rows, *groups])
-        stream = parquet_stream(spark, folder, rows_per_interval=rows)
+        stream = parquet_stream(spark, folder, rows_per_interval=rows, order=self.order)
         return replace(stream, feed=stream.feed | {"ends": self.ends})
 
 

@@ -48,6 +48,7 @@ class JoinQuery:
         self._runner = runner
         self._watch = watch
         self._ends = ends
+        self._has_ended = False
         self._last_words: str | None = None
         self._views = Views(running, runner, watch)
         self._pages = Pages(showing, self._shown_on)
@@ -131,10 +132,11 @@ class JoinQuery:
         except JoinEngineError:
             self._pages.hold()
             raise
-        if ended and self._ends:
-            for text in self._views.waiting():
+        if ended and not self._has_ended:
+            self._has_ended = True
+            waiting = self._views.waiting() if self._ends else []
+            for text in [*waiting, *self._watch.refused()]:
                 _log.warning("joinengine: %s", text)
-            self._ends = False
         if ended:
             self._pages.hold()
         return ended if timeout is not None else None

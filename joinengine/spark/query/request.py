@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.driver.settings import Settings
 from joinengine.layouts.layout import LayoutChoice
-from joinengine.operators.base import QuerySpec
+from joinengine.operators.base import QuerySpec, time_column
 from joinengine.reporting.plan_log import PlanLog
 from joinengine.reporting.server import Place
 from joinengine.spark.query.query_folders import Output
@@ -54,9 +54,16 @@ class Request:
         }
 
     def own_feeds(self, checkpoint: Checkpoint) -> list[tuple[Stream, dict[str, Any]]]:
-        """The `Stream`s, each with the options of its feed."""
+        """The `Stream`s, each with the options of its feed.
+
+        Raises InvalidRequest for one whose files cannot be put in the order that is asked for.
+        """
         return [
-            (stream, stream.feed | {"source": n, "log": checkpoint.sources.at(str(n)).folder})
+            (
+                stream,
+                stream.in_order(time_column(self.query, n))
+                | {"source": n, "log": checkpoint.sources.at(str(n)).folder},
+            )
             for n, stream in enumerate(self.sources)
             if isinstance(stream, Stream)
         ]

@@ -16,6 +16,7 @@ from joinengine.exchange.exchange import ExchangeKind
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.recovery import Durability
 from joinengine.reporting.explain import name_of
+from joinengine.reporting.refusals import Refusals
 from joinengine.reporting.server import PageServer
 from joinengine.results import outputs
 from joinengine.results.outputs import Wanted
@@ -163,7 +164,8 @@ def _begun(
     """The running query, whose loop begins; `runner` has recovered."""
     spark = request.spark
     operators = [name_of(operator) for operator in request.query.operators]
-    watch = Watch(operators, request.plans, int(spark.conf.get(_REPORTS, "100") or 100))
+    most_reports = int(spark.conf.get(_REPORTS, "100") or 100)
+    watch = Watch(operators, request.plans, most_reports, Refusals(request.query))
     runner.observe(watch.note)
     watch.running = running
     ends = any(request.trigger.get(name) for name in ("availableNow", "once"))

@@ -23,9 +23,9 @@ from joinengine.model.named import one_of
 from joinengine.predicates.computed_columns import compile_column
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.sources.feeds import FeedKind
-from joinengine.sources.listing import OnBadFile, SchemaChanges
+from joinengine.sources.listing import FileOrder, OnBadFile, SchemaChanges
 from joinengine.sources.readings import Reading, reading_to_json
-from joinengine.sources.schemas import Footer, as_text, from_text, united
+from joinengine.sources.schemas import Footer, as_text, from_text, partition_columns, united
 from joinengine.sources.transforms import named
 from joinengine.spark.session import session
 from joinengine.spark.sources import types
@@ -171,6 +171,30 @@ class Stream:
         reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
         return replace(self, reading=reading, unreadable={}, selected=tuple(narrow.names))
 
+    def in_order(self, column: str | None = None) -> dict[str, Any]:
+        """The options of its feed, with the column by which files are put in order, if one is.
+
+        `column`: its event time in the query; None: that of its watermark. Raises InvalidRequest
+        if the files do not have the column.
+        """
+        if self.feed.get("order") != FileOrder.TIME:
+            return self.feed
+        where = f"{self.feed['path']}: order='time'"
+        found = column or next(iter(self.delays), None)
+        if found is None:
+            raise InvalidRequest(
+                f"{where} needs the column of event time; give a window (within=..), or "
+                f".withWatermark(column, delay)"
+            )
+        computed = {step.name for step in self.reading.steps if isinstance(step, Computed)}
+        folders = partition_columns(self.footers, self.feed["path"]).names
+        if found in computed or found in folders:
+            raise InvalidRequest(
+                f"{where} reads the times of {found!r} in the footers of files, which do not have "
+                f"this column; use order='name' or order='modified'"
+            )
+        return self.feed | {"time": found}
+
     def to_df(self) -> DataFrame:
         """The same tuples as an ordinary streaming DataFrame of rows.
 
@@ -182,7 +206,7 @@ class Stream:
         reader = (
             self.spark.readStream.format(NAME)
             .schema(self.schema)
-            .option("feeds", json.dumps([self.feed]))
+            .option("feeds", json.dumps([self.in_order()]))
             .option("partitions", session.parallelism(self.spark))
         )
         frame: DataFrame = reader.option("reading", reading_to_json(self.reading)).load()
@@ -235,6 +259,7 @@ def parquet_stream(
     on_bad_file: str = "fail",
     schema_changes: str = "refuse",
     settle: str = "30 s",
+    order: str = "modified",
 ) -> Stream:
     """The Parquet files below `folder` as a stream; new files are picked up as they appear.
 
@@ -249,7 +274,9 @@ def parquet_stream(
     cannot be read any more: `fail` ends the query with a sentence that names it, `skip` leaves it
     out and names it in the metrics. `schema_changes`: whether a column that the stream has not
     makes a file bad (`refuse`), or is left out until the query starts again (`add`). `settle`: how
-    long since its last change a file may be half-written (docs/sources.md).
+    long since its last change a file may be half-written. `order`: how the files that are there are
+    put in order: by their modification times (`modified`), their paths (`name`), or the earliest
+    event time in their footers (`time`); what comes later is read later (docs/sources.md).
 
     Raises InvalidRequest for a missing folder, an empty one without schema, files whose columns do
     not go together, and for arguments of other types or values.
@@ -265,6 +292,7 @@ def parquet_stream(
         )
     bad = one_of(OnBadFile, on_bad_file, "on_bad_file")
     changes = one_of(SchemaChanges, schema_changes, "schema_changes")
+    in_order = one_of(FileOrder, order, "order")
     path = place(folder, "parquet_stream")
     zone = session.zone()
     found = types.folder_columns(path, _said(schema), bad)
@@ -279,6 +307,7 @@ def parquet_stream(
         "schema_changes": changes.value,
         "settle_s": _settle_us(settle) / 1e6,
         "zone": zone,
+        "order": in_order.value,
     }
     reading = Reading(found.readable, root=path, zone=zone, on_bad_file=bad)
     return Stream(spark, feed, reading, found.others, found.footers)

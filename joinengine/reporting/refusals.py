@@ -1,0 +1,80 @@
+"""Warnings of rows that a join leaves out: late, ahead of the clock, or without a key.
+
+Why: each of them is counted, but nobody reads counters of a query that seems to work. Files that
+are read in another order than event time can cost nearly all results, and exit code 0.
+
+How: a stream is named once for each reason, in the first batch that leaves out a MARKED part of
+its rows; when the query ends, with the sum of the whole run.
+Cost: some additions for each batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from joinengine.driver.records import BatchRecord, Refused
+from joinengine.model.keys import Side
+from joinengine.operators.base import QuerySpec, sides_of
+from joinengine.reporting.explain import input_name
+
+#: A stream is named if a batch leaves out this part of its rows.
+MARKED = 0.01
+#: Reason -> what has happened to the rows, and what to do. The names are fields of `Refused`.
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "late": (
+        "came later than the join's delay allows, so they are in no result",
+        "Files that are read in another order than event time do this: "
+        "parquet_stream(.., order='time') reads them by time. Otherwise give a longer delay",
+    ),
+    "null": (
+        "have no key or no event time, so they match nothing",
+        "If that is not meant, look at these columns in the source",
+    ),
+    "ahead": (
+        "have an event time further ahead of the clock than max_ahead, so they are in no result",
+        "Look at the clocks of those who write them, or give a longer max_ahead",
+    ),
+}
+
+
+@dataclass
+class Refusals:
+    """What the streams of a query have lost so far; `take` gets each batch."""
+
+    query: QuerySpec
+    _sums: dict[tuple[int, Side], Refused] = field(default_factory=dict)
+    _named: dict[tuple[int, Side, str], None] = field(default_factory=dict)
+
+    def take(self, record: BatchRecord) -> list[str]:
+        """A warning for each stream that loses a MARKED part of its rows for the first time."""
+        found = list[str]()
+        for operator, entry in zip(self.query.operators, record.joins, strict=True):
+            for side in sides_of(operator):
+                refused = entry.refused[side]
+                key = operator.index, side
+                self._sums[key] = self._sums.get(key, Refused()) + refused
+                for reason, (what, cure) in _WORDS.items():
+                    count = getattr(refused, reason)
+                    if count == 0 or count < MARKED * refused.rows:
+                        continue
+                    if (*key, reason) not in self._named:
+                        self._named[*key, reason] = None
+                        counted = self._counted(key, count, refused.rows)
+                        found.append(f"batch {record.batch}: {counted} {what}. {cure}")
+        return found
+
+    def sums(self) -> Sequence[str]:
+        """The same of the whole run, for each stream and reason that has been named."""
+        return [
+            f"in all {self._counted((operator, side), getattr(sums, reason), sums.rows)} "
+            f"{_WORDS[reason][0]}"
+            for operator, side, reason in self._named
+            for sums in [self._sums[operator, side]]
+        ]
+
+    def _counted(self, key: tuple[int, Side], count: int, rows: int) -> str:
+        """Of which input, how many of how many rows."""
+        operator = self.query.operators[key[0]]
+        name = input_name(self.query, operator.inputs[key[1]])
+        return f"{count:,} of {rows:,} rows ({count / rows:.0%}) of {name}"
