@@ -28,6 +28,7 @@ from joinengine.layouts.versions import Moving
 from joinengine.model.recovery import Durability, Recovery
 from joinengine.reporting.plan_log import PlanLog
 from joinengine.reporting.server import check_host, check_port, check_token
+from joinengine.spark.query.heartbeat import Takeover
 from joinengine.spark.sources.locations import place
 from joinengine.state.store import StoreSpeed
 
@@ -189,6 +190,14 @@ _LINES = (
         "where they can.",
         "auto",
         "tasks",
+    ),
+    Option(
+        "takeover",
+        choice(Takeover),
+        "What a start does while another driver runs on the checkpoint: it is refused (`wait`), or "
+        "ends the other one (`take`). A driver that has died is never in the way.",
+        "wait",
+        flag="takeover",
     ),
     Option(
         "lookEvery",

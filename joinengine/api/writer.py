@@ -220,6 +220,7 @@ class JoinWriter:
             output=output,
             before=join.before,
             plans=given.value_of(options, "logPlans"),
+            takeover=given.value_of(options, "takeover"),
             live=page,
             watched=watched,
         )

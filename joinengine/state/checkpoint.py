@@ -16,7 +16,7 @@ from joinengine.world.world import MACHINE, World
 
 _FOLDERS = (
     *("manifest", "runs", "exchange", "results", "sources"),
-    *("generations", "boundary", "ticks", "showings"),
+    *("generations", "heartbeats", "boundary", "ticks", "showings"),
 )
 
 
@@ -94,6 +94,11 @@ class Checkpoint:
     def generations(self) -> Storage:
         """A marker for each driver that was started; the greatest counts."""
         return self.storage.at("generations")
+
+    @property
+    def heartbeats(self) -> Storage:
+        """A file that a running driver writes again and again, so that a second one knows of it."""
+        return self.storage.at("heartbeats")
 
     @property
     def boundary(self) -> Storage:

@@ -43,7 +43,7 @@ def start(spark, root, case, state):
     )
     writer = joined.writeStream.format("parquet").trigger(processingTime="100 milliseconds")
     writer = writer.option("checkpointLocation", str(root / "checkpoint" / "query"))
-    writer = writer.option("exchange", case.exchange)
+    writer = writer.option("exchange", case.exchange).option("takeover", "take")
     if state:
         writer = writer.option("stateLocation", state).option("durability", case.durability)
     return writer.start(str(root / "out" / "results"))

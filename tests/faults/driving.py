@@ -23,6 +23,7 @@ def start(spark, root):
     on = equi("l_key", "r_key")
     join = StreamJoin(left, right, on=on, layout="mnrt", instances=3)
     writer = join.writeStream.option("checkpointLocation", root / "checkpoint")
+    writer = writer.option("takeover", "take")  # of drivers that are paused, too
     writer = writer.trigger(processingTime="50 milliseconds").format("parquet")
     return writer.start(str(root / "out"))
 

@@ -159,3 +159,54 @@ def test_a_program_that_ends_leaves_no_trace(end, code, said, tmp_path):
         own = ("Error in TaskCompletionListener", "SparkException")
         errors = [line for line in errors if not any(word in line for word in own)]
     assert not errors, done.stderr
+
+
+def test_a_program_that_is_started_twice_ends_nobody(writer, folders, tmp_path):
+    """Until it says so; and one that was killed is in nobody's way."""
+    code = f"""
+import sys
+from joinengine import StreamJoin, TakenOver, equi, parquet_stream, session
+spark = session(master="local[1]")
+left = parquet_stream(spark, {str(folders.orders)!r}, rows_per_interval=40)
+right = parquet_stream(spark, {str(folders.items)!r}, rows_per_interval=120)
+joined = StreamJoin(left, right, on=equi("id", "order_id"), instances=3)
+writer = joined.writeStream.format("parquet")
+writer = writer.option("checkpointLocation", {str(tmp_path / "checkpoint")!r})
+for line in sys.stdin:
+    query = writer.option("takeover", line.strip()).start({str(tmp_path / "out")!r})
+    query.processAllAvailable()
+    print("runs", flush=True)
+    try:
+        query.awaitTermination()
+    except TakenOver:
+        print("taken over", flush=True)
+"""
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdin is not None and other.stdout is not None
+
+    def answer(asked):
+        if asked:
+            other.stdin.write(f"{asked}\n")
+            other.stdin.flush()
+        return other.stdout.readline().strip()
+
+    assert answer("wait") == "runs"
+    soon(lambda: list((tmp_path / "checkpoint/joinengine/heartbeats").iterdir()))
+    with pytest.raises(InvalidRequest, match=rf"process {other.pid}\) runs on checkpoint"):
+        writer().start(str(tmp_path / "out"))
+    folders.add()
+    assert not (tmp_path / "checkpoint/joinengine/generations/00000002").exists()
+    taking = writer(takeover="take").start(str(tmp_path / "out"))
+    taking.processAllAvailable()
+    assert answer("") == "taken over"
+    taking.stop()
+    assert answer("wait") == "runs"  # who has ended is in nobody's way
+    other.kill()
+    other.wait()
+    folders.add()
+    again = writer().start(str(tmp_path / "out"))  # nor is who was killed
+    again.processAllAvailable()
+    again.stop()
+    same(tmp_path / "out", pairs(folders, "id = order_id"))

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from joinengine.driver.loop import Loop
 from joinengine.model.errors import JoinEngineError
 from joinengine.spark.jobs.failures import LOGGER, in_own_words, plain_error
+from joinengine.spark.query.heartbeat import Heartbeat
 from joinengine.spark.sources.handing_over import Frames
 from joinengine.state.manifest import Handed
 
@@ -58,12 +59,13 @@ class Running:
         cut_short: Callable[[], None],
         tasks: Callable[[], str],
         frames: Frames | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         """`loop_of`: the loop, given what lets time pass; `cut_short`: ends a step that runs.
 
         `tasks`: what carries out steps, in words. `frames`: what hands micro-batches over to the
         loop; it begins to here, and Spark gives it its ids. None: there are no streaming
-        DataFrames.
+        DataFrames. `heartbeat`: tells other drivers that it runs.
         """
         self._context = context
         self._stopping, self._ended = Event(), Event()
@@ -72,6 +74,7 @@ class Running:
         self._cut_short = cut_short
         self._tasks = tasks
         self._frames = frames
+        self._heartbeat = heartbeat
         if frames is not None:
             frames.start(self._take, self._is_ending)
             ids = str(frames.query.id), identity.name, str(frames.query.runId)
@@ -88,6 +91,8 @@ class Running:
 
     def start(self) -> None:
         """Begin."""
+        if self._heartbeat is not None:
+            self._heartbeat.start()
         self._thread.start()
 
     def _take(self, frame: DataFrame, handed: Handed) -> None:
@@ -113,6 +118,8 @@ class Running:
             if self._frames is not None:
                 with suppress(Py4JError, AttributeError):  # there is no JVM any more
                     self._frames.stop()
+            if self._heartbeat is not None:
+                self._heartbeat.stop()
             self._ended.set()
 
     def _is_cut_short(self, error: BaseException) -> bool:

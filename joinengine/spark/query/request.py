@@ -13,6 +13,7 @@ from joinengine.layouts.layout import LayoutChoice
 from joinengine.operators.base import QuerySpec, time_column
 from joinengine.reporting.plan_log import PlanLog
 from joinengine.reporting.server import Place
+from joinengine.spark.query.heartbeat import Takeover
 from joinengine.spark.query.query_folders import Output
 from joinengine.spark.sources.inputs import Source, Stream
 from joinengine.state.checkpoint import Checkpoint
@@ -43,6 +44,7 @@ class Request:
     before: QuerySpec | None = None
     #: how plans are logged
     plans: PlanLog = PlanLog.WORDS
+    takeover: Takeover = Takeover.WAIT
 
     @property
     def frames(self) -> dict[int, DataFrame]:

@@ -12,9 +12,9 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from joinengine.driver.hot_keys import Heat
 from joinengine.driver.records import BatchRecord
+from joinengine.reporting.alerts import Alerts
 from joinengine.reporting.plan_log import PlanLog, log_plans
 from joinengine.reporting.progress import filled, offsets, outline, whole_s
-from joinengine.reporting.refusals import Refusals
 from joinengine.reporting.story import Story
 from joinengine.spark.query.loop_thread import Running
 
@@ -38,8 +38,8 @@ class Watch:
     Spark is asked after every batch, since it keeps only the last progress reports. A listener of
     Spark's would leave errors in the log of every program that ends without stopping Spark.
     `operators`: the names of the query's operators; `plans`: how plans are logged; `most_reports`:
-    of so many batches `recent_progress` tells, where Spark does not. `refusals`: warns of rows that
-    are left out; None: nobody does.
+    of so many batches `recent_progress` tells, where Spark does not. `alerts`: what the
+    query says unasked; None: nothing.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Watch:
         operators: Sequence[str],
         plans: PlanLog = PlanLog.WORDS,
         most_reports: int = 100,
-        refusals: Refusals | None = None,
+        alerts: Alerts | None = None,
     ) -> None:
-        self._refusals = refusals
+        self._alerts = alerts
         self._plans = plans
         self._most_reports = most_reports
         self.running: Running | None = None
@@ -78,7 +78,7 @@ class Watch:
                     take(record)
                 except Exception:  # the query does not depend on those who watch it
                     _log.exception("joinengine: batch %s could not be told", record.batch)
-        for text in [] if self._refusals is None else self._refusals.take(record):
+        for text in [] if self._alerts is None else self._alerts.take(record):
             _log.warning("joinengine: %s", text)
         log_plans(record, self._plans, None if self.running is None else self.running.name)
         self.done = (self.done[0] + record.input_rows, self.done[1] + 1)
@@ -150,9 +150,9 @@ class Watch:
         with self._handing_on:
             self._takers = [one for one in self._takers if one != take]
 
-    def refused(self) -> Sequence[str]:
-        """What a warning has named, with the sums of the whole run."""
-        return [] if self._refusals is None else self._refusals.sums()
+    def left_out(self) -> Sequence[str]:
+        """The streams that an alert has named, with the sums of the whole run."""
+        return [] if self._alerts is None else self._alerts.sums()
 
     def line(self) -> str:
         """The run so far, on one line."""

@@ -15,8 +15,8 @@ from joinengine.driver.recovery.demands import standing_by
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.recovery import Durability
+from joinengine.reporting.alerts import Alerts
 from joinengine.reporting.explain import name_of
-from joinengine.reporting.refusals import Refusals
 from joinengine.reporting.server import PageServer
 from joinengine.results import outputs
 from joinengine.results.outputs import Wanted
@@ -28,6 +28,7 @@ from joinengine.spark.jobs.locality import NO_EXECUTOR, executors_at_start
 from joinengine.spark.jobs.residency import why_jobs
 from joinengine.spark.jobs.shuffle_jobs import ShuffleJobs
 from joinengine.spark.jobs.spark_jobs import Shape, SparkJobs
+from joinengine.spark.query import heartbeat
 from joinengine.spark.query.active import check_name, note, stop_on
 from joinengine.spark.query.join_query import JoinQuery
 from joinengine.spark.query.live_page import Showing, announce
@@ -98,6 +99,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     streams.check()
     with _page_of(request) as server:
         stop_on(checkpoint.location)
+        heartbeat.check_alone(checkpoint, request.takeover)
         # Nothing is written before here: a start that is refused has changed nothing.
         for what, folder in places.items():
             if "://" not in folder and not Path(folder).exists():
@@ -141,6 +143,7 @@ def _running(
         jobs.cut_short,
         lambda: jobs.tasks,
         frames,
+        heartbeat.Heartbeat(checkpoint, runner.generation),
     )
 
 
@@ -165,10 +168,10 @@ def _begun(
     spark = request.spark
     operators = [name_of(operator) for operator in request.query.operators]
     most_reports = int(spark.conf.get(_REPORTS, "100") or 100)
-    watch = Watch(operators, request.plans, most_reports, Refusals(request.query))
+    ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
+    watch = Watch(operators, request.plans, most_reports, Alerts(request.query, ends=ends))
     runner.observe(watch.note)
     watch.running = running
-    ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
     showing = Showing(request.live, server)
     query = JoinQuery(running, runner, watch, ends=ends, showing=showing)
     note(checkpoint.location, query)

@@ -1,10 +1,12 @@
-"""Warnings of rows that a join leaves out: late, ahead of the clock, or without a key.
+"""What a query says unasked: rows that it leaves out, and state that grows for ever.
 
-Why: each of them is counted, but nobody reads counters of a query that seems to work. Files that
-are read in another order than event time can cost nearly all results, and exit code 0.
+Why: both are counted, but nobody reads the counters of a query that seems to work. Files that are
+read in another order than event time can cost nearly all results, with exit code 0; and a join
+without a window works for weeks before a disk is full.
 
-How: a stream is named once for each reason, in the first batch that leaves out a MARKED part of
-its rows; when the query ends, with the sum of the whole run.
+How: a stream is named once for each reason (rows that are late, ahead of the clock, or without a
+key), in the first batch that leaves out a MARKED part of its rows; when the query ends, with the
+sum of the whole run. A join without a window is named once it holds state, with what a row costs.
 Cost: some additions for each batch.
 """
 
@@ -15,8 +17,10 @@ from dataclasses import dataclass, field
 
 from joinengine.driver.records import BatchRecord, Refused
 from joinengine.model.keys import Side
+from joinengine.model.query import FromSource
+from joinengine.model.texts import size_text
 from joinengine.operators.base import QuerySpec, sides_of
-from joinengine.reporting.explain import input_name
+from joinengine.reporting.explain import input_name, name_of
 
 #: A stream is named if a batch leaves out this part of its rows.
 MARKED = 0.01
@@ -39,14 +43,39 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass
-class Refusals:
-    """What the streams of a query have lost so far; `take` gets each batch."""
+class Alerts:
+    """What there is to say of a query; `take` gets each batch. `ends`: the query does by itself."""
 
     query: QuerySpec
+    ends: bool = False
     _sums: dict[tuple[int, Side], Refused] = field(default_factory=dict)
     _named: dict[tuple[int, Side, str], None] = field(default_factory=dict)
+    _endless: set[int] = field(default_factory=set)
 
     def take(self, record: BatchRecord) -> list[str]:
+        """What a batch gives reason to say, each once in a run."""
+        return [*self._leaving_out(record), *self._growing(record)]
+
+    def _growing(self, record: BatchRecord) -> list[str]:
+        """A warning for each join of two streams whose state nothing ever leaves."""
+        found = list[str]()
+        tables = [FromSource(source) for source in self.query.tables]
+        for operator, entry in zip(self.query.operators, record.joins, strict=True):
+            streams = [one for one in operator.inputs if one not in tables]
+            endless = operator.window is None and len(streams) > 1
+            if self.ends or not (endless and entry.state_rows):
+                continue
+            if operator.index not in self._endless:
+                self._endless.add(operator.index)
+                each = size_text(entry.state_bytes / entry.state_rows * 1e6)
+                found.append(
+                    f"{name_of(operator).removeprefix('joinengine ')} has no window, so its state "
+                    f"grows for ever: by {each} for each million rows. Give within=, tumbling or "
+                    f"sliding windows if old rows need not match new ones"
+                )
+        return found
+
+    def _leaving_out(self, record: BatchRecord) -> list[str]:
         """A warning for each stream that loses a MARKED part of its rows for the first time."""
         found = list[str]()
         for operator, entry in zip(self.query.operators, record.joins, strict=True):

@@ -1,0 +1,161 @@
+"""Whether a driver still runs on a checkpoint, so that a second one does not end it by accident.
+
+Why: the fence keeps results right whoever is started (joinengine.state.fence), but it cannot tell
+a restart after a crash from a program that was started twice.
+
+How: a running query *beats*: it writes a file that says which process it is and how often it has
+beaten, and removes the file when it ends. Who finds such a file looks on the same machine whether
+that process lives, and elsewhere waits for the next beat.
+
+Law: no result depends on it. Cost: a small file every BEAT_S.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.fence import greatest
+from joinengine.world.storage import Storage
+from joinengine.world.world import World
+
+_log = logging.getLogger("joinengine")
+#: A query beats so often; after DEAD_S without a beat it counts as dead, in seconds.
+BEAT_S, DEAD_S = 2.0, 7.0
+#: Where Linux tells of processes.
+_PROC = Path("/proc")
+#: How often somebody who waits for a beat looks.
+_LOOK_S = 0.25
+
+
+class Takeover(StrEnum):
+    """What a start does if another driver runs on the checkpoint: it is refused, or ends it."""
+
+    WAIT = "wait"
+    TAKE = "take"
+
+
+class Heartbeat:
+    """The beats of one driver, of `generation`, from `start` to `stop`."""
+
+    def __init__(self, checkpoint: Checkpoint, generation: int) -> None:
+        self._beats = checkpoint.heartbeats
+        self._name = f"{generation:08d}"
+        self._who = _process(checkpoint.world)
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, name="joinengine heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Beat from now on; the files of drivers before are removed."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more, and leave nothing."""
+        self._stopping.set()
+        self._thread.join()
+        with suppress(Exception):
+            self._beats.delete(self._name)
+
+    def _run(self) -> None:
+        beats = 0
+        self._beat(beats)
+        with suppress(Exception):  # no result depends on it
+            self._beats.delete(*(name for name in self._beats.names() if name < self._name))
+        while not self._stopping.wait(BEAT_S):
+            beats += 1
+            self._beat(beats)
+
+    def _beat(self, beats: int) -> None:
+        try:
+            self._beats.put(self._name, json.dumps(self._who | {"beats": beats}).encode())
+        except Exception:  # a disk may be full for a while
+            _log.debug("joinengine: no heartbeat", exc_info=True)
+
+
+def check_alone(checkpoint: Checkpoint, takeover: Takeover) -> None:
+    """Raise InvalidRequest if another driver runs on the checkpoint; under TAKE, say so instead.
+
+    It waits DEAD_S at most.
+    """
+    newest = f"{greatest(checkpoint.generations, 0):08d}"
+    who = _read(checkpoint.heartbeats, newest)
+    if who is None or not _is_alive(checkpoint, newest, who):
+        return
+    other = f"another driver (on {who.get('host')}, process {who.get('pid')})"
+    if takeover is Takeover.TAKE:
+        _log.warning(
+            "joinengine: %s runs on checkpoint %s; this one takes over, and ends it",
+            *(other, checkpoint.location),
+        )
+        return
+    raise InvalidRequest(
+        f"takeover: {other} runs on checkpoint {checkpoint.location}; stop it first, or start with "
+        f".option('takeover', 'take') (--takeover take), which ends it"
+    )
+
+
+def _is_alive(checkpoint: Checkpoint, name: str, who: dict[str, Any]) -> bool:
+    """Whether the driver that wrote a heartbeat still runs, in another process than this one."""
+    mine = _process(checkpoint.world)
+    if who.get("machine") == mine["machine"]:
+        return who.get("pid") != mine["pid"] and _started(who.get("pid")) == who.get("started")
+    waited_s = 0.0
+    while waited_s < DEAD_S:
+        checkpoint.world.sleep(_LOOK_S)
+        waited_s += _LOOK_S
+        now = _read(checkpoint.heartbeats, name)
+        if now is None:
+            return False
+        if now != who:
+            return True
+    return False
+
+
+def _read(beats: Storage, name: str) -> dict[str, Any] | None:
+    """A heartbeat; None: there is none, since its driver has ended, or is of an older version."""
+    try:
+        found = json.loads(beats.get(name))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _process(world: World) -> dict[str, Any]:
+    """Which process this is: for people, and so that no other is taken for it."""
+    who = world.process()
+    return {**who, "machine": _machine(str(who["host"])), "started": _started(who["pid"])}
+
+
+def _machine(host: str) -> list[str]:
+    """What the processes have in common that can see each other: host, start, and namespace."""
+    with suppress(OSError):
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return [host, boot, os.readlink(_PROC / "self/ns/pid")]
+    return [host]
+
+
+def _started(pid: Any) -> str | None:
+    """When a process was started, so that a later one with its number is another; None: none is.
+
+    Where the system does not tell, whether it is there.
+    """
+    if not (_PROC / "self/stat").exists():
+        try:
+            os.kill(int(pid), 0)
+        except (OSError, TypeError, ValueError):
+            return None
+        return "is there"
+    try:
+        # The name of the program stands in brackets, and may hold anything.
+        state, *fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return None if state in "ZX" else fields[18]

@@ -1,0 +1,150 @@
+"""Whether a driver still runs on a checkpoint: by its process, and elsewhere by its beats."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.spark.query import heartbeat
+from joinengine.spark.query.heartbeat import Heartbeat, Takeover, check_alone
+from joinengine.state import fence
+from joinengine.state.checkpoint import Checkpoint
+from tests.waiting import soon
+
+
+@pytest.fixture
+def checkpoint(tmp_path, monkeypatch):
+    """One that a driver of generation 1 has claimed; beats are quick."""
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.05)
+    monkeypatch.setattr(heartbeat, "DEAD_S", 0.6)
+    monkeypatch.setattr(heartbeat, "_LOOK_S", 0.02)
+    made = Checkpoint.below(tmp_path / "checkpoint")
+    made.create()
+    assert fence.claim(made) == 1
+    return made
+
+
+@pytest.fixture
+def other():
+    """Another process of this machine."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield child
+    child.kill()
+    child.wait()
+
+
+def write(checkpoint, pid=None, **more):
+    """The heartbeat of a process of this machine, changed by `more`."""
+    mine = heartbeat._process(checkpoint.world)
+    known = {"pid": pid, "started": heartbeat._started(pid)} if pid is not None else {}
+    beat = {**mine, **known, "beats": 0, **more}
+    checkpoint.heartbeats.put("00000001", json.dumps(beat).encode())
+    return beat
+
+
+def is_free(checkpoint, takeover=Takeover.WAIT):
+    """Whether a start would go on."""
+    try:
+        check_alone(checkpoint, takeover)
+    except InvalidRequest as error:
+        assert "runs on checkpoint" in str(error)
+        assert "--takeover take" in str(error)
+        return False
+    return True
+
+
+def test_a_process_that_lives_is_in_the_way(checkpoint, other, caplog):
+    assert is_free(checkpoint)  # nobody has ever beaten
+    write(checkpoint, other.pid)
+    assert not is_free(checkpoint)
+    assert is_free(checkpoint, Takeover.TAKE)
+    (line,) = caplog.messages
+    assert f"process {other.pid}) runs on checkpoint {checkpoint.location}" in line
+    assert "this one takes over, and ends it" in line
+
+
+def test_a_process_that_has_died_is_not(checkpoint, other):
+    write(checkpoint, other.pid)
+    other.kill()
+    soon(lambda: heartbeat._started(other.pid) is None)  # nobody has waited for it yet
+    assert is_free(checkpoint)
+    other.wait()
+    assert is_free(checkpoint)
+
+
+@pytest.mark.parametrize("who", ["this process", "another with its number", "one that has ended"])
+def test_others_are_not_taken_for_it(who, checkpoint, other):
+    if who == "this process":
+        write(checkpoint)
+    elif who == "another with its number":
+        write(checkpoint, other.pid, started="1")
+    else:
+        write(checkpoint, other.pid)
+        assert fence.claim(checkpoint) == 2
+    assert is_free(checkpoint)
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"pid": 1', b"\xff"])
+def test_a_heartbeat_that_is_damaged_is_none(content, checkpoint):
+    checkpoint.heartbeats.put("00000001", content)
+    assert is_free(checkpoint)
+
+
+def test_elsewhere_the_next_beat_is_waited_for(checkpoint):
+    write(checkpoint, machine=["elsewhere"], pid=os.getpid())
+    assert is_free(checkpoint)  # no beat has come
+    beating = threading.Timer(0.2, lambda: write(checkpoint, machine=["elsewhere"], beats=1))
+    beating.start()
+    assert not is_free(checkpoint)
+    beating.join()
+    ending = threading.Timer(0.2, lambda: checkpoint.heartbeats.delete("00000001"))
+    ending.start()
+    assert is_free(checkpoint)
+    ending.join()
+
+
+def test_a_driver_beats_until_it_ends(checkpoint, monkeypatch):
+    write(checkpoint)
+    assert fence.claim(checkpoint) == 2
+    beats = Heartbeat(checkpoint, 2)
+    beats.start()
+    soon(lambda: checkpoint.heartbeats.names() == ["00000002"])
+
+    def count():
+        return json.loads(checkpoint.heartbeats.get("00000002"))["beats"]
+
+    soon(lambda: count() > 1)
+    monkeypatch.setattr(heartbeat, "_machine", lambda host: ["another"])
+    assert not is_free(checkpoint)
+    beats.stop()
+    assert checkpoint.heartbeats.names() == []
+    assert is_free(checkpoint)
+
+
+def test_a_disk_that_is_full_ends_nothing(checkpoint, monkeypatch):
+    beats, failed = Heartbeat(checkpoint, 2), threading.Event()
+
+    def fails(*_):
+        failed.set()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(checkpoint.heartbeats), "put", fails)
+    beats.start()
+    assert failed.wait(20)
+    beats.stop()
+
+
+def test_where_the_system_does_not_tell_a_number_has_to_do(other, monkeypatch, tmp_path):
+    monkeypatch.setattr(heartbeat, "_PROC", tmp_path)
+    assert heartbeat._machine("here") == ["here"]
+    assert heartbeat._started(other.pid) == "is there"
+    other.kill()
+    other.wait()
+    assert heartbeat._started(other.pid) is None
+    assert heartbeat._started(None) is None
