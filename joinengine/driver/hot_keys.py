@@ -35,7 +35,8 @@ class HotKey:
     tuples that the operator stored in the batch. `text`: its value; None: not known. `placement`:
     where its tuples were sent; None: the layout does not place by key. `listed`: the routing table
     has the key. `saved_rows`: how many more tuples the busiest instance would have received with
-    the key whole at its base home; None: not modelled, as in `Heat`.
+    the key whole at its base home; None: not modelled, as in `Heat`. `state_share`: of all tuples
+    that the operator holds after the batch; None: the layout does not count them.
     """
 
     hash_: int
@@ -45,6 +46,7 @@ class HotKey:
     placement: Placement | None
     listed: bool
     saved_rows: float | None
+    state_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
             saved = _saved(loads, placement, rows, home)
         share = sum(rows) / total if total else 0.0
         listed = hash_ in layout.table.placements
-        return HotKey(hash_, texts.get(hash_), sum(rows), share, placement, listed, saved)
+        told = hash_, texts.get(hash_), sum(rows), share, placement, listed, saved
+        return HotKey(*told, _held(hash_, interval))
 
     hottest = sorted(brought, key=lambda hash_: (-sum(brought[hash_]), hash_))[:MOST_KEPT]
     model = None
@@ -100,6 +103,14 @@ def heat_of(reports: Sequence[OperatorReport], layout: Layout, interval: Interva
         whole = np.bincount(homes, interval.arrived.sum(axis=0), layout.instances)
         model = float((interval.rest + whole).max(initial=0))
     return Heat(tuple(map(told, hottest)), total, int(loads.max(initial=0)), model)
+
+
+def _held(hash_: int, interval: Interval | None) -> float | None:
+    """The share of the state that a key has; None: nobody has counted it."""
+    if interval is None or not interval.state.any():
+        return None
+    found = np.flatnonzero(interval.hashes == np.uint64(hash_))
+    return float(interval.held[:, found].sum() / interval.state.sum()) if len(found) else None
 
 
 def _placed(layout: Layout, hashes: Iterable[int]) -> dict[int, Placement | None]:

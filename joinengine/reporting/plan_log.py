@@ -13,7 +13,7 @@ from typing import Any
 
 from joinengine.balancing.reasons import Cause, Reason
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.reporting.words import hash_text, key_change_words, plan_words
+from joinengine.reporting.words import hash_text, key_change_words, plan_words, shares_of
 
 _log = logging.getLogger("joinengine")
 #: Keys of a plan that a log record tells one by one.
@@ -36,7 +36,7 @@ def log_plans(record: BatchRecord, form: PlanLog, query: str | None) -> None:
         if not _log.isEnabledFor(level):
             continue
         names = {key.hash_: key.text for key in join.heat.keys if key.text is not None}
-        words = plan_words(join.reason, names, join.instances)
+        words = plan_words(join.reason, names, join.instances, shares=shares_of(join))
         told = _told(record, number, join, join.reason, names, words) | {"query": query}
         if form is PlanLog.JSON:
             _log.log(level, "%s", json.dumps(told), extra={"plan": told})

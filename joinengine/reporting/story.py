@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
 
@@ -34,6 +35,7 @@ from joinengine.reporting.words import (
     manner,
     placement_words,
     plan_words,
+    shares_of,
 )
 
 LIMIT_BYTES = 8_000_000
@@ -53,6 +55,7 @@ class _Told:
     entry: Entry
     reason: Reason
     instances: int
+    shares: Mapping[int, float]
 
 
 class Story:
@@ -243,6 +246,7 @@ class Story:
             "hash": hash_text(key.hash_),
             "rows": round(key.rows),
             "share": round(key.share, 5),
+            "state_share": None if key.state_share is None else round(key.state_share, 5),
             "done": done,
             "homes": [] if key.placement is None else sorted(key.placement.homes),
             "words": words,
@@ -288,7 +292,7 @@ class Story:
             self._changed.append(entry)
             if declined:  # the layout stays
                 continue
-            self._open[number] = _Told(entry, reason, join.instances)
+            self._open[number] = _Told(entry, reason, join.instances, shares_of(join))
             if resumed:
                 self._complete(number, join)
             since = record.batch if resumed else record.batch + 1
@@ -317,7 +321,9 @@ class Story:
             "at": record.started,
             "cause": reason.cause.value,
             "replan": reason.cause.is_replan,
-            "words": plan_words(reason, names, join.instances, sided=self._sided[number]),
+            "words": plan_words(
+                reason, names, join.instances, shares=shares_of(join), sided=self._sided[number]
+            ),
             "skew_before": round(reason.before.skew, 4),
             "skew_after": None if reason.after is None else round(reason.after.skew, 4),
             "moved_rows": None,
@@ -352,6 +358,7 @@ class Story:
             told.reason,
             self._names[number],
             told.instances,
+            shares=told.shares,
             moved=moved,
             sizes=sizes,
             sided=self._sided[number],

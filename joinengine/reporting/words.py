@@ -7,8 +7,10 @@ it brought, and what was done with it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from joinengine.balancing.reasons import Cause, KeyChange, Reason
+from joinengine.driver.records import OperatorRecord
 from joinengine.model.keys import HASH_BITS, Mode, Placement
 from joinengine.model.recovery import Recovery
 
@@ -102,19 +104,21 @@ def plan_words(
     names: Mapping[int, str],
     instances: int,
     *,
+    shares: Mapping[int, float] = MappingProxyType({}),
     moved: tuple[int, float] | None = None,
     sizes: tuple[int, int] | None = None,
     sided: bool = True,
 ) -> str:
     """Why a layout changed and what that cost, in one line.
 
-    `instances`: how many the loads of the reason are of. `moved`: (tuples, seconds) that the moves
-    took; None: they have not happened yet. `sizes`: the numbers of instances before and after, if
-    they differ. `sided`: the operator has two sides.
+    `instances`: how many the loads of the reason are of. `shares`: key hash -> part of the batch's
+    rows, which may be another than of the loads, since these are of several batches. `moved`:
+    (tuples, seconds) that the moves took; None: they have not happened yet. `sizes`: the numbers of
+    instances before and after, if they differ. `sided`: the operator has two sides.
     """
     parts = [_loss_words(way, lost) for way, lost in reason.ways]
     if reason.cause is not Cause.LOSS:
-        parts.append(_first(reason, names, instances, sided=sided))
+        parts.append(_first(reason, names, instances, shares, sided=sided))
     if sizes is not None:
         parts.append(f"{sizes[0]} instances became {sizes[1]}")
     others = len(reason.keys) + reason.more_keys - 1
@@ -125,6 +129,11 @@ def plan_words(
     elif moved is None and reason.cost is not None and reason.cost.rows:
         parts.append(f"some {_tuples(round(reason.cost.rows))} to move")
     return "; ".join(parts)
+
+
+def shares_of(record: OperatorRecord) -> dict[int, float]:
+    """Key hash -> its part of the rows of a batch, of its hottest keys."""
+    return {key.hash_: key.share for key in record.heat.keys}
 
 
 def key_change_words(change: KeyChange, *, sided: bool = True) -> str:
@@ -179,7 +188,14 @@ def _loss_words(way: Recovery, instances: Sequence[int]) -> str:
     return f"{homes_words(instances)} lost {its} state; {after}"
 
 
-def _first(reason: Reason, names: Mapping[int, str], instances: int, *, sided: bool) -> str:
+def _first(
+    reason: Reason,
+    names: Mapping[int, str],
+    instances: int,
+    shares: Mapping[int, float],
+    *,
+    sided: bool,
+) -> str:
     """The cause, told by the heaviest key that lives elsewhere now, if there is any key."""
     skew = f"load skew {reason.before.skew:.2f}"
     if reason.after is not None:
@@ -200,5 +216,7 @@ def _first(reason: Reason, names: Mapping[int, str], instances: int, *, sided: b
     brought = ""
     if first.load is not None and total:
         at = homes_words(first.before.homes)
-        brought = f" brought {first.load / total:.0%} of the load, to {at}"
+        now = shares.get(first.hash_)
+        also = "" if now is None else f" and {now:.0%} of this batch's rows"
+        brought = f" brought {first.load / total:.0%} of the load{also}, to {at}"
     return f"{name}{brought}; {key_change_words(first, sided=sided)} ({skew})"

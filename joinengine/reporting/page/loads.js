@@ -110,7 +110,7 @@ function skewWords(skew) {
 /** The hot keys of the shown moment. */
 class KeysView {
   constructor() {
-    const columns = [["key", ""], ["share of the tuples", "share"], ["rows", "number"], ["what is done", ""],
+    const columns = [["key", ""], ["share of the batch's rows", "share"], ["share of the state", "number"], ["rows", "number"], ["what is done", ""],
       ["instances", ""], ["since batch", "number"], ["received less than under hash (modelled)", "number narrow"]];
     const { box, body } = table("hot keys of the shown moment, the hottest first", columns);
     [this.box, this.body] = [box, body];
@@ -149,6 +149,7 @@ class KeysView {
     return make("tr", { "data-key": key.key, "data-hash": key.hash, "data-share": key.share, "data-rows": key.rows, "data-done": key.done },
       make("th", { scope: "row", class: "key", title: `key hash ${key.hash}` }, key.key === null ? make("code", {}, name) : name),
       make("td", { class: "share" }, bar, percent(key.share)),
+      make("td", { class: "number" }, known(key.state_share) ? percent(key.state_share) : UNKNOWN),
       make("td", { class: "number" }, count(perBatch(entry, key.rows))),
       make("td", { class: key.done === "kept" ? "muted" : null }, make("span", { class: "clamp", title: key.words }, key.words ?? key.done)),
       make("td", {}, some(key.homes ?? [])),
