@@ -9,6 +9,7 @@ from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
 from joinengine.operators.base import QuerySpec
 from joinengine.state.checkpoint import Checkpoint, read_account, write_account
+from joinengine.state.fence import check_generations
 from joinengine.state.manifests import FORMAT, READ
 
 
@@ -22,6 +23,8 @@ class Claim(NamedTuple):
         """Make the checkpoint that of the query; the query's id."""
         if self.content is not None or checkpoint.mode is not None:
             checkpoint.create()
+        else:
+            checkpoint.mend()
         if self.content is not None:
             write_account(checkpoint, self.content)
         return self.query
@@ -45,6 +48,7 @@ def claim(
     kept = {str(number): columns for number, columns in (streams or {}).items()}
     location, found = checkpoint.location, read_account(checkpoint)
     if found is not None:
+        check_generations(checkpoint)
         if found["format"] not in READ:
             raise CheckpointMismatch(
                 f"checkpoint {location} has format {found['format']}, this version writes "

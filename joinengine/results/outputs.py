@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from joinengine.model.errors import CheckpointMismatch, InvalidRequest
+from joinengine.model.errors import CheckpointMismatch, DamagedState, InvalidRequest
 from joinengine.results.sinks import STAGING
 from joinengine.state import manifests
 from joinengine.state.checkpoint import Checkpoint
@@ -196,7 +196,13 @@ def _markers(output: Storage) -> Iterable[tuple[str, dict[str, Any]]]:
 def _noted(checkpoint: Checkpoint) -> str | None:
     if not checkpoint.storage.exists(NOTE):
         return None
-    return str(json.loads(checkpoint.storage.get(NOTE))["folder"])
+    try:
+        return str(json.loads(checkpoint.storage.get(NOTE))["folder"])
+    except (ValueError, TypeError, KeyError):
+        raise DamagedState(
+            f"{checkpoint.storage.folder}/{NOTE}, which says where results are, is truncated or "
+            f"was altered; restore it from a copy"
+        ) from None
 
 
 def _marker(query: str) -> str:

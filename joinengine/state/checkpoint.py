@@ -120,6 +120,13 @@ class Checkpoint:
         for folder in (self.storage, *map(self.storage.at, _FOLDERS)):
             folder.make(self.granted)
 
+    def mend(self) -> None:
+        """Make folders that are missing: tools that copy leave out empty ones."""
+        there = set(self.storage.names())
+        for name in _FOLDERS:
+            if name not in there:
+                self.storage.at(name).make(self.granted)
+
 
 #: The account of the query that owns the checkpoint.
 ACCOUNT = "query.json"

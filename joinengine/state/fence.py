@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 
-from joinengine.model.errors import taken_over
+from joinengine.model.errors import DamagedState, taken_over
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage
 
@@ -54,6 +54,19 @@ def claim(checkpoint: Checkpoint) -> int:
         if created and greatest(checkpoint.generations, 0) == wanted:
             thin(checkpoint.generations)
             return wanted
+
+
+def check_generations(checkpoint: Checkpoint) -> None:
+    """Raise DamagedState if all markers of generations are gone, and batches have been committed.
+
+    A driver would get a number that another has had, and with it the names of that one's files.
+    """
+    markers = checkpoint.generations
+    if greatest(markers, 0) == 0 and checkpoint.manifests.names():
+        raise DamagedState(
+            f"{markers.folder} is missing or empty, and says which drivers there have been; "
+            f"restore it from a copy"
+        )
 
 
 def check_generation(generations: Storage, generation: int) -> None:

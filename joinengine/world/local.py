@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 from typing_extensions import override
 
-from joinengine.model.errors import CannotWrite
+from joinengine.model.errors import CannotWrite, DamagedState
 from joinengine.world.storage import Entry, Storage, StoredFile
 
 #: The mode of folders for their owner only.
@@ -50,6 +50,19 @@ def writing(path: str) -> Iterator[None]:
         if error.errno not in _REFUSALS:
             raise
         raise refused(path, error.errno) from None
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """A folder in place of a file becomes DamagedState."""
+    try:
+        yield
+    except OSError:
+        if os.path.isdir(path):
+            raise DamagedState(
+                f"{path} is a folder, and was a file: it was replaced; restore it from a copy"
+            ) from None
+        raise
 
 
 def refused(path: str, number: int) -> CannotWrite:
@@ -125,7 +138,8 @@ class LocalStorage(Storage):
 
     @override
     def get(self, name: str) -> bytes:
-        with open(self.path(name), "rb") as file:
+        path = self.path(name)
+        with reading(path), open(path, "rb") as file:
             return file.read()
 
     @override
@@ -202,9 +216,10 @@ class LocalStorage(Storage):
     def map(self, name: str) -> pa.Buffer:
         """A memory map; its pages belong to the file cache."""
         path = self.path(name)
-        if not os.stat(path).st_size:  # cannot be mapped
-            return pa.py_buffer(b"")
-        return pa.memory_map(path).read_buffer()
+        with reading(path):
+            if not os.stat(path).st_size:  # cannot be mapped
+                return pa.py_buffer(b"")
+            return pa.memory_map(path).read_buffer()
 
     @override
     def is_near(self, name: str) -> bool:

@@ -105,7 +105,7 @@ def in_own_words() -> Iterator[None]:
     """
     try:
         yield
-    except (StreamingQueryException, Py4JJavaError) as error:
+    except _OF_SPARK as error:
         LOGGER.error("the query failed", exc_info=error)
         raise plain_error(error) from None
 

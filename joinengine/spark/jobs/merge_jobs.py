@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from joinengine.results.merging import MergeReport, MergeTask
+from joinengine.spark.jobs.failures import told_by_spark
 from joinengine.spark.jobs.slots import obstacle, pool_of
 from joinengine.spark.jobs.spark_jobs import called, described
 from joinengine.spark.jobs.tasks import merge_files
+from joinengine.staying.orders import Failed
 from joinengine.wire.codec import decode, encode
 
 
@@ -30,7 +32,10 @@ class SparkMerge:
         told = [encode(task) for task in tasks]
         pool = pool_of(context) if obstacle(context) is None else None
         if pool is not None and pool.holds:  # a job would wait for its slots
-            reports = pool.carry_out(self, "merge", merge_files, [(one,) for one in told])
+            try:
+                reports = pool.carry_out(self, "merge", merge_files, [(one,) for one in told])
+            except Failed as error:
+                raise told_by_spark(str(error)) from error
             if not isinstance(reports, str):
                 return [decode(report, MergeReport) for report in reports]
         contents = context.parallelize(told, len(tasks))

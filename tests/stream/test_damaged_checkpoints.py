@@ -1,0 +1,120 @@
+"""A checkpoint that is not what it was: a start goes on, or says in a sentence why it does not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from joinengine import JoinEngineError, StreamJoin, parquet_stream
+from tests.stream.conftest import same
+
+pytestmark = pytest.mark.spark
+
+STATE = "checkpoint/joinengine"
+KEYS = 40
+
+
+def add(root, number):
+    """A file of each side, all of whose keys match."""
+    for side in ("left", "right"):
+        (root / side).mkdir(exist_ok=True)
+        keys = range(KEYS * number, KEYS * (number + 1))
+        pq.write_table(pa.table({"key": keys, side: keys}), root / side / f"{number}.parquet")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("damaged")
+
+
+@pytest.fixture(scope="module")
+def start(spark, root):
+    """Starts the query; what was computed before, but not shown, is shown."""
+
+    def start(**options):
+        sides = [parquet_stream(spark, root / s, rows_per_interval=KEYS) for s in ("left", "right")]
+        writer = StreamJoin(*sides, on="key", instances=2).writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", root / "checkpoint").options(**options)
+        return writer.start(str(root / "out"))
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def kept(root, start):
+    """The folders after three batches whose results are held back."""
+    for number in range(3):
+        add(root, number)
+    query = start(compactEvery=50)
+    query.processAllAvailable()
+    for folder in ("checkpoint", "out"):
+        shutil.copytree(root / folder, root / "kept" / folder)
+    query.stop()
+    add(root, 3)  # of which no start has known yet
+    return root / "kept"
+
+
+@pytest.fixture
+def damaged(root, kept):
+    for folder in ("checkpoint", "out"):
+        shutil.rmtree(root / folder)
+        shutil.copytree(kept / folder, root / folder)
+    return root
+
+
+def harm(path, how):
+    """Do harm to a file or folder."""
+    if how == "removed":
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    elif how == "a folder":
+        path.unlink()
+        path.mkdir()
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize(
+    ("what", "how", "said"),
+    [
+        ("output.json", "cut", "output.json, which says where results are, is truncated or was"),
+        ("output.json", "a folder", "output.json is a folder, and was a file"),
+        ("query.json", "a folder", "query.json is a folder, and was a file"),
+        ("generations", "removed", "generations is missing or empty, and says which drivers"),
+        ("manifest/*", "a folder", "is a folder, and was a file"),
+        ("runs/*", "a folder", "is a folder, and was a file"),
+        ("sources/0/*", "a folder", "is a folder, and was a file"),
+        ("manifest", "removed", "is closed, as are all up to"),
+        ("held", "cut", "result file that is held back .* it is truncated"),
+        ("held", "altered", "result file that is held back .* its bytes were altered"),
+        ("held", "removed", "result file that is held back .* is missing"),
+        ("held", "a folder", "is a folder, and was a file"),
+        ("marker", "a folder", "is a folder, and was a file"),
+    ],
+)
+@pytest.mark.parametrize("tasks", ["auto", pytest.param("jobs", marks=pytest.mark.slow)])
+def test_what_cannot_be_trusted_is_refused_by_name(what, how, said, tasks, damaged, start):
+    places = {"held": "out/_joinengine/*/g*-*", "marker": "out/_joinengine/*.json"}
+    *_, path = sorted(damaged.glob(places.get(what, f"{STATE}/{what}")))
+    harm(path, how)
+    with pytest.raises(JoinEngineError, match=said) as raised:
+        start(compactEvery=50, tasks=tasks).processAllAvailable()
+    assert not re.search(r"\n|\w(Error|Exception): |Errno", str(raised.value))
+
+
+def test_folders_that_a_copy_has_left_out_are_made_again(damaged, start):
+    """Tools that copy leave out empty folders."""
+    for folder in ("showings", "boundary", "ticks", "exchange", "results", "heartbeats"):
+        shutil.rmtree(damaged / STATE / folder, ignore_errors=True)
+    query = start(compactEvery=50)
+    query.processAllAvailable()
+    query.stop()
+    left, right = (f"'{damaged}/{side}/*.parquet'" for side in ("left", "right"))
+    same(damaged / "out", f"select * from {left} join {right} using (key)")
