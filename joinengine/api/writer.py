@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +19,9 @@ from joinengine.driver.settings import Settings
 from joinengine.kernels.hashing import hash_columns
 from joinengine.layouts import choose
 from joinengine.layouts.layout import LayoutChoice
+from joinengine.model.arguments import check_text
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.texts import quoted
 from joinengine.results.compaction import CompactingSink
 from joinengine.results.folders import check_partitions
 from joinengine.results.merging import TARGET_BYTES
@@ -39,6 +42,9 @@ from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.wished import Relayout
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
+
+#: What Spark takes for the name of a temporary view.
+_VIEW = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,12 @@ class JoinWriter:
         return replace(self, partitions=given.columns(given.PARTITION_BY, cols))
 
     def queryName(self, queryName: str) -> JoinWriter:
-        """Name the query; the memory sink gives its table this name."""
+        """Name the query; the memory sink gives its table this name.
+
+        Raises InvalidRequest for a name that is empty.
+        """
+        if not check_text(queryName, "queryName", "queryName('clicks')").strip():
+            raise InvalidRequest("queryName: the name is empty; give one, or leave it out")
         return replace(self, name=queryName)
 
     def trigger(self, *args: Any, **trigger: Any) -> JoinWriter:
@@ -326,6 +337,10 @@ class JoinWriter:
         name = self.name
         if name is None:
             raise InvalidRequest("memory: the table needs a name: give .queryName(name)")
+        if not _VIEW.fullmatch(name):
+            raise InvalidRequest(
+                f"memory: {quoted(name)} can be no name of a table: give letters, digits and _"
+            )
         spark = self.join.spark
         return lambda checkpoint, query: self._frames(
             checkpoint, view_writer(spark, checkpoint.storage.at("memory"), name)

@@ -346,8 +346,10 @@ class BiK(_Biclique):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.subgroup_count is not None and self.subgroup_count < 1:
-            raise InvalidRequest(f"bi-k: subgroup_count {self.subgroup_count} must be at least 1")
+        if self.subgroup_count is not None and not 1 <= self.subgroup_count <= MAX_INSTANCES:
+            raise InvalidRequest(
+                f"bi-k: subgroup_count {self.subgroup_count} must be from 1 to {MAX_INSTANCES}"
+            )
 
     @override
     def subgroups(self, instances: int) -> int:

@@ -44,7 +44,7 @@ from joinengine.layouts.candidates import (
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
-from joinengine.routing.routes import BOTH, PROBE, STORE, Deliveries, Instances
+from joinengine.routing.routes import BOTH, MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
 from joinengine.routing.table import RoutingTable
 
 #: Keys are levelled in groups of at most this part of an instance's share; heavier keys alone.
@@ -252,8 +252,10 @@ class Pkg(LayoutChoice):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.choices < 1:
-            raise InvalidRequest(f"{self.name}: choices {self.choices} must be at least 1")
+        if not 1 <= self.choices <= MAX_INSTANCES:
+            raise InvalidRequest(
+                f"{self.name}: choices {self.choices} must be from 1 to {MAX_INSTANCES}"
+            )
         if self.intervals < 1:
             raise InvalidRequest(f"{self.name}: intervals {self.intervals} must be at least 1")
 

@@ -41,6 +41,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement
 from joinengine.routing import table as routing_table
 from joinengine.routing.base_functions import BASES, Backed, Base, following, holders_of, placements
+from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.routing.table import RoutingTable
 
 
@@ -83,6 +84,15 @@ class Ftlb(WithinLimit):
         if self.backups < 1:
             raise InvalidRequest(
                 f"ftlb: backups {self.backups} must be at least 1; mixed has keys without backups"
+            )
+        if self.backups >= MAX_INSTANCES:
+            raise InvalidRequest(
+                f"ftlb: backups {self.backups} are more than there can be instances for; give "
+                f"fewer than {MAX_INSTANCES}"
+            )
+        if self.domains is not None and not 1 <= self.domains <= MAX_INSTANCES:
+            raise InvalidRequest(
+                f"ftlb: domains {self.domains} must be from 1 to {MAX_INSTANCES}, or None"
             )
         if self.refill_rows < 1:
             raise InvalidRequest(f"ftlb: refill_rows {self.refill_rows} must be at least 1")

@@ -34,6 +34,22 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def quoted(text: object, most: int = 200) -> str:
+    """A text of the user's as an error repeats it: in quotes, and cut to `most` characters.
+
+    >>> quoted("a > 3"), quoted("x" * 300, most=4)
+    ("'a > 3'", "'xxxx..'")
+    """
+    written = str(text)
+    return repr(written if len(written) <= most else f"{written[:most]}..")
+
+
+def in_a_line(said: object, most: int = 200) -> str:
+    """What another program has said, such as an error, without breaks, cut to `most` characters."""
+    text = " ".join(str(said).split()) or type(said).__name__
+    return text if len(text) <= most else f"{text[:most]}.."
+
+
 class Shown(str):
     """Text of several lines that a REPL and a notebook show as it is, without quotes."""
 

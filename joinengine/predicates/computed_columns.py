@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from joinengine.model.conditions import Computed
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.texts import quoted
 from joinengine.predicates.dialect import Translation, evaluated_type, parsed
 from joinengine.predicates.engine import engine
 
@@ -28,7 +29,8 @@ def compile_column(
     kind = _plain(_values(f"{sql} from pairs", zone, reading.empty()).type)
     if kind is None:
         raise InvalidRequest(
-            f"{what}: {text!r} is of type {found}, which cannot be a column; cast it to another"
+            f"{what}: {quoted(text)} is of type {found}, which cannot be a column; cast it to "
+            f"another"
         )
     return Computed(name, text, f"{sql} from pairs", tuple(reading.columns), kind, zone)
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from joinengine.model.conditions import Predicate
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.texts import in_a_line, quoted
 from joinengine.predicates.engine import FORMS, MATCHES, PATTERNS, engine, form
 from joinengine.predicates.names import resolve
 from joinengine.predicates.patterns import (
@@ -117,24 +118,26 @@ def compile_predicate(
     reading = Translation(text, schemas, what, zone, exact=exact)
     sql, kind = reading.select(parsed(text, what))
     if kind != "BOOLEAN":
-        raise InvalidRequest(f"{what}: {text!r} is of type {kind}, not a predicate")
+        raise InvalidRequest(f"{what}: {quoted(text)} is of type {kind}, not a predicate")
     return Predicate(text, f"{sql} from pairs", tuple(reading.columns), zone)
 
 
 def parsed(text: str, what: str) -> Any:
     """The syntax tree of `select (text)`, and nothing but that."""
     try:
-        quoted = in_duckdb(text.strip())
+        inside = in_duckdb(text.strip())
     except ValueError as error:
-        raise InvalidRequest(f"{what}: {text!r}: {error}") from None
-    row = engine().execute("select json_serialize_sql(?)", [f"select ({quoted})"]).fetchall()[0]
+        raise InvalidRequest(f"{what}: {quoted(text)}: {error}") from None
+    row = engine().execute("select json_serialize_sql(?)", [f"select ({inside})"]).fetchall()[0]
     tree = json.loads(row[0])
     if tree.get("error"):
-        raise InvalidRequest(f"{what}: {text!r} is no predicate: {tree['error_message']}")
+        raise InvalidRequest(
+            f"{what}: {quoted(text)} is no predicate: {in_a_line(tree['error_message'])}"
+        )
     node = tree["statements"][0]["node"]
     plain = node["type"] == "SELECT_NODE" and node["from_table"]["type"] == "EMPTY"
     if len(tree["statements"]) != 1 or not plain or len(node["select_list"]) != 1:
-        raise InvalidRequest(f"{what}: {text!r} is no single predicate")
+        raise InvalidRequest(f"{what}: {quoted(text)} is no single predicate")
     return tree
 
 
@@ -233,8 +236,8 @@ class Translation:
                 check_extracted(pattern, others[0] if others else "1")
         except ValueError as error:
             raise InvalidRequest(
-                f"{self.what}: the regular expression {written!r} of {self.text!r} is not served, "
-                f"because of {error} (docs/predicates.md)"
+                f"{self.what}: the regular expression {quoted(written)} of {quoted(self.text)} is "
+                f"not served, because of {error} (docs/predicates.md)"
             ) from None
 
     def _is_plain_pattern(self, pattern: dict[str, Any]) -> bool:
@@ -244,9 +247,9 @@ class Translation:
         written = str(pattern["literal"].get("text", ""))
         if not _PATTERN.fullmatch(written):
             raise InvalidRequest(
-                f"{self.what}: in the pattern {written!r} of {self.text!r} the escape character "
-                f"\\ must stand before %, _ or \\; to find a \\ write it twice, in a text constant "
-                f"four times"
+                f"{self.what}: in the pattern {quoted(written)} of {quoted(self.text)} the escape "
+                f"character \\ must stand before %, _ or \\; to find a \\ write it twice, in a "
+                f"text constant four times"
             )
         return "\\" not in written
 
@@ -279,7 +282,7 @@ class Translation:
         except ValueError:
             name, example = _EXAMPLES.get(target, ("timestamp", "2024-02-29 12:00:00"))
             raise InvalidRequest(
-                f"{self.what}: {written!r} is no {name}; write {name} {example!r}"
+                f"{self.what}: {quoted(written)} is no {name}; write {name} {example!r}"
             ) from None
 
     def _check_interval(self, node: dict[str, Any]) -> None:
@@ -289,8 +292,8 @@ class Translation:
 
     def _refusal(self, found: str) -> InvalidRequest:
         return InvalidRequest(
-            f"{self.what}: {found} in {self.text!r} is not served; compute it before the query, or "
-            f"use what docs/predicates.md lists"
+            f"{self.what}: {found} in {quoted(self.text)} is not served; compute it before the "
+            f"query, or use what docs/predicates.md lists"
         )
 
     def _type_of(self, sql: str) -> str:
@@ -307,7 +310,7 @@ class Translation:
             return str(found.types[0])
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
-            raise InvalidRequest(f"{self.what}: {self.text!r}: {first}") from None
+            raise InvalidRequest(f"{self.what}: {quoted(self.text)}: {first}") from None
         finally:
             here.unregister("pairs")
 

@@ -13,6 +13,8 @@ import duckdb
 
 from joinengine.model.errors import InvalidRequest
 
+#: Characters of a text that `repeat` makes.
+MOST_REPEATED = 1_000_000
 _SETTINGS = {"threads": "1", "enable_external_access": "false"}
 #: Spark's functions that DuckDB has not, or has with another meaning: name -> macro. Division by
 #: zero is NULL here; in Spark it is an error, which would end a running query, in DuckDB infinity.
@@ -35,6 +37,12 @@ FORMS = {
     "trim": "(s) as trim(s, ' ')",
     "ltrim": "(s) as ltrim(s, ' ')",
     "rtrim": "(s) as rtrim(s, ' ')",
+    # Who may write a filter may not fill the memory of driver and workers with it.
+    "repeat": (
+        f"(s, n) as case when length(s) * n::hugeint > {MOST_REPEATED} "
+        f"then error('repeat makes a text of more than {MOST_REPEATED} characters') "
+        f"else repeat(s, least(n, {MOST_REPEATED} // greatest(length(s), 1))) end"
+    ),
     "nvl": "(x, y) as coalesce(x, y)",
     "isnull": "(x) as x is null",
     "isnotnull": "(x) as x is not null",

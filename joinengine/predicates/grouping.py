@@ -31,6 +31,7 @@ from joinengine.model.aggregation import (
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.keys import Side
 from joinengine.model.query import WINDOW_END, WINDOW_START
+from joinengine.model.texts import quoted
 from joinengine.predicates.dialect import Translation, arguments_of, evaluated_type, parsed
 from joinengine.predicates.engine import engine
 
@@ -65,14 +66,15 @@ def compile_aggregate(
     )
     if root.get("class") != "FUNCTION" or function is None or not plain:
         raise InvalidRequest(
-            f"{what}: {text!r} is not count, sum, min, max or avg of an expression, nor count(*)"
+            f"{what}: {quoted(text)} is not count, sum, min, max or avg of an expression, nor "
+            f"count(*)"
         )
     arguments = arguments_of(root)
     if len(arguments) != 1 and root["function_name"] != "count_star":
         found = f"{len(arguments)} expressions" if arguments else "no expression, or of *"
         raise InvalidRequest(
-            f"{what}: {text!r} is {root['function_name']} of {found}; name one expression, or "
-            f"count rows with count(*)"
+            f"{what}: {quoted(text)} is {root['function_name']} of {found}; name one expression, "
+            f"or count rows with count(*)"
         )
     if not arguments:
         return Aggregate(name, AggregateFunction.COUNT, None, pa.int64())
@@ -84,7 +86,7 @@ def compile_aggregate(
         return Aggregate(name, function, sql, pa.int64())
     if function in (AggregateFunction.MIN, AggregateFunction.MAX):
         return Aggregate(name, function, sql, _arrow_type(select, reading))
-    sums = _type_of_sum(kind, f"{what}: {text!r}")
+    sums = _type_of_sum(kind, f"{what}: {quoted(text)}")
     if function is AggregateFunction.MEAN:
         return Aggregate(name, function, sql, pa.float64(), sums)
     whole = {"DOUBLE": pa.float64(), "DECIMAL(38,0)": pa.int64()}

@@ -168,11 +168,7 @@ def _remove_others(output: Storage) -> None:
 def _results(output: Storage, below: str = "") -> Iterator[tuple[str, str | None]]:
     """(name, id of the query or None) of each visible Parquet file, in Hive folders too."""
     here = output.at(below) if below else output
-    try:
-        names = here.names()
-    except NotADirectoryError:  # a file with such a name
-        return
-    for name in names:
+    for name in here.names():
         path = f"{below}/{name}" if below else name
         match = _RESULT.fullmatch(name)
         if match:

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joinengine.model.errors import InvalidRequest, UnreadableFile
+from joinengine.model.texts import in_a_line
 from joinengine.sources.discovery import Finding, by_modification, by_name
 from joinengine.sources.positions import Entry, Logged
 from joinengine.sources.schemas import (
@@ -268,12 +269,6 @@ def survey(folder: Path | str) -> tuple[dict[str, Footer], dict[str, str]]:
         else:
             faults[file.path] = footer
     return footers, faults
-
-
-def in_a_line(error: Exception, most: int = 200) -> str:
-    """The message of an error without breaks, cut to `most` characters."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= most else f"{text[:most]}.."
 
 
 def check_unchanged(path: str, size: int, modified_ns: int) -> None:

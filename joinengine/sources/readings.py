@@ -16,7 +16,8 @@ import pyarrow as pa
 from joinengine.model.conditions import Predicate
 from joinengine.model.errors import UnreadableFile
 from joinengine.model.skipped import Skipped
-from joinengine.sources.listing import OnBadFile, check_unchanged, in_a_line, unreadable
+from joinengine.model.texts import in_a_line
+from joinengine.sources.listing import OnBadFile, check_unchanged, unreadable
 from joinengine.sources.positions import RowGroup
 from joinengine.sources.schemas import (
     as_text,

@@ -121,7 +121,7 @@ class LocalStorage(Storage):
         try:
             with os.scandir(self.folder) as found:
                 return [Entry(one.name, one.is_dir()) for one in found if one.name[0] != "."]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     @override
@@ -129,7 +129,7 @@ class LocalStorage(Storage):
         """In one request if they are few, so that a name which is always there is seen."""
         try:
             return [name for name in os.listdir(self.folder) if name[0] != "."]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     @override

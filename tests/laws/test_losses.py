@@ -195,7 +195,12 @@ def test_instances_fail_on_demand(tmp_path):
     [
         ("inner", "mnrt", {2: (1,)}, "layout mnrt keeps no copies of keys.* use layout ftlb"),
         ("inner", "ftlb", {2: (6,)}, "instance 6 is not there; give one from 0 to 5"),
-        ("left", "ftlb", {2: (1,)}, "what watchers and aggregators hold has no copies"),
+        (
+            "left",
+            "ftlb",
+            {2: (1,)},
+            "only inner joins survive the loss",
+        ),
     ],
 )
 def test_what_cannot_fail_is_refused_before_the_start(how, layout, losses, message, tmp_path):

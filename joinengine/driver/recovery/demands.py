@@ -102,8 +102,8 @@ def _check_copies(
     choices = [choice, *(one.choice for one in wishes if one.choice is not None)]
     if not survives(operator):
         raise InvalidRequest(
-            f"{what}: what watchers and aggregators hold has no copies; only inner and "
-            f"left semi joins survive the loss of an instance by copies of keys; {_HINT}"
+            f"{what}: what outer, semi and anti joins and aggregates hold beside tuples has no "
+            f"copies; only inner joins survive the loss of an instance by copies of keys; {_HINT}"
         )
     if all(one.copying is None for one in choices):
         raise InvalidRequest(

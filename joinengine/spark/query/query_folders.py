@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -49,14 +50,14 @@ def check_apart(written: Mapping[str, str], inputs: Iterable[str]) -> None:
                     f"read its own files; use a folder outside"
                 )
     places = dict(there)
-    for what in ("checkpointLocation", "stateLocation", "storeLocation"):
-        if "path" not in places or what not in places:
-            continue
-        inner, outer, name = places["path"], places[what], written[what]
+    states = {"checkpointLocation", "stateLocation", "storeLocation"} & places.keys()
+    results = {"path", "sideOutput"} & places.keys()
+    for what, rows in product(sorted(states), sorted(results)):
+        inner, outer = places[rows], places[what]
         if inner.is_relative_to(outer) or _is_read_with(inner, outer):
             raise InvalidRequest(
-                f"{what} {name} and path {written['path']}: one lies in the other, so state and "
-                f"results would be mixed; use two folders side by side"
+                f"{what} {written[what]} and {rows} {written[rows]}: one lies in the other, so "
+                f"state and results would be mixed; use two folders side by side"
             )
 
 

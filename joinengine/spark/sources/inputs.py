@@ -20,6 +20,7 @@ from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.habits import STREAM, not_there
 from joinengine.model.named import one_of
+from joinengine.model.texts import in_a_line, quoted
 from joinengine.predicates.computed_columns import compile_column
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.sources.feeds import FeedKind
@@ -129,7 +130,8 @@ class Stream:
         files and those that were computed: "cast(amount as double)". It is computed as tuples are
         read. Raises InvalidRequest for anything else.
         """
-        check_text(name, "withColumn", "withColumn('day', 'cast(at as date)')")
+        if not check_text(name, "withColumn", "withColumn('day', 'cast(at as date)')"):
+            raise InvalidRequest("withColumn: the name of the column is empty; give one")
         check_text(expression, f"withColumn: {name}", "'cast(at as date)'")
         return self._computing(name, expression, session.zone())
 
@@ -241,7 +243,10 @@ Source = Stream | DataFrame | Table
 
 def _names_of(columns: tuple[str | list[str], ...]) -> list[str]:
     """Columns that are named one by one, or in a list."""
-    return [name for names in columns for name in check_names(names, "select", "select('a', 'b')")]
+    found = [name for names in columns for name in check_names(names, "select", "select('a', 'b')")]
+    if not found:
+        raise InvalidRequest("select: no column is named; name one at least")
+    return found
 
 
 def _chosen(schema: pa.Schema, names: list[str]) -> list[pa.Field]:
@@ -320,7 +325,8 @@ def _said(schema: Any) -> pa.Schema | None:
     try:
         said = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     except Exception as error:
-        raise InvalidRequest(f"schema: {schema!r} is no list of columns: {error}") from error
+        why = in_a_line(str(error).partition("== SQL ==")[0])
+        raise InvalidRequest(f"schema: {quoted(schema)} is no list of columns: {why}") from None
     if not isinstance(said, StructType):
         raise InvalidRequest(
             f"schema: {schema!r} is a {type(schema).__name__}; give a StructType, or DDL text "

@@ -6,10 +6,13 @@ import re
 from pathlib import Path
 
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.texts import in_a_line, quoted
 from joinengine.world.buckets import SCHEMES, is_url
 
 #: A scheme of a file system: of two letters at least, and followed by a slash.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+#: Bytes of a name, and of a path; below it, the engine's own folders and files need room.
+_MOST_OF_A_NAME, _MOST_OF_A_PATH = 255, 3_800
 #: The options that take URLs of object stores.
 _REMOTE = (
     *("checkpointLocation", "stateLocation", "storeLocation", "path", "sideOutput"),
@@ -30,10 +33,23 @@ def place(location: str | Path, what: str) -> str:
     if not is_url(text):
         return str(local_path(location, what))
     scheme, _, rest = text.partition("://")
-    rest = rest.rstrip("/")
-    if not rest or rest.startswith("/"):
-        raise InvalidRequest(f"{what}: {location} names no bucket; write {scheme}://bucket/folder")
-    return f"{scheme}://{rest}"
+    bucket, *parts = rest.rstrip("/").split("/")
+    if not bucket:
+        raise InvalidRequest(
+            f"{what}: {in_a_line(location)} names no bucket; write {scheme}://bucket/folder"
+        )
+    if "@" in bucket:
+        raise InvalidRequest(
+            f"{what}: a URL of {scheme} holds no user and no password; give "
+            f"{scheme}://bucket/folder and the access by the environment (docs/cluster.md)"
+        )
+    parts = [part for part in parts if part]  # `//` is one `/`, as in a path
+    odd = next((one for one in parts if one in (".", "..") or not one.isprintable()), None)
+    if odd is not None:
+        raise InvalidRequest(
+            f"{what}: {quoted(odd)} cannot be a part of a name in an object store; give another"
+        )
+    return f"{scheme}://{'/'.join([bucket, *parts])}"
 
 
 def local_path(location: str | Path, what: str) -> Path:
@@ -44,6 +60,12 @@ def local_path(location: str | Path, what: str) -> Path:
     if not isinstance(location, str | Path) or not str(location):
         raise InvalidRequest(f"{what}: {location!r} is no path; give a folder")
     plain = str(location).removeprefix("file://").removeprefix("file:")
+    longest = max(len(part.encode()) for part in plain.split("/"))
+    if "\0" in plain or longest > _MOST_OF_A_NAME or len(plain.encode()) > _MOST_OF_A_PATH:
+        raise InvalidRequest(
+            f"{what}: {quoted(plain)} can be no path: names have at most {_MOST_OF_A_NAME} bytes, "
+            f"paths {_MOST_OF_A_PATH}, and none of them is 0; give a folder"
+        )
     scheme = _SCHEME.match(plain)
     if scheme is not None:
         urls = ", ".join(f"{one}://" for one in SCHEMES)

@@ -1,0 +1,103 @@
+"""Arguments that no user gives on purpose: a sentence each, which does not repeat all of them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from joinengine.layouts import BiK, DChoices, Ftlb, Pkg, WChoices
+from joinengine.model.errors import InvalidRequest
+from joinengine.predicates.dialect import compile_predicate
+from joinengine.predicates.theta import passes
+from joinengine.spark.query.query_folders import check_apart
+from joinengine.spark.sources.locations import place
+from joinengine.state.checkpoint import Checkpoint
+
+COLUMNS = pa.schema([("n", pa.int64()), ("s", pa.string())]), pa.schema([])
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("/in\0side", "can be no path"),
+        ("/in/" + "x" * 256, "names have at most 255 bytes"),
+        ("/in" + "/ab" * 2000, "paths 3800"),
+        ("s3://bucket/a/../b", r"'\.\.' cannot be a part of a name in an object store"),
+        ("s3://bucket/./c", r"'\.' cannot be a part"),
+        ("s3://bucket/new\nline", "cannot be a part"),
+        ("s3://bucket/nul\0", "cannot be a part"),
+        ("s3:///folder", "names no bucket"),
+    ],
+)
+def test_places_that_cannot_be(location, message):
+    with pytest.raises(InvalidRequest, match=message) as raised:
+        place(location, "stateLocation")
+    assert str(raised.value).startswith("stateLocation: ")
+    assert len(str(raised.value)) < 400
+
+
+def test_a_password_in_a_url_is_not_repeated():
+    with pytest.raises(InvalidRequest, match="holds no user and no password") as raised:
+        place("s3://user:secret@bucket/x", "stateLocation")
+    assert "secret" not in str(raised.value)
+
+
+def test_two_slashes_are_one():
+    assert place("s3://bucket//a//b/", "stateLocation") == "s3://bucket/a/b"
+
+
+def test_a_checkpoint_below_a_file_holds_nothing(tmp_path):
+    (tmp_path / "file").touch()
+    below = Checkpoint.below(tmp_path / "file")
+    assert below.manifests.names() == [] == below.manifests.entries()
+
+
+@pytest.mark.parametrize("rows", ["path", "sideOutput"])
+def test_results_in_the_checkpoint_are_refused(rows, tmp_path):
+    written = {"checkpointLocation": str(tmp_path / "c"), rows: str(tmp_path / "c" / "rows")}
+    with pytest.raises(InvalidRequest, match=f"and {rows} .* one lies in the other"):
+        check_apart(written, [])
+
+
+@pytest.mark.parametrize(
+    "odd", ["not " * 3000 + "n < 3", "(" * 3000 + "n < 3", "s = '" + "x" * 9000]
+)
+def test_long_predicates_are_not_repeated_whole(odd):
+    with pytest.raises(InvalidRequest, match=r"^where: ") as raised:
+        compile_predicate(odd, COLUMNS, "where")
+    assert len(str(raised.value)) < 700
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "greedy",
+    ["length(repeat('a', 2000000000)) = n", "repeat(repeat('a', 1000000), 1000000) = s"],
+)
+def test_a_constant_of_gigabytes_is_refused(greedy):
+    with pytest.raises(InvalidRequest, match="repeat makes a text of more than 1000000 characters"):
+        compile_predicate(greedy, COLUMNS, "where")
+
+
+def test_texts_are_repeated_as_spark_does():
+    short = compile_predicate("repeat(s, n) = 'abab' or repeat(s, -1) <> ''", COLUMNS, "where")
+    batch = pa.table({"n": [2, 3, None, 0], "s": ["ab", "ab", "ab", None]})
+    named = {name: batch.column(name).combine_chunks() for _, name in short.columns}
+    assert passes(short, pa.RecordBatch.from_pydict(named)).tolist() == [True, False, False, False]
+    greedy = compile_predicate("repeat(s, 1000000000) = s", COLUMNS, "where")
+    with pytest.raises(Exception, match="repeat makes a text of more than 1000000 characters"):
+        passes(greedy, pa.RecordBatch.from_pydict({"s": batch.column("s").combine_chunks()}))
+
+
+@pytest.mark.parametrize(
+    ("layout", "settings"),
+    [
+        *((Ftlb, {"domains": domains}) for domains in (-1, 0, 10**18)),
+        (Ftlb, {"backups": 10**6}),
+        *((layout, {"choices": n}) for layout in (Pkg, DChoices, WChoices) for n in (0, 10**18)),
+        *((BiK, {"subgroup_count": n}) for n in (0, 10**18)),
+    ],
+)
+def test_settings_that_no_layout_can_have(layout, settings):
+    (name,) = settings
+    with pytest.raises(InvalidRequest, match=f"^{layout.name}: {name} "):
+        layout(**settings)
