@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from joinengine.lab.commands import console
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.spark.session.archive import archive_folder, archive_key, archives, write_options
+from joinengine.spark.session.java import check_java
 
 #: Far longer than a JVM takes to write it, in seconds.
 _MOST_S = 300
@@ -36,7 +37,8 @@ def archive(again: bool) -> None:
     """
     key, folder = archive_key(), archive_folder()
     if key is None:
-        raise InvalidRequest("archive: there is no java, on the PATH or in JAVA_HOME")
+        check_java()
+        raise InvalidRequest("archive: there is no Spark; install pyspark")
     before = archives()
     if before and not again:
         console.tell(f"{before[-1]} is there already; --again writes it anew")

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
 from joinengine.spark.session.home import cache_folder
+from joinengine.spark.session.java import java_path
 
 #: A JVM says nothing of an archive that does not fit.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
@@ -31,10 +31,8 @@ def archive_folder() -> Path:
 
 def archive_key() -> str | None:
     """Tells Javas and Sparks of this machine apart; None: there is no Java, or no Spark."""
-    home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else shutil.which("java")
-    spec = find_spec("pyspark")
-    if java is None or spec is None or not os.path.exists(java):
+    java, spec = java_path(), find_spec("pyspark")
+    if java is None or spec is None:
         return None
     facts = f"{os.path.realpath(java)} {spec.origin}"
     return hashlib.sha256(facts.encode()).hexdigest()[:12]

@@ -41,6 +41,12 @@ def check_interpreter(context: Any) -> None:
     shipped = tuple(os.path.join(root, name) for name in context._python_includes or ())
     fault = fault_of(context.pythonExec, shipped)
     if fault is not None:
+        said = os.environ.get("PYSPARK_PYTHON")
+        if said is not None and said != sys.executable:  # which joinengine.session() keeps, too
+            raise InvalidRequest(
+                f"Spark's workers would run {fault}, because PYSPARK_PYTHON is {said}; unset it, "
+                f"or set PYSPARK_PYTHON={sys.executable}, before the session starts"
+            )
         raise InvalidRequest(
             f"Spark's workers would run {fault}; set PYSPARK_PYTHON={sys.executable} in the "
             f"environment before the session starts, or use joinengine.session()"

@@ -33,6 +33,7 @@ from joinengine.spark.session import archive, daemon, tuning, warming
 from joinengine.spark.session.early import begun_early
 from joinengine.spark.session.home import lent_spark_home, serves_workers
 from joinengine.spark.session.interpreter import check_interpreter
+from joinengine.spark.session.java import check_java
 from joinengine.spark.sources.source import NAME, JoinEngineSource
 
 #: Where all of Spark runs on this machine, nobody else need reach the driver.
@@ -89,6 +90,8 @@ def session(
     jobs only, and no time of a batch that showed beside the noise (docs/metrics.md). Jobs there are
     called after query, batch, and step or operator; of state, watermarks and instances it knows
     nothing, nor of the tuples of a `parquet_stream`.
+
+    Raises InvalidRequest if there is no Java, or one that is too old for Spark.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     master = "local[*]" if master is None and not submitted else master
@@ -112,6 +115,8 @@ def session(
         builder = builder.config(key, value)
     # Executors of their own have a daemon each, and tasks wait for the last of them anyway.
     alone = serves_workers(master) and not str(master).startswith("local-cluster")
+    if SparkContext._gateway is None and not submitted:
+        check_java()
     begins = alone and SparkContext._gateway is None
     # A JVM that PySpark does not wait for would never end.
     with (

@@ -1,0 +1,62 @@
+"""The Java that Spark is about to start: where it is, and whether Spark can run on it.
+
+Why: without one, PySpark says in twenty lines that a gateway process has ended. It is the most
+common obstacle of a first day, and a file tells what to do about it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from joinengine.model.errors import InvalidRequest
+
+#: The oldest Java that Spark 4 runs on.
+OLDEST = 17
+_VARIABLE = "JAVA_HOME"
+_INSTALL = (
+    f"install Java {OLDEST} or 21 (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
+    f"Fedora: dnf install java-21-openjdk-headless; macOS: brew install openjdk@17)"
+)
+
+
+def java_path() -> Path | None:
+    """The program that Spark starts; None: there is none."""
+    home = os.environ.get(_VARIABLE)
+    found = f"{home}/bin/java" if home else shutil.which("java")
+    return None if found is None or not os.access(found, os.X_OK) else Path(found)
+
+
+def check_java() -> None:
+    """Raise InvalidRequest if there is no Java for Spark to start, or one that is too old.
+
+    Its version is read from the file that is beside each Java, since asking it takes 0.1 s.
+    """
+    home, path = os.environ.get(_VARIABLE), java_path()
+    if path is None and home:
+        raise InvalidRequest(
+            f"{_VARIABLE} is {home}, and there is no program bin/java in it; unset it, so that the "
+            f"java on the PATH is taken, or set it to the folder of a Java {OLDEST} or 21"
+        )
+    if path is None:
+        raise InvalidRequest(
+            f"Spark runs on Java, and there is no java on the PATH; {_INSTALL}, or set {_VARIABLE}"
+        )
+    version = version_of(path)
+    if version is not None and version < OLDEST:
+        raise InvalidRequest(
+            f"Spark needs Java {OLDEST} or later, and {path} is Java {version}; {_INSTALL}, and "
+            f"set {_VARIABLE} if the old one has to stay"
+        )
+
+
+def version_of(path: Path) -> int | None:
+    """The main number of a Java's version; None: nothing beside it tells."""
+    release = path.resolve().parent.parent / "release"
+    try:
+        found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(), re.MULTILINE)
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None if found is None else int(found[1])

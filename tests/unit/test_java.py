@@ -1,0 +1,65 @@
+"""No Java, another folder, or one that is too old: a sentence that says what to do."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.spark.session.java import check_java, version_of
+
+
+def java_in(folder, version=None):
+    """A program that is called as Java is, with the file beside it that tells its version."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "java").touch(mode=0o755)
+    if version is not None:
+        (folder / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\nOS="Linux"\n')
+    return folder
+
+
+@pytest.fixture
+def no_java(monkeypatch, tmp_path):
+    """A machine on whose PATH is no Java."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+
+
+@pytest.mark.usefixtures("no_java")
+def test_no_java_says_how_to_install_one():
+    with pytest.raises(InvalidRequest, match="no java on the PATH; install Java 17 or 21"):
+        check_java()
+
+
+def test_a_wrong_java_home_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(InvalidRequest, match=rf"JAVA_HOME is {tmp_path}, and there is no program"):
+        check_java()
+
+
+@pytest.mark.parametrize(
+    ("version", "number"), [("1.8.0_392", 8), ("11.0.22", 11), ("17.0.15", 17), ("21", 21)]
+)
+@pytest.mark.usefixtures("no_java")
+def test_a_java_that_is_too_old_is_refused(version, number, monkeypatch, tmp_path):
+    home = java_in(tmp_path / "java", version)
+    assert version_of(home / "bin" / "java") == number
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    if number >= 17:
+        check_java()
+        return
+    with pytest.raises(InvalidRequest, match=rf"needs Java 17 or later, and .* is Java {number};"):
+        check_java()
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_java_on_the_path_is_followed_to_its_folder(monkeypatch, tmp_path):
+    home, path = java_in(tmp_path / "java", "11.0.1"), tmp_path / "links"
+    path.mkdir()
+    (path / "java").symlink_to(home / "bin" / "java")
+    monkeypatch.setenv("PATH", str(path))
+    with pytest.raises(InvalidRequest, match="is Java 11"):
+        check_java()
+    os.remove(home / "release")
+    check_java()  # nobody tells: Spark will
