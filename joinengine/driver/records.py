@@ -14,6 +14,7 @@ from statistics import median
 import numpy as np
 
 from joinengine.balancing.reasons import Reason
+from joinengine.balancing.statistics import skew
 from joinengine.driver.hot_keys import Heat
 from joinengine.model.keys import Side
 from joinengine.model.skipped import Skipped
@@ -38,6 +39,20 @@ class Refused:
             self.null + other.null,
             self.ahead + other.ahead,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Busiest:
+    """The instance that a batch waited for, if machines were as many as instances.
+
+    `share`: of the deliveries to all instances. `busy_s`: how long tasks worked for it. `skew`: its
+    deliveries over the mean.
+    """
+
+    instance: int
+    share: float
+    busy_s: float
+    skew: float
 
 
 @dataclass(slots=True)
@@ -106,6 +121,16 @@ class OperatorRecord:
     def candidates(self) -> int:
         """Pairs that were looked at; in semi and anti joins of hot keys, tuples."""
         return sum(self.compared)
+
+    @property
+    def busiest(self) -> Busiest | None:
+        """The instance that received most; None: none received anything."""
+        received = np.array(self.received, float)
+        if not received.any():
+            return None
+        one, share = int(received.argmax()), float(received.max() / received.sum())
+        busy_s = self.busy_s[one] if one < len(self.busy_s) else 0.0
+        return Busiest(one, share, busy_s, skew(received))
 
     @property
     def late_rows(self) -> int:
@@ -177,6 +202,12 @@ class BatchRecord:
     handed: int | None = None
     #: the whole trigger, Spark's own logs included; known when Spark has told it
     trigger_s: float = 0.0
+
+    @property
+    def busiest(self) -> Busiest | None:
+        """The busiest instance of the operator that received most; None: none received anything."""
+        largest = max(self.joins, key=lambda join: sum(join.received), default=None)
+        return None if largest is None else largest.busiest
 
     def latency_s(self, quantile: float) -> float | None:
         """Seconds from the start of the batch until `quantile` of its results left the tasks."""

@@ -37,6 +37,14 @@ def batch_line(record: BatchRecord) -> str:
     for figure in FIGURES.values():
         count = sum(getattr(join, figure.name) for join in joins)
         parts += [f"{count:,} {figure.words}"] if count and figure.words else []
+    split = sum(join.split_keys for join in joins)
+    parts += [f"{split:,} split {'key' if split == 1 else 'keys'}"] if split else []
+    if record.busiest is not None:
+        one = record.busiest
+        parts.append(
+            f"{' and '.join(dict.fromkeys(join.layout for join in joins))}: load skew "
+            f"{one.skew:.2f}, busiest instance {one.instance} ({one.share:.0%}, {one.busy_s:.2f} s)"
+        )
     times = _event_time(joins)
     parts += [f"watermark {times['watermark']}"] if "watermark" in times else []
     return ", ".join(parts)

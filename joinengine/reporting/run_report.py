@@ -36,6 +36,9 @@ BATCH_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("batch", "input_rows", "output_rows")]
     + [(name, pa.float64()) for name in ("elapsed_s", *STEPS, "recovery_s")]
     + [(name, pa.int64()) for name in (*OF_BATCH, "layout_versions")]
+    + [("layouts", pa.list_(pa.string())), ("load_skew", pa.float64())]
+    + [("busiest_instance", pa.int64()), ("busiest_share", pa.float64())]
+    + [("busiest_s", pa.float64())]
     + [("latency_s", pa.struct([("p50", pa.float64()), ("p99", pa.float64())]))]
     + [("skipped_files", pa.list_(pa.string())), ("tasks", pa.string())]
 )
@@ -43,7 +46,7 @@ BATCH_SCHEMA = pa.schema(
 
 def batch_rows(record: BatchRecord) -> dict[str, Any]:
     """One row of `batches`."""
-    joins = record.joins
+    joins, busiest = record.joins, record.busiest
     return {
         "batch": record.batch,
         "input_rows": record.input_rows,
@@ -53,6 +56,11 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "recovery_s": record.recovery_s,
         **{name: sum(getattr(join, name) for join in joins) for name in OF_BATCH},
         "layout_versions": max(join.layout_versions for join in joins),
+        "layouts": [join.layout for join in joins],
+        "load_skew": None if busiest is None else busiest.skew,
+        "busiest_instance": None if busiest is None else busiest.instance,
+        "busiest_share": None if busiest is None else busiest.share,
+        "busiest_s": None if busiest is None else busiest.busy_s,
         "latency_s": {"p50": record.latency_s(0.5), "p99": record.latency_s(0.99)},
         "skipped_files": [f"{one.file}: {one.reason}" for one in record.skipped],
         "tasks": record.tasks,

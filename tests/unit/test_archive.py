@@ -44,7 +44,7 @@ def test_another_java_has_another_archive(cache, tmp_path, monkeypatch):
     put(cache, 100)
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.touch()
+    java.touch(mode=0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     assert archive.use_options() == ""
     mine = put(cache, 70)
@@ -69,4 +69,4 @@ def test_without_a_java_the_command_says_so(tmp_path):
     command = [sys.executable, "-m", "joinengine", "archive"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "archive: there is no java" in done.stderr
+    assert "there is no program bin/java in it" in done.stderr
