@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all durations chaos bench bench-auto bench-peers bench-kernels bench-files bench-planners bench-scale bench-workers bench-long bench-papers golden pictures lint types fmt clean
+.PHONY: help setup demo test test-all durations chaos bench bench-auto bench-peers bench-kernels bench-files bench-planners bench-scale bench-workers bench-long bench-papers dist golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -97,6 +97,12 @@ bench-papers: $(READY)  ## what the papers state of decisions, beside what comes
 	@echo "bench-papers: some minutes"
 	$(BIN)/python -m benchmarks.papers --out out/papers
 
+dist: $(READY)  ## a wheel and a source archive (dist), as they would be published
+	@rm -rf dist build
+	$(BIN)/python -c "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
+	@rm -rf build *.egg-info && $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@ls -l dist
+
 golden: $(READY)  ## write the filed plans and decisions, and docs/options.md, anew; read the diff
 	@echo "golden: tests/golden/plans, tests/golden/steps, docs/options.md"
 	JOINENGINE_WRITE_GOLDEN=1 $(BIN)/pytest -q tests/golden
@@ -125,7 +131,7 @@ CACHES := $(or $(JOINENGINE_HOME),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/joineng
 
 clean:  ## remove what the jobs made
 	@echo "clean: removing .venv, out and caches"
-	rm -rf .venv out build *.egg-info .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse
+	rm -rf .venv out build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@for cache in $(CACHES); do [ ! -d "$$cache" ] || \
 		echo "clean: left: generated streams in $$cache, $$(du -sh "$$cache" | cut -f1);" \

@@ -1,8 +1,11 @@
-"""What a user would take instead: Spark's join, plain or salted by hand, in a process of its own.
+"""What a user would take instead, in a process of its own: Spark's join, in four ways.
 
-    python -m benchmarks.demo.peers spark|salted FOLDER FILES
+    python -m benchmarks.demo.peers spark|salted|filtered|broadcast FOLDER FILES
 
-prints one JSON line: seconds by the clock from the start of the query, and the results, of the
+`salted`: the hot product is divided by hand. `filtered`: its rows are left out. `broadcast`: the
+purchases are a static table, of which each task has a copy.
+
+Prints one JSON line: seconds by the clock from the start of the query, and the results, of the
 first FILES files of each side. Spark has as many threads as joinengine, and drops the results.
 """
 
@@ -23,8 +26,11 @@ from joinengine import session
 SALTS = 8
 
 
-def spark_join(folder: Path, files: int, *, salted: bool) -> dict[str, Any]:
-    """Spark's stream-stream join; `salted`: the hot product divided by hand."""
+WAYS = ("spark", "salted", "filtered", "broadcast")
+
+
+def spark_join(folder: Path, files: int, way: str) -> dict[str, Any]:
+    """Spark's join of both streams, in one of WAYS."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     spark = session(spark__sql__shuffle__partitions="8")
@@ -33,7 +39,15 @@ def spark_join(folder: Path, files: int, *, salted: bool) -> dict[str, Any]:
         f"v_product = p_product and p_time >= v_time "
         f"and p_time <= v_time + interval {WINDOW_S} seconds and {PRICES}"
     )
-    if salted:
+    if way == "filtered":
+        views, purchases = (
+            side.where(f.col(f"{letter}_product") != HOT)
+            for side, letter in ((views, "v"), (purchases, "p"))
+        )
+    if way == "broadcast":
+        paths = [str(path) for path in sorted((folder / "purchases").glob("*.parquet"))[:files]]
+        purchases = f.broadcast(spark.read.parquet(*paths))
+    if way == "salted":
         salts = f.array(*[f.lit(number) for number in range(SALTS)])
         drawn = (f.rand(3) * SALTS).cast("int")
         one = f.array(f.lit(0))
@@ -68,7 +82,7 @@ def _stream(spark: Any, folder: Path, count: int) -> Any:
 def main() -> None:
     """Run one of them, and print what it took."""
     name, folder, files = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    found = spark_join(folder, files, salted=name == "salted")
+    found = spark_join(folder, files, name)
     print(json.dumps(found), flush=True)
     os._exit(0)  # the JVM takes seconds to end
 

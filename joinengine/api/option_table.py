@@ -112,6 +112,7 @@ _LINES = (
         "work",
         "load",
         "load",
+        since="0.2",
     ),
     Option(
         "workPerTuple",
@@ -167,6 +168,7 @@ _LINES = (
         "Where second copies of run files lie, for state that is lost. If it is not given, and "
         "recovery is `store`: below the checkpoint, at an emulated speed.",
         setting="store_location",
+        since="0.2",
     ),
     Option(
         "exchange",
@@ -190,6 +192,7 @@ _LINES = (
         "where they can.",
         "auto",
         "tasks",
+        since="0.2",
     ),
     Option(
         "takeover",
@@ -198,6 +201,7 @@ _LINES = (
         "ends the other one (`take`). A driver that has died is never in the way.",
         "wait",
         flag="takeover",
+        since="0.2",
     ),
     Option(
         "lookEvery",
@@ -205,6 +209,7 @@ _LINES = (
         "How long a query with nothing to do rests before it looks for new files. If it is not "
         "given: 10 ms, and 1 s in an object store.",
         setting="look_every_s",
+        since="0.2",
     ),
     Option(
         "livePort",

@@ -24,7 +24,7 @@ class TakenOver(JoinEngineError):
 
 
 class _TakenOver(TakenOver, CheckpointMismatch):
-    """Programs that catch a `CheckpointMismatch`, as it was before 0.2, catch it until then."""
+    """Programs that catch a `CheckpointMismatch`, as it was before 0.2, catch it until 0.3."""
 
 
 _TakenOver.__name__ = _TakenOver.__qualname__ = TakenOver.__name__

@@ -20,9 +20,11 @@ from pathlib import Path
 DOCS = Path(__file__).parents[2] / "docs"
 #: The pages for somebody who knows Spark and not this engine.
 PAGES = (
+    "../README",
     "install",
     "from-spark",
     "which-layout",
+    "compared",
     "state-size",
     "when-is-a-row-emitted",
     "cluster",

@@ -208,7 +208,7 @@ def test_a_driver_that_another_one_followed_has_an_error_of_its_own():
     error = taken_over("another driver goes on")
     assert isinstance(error, TakenOver) and type(error).__name__ == "TakenOver"
     assert not issubclass(TakenOver, InvalidRequest)
-    with pytest.raises(CheckpointMismatch):  # until 0.2
+    with pytest.raises(CheckpointMismatch):  # until 0.3
         raise error
 
 

@@ -196,6 +196,8 @@ def compare(
     picture = figure or (json_path or Path(found.name.replace(" ", "-"))).with_suffix(".png")
     check_file("--json", json_path)
     check_file("--figure", picture)
+    from joinengine.lab.comparison import pictures  # noqa: F401, PLC0415 (its package may lack)
+
     check_file("--report", page_path)
     state = None if settings["state"] is None else place(settings["state"], "--state")
     reports, stopped = list[dict[str, Any]](), False

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 
 from joinengine.balancing.statistics import skew
+from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.run_report import received_by_batch
+
+try:
+    import matplotlib as mpl
+except ImportError:
+    raise InvalidRequest(
+        "pictures need the package matplotlib; run: pip install 'joinengine[lab]'"
+    ) from None
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

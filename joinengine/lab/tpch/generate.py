@@ -107,7 +107,10 @@ def _generate(folder: Path, names: list[str], scale: float, say: Say) -> None:
     search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     program = shutil.which("tpchgen-cli", path=search)
     if program is None:
-        raise JoinEngineError("tpchgen-cli is not installed; run: pip install tpchgen-cli")
+        raise InvalidRequest(
+            "the generated streams of queries need the package tpchgen-cli; run: "
+            "pip install 'joinengine[lab]'"
+        )
     command = [program, "parquet", "--scale-factor", f"{scale:g}", "--tables", ",".join(names)]
     try:
         done = subprocess.run(
