@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all durations chaos bench bench-auto bench-peers bench-kernels bench-files bench-planners bench-scale bench-workers bench-long bench-papers dist golden pictures lint types fmt clean
+.PHONY: help setup demo test test-all durations chaos bench bench-auto bench-peers bench-kernels bench-files bench-planners bench-scale bench-workers bench-long bench-papers docs dist golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,7 +45,7 @@ durations: $(READY)  ## how long the tests take, filed anew (tests/durations.jso
 
 test-all: $(READY)  ## the tests and the slow matrices; finds or installs Chromium
 	@tools/ensure-chromium
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slow]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,slow]'
 	@echo "test-all: everything, on all cores"
 	@$(BIN)/joinengine archive
 	JOINENGINE_WANTS_CHROMIUM=1 JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
@@ -96,6 +96,11 @@ bench-long: $(READY)  ## 2,000 small batches over a window: does anything grow? 
 bench-papers: $(READY)  ## what the papers state of decisions, beside what comes out (out/papers)
 	@echo "bench-papers: some minutes"
 	$(BIN)/python -m benchmarks.papers --out out/papers
+
+docs: $(READY)  ## the site of the documentation (out/site); links are checked
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "docs: out/site/index.html; each page also as Markdown, listed in out/site/llms.txt"
 
 dist: $(READY)  ## a wheel and a source archive (dist), as they would be published
 	@rm -rf dist build

@@ -25,6 +25,7 @@ PAGES = (
     "from-spark",
     "which-layout",
     "compared",
+    "tutorial",
     "state-size",
     "when-is-a-row-emitted",
     "cluster",
