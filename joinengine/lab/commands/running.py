@@ -195,9 +195,7 @@ def compare(
         check(found, options)
     picture = figure or (json_path or Path(found.name.replace(" ", "-"))).with_suffix(".png")
     check_file("--json", json_path)
-    check_file("--figure", picture)
-    from joinengine.lab.comparison import pictures  # noqa: F401, PLC0415 (its package may lack)
-
+    _check_picture(picture)
     check_file("--report", page_path)
     state = None if settings["state"] is None else place(settings["state"], "--state")
     reports, stopped = list[dict[str, Any]](), False
@@ -272,6 +270,13 @@ def _print_reports(reports: list[dict[str, Any]]) -> None:
     console.out.print(summary_table(reports))
     for line in summary_legend(reports):
         console.tell(line, style="dim")
+
+
+def _check_picture(path: Path) -> None:
+    """Raise InvalidRequest if no picture can be drawn there, before the runs that it is of."""
+    from joinengine.lab.comparison import pictures  # noqa: F401, PLC0415 (its package may lack)
+
+    check_file("--figure", path)
 
 
 def _draw(reports: list[dict[str, Any]], path: Path) -> None:
