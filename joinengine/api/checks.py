@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from joinengine.api.comparable import check_time
 from joinengine.model.aggregation import Windows
 from joinengine.model.arguments import check_one_of
-from joinengine.model.columns import of_side, require_column
+from joinengine.model.columns import require_column, require_of
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.windows import Sliding, Window, Within
@@ -71,7 +71,7 @@ def found_times(window: Window, schemas: tuple[pa.Schema, pa.Schema], *, exact: 
     """The window with the names that its columns have."""
     left, right = (
         tuple(
-            require_column(schemas[side], name, "within", of=of_side(side), exact=exact).name
+            require_of(schemas, side, name, "within", exact=exact).name
             for name in window.times[side]
         )
         for side in Side

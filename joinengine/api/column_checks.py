@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from joinengine.api.comparable import check_equality, distance
 from joinengine.model.arguments import check_text, kind_of
-from joinengine.model.columns import of_side, refuse_doubles, require_column
+from joinengine.model.columns import refuse_doubles, require_of
 from joinengine.model.conditions import (
     Band,
     Condition,
@@ -65,7 +65,7 @@ def found_columns(
 
     def name(side: Side, written: str, what: str) -> str:
         try:
-            field = require_column(schemas[side], written, what, of=of_side(side), exact=exact)
+            field = require_of(schemas, side, written, what, exact=exact)
         except InvalidRequest as error:
             if isinstance(on, Equi) and on.using:
                 raise InvalidRequest(f"{error}; {_two_names(on)}") from None

@@ -43,6 +43,22 @@ def require_column(
     return schema.field(found[0])
 
 
+def require_of(
+    schemas: tuple[pa.Schema, pa.Schema], side: Side, name: str, what: str, *, exact: bool
+) -> pa.Field:
+    """The field of a column of one side, as `require_column`; says so if the other side has it."""
+    try:
+        return require_column(schemas[side], name, what, of=of_side(side), exact=exact)
+    except InvalidRequest as error:
+        other = side.other
+        if name in schemas[other].names and name not in schemas[side].names:
+            raise InvalidRequest(
+                f"{error}; the {other.name.lower()} side has {name!r}: name the column of the left "
+                f"side first"
+            ) from None
+        raise
+
+
 def of_side(side: Side) -> str:
     """The end of a message that names a side.
 

@@ -111,7 +111,8 @@ def state_lines(report: dict[str, Any]) -> list[str]:
         lines.append(f"operator {join['join']}: {join['on']}")
         lines.append(
             f"  layout {join['layout']} on {join['instances']} instances, "
-            f"{join['routing_entries']} keys in the routing table, {join['split_keys']} split"
+            f"{join['routing_entries']} {'key' if join['routing_entries'] == 1 else 'keys'} in the "
+            f"routing table, {join['split_keys']} split"
         )
         lines += [
             f"  version {older['version']} ({older['layout']}) still has {older['rows']:,} rows"

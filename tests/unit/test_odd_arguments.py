@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 
 from joinengine.layouts import BiK, DChoices, Ftlb, Pkg, WChoices
+from joinengine.model.columns import require_of
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.keys import Side
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.predicates.theta import passes
 from joinengine.spark.query.query_folders import check_apart
@@ -101,3 +103,11 @@ def test_settings_that_no_layout_can_have(layout, settings):
     (name,) = settings
     with pytest.raises(InvalidRequest, match=f"^{layout.name}: {name} "):
         layout(**settings)
+
+
+def test_columns_in_the_wrong_order_are_said_to_be():
+    left, right = pa.schema([("clicked_at", pa.int64())]), pa.schema([("bought_at", pa.int64())])
+    with pytest.raises(InvalidRequest, match="the right side has 'bought_at': name the column of"):
+        require_of((left, right), Side.LEFT, "bought_at", "within", exact=False)
+    with pytest.raises(InvalidRequest, match=r"columns of the left side are clicked_at$"):
+        require_of((left, right), Side.LEFT, "sold_at", "within", exact=False)

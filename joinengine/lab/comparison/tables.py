@@ -110,7 +110,7 @@ def _values(report: dict[str, Any]) -> dict[str, Any]:
         "busy": report["load_skew"].get("busy", {}).get("last_half"),
         "stored": sum(report["stored_per_instance"]),
         "sent": sum(report["received_per_instance"]),
-        "valid": {True: "yes", False: "NO", None: "unknown"}[report["valid"]],
+        "valid": {True: "yes", False: "NO", None: "not checked"}[report["valid"]],
     }
 
 

@@ -242,15 +242,15 @@ def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
 
 def _keep(content: dict[str, Any], json_path: Path | None, figure: Path | None) -> None:
     """Write the report and the picture that were asked for."""
+    if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(json.dumps(content, indent=1, default=str))
     picture = figure or (json_path.with_suffix(".png") if json_path else None)
     if picture is not None and "runs" in content:
         from joinengine.lab.comparison.pictures import draw_simulation  # noqa: PLC0415
 
         draw_simulation(content["runs"], picture)
         _print(f"picture: {picture}")
-    if json_path is not None:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps(content, indent=1, default=str))
 
 
 def _print(what: Any) -> None:
