@@ -49,6 +49,7 @@ def test_the_wheel_brings_one_name(wheel):
         tops = {name.split("/")[0] for name in content.namelist()}
         assert "joinengine/lab/queries/eq5.py" in content.namelist()
         assert "joinengine/py.typed" in content.namelist()
+        assert "joinengine/spark/session/log4j2.properties" in content.namelist()
         assert "joinengine/reporting/page/page.html" in content.namelist()
     assert {top for top in tops if not top.endswith(".dist-info")} == {"joinengine"}
 

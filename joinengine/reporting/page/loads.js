@@ -147,7 +147,7 @@ class KeysView {
     bar.style.setProperty("--share", `${Math.min(100, 100 * (key.share ?? 0))}%`);
     const name = key.key ?? key.hash;
     return make("tr", { "data-key": key.key, "data-hash": key.hash, "data-share": key.share, "data-rows": key.rows, "data-done": key.done },
-      make("th", { scope: "row", class: "key", title: `key hash ${key.hash}` }, key.key === null ? make("code", {}, name) : name),
+      make("th", { scope: "row", class: "key", title: `key hash ${key.hash}` }, make(key.key === null ? "code" : "bdi", {}, name)),
       make("td", { class: "share" }, bar, percent(key.share)),
       make("td", { class: "number" }, known(key.state_share) ? percent(key.state_share) : UNKNOWN),
       make("td", { class: "number" }, count(perBatch(entry, key.rows))),

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
@@ -70,6 +71,8 @@ _TOLD_BY_US = (
     "org.apache.spark.sql.execution.streaming.MicroBatchExecution",  # until 4.0
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
 )
+#: Else Spark begins each program with seven lines of its own.
+_LOG = Path(__file__).with_name("log4j2.properties")
 #: Far longer than Spark takes to start a query, in seconds.
 _START_S = 10.0
 _starting = threading.Lock()
@@ -111,6 +114,8 @@ def session(
     if serves_workers(master):
         helps[daemon.SETTING] = daemon.MODULE
         helps[tuning.JVM_OPTIONS] += f" {archive.use_options()}"
+        if not {"SPARK_CONF_DIR", "SPARK_HOME"} & os.environ.keys():  # which may have one of theirs
+            helps[tuning.JVM_OPTIONS] += f" -Dlog4j2.configurationFile={_LOG.as_uri()}"
     for key, value in (helps | {k.replace("__", "."): v for k, v in settings.items()}).items():
         builder = builder.config(key, value)
     # Executors of their own have a daemon each, and tasks wait for the last of them anyway.
