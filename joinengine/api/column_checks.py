@@ -210,7 +210,7 @@ def output_columns(
         owners = "both sides have" if clashing.isdisjoint(edges) else "a side and the window have"
         raise InvalidRequest(
             f"ambiguous output column names: {owners} {', '.join(sorted(clashing))}; "
-            f"rename them on one side, or give suffixes=('_l', '_r')"
+            f"rename them on one side, or give suffixes=('_l', '_r') (--suffixes _l,_r)"
         )
     columns = list[OutputColumn]()
     for side, name in names:

@@ -131,8 +131,10 @@ def parsed(text: str, what: str) -> Any:
     row = engine().execute("select json_serialize_sql(?)", [f"select ({inside})"]).fetchall()[0]
     tree = json.loads(row[0])
     if tree.get("error"):
+        why = in_a_line(tree["error_message"])
         raise InvalidRequest(
-            f"{what}: {quoted(text)} is no predicate: {in_a_line(tree['error_message'])}"
+            f"{what}: {quoted(text)} is no predicate: {why} (a column whose name is a word of "
+            f"SQL, as `at`, stands in backticks)"
         )
     node = tree["statements"][0]["node"]
     plain = node["type"] == "SELECT_NODE" and node["from_table"]["type"] == "EMPTY"

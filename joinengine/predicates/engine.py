@@ -37,11 +37,17 @@ FORMS = {
     "trim": "(s) as trim(s, ' ')",
     "ltrim": "(s) as ltrim(s, ' ')",
     "rtrim": "(s) as rtrim(s, ' ')",
-    # Who may write a filter may not fill the memory of driver and workers with it.
+    # A short filter may not fill the memory of driver and workers.
     "repeat": (
-        f"(s, n) as case when length(s) * n::hugeint > {MOST_REPEATED} "
+        f"(s, n) as case when s is null or n is null then null "
+        f"when length(s) * n::hugeint > {MOST_REPEATED} "
         f"then error('repeat makes a text of more than {MOST_REPEATED} characters') "
         f"else repeat(s, least(n, {MOST_REPEATED} // greatest(length(s), 1))) end"
+    ),
+    "replace": (
+        f"(s, f, t) as case when length(s) * length(t)::hugeint > {100 * MOST_REPEATED} "
+        f"then error('replace makes a text of more than {100 * MOST_REPEATED} characters') "
+        f"else replace(s, f, t) end"
     ),
     "nvl": "(x, y) as coalesce(x, y)",
     "isnull": "(x) as x is null",

@@ -29,7 +29,8 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "late": (
         "came later than the join's delay allows, so they are in no result",
         "Files that are read in another order than event time do this: "
-        "parquet_stream(.., order='time') reads them by time. Otherwise give a longer delay",
+        "parquet_stream(.., order='time'), or --file-order time, reads them by time. Otherwise "
+        "give a longer delay",
     ),
     "null": (
         "have no key or no event time, so they match nothing",

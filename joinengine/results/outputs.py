@@ -45,7 +45,8 @@ def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -
     """Refuse what `take` would refuse, by reading alone.
 
     Raises CheckpointMismatch if the checkpoint has written to another folder, or in other Hive
-    folders, or what it has written is gone; InvalidRequest if results of others are in the way.
+    folders, or what it has written is gone; DamagedState if it has written results and knows of
+    none; InvalidRequest if results of others are in the way.
     """
     overwrite = wanted.overwrite and _is_new(checkpoint)
     if not output.exists(_marker(query)):
@@ -54,6 +55,11 @@ def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -
         _check_others(output, shared=wanted.shared, overwrite=overwrite)
         if overwrite:
             return
+    elif _is_new(checkpoint) and any(owner == query for _, owner in _results(output)):
+        raise DamagedState(
+            f"{checkpoint.manifests.folder} is missing or empty, while {output.folder} holds "
+            f"results of its batches, which would come again; restore it from a copy"
+        )
     _check_partitions(checkpoint, output, query, wanted.partition_by)
 
 

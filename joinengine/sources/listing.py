@@ -153,7 +153,9 @@ class Listing:
             if fault is None and self._expected.time is not None and footer.least_us is None:
                 fault = (
                     f"has no statistics of column {self._expected.time!r} in its footer, by which "
-                    f"order='time' puts files in order"
+                    f"order='time' puts files in order; Spark writes them only under "
+                    f"spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS, and order='name' "
+                    f"needs none"
                 )
             if fault is None:
                 return entry | {"rows": footer.rows}

@@ -75,19 +75,31 @@ def least_time(metadata: Any, column: str) -> float | None:
     None: the metadata does not say, since the writer has left out statistics.
     """
     schema = metadata.schema.to_arrow_schema()
-    if column not in schema.names or not pa.types.is_timestamp(schema.field(column).type):
+    at = schema.get_field_index(column)  # -1: there is none, or several
+    if at < 0 or not pa.types.is_timestamp(schema.field(at).type):
         return -math.inf
-    leaves = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+    leaf = sum(_leaves(field.type) for field in list(schema)[:at])
     found = list[float]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        statistics = group.column(leaves.index(column)).statistics
+        if not group.num_rows:
+            continue
+        statistics = group.column(leaf).statistics
         if statistics is None:
             return None
         if statistics.has_min_max:
-            found.append(statistics.min_raw * _MICROSECONDS[schema.field(column).type.unit])
+            found.append(statistics.min_raw * _MICROSECONDS[schema.field(at).type.unit])
         elif statistics.null_count != group.num_rows:
             return None
     return min(found, default=-math.inf)
+
+
+def _leaves(kind: Any) -> int:
+    """How many columns of a Parquet file hold a field of this type."""
+    if pa.types.is_struct(kind):
+        return sum(_leaves(field.type) for field in kind)
+    if pa.types.is_map(kind):
+        return _leaves(kind.key_type) + _leaves(kind.item_type)
+    return _leaves(kind.value_type) if _is_list(kind) else 1
 
 
 def plain_columns(metadata: Any) -> pa.Schema:

@@ -151,7 +151,7 @@ def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
         return None
     try:
         account = dict(json.loads(storage.get(ACCOUNT)))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         account = {}
     # An older version wrote no CRC, and these parts alone.
     crc32 = account.pop("crc32", None)

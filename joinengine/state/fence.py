@@ -27,9 +27,13 @@ from joinengine.world.storage import Storage
 _KEPT = 2
 
 
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit()
+
+
 def greatest(markers: Storage, none: int) -> int:
     """The marker that counts; `none` if there is no marker."""
-    return max((int(name) for name in markers.names() if name.isdigit()), default=none)
+    return max((int(name) for name in markers.names() if _is_number(name)), default=none)
 
 
 def mark(markers: Storage, number: int, content: bytes = b"") -> bool:
@@ -39,7 +43,7 @@ def mark(markers: Storage, number: int, content: bytes = b"") -> bool:
 
 def thin(markers: Storage) -> None:
     """Remove markers that do not count, but keep the greatest of these."""
-    numbers = sorted(int(name) for name in markers.names() if name.isdigit())
+    numbers = sorted(int(name) for name in markers.names() if _is_number(name))
     for number in numbers[:-_KEPT]:
         markers.delete(f"{number:08d}")
 

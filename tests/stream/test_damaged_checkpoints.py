@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine import JoinEngineError, StreamJoin, parquet_stream
+from joinengine import DamagedState, JoinEngineError, StreamJoin, parquet_stream
 from tests.stream.conftest import same
 
 pytestmark = pytest.mark.spark
@@ -73,6 +73,8 @@ def harm(path, how):
     elif how == "a folder":
         path.unlink()
         path.mkdir()
+    elif how == "deep":
+        path.write_bytes(b"[" * 200_000)
     elif how == "cut":
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     else:
@@ -91,7 +93,13 @@ def harm(path, how):
         ("manifest/*", "a folder", "is a folder, and was a file"),
         ("runs/*", "a folder", "is a folder, and was a file"),
         ("sources/0/*", "a folder", "is a folder, and was a file"),
-        ("manifest", "removed", "is closed, as are all up to"),
+        ("manifest", "removed", "manifest is missing or empty, while .* holds results|is closed"),
+        (
+            "sources",
+            "removed",
+            "source log .* knows 0 row groups of .*, but the checkpoint has read",
+        ),
+        ("query.json", "deep", "query.json does not match its CRC"),
         ("held", "cut", "result file that is held back .* it is truncated"),
         ("held", "altered", "result file that is held back .* its bytes were altered"),
         ("held", "removed", "result file that is held back .* is missing"),
@@ -107,6 +115,15 @@ def test_what_cannot_be_trusted_is_refused_by_name(what, how, said, tasks, damag
     with pytest.raises(JoinEngineError, match=said) as raised:
         start(compactEvery=50, tasks=tasks).processAllAvailable()
     assert not re.search(r"\n|\w(Error|Exception): |Errno", str(raised.value))
+
+
+def test_results_without_manifests_do_not_come_again(damaged, start):
+    """A batch was shown, nobody knows of it any more, and no batch is marked as closed."""
+    start().stop()
+    for folder in ("manifest", "boundary"):
+        shutil.rmtree(damaged / STATE / folder)
+    with pytest.raises(DamagedState, match=r"manifest is missing or empty, while .* holds results"):
+        start()
 
 
 def test_folders_that_a_copy_has_left_out_are_made_again(damaged, start):

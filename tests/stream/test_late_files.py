@@ -71,7 +71,7 @@ def test_late_files_are_warned_of_once_and_summed_up(spark, shuffled, caplog):
     for side in ("clicks", "purchases"):
         first, total = warned(caplog, f"{shuffled / side} came later")
         assert first.startswith("joinengine: batch ")
-        assert "parquet_stream(.., order='time') reads them by time" in first
+        assert "parquet_stream(.., order='time'), or --file-order time, reads them by time" in first
         assert total.startswith("joinengine: in all ")
         assert f" of {FILES * ROWS:,} rows (" in total
     assert len(late) == 4
@@ -115,6 +115,9 @@ def test_an_order_that_cannot_be_is_refused(spark, shuffled):
         started(moved, within=window)
     with pytest.raises(InvalidRequest, match="order: 'size' is unknown"):
         parquet_stream(spark, shuffled / "clicks", order="size")
-    with pytest.raises(InvalidRequest, match="order='time' needs the column of event time"):
-        stream.to_df()
+    for order in ("time", "name"):
+        with pytest.raises(
+            InvalidRequest, match=rf"order='{order}' needs the list of files that a"
+        ):
+            parquet_stream(spark, shuffled / "clicks", order=order).to_df()
     assert not (shuffled / "checkpoint").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from datetime import UTC, datetime
 
@@ -13,7 +14,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.sources.feeds import FolderFeed, open_feed
 from joinengine.sources.listing import Expected, FileOrder, Listing, OnBadFile
 from joinengine.sources.positions import Logged, table_of
-from joinengine.sources.schemas import as_text
+from joinengine.sources.schemas import as_text, least_time
 from joinengine.sources.sourcelog import SourceLog
 from joinengine.world.world import MACHINE
 
@@ -104,6 +105,38 @@ def test_a_file_without_statistics_is_a_bad_one(folder):
     entries = skipping.look(0.0)
     assert [one["rows"] for one in entries if "skipped" in one] == [[]]
     assert names(entries) == "cedab"
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        pa.struct([("at", pa.timestamp("us"))]),
+        pa.struct([("at", pa.string()), ("b", pa.list_(pa.struct([("c", pa.int64())])))]),
+        pa.map_(pa.string(), pa.timestamp("us")),
+        pa.list_(pa.timestamp("us")),
+    ],
+)
+def test_the_column_is_found_among_nested_ones(others, tmp_path):
+    """`a.at` is a field of the struct `a`, and a column of that name beside it."""
+    nested = pa.array([None, None], others)
+    times = pa.array([7_000_000, 3_000_000], pa.timestamp("us"))
+    table = pa.table({"a": nested, "b": nested, "a.at": times, "c": nested})
+    pq.write_table(table, tmp_path / "0.parquet")
+    metadata = pq.read_metadata(tmp_path / "0.parquet")
+    assert least_time(metadata, "a.at") == 3_000_000
+    assert least_time(metadata, "nothing") == -math.inf
+
+
+def test_files_without_rows_and_doubled_columns_say_nothing(tmp_path):
+    times = pa.array([], pa.timestamp("us"))
+    pq.write_table(pa.table({"at": times}), tmp_path / "empty.parquet")
+    assert least_time(pq.read_metadata(tmp_path / "empty.parquet"), "at") == -math.inf
+    twice = pa.Table.from_arrays([times, times], names=["at", "at"])
+    pq.write_table(twice, tmp_path / "twice.parquet")
+    assert least_time(pq.read_metadata(tmp_path / "twice.parquet"), "at") == -math.inf
+    numbers = pa.table({"at": pa.array([1])})
+    pq.write_table(numbers, tmp_path / "numbers.parquet")
+    assert least_time(pq.read_metadata(tmp_path / "numbers.parquet"), "at") == -math.inf
 
 
 def test_a_feed_is_opened_with_its_order(folder):

@@ -12,7 +12,7 @@ import pytest
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.spark.query import heartbeat
-from joinengine.spark.query.heartbeat import Heartbeat, Takeover, check_alone
+from joinengine.spark.query.heartbeat import Heartbeat, Takeover, beating, check_alone
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from tests.waiting import soon
@@ -90,10 +90,29 @@ def test_others_are_not_taken_for_it(who, checkpoint, other):
     assert is_free(checkpoint)
 
 
-@pytest.mark.parametrize("content", [b"", b"[1]", b'{"pid": 1', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"pid": 1', b"\xff", b"[" * 200_000])
 def test_a_heartbeat_that_is_damaged_is_none(content, checkpoint):
     checkpoint.heartbeats.put("00000001", content)
     assert is_free(checkpoint)
+
+
+def test_a_heartbeat_that_is_a_folder_is_none(checkpoint):
+    checkpoint.heartbeats.at("00000001").make()
+    assert is_free(checkpoint)
+
+
+def test_a_process_that_does_not_say_when_it_began_does_not_live_for_ever(checkpoint, other):
+    other.kill()
+    other.wait()
+    write(checkpoint, other.pid, started=None)
+    assert is_free(checkpoint)
+
+
+def test_a_start_that_fails_leaves_no_heartbeat(checkpoint):
+    with pytest.raises(ValueError, match="no start"), beating(checkpoint, 1):
+        soon(lambda: checkpoint.heartbeats.names() == ["00000001"])
+        raise ValueError("no start")
+    assert checkpoint.heartbeats.names() == []
 
 
 def test_elsewhere_the_next_beat_is_waited_for(checkpoint):

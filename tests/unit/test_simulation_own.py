@@ -300,6 +300,11 @@ def test_a_budget_must_be_enough_for_hash(tmp_path):
     assert "budget: 0 s must be above 0" in str(done.exception)
 
 
+def test_a_budget_of_ages_is_one():
+    with at_most(1e18):
+        pass
+
+
 def test_a_statement_of_duckdb_is_ended_too():
     db = duckdb.connect()
     with pytest.raises(OutOfTime), at_most(0.2):

@@ -31,6 +31,10 @@ SLOW = {
 }
 
 
+#: A clock takes no more.
+_MOST_S = 1e8
+
+
 class OutOfTime(Exception):
     """A planner has used up its budget."""
 
@@ -53,7 +57,7 @@ def at_most(seconds: float) -> Iterator[None]:
         raise OutOfTime
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, _MOST_S))
     try:
         yield
     except RuntimeError:

@@ -15,13 +15,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from joinengine.model.errors import InvalidRequest
+from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.fence import greatest
 from joinengine.world.storage import Storage
@@ -80,6 +81,18 @@ class Heartbeat:
             _log.debug("joinengine: no heartbeat", exc_info=True)
 
 
+@contextmanager
+def beating(checkpoint: Checkpoint, generation: int) -> Iterator[Heartbeat]:
+    """A heartbeat that goes on, unless an error is raised inside."""
+    beat = Heartbeat(checkpoint, generation)
+    beat.start()
+    try:
+        yield beat
+    except BaseException:
+        beat.stop()
+        raise
+
+
 def check_alone(checkpoint: Checkpoint, takeover: Takeover) -> None:
     """Raise InvalidRequest if another driver runs on the checkpoint; under TAKE, say so instead.
 
@@ -106,7 +119,8 @@ def _is_alive(checkpoint: Checkpoint, name: str, who: dict[str, Any]) -> bool:
     """Whether the driver that wrote a heartbeat still runs, in another process than this one."""
     mine = _process(checkpoint.world)
     if who.get("machine") == mine["machine"]:
-        return who.get("pid") != mine["pid"] and _started(who.get("pid")) == who.get("started")
+        lives = _started(who.get("pid"))
+        return who.get("pid") != mine["pid"] and lives is not None and lives == who.get("started")
     waited_s = 0.0
     while waited_s < DEAD_S:
         checkpoint.world.sleep(_LOOK_S)
@@ -123,7 +137,7 @@ def _read(beats: Storage, name: str) -> dict[str, Any] | None:
     """A heartbeat; None: there is none, since its driver has ended, or is of an older version."""
     try:
         found = json.loads(beats.get(name))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError, JoinEngineError):
         return None
     return found if isinstance(found, dict) else None
 

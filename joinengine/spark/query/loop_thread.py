@@ -65,7 +65,8 @@ class Running:
 
         `tasks`: what carries out steps, in words. `frames`: what hands micro-batches over to the
         loop; it begins to here, and Spark gives it its ids. None: there are no streaming
-        DataFrames. `heartbeat`: tells other drivers that it runs.
+        DataFrames. `heartbeat`: tells other drivers that it runs; it
+        ends with the query.
         """
         self._context = context
         self._stopping, self._ended = Event(), Event()
@@ -91,8 +92,6 @@ class Running:
 
     def start(self) -> None:
         """Begin."""
-        if self._heartbeat is not None:
-            self._heartbeat.start()
         self._thread.start()
 
     def _take(self, frame: DataFrame, handed: Handed) -> None:

@@ -96,6 +96,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     if request.frames:
         session.warn_of_missing(spark)
         logs.check(runner.manifest)
+    streams.check_logs(runner.position)
     streams.check()
     with _page_of(request) as server:
         stop_on(checkpoint.location)
@@ -109,16 +110,18 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         if output is not None:
             outputs.take(checkpoint, output[0], owner.query, output[1])
         runner.recover()
-        streams.take_over(runner.generation)
-        frames = None
-        if request.frames:
-            logs.mend(runner.manifest)
-            logs.warn()
-            told = checkpoint.spark, request.trigger, request.name
-            frames = Frames(spark, request.frames, logs, *told)
-        identity = Identity(kept_id(owner.query, logs.metadata()), request.name)
-        running = _running(request, checkpoint, runner, streams.feeds, identity, jobs, frames)
-        return _begun(request, checkpoint, runner, server, running)
+        with heartbeat.beating(checkpoint, runner.generation) as beat:
+            streams.take_over(runner.generation)
+            frames = None
+            if request.frames:
+                logs.mend(runner.manifest)
+                logs.warn()
+                told = checkpoint.spark, request.trigger, request.name
+                frames = Frames(spark, request.frames, logs, *told)
+            identity = Identity(kept_id(owner.query, logs.metadata()), request.name)
+            parts = streams.feeds, identity, jobs, frames, beat
+            running = _running(request, checkpoint, runner, *parts)
+            return _begun(request, checkpoint, runner, server, running)
 
 
 def _running(
@@ -129,6 +132,7 @@ def _running(
     identity: Identity,
     jobs: SparkJobs,
     frames: Frames | None,
+    beat: heartbeat.Heartbeat,
 ) -> Running:
     """The query on the engine's own loop; `runner` has recovered."""
     _ = runner.position  # where an earlier version has kept that elsewhere, it may be gone
@@ -143,7 +147,7 @@ def _running(
         jobs.cut_short,
         lambda: jobs.tasks,
         frames,
-        heartbeat.Heartbeat(checkpoint, runner.generation),
+        beat,
     )
 
 

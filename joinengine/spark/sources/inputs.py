@@ -130,9 +130,9 @@ class Stream:
         files and those that were computed: "cast(amount as double)". It is computed as tuples are
         read. Raises InvalidRequest for anything else.
         """
-        if not check_text(name, "withColumn", "withColumn('day', 'cast(at as date)')"):
+        if not check_text(name, "withColumn", "withColumn('day', 'cast(sold_at as date)')"):
             raise InvalidRequest("withColumn: the name of the column is empty; give one")
-        check_text(expression, f"withColumn: {name}", "'cast(at as date)'")
+        check_text(expression, f"withColumn: {name}", "'cast(sold_at as date)'")
         return self._computing(name, expression, session.zone())
 
     def _computing(self, name: str, expression: str, zone: str) -> Stream:
@@ -173,7 +173,7 @@ class Stream:
         reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
         return replace(self, reading=reading, unreadable={}, selected=tuple(narrow.names))
 
-    def in_order(self, column: str | None = None) -> dict[str, Any]:
+    def in_order(self, column: str | None) -> dict[str, Any]:
         """The options of its feed, with the column by which files are put in order, if one is.
 
         `column`: its event time in the query; None: that of its watermark. Raises InvalidRequest
@@ -201,14 +201,22 @@ class Stream:
         """The same tuples as an ordinary streaming DataFrame of rows.
 
         Its offsets count row groups in the order of the files' modification times: keep the files.
+        Raises InvalidRequest for another order: no list of the files is kept, so a file that comes
+        later, and before others in that order, would shift the offsets.
         """
         import json  # noqa: PLC0415
+
+        if self.feed.get("order", FileOrder.MODIFIED) != FileOrder.MODIFIED:
+            raise InvalidRequest(
+                f"to_df: {self.feed['path']}: order={self.feed['order']!r} needs the list of files "
+                f"that a joinengine query keeps; give order='modified', or the stream to a join"
+            )
 
         session.prepare(self.spark)
         reader = (
             self.spark.readStream.format(NAME)
             .schema(self.schema)
-            .option("feeds", json.dumps([self.in_order()]))
+            .option("feeds", json.dumps([self.feed]))
             .option("partitions", session.parallelism(self.spark))
         )
         frame: DataFrame = reader.option("reading", reading_to_json(self.reading)).load()

@@ -100,6 +100,11 @@ class Streams:
         for feed in self.feeds.values():
             feed.check()
 
+    def check_logs(self, position: Position) -> None:
+        """Raise DamagedState if a log does not reach as far as a checkpoint has read."""
+        for source, feed in self.feeds.items():
+            feed.row_groups(position.get(source, 0), position.get(source, 0))
+
     def take_over(self, generation: int) -> None:
         """Let the feeds log what they find, for a driver of a generation; log what is there now.
 
