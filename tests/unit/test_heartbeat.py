@@ -159,6 +159,25 @@ def test_a_disk_that_is_full_ends_nothing(checkpoint, monkeypatch):
     beats.stop()
 
 
+def test_a_store_that_does_not_answer_keeps_no_query_from_ending(checkpoint, monkeypatch):
+    monkeypatch.setattr(heartbeat, "_PATIENCE_S", 0.1)
+    asked, answer = threading.Event(), threading.Event()
+
+    def waits(*_):
+        asked.set()
+        answer.wait(20)
+
+    monkeypatch.setattr(type(checkpoint.heartbeats), "put", waits)
+    beats = Heartbeat(checkpoint, 2)
+    beats.start()
+    assert asked.wait(20)
+    beats.stop()
+    assert beats._thread.is_alive()
+    answer.set()
+    beats._thread.join(20)
+    assert not beats._thread.is_alive()
+
+
 def test_where_the_system_does_not_tell_a_number_has_to_do(other, monkeypatch, tmp_path):
     monkeypatch.setattr(heartbeat, "_PROC", tmp_path)
     assert heartbeat._machine("here") == ["here"]

@@ -31,6 +31,8 @@ from joinengine.world.world import World
 _log = logging.getLogger("joinengine")
 #: A query beats so often; after DEAD_S without a beat it counts as dead, in seconds.
 BEAT_S, DEAD_S = 2.0, 7.0
+#: The end of a query waits so long for its last beat, in seconds.
+_PATIENCE_S = 3.0
 #: Where Linux tells of processes.
 _PROC = Path("/proc")
 #: How often somebody who waits for a beat looks.
@@ -59,11 +61,9 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Beat no more, and leave nothing."""
+        """Beat no more, and leave nothing; a store that does not answer is not waited for."""
         self._stopping.set()
-        self._thread.join()
-        with suppress(Exception):
-            self._beats.delete(self._name)
+        self._thread.join(_PATIENCE_S)
 
     def _run(self) -> None:
         beats = 0
@@ -73,6 +73,8 @@ class Heartbeat:
         while not self._stopping.wait(BEAT_S):
             beats += 1
             self._beat(beats)
+        with suppress(Exception):
+            self._beats.delete(self._name)
 
     def _beat(self, beats: int) -> None:
         try:
