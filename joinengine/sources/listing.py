@@ -27,10 +27,10 @@ import pyarrow.parquet as pq
 from joinengine.model.errors import InvalidRequest, UnreadableFile
 from joinengine.model.texts import in_a_line
 from joinengine.sources.discovery import Finding, by_modification, by_name
+from joinengine.sources.footer_times import least_time
 from joinengine.sources.positions import Entry, Logged
 from joinengine.sources.schemas import (
     Footer,
-    least_time,
     misfit,
     partition_value,
     partition_values,

@@ -11,7 +11,6 @@ Unsigned integers become what Spark reads them as (uint32 a bigint, uint64 a dec
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
@@ -65,43 +64,6 @@ class Footer(NamedTuple):
     least_us: float | None = None
 
 
-#: Units of time, in microseconds.
-_MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
-
-
-def least_time(metadata: Any, column: str) -> float | None:
-    """The earliest time of a timestamp column, by Parquet metadata, in microseconds; -inf: none.
-
-    None: the metadata does not say, since the writer has left out statistics.
-    """
-    schema = metadata.schema.to_arrow_schema()
-    at = schema.get_field_index(column)  # -1: there is none, or several
-    if at < 0 or not pa.types.is_timestamp(schema.field(at).type):
-        return -math.inf
-    leaf = sum(_leaves(field.type) for field in list(schema)[:at])
-    found = list[float]()
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        if not group.num_rows:
-            continue
-        statistics = group.column(leaf).statistics
-        if statistics is None:
-            return None
-        if statistics.has_min_max:
-            found.append(statistics.min_raw * _MICROSECONDS[schema.field(at).type.unit])
-        elif statistics.null_count != group.num_rows:
-            return None
-    return min(found, default=-math.inf)
-
-
-def _leaves(kind: Any) -> int:
-    """How many columns of a Parquet file hold a field of this type."""
-    if pa.types.is_struct(kind):
-        return sum(_leaves(field.type) for field in kind)
-    if pa.types.is_map(kind):
-        return _leaves(kind.key_type) + _leaves(kind.item_type)
-    return _leaves(kind.value_type) if _is_list(kind) else 1
-
-
 def plain_columns(metadata: Any) -> pa.Schema:
     """The columns of Parquet metadata in plain types."""
     columns = [metadata.schema.column(i) for i in range(metadata.num_columns)]
@@ -128,7 +90,7 @@ def plain(kind: pa.DataType, *, instants: bool = False) -> pa.DataType:
         return pa.timestamp("us", "UTC" if kind.tz or instants else None)
     if pa.types.is_decimal(kind) and kind.precision <= _MOST_DIGITS:
         return pa.decimal128(kind.precision, kind.scale)
-    if _is_list(kind):
+    if is_list(kind):
         return pa.list_(plain(kind.value_type, instants=instants))
     if pa.types.is_struct(kind):
         return pa.struct([(f.name, plain(f.type, instants=instants)) for f in kind])
@@ -148,7 +110,7 @@ def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return one
     if pa.types.is_null(one):
         return other
-    if _is_list(one) and _is_list(other):
+    if is_list(one) and is_list(other):
         inner = wider(one.value_type, other.value_type)
         return None if inner is None else pa.list_(inner)
     if pa.types.is_struct(one) and pa.types.is_struct(other):
@@ -186,7 +148,8 @@ def _digits(kind: Any) -> tuple[int, int]:
     return (_DIGITS[kind], 0) if kind in _DIGITS else (kind.precision - kind.scale, kind.scale)
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type holds any number of values, however it stores them."""
     plain_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return bool(plain_list or pa.types.is_fixed_size_list(kind))
 

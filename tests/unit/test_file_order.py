@@ -12,9 +12,10 @@ import pytest
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.sources.feeds import FolderFeed, open_feed
+from joinengine.sources.footer_times import least_time
 from joinengine.sources.listing import Expected, FileOrder, Listing, OnBadFile
 from joinengine.sources.positions import Logged, table_of
-from joinengine.sources.schemas import as_text, least_time
+from joinengine.sources.schemas import as_text
 from joinengine.sources.sourcelog import SourceLog
 from joinengine.world.world import MACHINE
 
