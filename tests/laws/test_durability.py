@@ -382,7 +382,7 @@ def test_a_restorable_batch_that_is_damaged_is_refused_by_name():
         (Hash(), {}, "inner", "keeps no copies"),
         (Ftlb(), {}, "inner", "two executors or more"),
         (Ftlb(domains=1), {}, "inner", "two executors or more"),
-        (Ftlb(domains=3), {}, "left", "only inner and left semi joins"),
+        (Ftlb(domains=3), {}, "left", "only inner joins survive"),
         (Ftlb(domains=3), {"recovery": Recovery.STORE}, "inner", "recovery 'store' on a store"),
         (Ftlb(domains=3), {"lazy": True}, "inner", "moves eager"),
         (Ftlb(domains=3, standby=True), {}, "inner", "give 5 or 7 instances"),
