@@ -60,3 +60,18 @@ def test_the_fields_of_progress(record):
         for name in progress.CUSTOM
     )
     assert "latency_s_p50" in told["observedMetrics"]["joinengine"]
+
+
+def test_a_batch_names_its_busiest_instance(record):
+    record.joins[0].layout = "mnrt"
+    row = batch_rows(record)
+    assert row["load_skew"] == pytest.approx(4 / 3)
+    assert (row["busiest_instance"], row["busiest_s"], row["layouts"]) == (1, 0.2, ["mnrt"])
+    assert row["busiest_share"] == pytest.approx(2 / 3)
+    line = progress.batch_line(record)
+    assert "mnrt: load skew 1.33, busiest instance 1 (67%, 0.20 s)" in line
+    record.joins.append(OperatorRecord(2, received=[0, 9], busy_s=[0.0, 0.5]))
+    assert batch_rows(record)["busiest_s"] == 0.5  # of the operator that received most
+    record.joins = [OperatorRecord(2, received=[0, 0])]
+    assert batch_rows(record)["load_skew"] is None
+    assert "busiest" not in progress.batch_line(record)
