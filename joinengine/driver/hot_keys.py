@@ -109,8 +109,10 @@ def _held(hash_: int, interval: Interval | None) -> float | None:
     """The share of the state that a key has; None: nobody has counted it."""
     if interval is None or not interval.state.any():
         return None
-    found = np.flatnonzero(interval.hashes == np.uint64(hash_))
-    return float(interval.held[:, found].sum() / interval.state.sum()) if len(found) else None
+    at = int(np.searchsorted(interval.hashes, np.uint64(hash_)))
+    if at == len(interval.hashes) or interval.hashes[at] != hash_:
+        return None
+    return float(interval.held[:, at].sum() / interval.state.sum())
 
 
 def _placed(layout: Layout, hashes: Iterable[int]) -> dict[int, Placement | None]:

@@ -128,6 +128,14 @@ def test_elsewhere_the_next_beat_is_waited_for(checkpoint):
     ending.join()
 
 
+def test_who_takes_over_waits_for_nobody(checkpoint, monkeypatch, caplog):
+    monkeypatch.setattr(heartbeat, "_beats_again", lambda *_: pytest.fail("it waits"))
+    write(checkpoint, machine=["elsewhere"])
+    assert is_free(checkpoint, Takeover.TAKE)
+    (line,) = caplog.messages
+    assert f"may run on checkpoint {checkpoint.location}" in line
+
+
 def test_a_driver_beats_until_it_ends(checkpoint, monkeypatch):
     write(checkpoint)
     assert fence.claim(checkpoint) == 2

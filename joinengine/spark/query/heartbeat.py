@@ -98,18 +98,22 @@ def beating(checkpoint: Checkpoint, generation: int) -> Iterator[Heartbeat]:
 def check_alone(checkpoint: Checkpoint, takeover: Takeover) -> None:
     """Raise InvalidRequest if another driver runs on the checkpoint; under TAKE, say so instead.
 
-    It waits DEAD_S at most.
+    If the other one ran on another machine, it waits DEAD_S at most; under TAKE for nobody.
     """
     newest = f"{greatest(checkpoint.generations, 0):08d}"
     who = _read(checkpoint.heartbeats, newest)
-    if who is None or not _is_alive(checkpoint, newest, who):
+    if who is None:
         return
     other = f"another driver (on {who.get('host')}, process {who.get('pid')})"
+    lives = _lives_here(who, _process(checkpoint.world))
     if takeover is Takeover.TAKE:
-        _log.warning(
-            "joinengine: %s runs on checkpoint %s; this one takes over, and ends it",
-            *(other, checkpoint.location),
-        )
+        if lives is not False:
+            _log.warning(
+                "joinengine: %s %s on checkpoint %s; this one takes over, and ends it",
+                *(other, "runs" if lives else "may run", checkpoint.location),
+            )
+        return
+    if not (_beats_again(checkpoint, newest, who) if lives is None else lives):
         return
     raise InvalidRequest(
         f"takeover: {other} runs on checkpoint {checkpoint.location}; stop it first, or start with "
@@ -117,12 +121,16 @@ def check_alone(checkpoint: Checkpoint, takeover: Takeover) -> None:
     )
 
 
-def _is_alive(checkpoint: Checkpoint, name: str, who: dict[str, Any]) -> bool:
-    """Whether the driver that wrote a heartbeat still runs, in another process than this one."""
-    mine = _process(checkpoint.world)
-    if who.get("machine") == mine["machine"]:
-        lives = _started(who.get("pid"))
-        return who.get("pid") != mine["pid"] and lives is not None and lives == who.get("started")
+def _lives_here(who: dict[str, Any], mine: dict[str, Any]) -> bool | None:
+    """Whether who wrote a heartbeat lives, as another process of this machine; None: elsewhere."""
+    if who.get("machine") != mine["machine"]:
+        return None
+    started = _started(who.get("pid"))
+    return who.get("pid") != mine["pid"] and started is not None and started == who.get("started")
+
+
+def _beats_again(checkpoint: Checkpoint, name: str, who: dict[str, Any]) -> bool:
+    """Whether a heartbeat changes within DEAD_S."""
     waited_s = 0.0
     while waited_s < DEAD_S:
         checkpoint.world.sleep(_LOOK_S)

@@ -65,8 +65,7 @@ class Running:
 
         `tasks`: what carries out steps, in words. `frames`: what hands micro-batches over to the
         loop; it begins to here, and Spark gives it its ids. None: there are no streaming
-        DataFrames. `heartbeat`: tells other drivers that it runs; it
-        ends with the query.
+        DataFrames. `heartbeat`: tells other drivers that it runs; it ends with the query.
         """
         self._context = context
         self._stopping, self._ended = Event(), Event()
