@@ -79,8 +79,9 @@ class StreamAggregate(StreamQuery):
         self._source = source
         self._schema = schema_of_side(source)
         self._choice = choose(layout)
-        self._instances = number_of(instances)
+        self._instances, self._is_sized = number_of(instances), instances is not None
         self._aggregators = self._instances if aggregators is None else aggregators
+        self._merges_sized = self._is_sized or aggregators is not None
         for name, number in (("aggregators", self._aggregators), ("merge_every", merge_every)):
             if check_count(number, name) < 1:
                 raise InvalidRequest(f"{name}: {number} must be at least 1")
@@ -187,6 +188,11 @@ class _StageNode:
     @property
     def _choice(self) -> LayoutChoice:
         return self.whole._choice if self.stage is Stage.PARTIAL else Hash()
+
+    @property
+    def _is_sized(self) -> bool:
+        whole = self.whole
+        return whole._is_sized if self.stage is Stage.PARTIAL else whole._merges_sized
 
     def _spec(self, number: int, index: dict[int, int], sources: list[Source]) -> Aggregation:
         whole, source = self.whole, self.whole._source

@@ -51,8 +51,8 @@ class StreamJoin(StreamQuery):
     the window of an unmatched tuple has closed, the tuple is a result. `suffixes` are added to
     column names that both sides have; None: such names are refused.
     `layout`: a name or an object of `joinengine.layouts`; None: `auto`, and a checkpoint keeps the
-    layout that it was begun with. `instances`: logical join workers; None:
-    as many as Spark has cores.
+    layout that it was begun with. `instances`: logical join workers; None: two per core of Spark,
+    at least 8, and a checkpoint keeps the number that it was begun with.
 
     Raises InvalidRequest, before anything runs, for arguments that cannot be served.
     """
@@ -78,7 +78,7 @@ class StreamJoin(StreamQuery):
                 checks.check_source(side)
         self._table = checks.table_side(left, right)
         self._choice = asked_or_auto(layout)
-        self._instances = number_of(instances)
+        self._instances, self._is_sized = number_of(instances), instances is not None
         written, exact, zone = condition(on), session.case_sensitive(), session.zone()
         self._how = join_type(how)
         self._choice.check(written, self._instances)

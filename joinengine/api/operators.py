@@ -25,8 +25,7 @@ class StreamOperator(StreamQuery):
     """An operator over one stream, with the writer, the layouts and the guarantees of a join.
 
     `make(index, source, schema, instances)` returns the operator (docs/operators.md). `layout`: a
-    name or an object of `joinengine.layouts`; None: as for a join. `instances`: None: as many as
-    Spark has cores.
+    name or an object of `joinengine.layouts`. None for this or for `instances`: as for a join.
 
     Raises InvalidRequest, before anything runs, if the source is not a stream or the layout cannot
     serve the operator.
@@ -45,7 +44,7 @@ class StreamOperator(StreamQuery):
             raise InvalidRequest("the source is a bounded DataFrame; an operator needs a stream")
         self._source, self._make = source, make
         self._choice = asked_or_auto(layout)
-        self._instances = number_of(instances)
+        self._instances, self._is_sized = number_of(instances), instances is not None
         self._schema = schema_of_side(source)
         operator = self._operator(0)
         self._choice.check(operator.condition, self._instances)

@@ -19,16 +19,23 @@ from joinengine.model.habits import QUERY, not_there
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
 from joinengine.reporting.notebook import operators_html, page_part
+from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.spark.query.frame_sinks import Transform
 from joinengine.spark.session.session import parallelism
 from joinengine.spark.sources import types
 from joinengine.spark.sources.inputs import Source, Stream, Table
+
+#: Of a new checkpoint, if no number is given. Instances are logical, and several work in one task:
+#: with one instance per core a hot key could only be moved whole. Eight cost two cores next to
+#: nothing (docs/decisions/0029-as-many-instances-as-balance-needs.md).
+FEWEST_INSTANCES, INSTANCES_PER_CORE = 8, 2
 
 
 class StreamQuery:
     """The base of joins, aggregations and users' operators: a schema, a writer, a plan."""
 
     _choice: LayoutChoice
+    _is_sized: bool
     _transform: Transform | None = None
     _made_of: tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -114,7 +121,8 @@ class StreamQuery:
         specs = tuple(join._spec(number, index, sources) for number, join in enumerate(joins))
         tables = [n for n, source in enumerate(sources) if checks.is_table(source)]
         described = tuple(_describe(source) for source in sources)
-        return QuerySpec(specs, described, frozenset(tables))
+        unsized = (number for number, join in enumerate(joins) if not join._is_sized)
+        return QuerySpec(specs, described, frozenset(tables), frozenset(unsized))
 
     def _flat(self) -> tuple[list[Any], list[Source]]:
         """The operators in the order in which they run, and the distinct sources."""
@@ -125,13 +133,13 @@ class StreamQuery:
 
 
 def number_of(instances: int | None) -> int:
-    """The number of instances that is asked for; None: as many as Spark has cores."""
+    """The number of instances that is asked for, or else that of a new checkpoint."""
     if instances is not None:
         return check_count(instances, "instances")
     spark = SparkSession.getActiveSession()
     if spark is None:
         raise InvalidRequest("instances: no Spark session is active; give a number")
-    return parallelism(spark)
+    return min(max(FEWEST_INSTANCES, INSTANCES_PER_CORE * parallelism(spark)), MAX_INSTANCES)
 
 
 def _describe(source: Source) -> str:

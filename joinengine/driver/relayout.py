@@ -83,14 +83,22 @@ def after_batch(
 
 
 def as_asked(
-    operator: Operator, state: OperatorState, choice: LayoutChoice, *, lazy: bool
+    operator: Operator,
+    state: OperatorState,
+    choice: LayoutChoice,
+    *,
+    lazy: bool,
+    sized: bool = True,
 ) -> tuple[OperatorState, Reason | None]:
     """The state of a checkpoint with the layout that this start of the query asks for, and why.
 
     If the last start asked for the same, or this one for none, the layout stays as batches have
-    changed it since, and there is no reason.
+    changed it since, and there is no reason. `sized`: this start asks for a number of instances.
     """
-    layouts, instances = state.layouts, operator.instances
+    layouts = state.layouts
+    instances = operator.instances if sized else layouts.asked.wanted
+    if operator.policy.changes:
+        choice.check(operator.condition, instances)
     if not choice.is_asked:
         choice = layouts.asked.choice
     asked = Chosen.start(choice, instances)

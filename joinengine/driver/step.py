@@ -65,7 +65,9 @@ def resume(
     `reasons` as in Next.
     """
     resumed = [
-        relayout.as_asked(operator, state, choice, lazy=lazy)
+        relayout.as_asked(
+            operator, state, choice, lazy=lazy, sized=operator.index not in query.unsized
+        )
         for operator, state, choice in zip(
             query.operators, manifest.operators, choices, strict=True
         )

@@ -2,7 +2,7 @@
 
 Dropped are tuples that fail the filter and, counted and set aside, late ones and those that are
 ahead of time. A tuple matches nothing if its key or time is NULL or its value in a band NaN. Such
-tuples are counted; they are admitted if the side is watched, and dropped if not.
+tuples are counted. They are admitted if they will be results, as in outer joins, else set aside.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from joinengine.exchange.roles import Role
+from joinengine.exchange.roles import Matchless, Role
 from joinengine.kernels.bands import Bools
 from joinengine.kernels.comparing import latest_time, no_time
 from joinengine.kernels.probing import Ints
@@ -79,10 +79,12 @@ class Admitting:
         if role.admission.filter is not None and batch.num_rows:
             arrived = arrived.where(passes(role.admission.filter, batch))
         nulls = self._matchless(arrived)
-        if nulls is not None and not role.watchers:
-            report.null_rows += int(nulls.sum())
-            self._refused.add(arrived.batch, nulls, Refusal.NULL)
-            arrived, nulls = arrived.where(~nulls), None
+        if nulls is not None:
+            useless = self._useless(nulls, arrived.untimed)
+            if useless is not None:
+                report.null_rows += self._set_aside(arrived.batch, useless, Refusal.NULL)
+                arrived, nulls = arrived.where(~useless), nulls[~useless]
+                nulls = nulls if nulls.any() else None
         if arrived.times is None:
             admitted = Admitted(arrived.batch, nulls)
         else:
@@ -119,6 +121,17 @@ class Admitting:
         untimed = arrived.untimed
         nulls = untimed if unkeyed is None else unkeyed if untimed is None else untimed | unkeyed
         return nulls if nulls is not None and nulls.any() else None
+
+    def _useless(self, nulls: Bools, untimed: Bools | None) -> Bools | None:
+        """(n,) which of `nulls` can be no result; None: each will be one."""
+        kept = self._role.admission.matchless if self._role.watchers else Matchless.NONE
+        match kept:
+            case Matchless.NONE:
+                return nulls
+            case Matchless.TIMED:
+                return untimed
+            case Matchless.ALL:
+                return None
 
     def _on_time(self, arrived: _Arrived, times: Ints, nulls: Bools | None) -> Admitted:
         """The tuples that are neither late nor ahead of time; one without a time is neither."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -31,6 +32,16 @@ class Origin(NamedTuple):
         return (self.batch << 32 | self.task << 12) % (1 << 64)
 
 
+class Matchless(Enum):
+    """Which tuples of a watched side become results although they can have no partner."""
+
+    #: semi joins show none
+    NONE = "none"
+    #: one without an event time is in no window, so no window's end shows it
+    TIMED = "timed"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class Admission:
     """Which tuples enter a side of an operator, and with what; the same in every batch.
@@ -40,7 +51,8 @@ class Admission:
     `windows_each`: the greatest number of windows that hold one tuple. `stays_put`: a tuple is
     delivered only to the instance that stores it, since no tuple probes. `passes_by`: tuples are
     not stored, so they are not delivered to backups. `ahead_us`: how far the event time of a tuple
-    may be ahead of the clock of its batch; None: as far as it likes.
+    may be ahead of the clock of its batch; None: as far as it likes. `matchless`: counts if the
+    side is watched.
     """
 
     keying: Keying
@@ -51,6 +63,7 @@ class Admission:
     stays_put: bool = False
     passes_by: bool = False
     ahead_us: int | None = None
+    matchless: Matchless = Matchless.ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +71,8 @@ class Role:
     """One side of one operator in one batch: what admitting and routing its tuples needs.
 
     `watchers`: how many there are; 0: the side is not watched. If it is, the last column of the
-    admission's schema is its number, and a tuple that cannot match travels too, to its watcher
-    alone.
+    admission's schema is its number, and a tuple that cannot match but is shown travels too, to its
+    watcher alone.
     `aside`: the folder for refused tuples; None: they are only counted. `generation`: that of the
     driver, in the names of files. `latest`: tuples with a later event time are ahead of time.
     """

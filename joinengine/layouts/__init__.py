@@ -160,9 +160,10 @@ class Chosen:
 
     def starts_like(self, other: Chosen) -> bool:
         """Whether both begin with the same layout, whatever their planners do later."""
-        return (self.choice.name, self.wanted) == (other.choice.name, other.wanted) and (
-            self.choice.start(self.wanted).to_json() == other.choice.start(self.wanted).to_json()
-        )
+        if (self.choice.name, self.wanted) != (other.choice.name, other.wanted):
+            return False
+        starts = (one.choice.start(self.wanted).to_json() for one in (self, other))
+        return self.choice == other.choice or next(starts) == next(starts)
 
     @classmethod
     def from_json(cls, account: Mapping[str, Any]) -> Chosen:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -186,15 +186,18 @@ class Ftlb(WithinLimit):
     def _listed(self, base: Backed) -> dict[int, Placement]:
         """The keys that a level lists, at their base homes and the instances after."""
         listed = sorted(self._levels.listed)
-        plain = placements(base, np.array(listed, np.uint64))
+        plain = holders_of(base, np.array(listed, np.uint64)).tolist()
         found, n = dict[int, Placement](), base.instances
-        domains = self.domains or n
-        for hash_, placement in zip(listed, plain, strict=True):
-            (home,) = placement.homes
-            copies = self._levels.listed[hash_]
-            backups = tuple(islice(following(home, n, domains), 1, copies + 1))
-            if backups != placement.backups:
-                found[hash_] = Placement.whole(home, backups)
+
+        @cache
+        def placed(home: int, copies: int) -> Placement:
+            backups = islice(following(home, n, self.domains or n), 1, copies + 1)
+            return Placement.whole(home, tuple(backups))
+
+        for hash_, (home, *backups) in zip(listed, plain, strict=True):
+            placement = placed(home, self._levels.listed[hash_])
+            if placement.backups != tuple(backups):
+                found[hash_] = placement
         return found
 
     @override

@@ -27,6 +27,9 @@ from joinengine.model.conditions import Predicate
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 
+#: Keys that a level may list: each has an entry of the routing table, which every task gets. With
+#: 20,000 a start and its first batch take some seconds each.
+MOST_LISTED = 20_000
 #: What a level may name its keys by.
 _BY = ("keys", "where", "top")
 _EXAMPLE = "{'hot': {'top': 20, 'backups': 2}}"
@@ -160,6 +163,11 @@ def _keys(keys: Any, what: str) -> tuple[Key, ...]:
     """The keys of a list, each as a tuple of its parts in plain values."""
     if not isinstance(keys, Sequence) or isinstance(keys, str) or not keys:
         raise InvalidRequest(f"{what}: keys {kind_of(keys)} is no list of keys; write [17, 4711]")
+    if len(keys) > MOST_LISTED:
+        raise InvalidRequest(
+            f"{what}: keys lists {len(keys):,} keys, and a level may list {MOST_LISTED:,}; name "
+            f"them by a predicate, as where='customer < 1000'"
+        )
     return tuple(
         tuple(_plain(part, what) for part in (key if isinstance(key, list | tuple) else [key]))
         for key in keys

@@ -305,12 +305,15 @@ class OneInput:
 class QuerySpec:
     """All operators of one streaming query; the last one's results are the query's.
 
-    `tables`: the bounded sources, which are read whole before the first batch.
+    `tables`: the bounded sources, which are read whole before the first batch. `unsized`: the
+    operators whose number of instances nobody gave: theirs is that of new checkpoints, and a
+    checkpoint keeps its own.
     """
 
     operators: tuple[Operator, ...]
     sources: tuple[str, ...]
     tables: frozenset[int] = frozenset()
+    unsized: frozenset[int] = frozenset()
 
     def readers_of(self, source: Input) -> list[tuple[Operator, Side]]:
         """(operator, side) of each input that reads `source`."""

@@ -20,6 +20,7 @@ from joinengine.balancing.statistics import Interval, skew
 from joinengine.layouts import Auto, Mnrt
 from joinengine.layouts.auto import Unasked, _listing
 from joinengine.layouts.key_based import KeyBased
+from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Mode, Side
 from joinengine.routing.table import RoutingTable
 from tests.harness import InlineJobs, LocalQuery, Timeless, two_way
@@ -338,3 +339,22 @@ def test_a_checkpoint_keeps_the_layout_that_it_was_begun_with(tmp_path):
     asked = LocalQuery(tmp_path, two_way(None, 4), "auto", choice=Auto())
     assert asked.state.layouts.newest.choice.name == "auto"
     assert isinstance(asked.layout, KeyBased)
+
+
+def test_a_checkpoint_keeps_the_number_of_instances_unless_a_start_gives_one(tmp_path):
+    batches = [([(i % 5, i, 0) for i in range(20)], [(i % 5, 100 + i, 0) for i in range(20)])]
+    query = LocalQuery(tmp_path, two_way(None, 4), "hash")
+    feed(query, batches)
+    unsized = replace(two_way(None, 8), unsized=frozenset({0}))
+    again = LocalQuery(tmp_path, unsized, "hash")
+    assert again.layout.instances == 4
+    again.run_tuples(1, *batches[0])
+    assert again.layout.instances == 4
+    with pytest.raises(InvalidRequest, match="layout bi-k cannot have 4"):
+        LocalQuery(tmp_path, unsized, "bi-3")
+    sized = LocalQuery(tmp_path, two_way(None, 8), "hash")
+    assert sized.layout.instances == 8
+    sized.run_tuples(2, *batches[0])
+    assert LocalQuery(tmp_path, unsized, "hash").layout.instances == 8
+    new = LocalQuery(tmp_path / "new", unsized, "hash")
+    assert new.layout.instances == 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from joinengine.balancing.reasons import Cause
 from joinengine.driver.settings import Settings
 from joinengine.exchange.exchange import ExchangeKind
-from joinengine.layouts import Ftlb
+from joinengine.layouts import Ftlb, choose
 from joinengine.layouts.copies import KeyCopies
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.conditions import band
@@ -207,6 +208,20 @@ def test_what_cannot_fail_is_refused_before_the_start(how, layout, losses, messa
     window = within("lt", "rt", lower="0 us", upper="50 us", delay="0 us")
     with pytest.raises(InvalidRequest, match=f"fail: batch 2: join 0: .*{message}"):
         LocalQuery(tmp_path, two_way(window, 6, how=how), layout, settings=Settings(losses=losses))
+
+
+def test_a_loss_after_a_switch_to_a_layout_without_copies_is_refused(tmp_path):
+    """It had no effect, and nothing said so."""
+    wishes = {2: [Relayout(choose("mnrt"), None)]}
+    settings = Settings(losses={2: (3,)}, schedule=wishes)
+    with pytest.raises(InvalidRequest, match="fail: batch 2: join 0: layout mnrt keeps no copies"):
+        LocalQuery(tmp_path / "1", two_way(None, 6), "ftlb", settings=settings)
+    before = replace(settings, losses={1: (3,)})
+    query = LocalQuery(tmp_path / "2", two_way(None, 6), "ftlb", settings=before)
+    batches = skewed_batches(4)
+    feed(query, batches, {})
+    check_results(query, batches)
+    assert noticed(query) == {1: {3}}
 
 
 @pytest.mark.parametrize("layout", ["mnrt", "hash"])

@@ -73,6 +73,10 @@ def fit(levels, operator=None, operators=1):
         ({"a": {"top": 1, "copies": 2}}, "level a: 'copies' says nothing here"),
         ({"a": {"keys": [], "backups": 2}}, "level a: keys [] (list) is no list of keys"),
         ({"a": {"keys": "17", "backups": 2}}, "level a: keys '17' (str) is no list of keys"),
+        (
+            {"a": {"keys": list(range(20_001)), "backups": 2}},
+            "level a: keys lists 20,001 keys, and a level may list 20,000",
+        ),
         ({"a": {"keys": [None], "backups": 2}}, "level a: keys: None is no value"),
         ({"a": {"where": 3, "backups": 2}}, "level a: where: 3 (int) is no text"),
     ],

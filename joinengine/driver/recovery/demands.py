@@ -78,7 +78,8 @@ def check_losses(
         for operator, state in zip(operators, states, strict=True):
             what = f"fail: batch {batch}: join {operator.index}"
             if not settings.keeps_store:
-                _check_copies(what, operator, state.layouts.newest.choice, wishes)
+                asked = [one.choice for one in wishes if one.choice is not None]
+                _check_copies(what, operator, [state.layouts.newest.choice, *asked][-1])
             last = _most_instances(state, wishes)
             for instance in instances:
                 if not 0 <= instance < last:
@@ -95,17 +96,14 @@ def _most_instances(state: OperatorState, wishes: Sequence[Relayout]) -> int:
     return max(sizes) * max(one.group_size for one in choices)
 
 
-def _check_copies(
-    what: str, operator: Operator, choice: LayoutChoice, wishes: Sequence[Relayout]
-) -> None:
+def _check_copies(what: str, operator: Operator, choice: LayoutChoice) -> None:
     """Raise InvalidRequest if what an operator holds has no copies. There is no store."""
-    choices = [choice, *(one.choice for one in wishes if one.choice is not None)]
     if not survives(operator):
         raise InvalidRequest(
             f"{what}: what outer, semi and anti joins and aggregates hold beside tuples has no "
             f"copies; only inner joins survive the loss of an instance by copies of keys; {_HINT}"
         )
-    if all(one.copying is None for one in choices):
+    if choice.copying is None:
         raise InvalidRequest(
             f"{what}: layout {choice.label} keeps no copies of keys, so a lost instance "
             f"cannot be recovered; use layout ftlb; {_HINT}"
@@ -151,7 +149,7 @@ def check_durability(
         )
     for operator, choice in zip(operators, choices, strict=True):
         what = f"durability: join {operator.index}"
-        _check_copies(what, operator, choice, ())
+        _check_copies(what, operator, choice)
         copying = choice.copying
         if copying is None:
             continue

@@ -72,7 +72,7 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
     show_default=True,
     help="Part of the keys whose loads are dealt anew in an interval.",
 )
-@click.option("--instances", default=15, show_default=True, help="Instances.")
+@click.option("--instances", default=8, show_default=True, help="Instances.")
 @click.option("--intervals", type=int, help="Intervals. [default: 50; of --stream all]")
 @click.option("--window", default=5, show_default=True, help="Intervals that the state lasts.")
 @click.option("--imbalance", type=float, help="Tolerance. [default: the planner's own]")

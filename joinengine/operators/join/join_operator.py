@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from joinengine.exchange.roles import Admission
+from joinengine.exchange.roles import Admission, Matchless
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.durations import describe, describe_about
 from joinengine.model.keys import Side
@@ -51,7 +51,14 @@ class Join(JoinSpec, Operator):
             windows_each=self.windows_each,
             passes_by=self.passes_by(side),
             ahead_us=None if self.window is None else self.window.ahead_us,
+            matchless=self._matchless,
         )
+
+    @property
+    def _matchless(self) -> Matchless:
+        if self.how is JoinType.LEFT_SEMI:
+            return Matchless.NONE
+        return Matchless.TIMED if isinstance(self.window, Sliding) else Matchless.ALL
 
     @override
     def expire(self, state: OperatorState) -> tuple[OperatorState, int]:
