@@ -25,7 +25,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from socketserver import TCPServer
-from threading import BoundedSemaphore, Thread
+from threading import Lock, Thread
 from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs
@@ -50,7 +50,8 @@ _HEARTBEAT_S = 10.0
 #: How long a whole request may take to come, and one event to be written.
 _REQUEST_S, _WRITE_S = 30.0, 60.0
 #: Each connection has a thread; a browser opens six at most. Those that have not shown the token
-#: yet have places of their own, which they lose with their time, so they take none from the others.
+#: yet have places of their own, and one more of them takes the place of the oldest: a browser shows
+#: the token at once, so somebody who holds all places shuts out nobody.
 _MOST_CONNECTIONS, _MOST_STRANGERS = 128, 64
 #: How long closing may take.
 _CLOSE_S = 0.2
@@ -184,9 +185,9 @@ class _Http(ThreadingHTTPServer):
     def __init__(self, family: int, address: Any, host: str, token: str) -> None:
         self.address_family = family
         self.token = token.encode()
-        self._friends = BoundedSemaphore(_MOST_CONNECTIONS)
-        self._strangers = BoundedSemaphore(_MOST_STRANGERS)
-        self._places = dict[Any, BoundedSemaphore]()
+        self._lock = Lock()
+        #: connections that have shown the token, and that have not, oldest first
+        self._friends, self._strangers = set[Any](), dict[Any, None]()
         super().__init__(address, _Handler)
         bound = ip_address(str(self.server_address[0]).partition("%")[0])
         #: an address of IPv4 that is written as one of IPv6 is the same one
@@ -200,31 +201,39 @@ class _Http(ThreadingHTTPServer):
         self.server_name, self.server_port = "", int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread, or hang up on one too many."""
-        if not self._strangers.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        self._places[request] = self._strangers
+        """Serve a connection in a thread; the oldest stranger makes place for one too many."""
+        with self._lock:
+            oldest = next(iter(self._strangers), None)
+            self._strangers[request] = None
+            if oldest is not None and len(self._strangers) > _MOST_STRANGERS:
+                del self._strangers[oldest]
+                _hang_up(oldest)
         try:
             super().process_request(request, client_address)
         except BaseException:  # there is no thread to be had
-            self._places.pop(request).release()
+            self._leave(request)
             raise
 
     def welcome(self, request: Any) -> bool:
         """Give a connection that has shown the token a place of its own; False: there is none."""
-        if not self._friends.acquire(blocking=False):
-            return False
-        self._places[request].release()
-        self._places[request] = self._friends
-        return True
+        with self._lock:
+            if len(self._friends) == _MOST_CONNECTIONS:
+                return False
+            self._strangers.pop(request, None)
+            self._friends.add(request)
+            return True
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.pop(request).release()
+            self._leave(request)
+
+    def _leave(self, request: Any) -> None:
+        with self._lock:
+            self._strangers.pop(request, None)
+            self._friends.discard(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Leave the user's terminal alone: most errors are tabs that were closed."""
@@ -265,6 +274,11 @@ def _not_ours(host: str, error: Exception) -> InvalidRequest:
         f"the page cannot be at host {host!r} ({error}); give a name or an address of this "
         f"machine, such as {LOOPBACK}"
     )
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Timely(io.RawIOBase):
@@ -344,7 +358,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _events(self) -> None:
         """Send what there is to tell, until the tab is closed or dropped."""
-        tab = Tab(self._hang_up)
+        tab = Tab(partial(_hang_up, self.connection))
         self.connection.settimeout(_WRITE_S)
         self._head(HTTPStatus.OK, "text/event-stream")
         self.wfile.write(GREETING)
@@ -357,10 +371,6 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             tab.drop()
             self.server.teller.leave(tab)
-
-    def _hang_up(self) -> None:
-        with suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
 
     def _head(self, status: int, kind: str, length: int | None = None) -> None:
         self.send_response(status)
