@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -79,7 +81,7 @@ def test_the_table_has_the_figures_of_the_reports(comparison):
 
 def test_what_all_runs_have_in_common_stands_at_the_top(comparison):
     with comparison([run("hash", seconds=1.0), run("mnrt", seconds=2.0, seed=8)]) as tab:
-        expect(tab.locator("h1").first).to_have_text("eq5: 2 layouts side by side")
+        expect(tab.locator("h1").first).to_have_text("eq5: the same join under hash and mnrt")
         facts = tab.locator(".cmp-head p")
         expect(facts).to_have_text("8 instances \u00b7 100 \u00b5s of emulated work a tuple")
 
@@ -135,10 +137,13 @@ def test_what_is_not_known_comes_last(comparison):
         expect(tab.locator("tr[data-layout=bare] [data-field=rows_per_s]")).to_have_text("\u2013")
 
 
-def test_a_row_opens_its_run(comparison):
+def test_the_fastest_run_is_open_and_a_row_opens_its_own(comparison):
     with comparison(RUNS) as tab:
         layout = tab.locator("#state [data-field=layout]")
+        expect(layout).to_have_attribute("data-value", "mnrt")
+        tab.locator("tr[data-layout=hash] button").click()
         expect(layout).to_have_attribute("data-value", "hash")
+        expect(tab).to_have_url(re.compile("#run=0"))
         tab.locator("tr[data-layout=dynamic] button").click()
         expect(layout).to_have_attribute("data-value", "dynamic")
         expect(tab.locator("h1").last).to_have_text("eq5 under dynamic")

@@ -2,8 +2,9 @@
 // instances, and all figures in a table that sorts.
 //
 // joinengineCompare(root, reports, openRun, verdict): fills `root` from the reports of docs/metrics.md,
-// of which any field may be missing. openRun(i) shows the page of reports[i]. `verdict`: sentences, or
-// nothing. Whatever comes from a run goes into the document as text, never as markup.
+// of which any field may be missing; returns which is the fastest. openRun(i) shows the page of
+// reports[i]. `verdict`: sentences, or nothing. Whatever comes from a run goes into the document as
+// text, never as markup.
 (() => {
   "use strict";
 
@@ -106,7 +107,7 @@
       elapsed: given(report.elapsed_s),
       first: start ? summary(start.loads).skew : null,
       later: given(skewOf(report, "last_half")),
-      valid: report.valid === true ? "yes" : report.valid === false ? "NO" : "unknown",
+      valid: report.valid === true ? "yes" : report.valid === false ? "NO" : "not checked",
     };
   }
 
@@ -137,8 +138,10 @@
       common(works, (us) => `${count(us)} µs of emulated work a tuple`),
       common(all((run) => run.report.seed), (seed) => `seed ${seed}`),
     ];
+    const names = layouts.length > 3 ? plural(layouts.length, "layout")
+      : layouts.join(", ").replace(/, ([^,]*)$/, " and $1");
     return make("div", { class: "cmp-head" },
-      make("h1", {}, `${all((run) => run.query).join(", ")}: ${plural(layouts.length, "layout")} side by side`),
+      make("h1", {}, `${all((run) => run.query).join(", ")}: the same join under ${names}`),
       make("p", { class: "cmp-note" }, facts.filter(Boolean).join(" · ")));
   }
 
@@ -395,5 +398,6 @@
       heading(runs, layouts),
       ...(verdict.length ? [make("ul", { class: "cmp-verdict" }, ...sentences)] : []),
       ranking(groups, tools), loads(groups, tools), table(groups, tools));
+    return groups[0].runs[0].index;
   };
 })();

@@ -14,6 +14,7 @@ class App {
     this.isLive = content.mode === "live";
     this.runs = this.isLive ? [new Run(null, content.story)] : (content.reports ?? []).map((one) => new Run(one, one.story));
     this.view = address.read();
+    this.fastest = 0;
     [this.playing, this.waiting, this.addressing, this.theme, this.spokenAt] = [null, false, null, 0, -Infinity];
     this.pick = this.pick.bind(this);
     this.build();
@@ -22,7 +23,7 @@ class App {
     this.schedule();
   }
 
-  get run() { return this.runs[this.view.run] ?? this.runs[0]; }
+  get run() { return this.runs[this.view.run ?? this.fastest] ?? this.runs[this.fastest]; }
 
   build() {
     this.status = make("span", { class: "status", "data-field": "status" });
@@ -50,7 +51,7 @@ class App {
       this.title.scrollIntoView({ behavior: "smooth" });
       this.title.focus({ preventScroll: true });
     };
-    window.joinengineCompare(root, this.content.reports, open, this.content.verdict ?? []);
+    this.fastest = window.joinengineCompare(root, this.content.reports, open, this.content.verdict ?? []);
     return [make("section", { class: "compare", "aria-label": "runs side by side" }, root)];
   }
 

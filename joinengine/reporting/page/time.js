@@ -51,14 +51,14 @@ const address = {
     this.seen = location.hash;
     const given = new URLSearchParams(location.hash.slice(1));
     const number = (name) => (/^\d+$/.test(given.get(name) ?? "") ? Number(given.get(name)) : null);
-    return { run: number("run") ?? 0, operator: number("join"), batch: number("batch"), paused: number("paused"),
+    return { run: number("run"), operator: number("join"), batch: number("batch"), paused: number("paused"),
       measure: given.get("measure") in MEASURES ? given.get("measure") : FIRST_MEASURE };
   },
 
   /** Not if the reader has just changed the address: then `hashchange` is on its way. */
   write({ run, operator, batch, paused, measure }) {
     const wanted = new URLSearchParams();
-    if (run) wanted.set("run", run);
+    if (run !== null) wanted.set("run", run);
     if (operator !== null) wanted.set("join", operator);
     if (batch !== null) wanted.set("batch", batch);
     if (measure !== FIRST_MEASURE) wanted.set("measure", measure);
