@@ -346,7 +346,7 @@ STEPS: list[tuple[str, str, Callable[[Hour], object]]] = [
     ("a full outer join without a window", "needs a window", no_window),
     ("a layout that does not exist", "is unknown; choose one of", wrong_layout),
     ("a layout that cannot do it", "use dynamic, bi or shuffle", layout_that_cannot),
-    ("an option with a typing error", "did you mean 'sideOutput'", option_typo),
+    ("an option with a typing error", "Did you mean 'sideOutput'", option_typo),
     ("a format with a typing error", "refused", unknown_format),
     ("one folder for checkpoint and output", "refused", one_folder_for_both),
     ("another output for the checkpoint", "refused", other_output),

@@ -42,7 +42,7 @@ class StreamOperator(StreamQuery):
     ) -> None:
         checks.check_source(source)
         if checks.is_table(source):
-            raise InvalidRequest("the source is a bounded DataFrame; an operator needs a stream")
+            raise InvalidRequest("the source must be a stream; found a bounded DataFrame")
         self._source, self._make = source, make
         self._choice = asked_or_auto(layout)
         self._instances = number_of(instances)

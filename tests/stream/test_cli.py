@@ -253,7 +253,7 @@ def test_an_instance_is_lost_and_nothing_is_missing(
     [
         ("5", "ftlb", "fail: '5' is not BATCH:VALUE"),
         ("2:x", "ftlb", "fail: 'x' is no whole number"),
-        ("0:1", "ftlb", "before batch 1 there is no state"),
+        ("0:1", "ftlb", "before batch 1 no state exists"),
         ("2:4", "ftlb", "instance 4 is not there; give one from 0 to 3"),
         ("2:1", "mnrt", "layout mnrt keeps no copies of keys"),
         ("2:1", "mnrt --recovery taskb", "recovery: taskb gives instances standbys"),

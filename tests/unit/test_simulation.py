@@ -246,7 +246,10 @@ def test_streams_of_ones_own_are_checked(tmp_path):
     for arguments, message in [
         (["--zipf", "much"], "zipf: 'much' is no exponent"),
         (["--zipf", "1:0"], "zipf: 1:0 must be"),
-        (["--work-per-tuple", "-1 s"], "work-per-tuple: -1 s is negative"),
+        (
+            ["--work-per-tuple", "-1 s"],
+            "work-per-tuple: expected a duration of 0 or more, found -1 s",
+        ),
         (
             ["--stream", str(tmp_path / "keys.csv"), "--drift", "0.5"],
             "drift: 0.5 does not go with --stream",
