@@ -167,7 +167,7 @@ class StreamJoin(StreamQuery):
                 kept, other = endless.name.lower(), endless.other.name.lower()
                 raise InvalidRequest(
                     f"within: {', '.join(columns)} may have any age, because the interval of the "
-                    f"previous join is open and keeps its {kept} side for ever. Name the event time "
+                    f"previous join is open and keeps all of its {kept} side. Name the event time "
                     f"of its {other} side: {', '.join(self._window.times[endless.other])}"
                 )
             left, right = (", ".join(times) for times in self._window.times)

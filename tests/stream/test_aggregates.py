@@ -274,9 +274,9 @@ SETTINGS = {
 REFUSED = {
     "column 'nobody' is not there": {"by": "nobody"},
     "layout dynamic keeps sides apart or copies tuples": {"layout": "dynamic"},
-    "'median.amount.' is not count, sum": {"aggregates": {"m": "median(amount)"}},
-    "adds up values of type VARCHAR": {"aggregates": {"m": "sum(buyer)"}},
-    "sinh in .* is not served": {"aggregates": {"m": "sum(sinh(amount))"}},
+    "expected count, sum.*, found 'median.amount.'": {"aggregates": {"m": "median(amount)"}},
+    "needs numbers, found values of type VARCHAR": {"aggregates": {"m": "sum(buyer)"}},
+    "sinh in .* is not supported": {"aggregates": {"m": "sum(sinh(amount))"}},
     "aggregates: expected at least one, .*; found none": {"aggregates": {}},
     "the delay of i_ts is missing": {"window": windows("i_ts", "1 s")},
     "window: the source has no windows": {"window": None},

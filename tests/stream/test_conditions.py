@@ -201,14 +201,14 @@ REFUSED = {
         "on": theta("id < 3"),
         "layout": "mnrt",
     },
-    "theta: 'id <' is no predicate": {"on": theta("id <"), "layout": "bi"},
+    "theta: 'id <' is not a valid predicate": {"on": theta("id <"), "layout": "bi"},
     "theta: column 'left.sold' is not there; the columns are id": {
         "on": theta("left.sold = 3"),
         "layout": "bi",
     },
-    "theta: random in .* is not served": {"on": theta("random() < 1"), "layout": "shuffle"},
-    "where: 'id [+] 1' is of type BIGINT, not a predicate": {"where": "id + 1"},
-    "where: subquery in .* is not served": {"where": "id in (select 1)"},
+    "theta: random in .* is not supported": {"on": theta("random() < 1"), "layout": "shuffle"},
+    "where: expected a predicate, found 'id [+] 1' of type BIGINT": {"where": "id + 1"},
+    "where: subquery in .* is not supported": {"where": "id in (select 1)"},
     "left_where: column 'sold' is not there; the columns are id": {"left_where": "sold is null"},
     "right_where: column 'left.id' is not there": {"right_where": "left.id = 3"},
     "on: 2 conditions, of which 2 are equi": {

@@ -92,8 +92,11 @@ def test_what_is_no_level_is_refused_where_it_is_written(levels, refusal):
         ({"keys": [1 << 70]}, "level a: join 0: key 1180591620717411303424 is no value"),
         ({"keys": [[1, 2]]}, "level a: join 0: key [1, 2] has 2 parts, and the key columns are lk"),
         ({"where": "lv = 3"}, "level a: join 0: where: column 'lv' is not there; the columns are"),
-        ({"where": "lk +"}, "level a: join 0: where: 'lk +' is no predicate"),
-        ({"where": "lk + 1"}, "level a: join 0: where: 'lk + 1' is of type"),
+        ({"where": "lk +"}, "level a: join 0: where: 'lk +' is not a valid predicate"),
+        (
+            {"where": "lk + 1"},
+            "level a: join 0: where: expected a predicate, found 'lk + 1' of type",
+        ),
         ({"top": 2, "join": 3}, "level a: join 3 is not there; give one from 0 to 0"),
     ],
 )
