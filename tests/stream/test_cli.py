@@ -314,7 +314,7 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
     [
         (["run", "eq6"], "query 'eq6' is unknown; choose one of eq5"),
         (["run", "eq5", "--layout", "best"], "layout 'best' is unknown"),
-        (["run", "eq5", "--instances", "0"], "cannot have 0"),
+        (["run", "eq5", "--instances", "0"], "layout .* needs from .* instances, found 0"),
         (["run", "eq5", "--scale", "0"], "scale: 0.0 must be above 0"),
         (["run", "eq5", "--zipf", "-1"], "zipf: -1.0 must be 0 or more"),
         (["run", "eq5", "--window", "-5 s"], "window: -5 s is negative"),
@@ -331,5 +331,7 @@ def test_usage_errors_exit_with_2_before_spark(home, arguments, message):
 
 def test_a_usage_error_is_one_line(home):
     done = typed(home, "run", "eq5", "--instances", "0", code=2)
-    assert done.stderr.startswith("joinengine: instances: layout auto cannot have 0")
+    assert done.stderr.startswith(
+        "joinengine: instances: layout auto needs from 1 to 65536 instances, found 0"
+    )
     assert done.stderr.count("\n") == 1

@@ -107,7 +107,7 @@ def test_refusals(options, tmp_path):
         QUERIES["topk"].stream(replace(options, text=tmp_path / "empty.txt"))
     with pytest.raises(InvalidRequest, match="merge-every: 0 must be at least 1"):
         replace(options, merge_every=0)
-    with pytest.raises(InvalidRequest, match="layout bi keeps sides apart"):
+    with pytest.raises(InvalidRequest, match="layout bi does not support aggregates"):
         CliRunner().invoke(
             cli, ["run", "topk", "--layout", "bi", "--scale", "0.001"], catch_exceptions=False
         )

@@ -32,7 +32,7 @@ def interval(**changes):
 
 
 REFUSED = {
-    "layout 'best' is unknown; choose one of auto, hash": {"layout": "best"},
+    "layout: expected one of auto, hash, .*, found 'best'": {"layout": "best"},
     "column 'nokey' of the left side is not there; the columns of the left side are id": {
         "on": equi("nokey", "order_id")
     },
@@ -40,7 +40,7 @@ REFUSED = {
         "on": equi("id", "buyer")
     },
     "column 'id' of the right side is not there; .* are order_id": {"on": "id"},
-    "instances: layout auto cannot have 0": {"instances": 0},
+    "instances: layout auto needs from 1 to 65536 instances, found 0": {"instances": 0},
     "how: expected one of .*, found 'sideways'": {"how": "sideways"},
     "how: 'left' needs a window": {"how": "left_outer"},
     "the delay of o_ts is missing": {"within": tumbling("o_ts", "i_ts", size="1 s")},
@@ -80,9 +80,9 @@ def test_windows_and_planners_refuse_impossible_settings():
         interval(lower="5 s")
     with pytest.raises(InvalidRequest, match="delay -1 s is negative"):
         interval(delay="-1 s")
-    with pytest.raises(InvalidRequest, match="imbalance -1"):
+    with pytest.raises(InvalidRequest, match="imbalance must be 0 or more, found -1"):
         Mnrt(imbalance=-1)
-    with pytest.raises(InvalidRequest, match="intervals 0"):
+    with pytest.raises(InvalidRequest, match="intervals must be at least 1, found 0"):
         Qmmp(intervals=0)
 
 

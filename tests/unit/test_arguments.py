@@ -70,11 +70,11 @@ JOINS = {
     r"'user' of the left .*\. For columns with different names, .*\('a', 'b'\)": {"on": "user"},
     r"\. For columns with different names, write equi\('a', 'rt'\)": {"on": ("a", "rt")},
     r"\. For columns with different names, write equi\('lt', 'rt'\)": {"on": "lt = rt"},
-    r"serves no theta joins: .*; an equality is equi\('user_id', 'b'\), .* layout serves$": {
+    r"support theta joins; .*\. Or write the equality as equi\('user_id', 'b'\), .* first$": {
         "on": theta("right.b == Left.user_id "),
         "layout": "mnrt",
     },
-    "serves no theta joins: use dynamic, bi or shuffle$": {
+    "support theta joins; use dynamic, bi or shuffle$": {
         "on": theta("lt = rt or a = b"),
         "layout": "mnrt",
     },
@@ -87,8 +87,10 @@ JOINS = {
     r"instances: '4' \(str\) is no whole number": {"instances": "4"},
     "instances: True .* is no whole number": {"instances": True},
     "instances: 4.0 .* is no whole number": {"instances": 4.0},
-    "layout: 3 .* is no layout": {"layout": 3},
-    r"layout: the class Mnrt is no layout; .* Mnrt\(\)": {"layout": Mnrt},
+    "layout: expected a name or an object such as .*, found 3": {"layout": 3},
+    r"layout: expected a name or an object such as Mnrt\(\), found the class Mnrt": {
+        "layout": Mnrt
+    },
     "suffixes: expected a pair of texts .*, found '_x'": {"suffixes": "_x"},
     "suffixes: expected a pair of texts": {"suffixes": ("_x",)},
     "within: '1 hour' .* write for example within=within": {"within": "1 hour"},

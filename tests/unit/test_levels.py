@@ -58,22 +58,43 @@ def fit(levels, operator=None, operators=1):
 @pytest.mark.parametrize(
     ("levels", "refusal"),
     [
-        ([1], "levels: [1] (list) is no mapping"),
-        ([{"top": 1}], "levels: [{'top': 1}] (list) is no mapping"),
-        (7, "levels: 7 (int) is no mapping"),
+        ([1], "levels: expected a mapping such as {'hot': {'top': 20, 'backups': 2}}, found [1]"),
+        (
+            [{"top": 1}],
+            "levels: expected a mapping such as {'hot': {'top': 20",
+        ),
+        (7, "levels: expected a mapping such as {'hot': {'top': 20, 'backups': 2}}, found 7"),
         ({1: {}}, "levels: 1 (int) is no text"),
-        ({"a": 3}, "level a: 3 (int) is no mapping"),
-        ({"a": {"backups": 2}}, "level a: nothing names its keys; give one of keys, where, top"),
-        ({"a": {"top": 3, "where": "lk = 1", "backups": 2}}, "level a: where and top names"),
+        (
+            {"a": 3},
+            "level a: expected a mapping such as in {'hot': {'top': 20, 'backups': 2}}, found 3",
+        ),
+        (
+            {"a": {"backups": 2}},
+            "level a: expected one of keys, where, top for the keys, found none",
+        ),
+        (
+            {"a": {"top": 3, "where": "lk = 1", "backups": 2}},
+            "level a: expected one of keys, where, top for the keys, found where and top",
+        ),
         ({"a": {"top": 3}}, "level a: backups is missing"),
-        ({"a": {"top": 3, "backups": 0}}, "level a: backups 0 must be at least 1"),
+        ({"a": {"top": 3, "backups": 0}}, "level a: backups must be at least 1, found 0"),
         ({"a": {"top": 3, "backups": "2"}}, "level a: backups: '2' (str) is no whole number"),
-        ({"a": {"top": 0, "backups": 2}}, "level a: top 0 must be at least 1"),
-        ({"a": {"top": 1, "backups": 2, "join": -1}}, "level a: join -1 must be at least 0"),
-        ({"a": {"top": 1, "copies": 2}}, "level a: 'copies' says nothing here"),
-        ({"a": {"keys": [], "backups": 2}}, "level a: keys [] (list) is no list of keys"),
-        ({"a": {"keys": "17", "backups": 2}}, "level a: keys '17' (str) is no list of keys"),
-        ({"a": {"keys": [None], "backups": 2}}, "level a: keys: None is no value"),
+        ({"a": {"top": 0, "backups": 2}}, "level a: top must be at least 1, found 0"),
+        ({"a": {"top": 1, "backups": 2, "join": -1}}, "level a: join must be at least 0, found -1"),
+        ({"a": {"top": 1, "copies": 2}}, "level a: field 'copies' is unknown"),
+        (
+            {"a": {"keys": [], "backups": 2}},
+            "level a: keys must be a list such as [17, 4711], found [] (list)",
+        ),
+        (
+            {"a": {"keys": "17", "backups": 2}},
+            "level a: keys must be a list such as [17, 4711], found '17' (str)",
+        ),
+        (
+            {"a": {"keys": [None], "backups": 2}},
+            "level a: keys must be values of key columns, found None",
+        ),
         ({"a": {"where": 3, "backups": 2}}, "level a: where: 3 (int) is no text"),
     ],
 )
@@ -118,7 +139,7 @@ def test_single_keys_of_a_band_are_refused():
 
 
 def test_copies_of_instances_have_no_levels():
-    with pytest.raises(InvalidRequest, match="ftlb: levels give single keys more copies"):
+    with pytest.raises(InvalidRequest, match="ftlb: levels copy single keys"):
         Ftlb(standby=True, levels={"a": {"top": 1, "backups": 2}})
     assert Ftlb(standby=True, levels={}).standby
 
@@ -127,7 +148,7 @@ def test_more_copies_than_instances_are_refused():
     choice = Ftlb(levels={"a": {"top": 1, "backups": 3}})
     with pytest.raises(InvalidRequest) as raised:
         choice.check(equi("a", "b"), 3)
-    assert str(raised.value) == "level a: 3 backups and a home need 4 instances; there are 3"
+    assert str(raised.value) == "level a: 3 backups need at least 4 instances, found 3"
     choice.check(equi("a", "b"), 4)
 
 
@@ -212,7 +233,7 @@ def test_a_file_is_toml_or_json(tmp_path, name, text):
     [
         ("a.toml", b"a = = 3", "is neither JSON nor TOML: Invalid value"),
         ("a.json", b"{", "is neither JSON nor TOML: Expecting property name"),
-        ("a.toml", b"\xff\xfe\xfd", "cannot be read: it is no text"),
+        ("a.toml", b"\xff\xfe\xfd", "cannot be read: it is not UTF-8 text"),
         ("a.toml", b"# nothing", "has no level; write for example {"),
         ("a.json", b"[1]", "has no level"),
         ("other", None, "cannot be read: No such file or directory"),
