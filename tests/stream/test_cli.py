@@ -237,7 +237,7 @@ def test_an_instance_is_lost_and_nothing_is_missing(
     lost = {b["batch"]: b["lost_instances"] for b in report["batches"] if b["lost_instances"]}
     assert lost.keys() == {2, 5}
     assert sum(b["recovered_rows"] for b in report["batches"]) > 0
-    assert "instance 1 has lost its state (it was made to fail)" in caplog.text
+    assert "instance 1 has lost its state (as requested by fail)" in caplog.text
     told = " ".join(plan["words"] for plan in report["story"]["plans"])
     assert f"instances 0, 2 lost their state; {way}" in told
     causes = {(plan["join"], plan["cause"]) for plan in report["story"]["plans"]}
