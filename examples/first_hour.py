@@ -357,7 +357,11 @@ STEPS: list[tuple[str, str, Callable[[Hour], object]]] = [
     ("counts where Spark has them", "30 rows in; 2 lines", counts),
     ("results in Hive folders", "day=2026-03-01, day=2026-03-02", hive_results),
     ("Ctrl-C in a script", "exit code 130, 1 line, no trace", interrupted),
-    ("a typing error on the command line", "exit code 2: joinengine: query 'eq6'", command_line),
+    (
+        "a typing error on the command line",
+        "exit code 2: joinengine: query: expected",
+        command_line,
+    ),
     ("my keys under two layouts", "exit code 0", own_keys),
 ]
 

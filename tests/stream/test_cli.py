@@ -251,8 +251,8 @@ def test_an_instance_is_lost_and_nothing_is_missing(
 @pytest.mark.parametrize(
     ("fail", "layout", "message"),
     [
-        ("5", "ftlb", "fail: '5' is not BATCH:VALUE"),
-        ("2:x", "ftlb", "fail: 'x' is no whole number"),
+        ("5", "ftlb", "fail: expected BATCH:VALUE, such as 3:mnrt or 4:13, found '5'"),
+        ("2:x", "ftlb", "fail: expected a whole number, found 'x'"),
         ("0:1", "ftlb", "before batch 1 no state exists"),
         ("2:4", "ftlb", "instance 4 is not there; give one from 0 to 3"),
         ("2:1", "mnrt", "layout mnrt keeps no copies of keys"),
@@ -312,16 +312,25 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "eq6"], "query 'eq6' is unknown; choose one of eq5"),
-        (["run", "eq5", "--layout", "best"], "layout 'best' is unknown"),
-        (["run", "eq5", "--instances", "0"], "layout .* needs from .* instances, found 0"),
-        (["run", "eq5", "--scale", "0"], "scale: 0.0 must be above 0"),
-        (["run", "eq5", "--zipf", "-1"], "zipf: -1.0 must be 0 or more"),
-        (["run", "eq5", "--window", "-5 s"], "window: -5 s is negative"),
+        (["run", "eq6"], "query: expected one of eq5"),
+        (["run", "eq5", "--layout", "best"], "layout: expected one of auto, hash"),
+        (
+            ["run", "eq5", "--instances", "0"],
+            "layout auto needs from 1 to 65536 instances, found 0",
+        ),
+        (["run", "eq5", "--scale", "0"], "scale: expected a number above 0, found 0.0"),
+        (["run", "eq5", "--zipf", "-1"], "zipf: expected an exponent of 0 or more, found -1.0"),
+        (
+            ["run", "eq5", "--window", "-5 s"],
+            "window: expected a duration of 0 or more, found -5 s",
+        ),
         (["run", "eq5", "--window", "soon"], "number and a unit"),
-        (["run", "eq5", "--rate", "1", "--span", "1s"], "give one"),
+        (["run", "eq5", "--rate", "1", "--span", "1s"], "give only one"),
         (["run", "eq5", "--interval-rows", "0"], "interval-rows: 0"),
-        (["compare", "eq5", "--zipf", "much"], "is no list of numbers"),
+        (
+            ["compare", "eq5", "--zipf", "much"],
+            "zipf: expected a list of numbers such as 0,0.8,1.5, found 'much'",
+        ),
     ],
 )
 def test_usage_errors_exit_with_2_before_spark(home, arguments, message):

@@ -105,7 +105,7 @@ def test_refusals(options, tmp_path):
     (tmp_path / "empty.txt").write_text("...")
     with pytest.raises(InvalidRequest, match=r"empty.txt holds no words"):
         QUERIES["topk"].stream(replace(options, text=tmp_path / "empty.txt"))
-    with pytest.raises(InvalidRequest, match="merge-every: 0 must be at least 1"):
+    with pytest.raises(InvalidRequest, match="merge-every: expected at least 1, found 0"):
         replace(options, merge_every=0)
     with pytest.raises(InvalidRequest, match="layout bi does not support aggregates"):
         CliRunner().invoke(

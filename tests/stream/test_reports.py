@@ -126,7 +126,7 @@ def test_a_run_writes_its_page(joinengine, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("report", "{0}/gone.json"), "joinengine: report: there is no file {0}/gone.json; give"),
+        (("report", "{0}/gone.json"), "joinengine: report: {0}/gone.json does not exist; give"),
         (("report", "{0}/cut.json"), "joinengine: report: {0}/cut.json is cut off at line 2,"),
         (("report", "{0}/c.json", "-o", "{0}/c.json"), "joinengine: -o: {0}/c.json is the report"),
         (("report", "{0}/c.json", "-o", "{0}/pages"), "joinengine: -o: {0}/pages is a folder;"),
