@@ -326,7 +326,7 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
         ),
         (["run", "eq5", "--window", "soon"], "number and a unit"),
         (["run", "eq5", "--rate", "1", "--span", "1s"], "give only one"),
-        (["run", "eq5", "--interval-rows", "0"], "interval-rows: 0"),
+        (["run", "eq5", "--interval-rows", "0"], "interval-rows: expected at least 1, found 0"),
         (
             ["compare", "eq5", "--zipf", "much"],
             "zipf: expected a list of numbers such as 0,0.8,1.5, found 'much'",
