@@ -64,21 +64,13 @@ def query_options(command: Command) -> Command:
             show_default=True,
             help="TPC-H scale factor; 1 is 6 million lineitems.",
         ),
-        click.option(
-            "--levels",
-            type=PATH,
-            help="TOML or JSON file with service levels of keys, for layout ftlb.",
-        ),
+        click.option("--levels", type=PATH, help="ftlb: file of service levels, TOML or JSON."),
         click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
         click.option("--interval-rows", type=int, help="Rows per batch, over all sources."),
-        click.option(
-            "--window", type=DURATION, help="Greatest difference in event time of a pair."
-        ),
+        click.option("--window", type=DURATION, help="Greatest time difference of a pair."),
         click.option("--rate", type=float, help="Rows per second of event time."),
         click.option(
-            "--span",
-            type=DURATION,
-            help="Length of the stream in event time. [default: 1280s, for q5 1h]",
+            "--span", type=DURATION, help="Event time of the stream. [default: 1280s, for q5 1h]"
         ),
         click.option(
             "--order",
@@ -90,11 +82,7 @@ def query_options(command: Command) -> Command:
         click.option(
             "--disorder", type=DURATION, default="0s", help="Greatest random delay of a row."
         ),
-        click.option(
-            "--shift-every",
-            type=DURATION,
-            help="Time after which other keys become hot, in event time.",
-        ),
+        click.option("--shift-every", type=DURATION, help="Make other keys hot after this time."),
         click.option(
             "--aggregators",
             type=int,
