@@ -170,7 +170,7 @@ def test_windows_without_end_are_refused():
     ):
         check_type(JoinType.INNER, sliding("lt", "rt", "1 hour", "1 us"), None)
     check_type(JoinType.INNER, sliding("lt", "rt", "1 day", "1 s"), None)
-    with pytest.raises(InvalidRequest, match="make the slide larger"):
+    with pytest.raises(InvalidRequest, match="Make the slide larger"):
         StreamAggregate(
             SOURCE,
             by="lk",
