@@ -344,9 +344,9 @@ STEPS: list[tuple[str, str, Callable[[Hour], object]]] = [
     ("an unknown column in Stream.where", "column 'usr' is not there", unknown_column),
     ("float keys", "floating-point keys are refused", float_key),
     ("a full outer join without a window", "needs a window", no_window),
-    ("a layout that does not exist", "is unknown; choose one of", wrong_layout),
+    ("a layout that does not exist", "layout: expected one of", wrong_layout),
     ("a layout that cannot do it", "use dynamic, bi or shuffle", layout_that_cannot),
-    ("an option with a typing error", "did you mean 'sideOutput'", option_typo),
+    ("an option with a typing error", "Did you mean 'sideOutput'", option_typo),
     ("a format with a typing error", "refused", unknown_format),
     ("one folder for checkpoint and output", "refused", one_folder_for_both),
     ("another output for the checkpoint", "refused", other_output),
@@ -357,7 +357,11 @@ STEPS: list[tuple[str, str, Callable[[Hour], object]]] = [
     ("counts where Spark has them", "30 rows in; 2 lines", counts),
     ("results in Hive folders", "day=2026-03-01, day=2026-03-02", hive_results),
     ("Ctrl-C in a script", "exit code 130, 1 line, no trace", interrupted),
-    ("a typing error on the command line", "exit code 2: joinengine: query 'eq6'", command_line),
+    (
+        "a typing error on the command line",
+        "exit code 2: joinengine: query: expected",
+        command_line,
+    ),
     ("my keys under two layouts", "exit code 0", own_keys),
 ]
 

@@ -74,7 +74,7 @@ class StreamAggregate(StreamQuery):
             checks.check_source(source)
             if checks.is_table(source):
                 raise InvalidRequest(
-                    "the source is a bounded DataFrame; give a stream, or group it with Spark"
+                    "the source must be a stream; found a bounded DataFrame. Group it with Spark"
                 )
         self._source = source
         self._schema = schema_of_side(source)
@@ -84,7 +84,7 @@ class StreamAggregate(StreamQuery):
         self._merges_sized = self._is_sized or aggregators is not None
         for name, number in (("aggregators", self._aggregators), ("merge_every", merge_every)):
             if check_count(number, name) < 1:
-                raise InvalidRequest(f"{name}: {number} must be at least 1")
+                raise InvalidRequest(f"{name}: expected at least 1, found {number}")
         self._merge_every = merge_every
         exact = session.case_sensitive()
         fields = _groups(by, self._schema, exact=exact)
@@ -99,13 +99,15 @@ class StreamAggregate(StreamQuery):
             for name, text in aggregates.items()
         ]
         if not compiled:
-            raise InvalidRequest("aggregates: none is given; for example {'n': 'count(*)'}")
+            raise InvalidRequest(
+                "aggregates: expected at least one, such as {'n': 'count(*)'}; found none"
+            )
         self._grouping = Grouping(
             groups, tuple(compiled), panes, tuple(name for _, name in columns), top, zone
         )
         if top is not None and top.by not in aggregates:
             raise InvalidRequest(
-                f"top: {top.by!r} is no aggregate; the aggregates are {', '.join(aggregates)}"
+                f"top: expected one of the aggregates {', '.join(aggregates)}, found {top.by!r}"
             )
         if top is not None and top.error is not None:
             self._check_sketch(fields)
@@ -125,14 +127,14 @@ class StreamAggregate(StreamQuery):
         plain = asked == [(AggregateFunction.COUNT, None)]
         if not plain or len(groups) != 1:
             raise InvalidRequest(
-                "top: with error= heavy groups are found by sketches, which count tuples by one "
-                "column: give by='column' and aggregates={'n': 'count(*)'} alone"
+                "top: error= counts rows by one column; give by='column', and "
+                "aggregates={'n': 'count(*)'} alone"
             )
         kind = groups[0].type
         if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind)):
             raise InvalidRequest(
-                f"top: with error= the group must be text, an integer or a date; "
-                f"{groups[0].name} is {kind}"
+                f"top: error= needs a group of text, integers or dates, but {groups[0].name} is "
+                f"{kind}"
             )
 
     def _settled(self, window: Windows | None) -> tuple[EventTime, Panes]:
@@ -141,8 +143,8 @@ class StreamAggregate(StreamQuery):
             found = _window_of(self._source)
             if found is None:
                 raise InvalidRequest(
-                    "window: give windows(time, size=...); only tumbling and sliding joins have "
-                    "windows of their own"
+                    "window: the source has no windows; give windows(time, size=...). Only "
+                    "tumbling and sliding joins bring windows"
                 )
             columns: tuple[str, ...] = (WINDOW_END,)
             panes = Panes(found.size_us, found.slide_us, given=True)
@@ -224,8 +226,8 @@ def _groups(by: Columns, schema: pa.Schema, *, exact: bool) -> list[pa.Field]:
             hash_columns([pa.array([], field.type)])
         except InvalidRequest:
             raise InvalidRequest(
-                f"by: {field.name} is {field.type}, which cannot name a group: group by one of its "
-                f"fields, or by a text that you make of it with Spark"
+                f"by: {field.name} is {field.type}, which cannot name a group. Group by one of its "
+                f"fields, or convert it to text with Spark"
             ) from None
     return fields
 

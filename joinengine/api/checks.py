@@ -32,13 +32,13 @@ def check_source(side: Any) -> None:
         session.prepare(side.sparkSession)
     if type(side).__module__.startswith("pandas"):
         raise InvalidRequest(
-            "an input is a DataFrame of pandas; make a table of it with spark.createDataFrame(..), "
-            "or give a streaming DataFrame, a Stream or a StreamJoin"
+            "an input must be a streaming DataFrame, a Stream or a StreamJoin; found a pandas "
+            "DataFrame. Make a table of it with spark.createDataFrame(..)"
         )
     if not isinstance(side, DataFrame):
         raise InvalidRequest(
-            f"an input is a {type(side).__name__}; "
-            f"give a streaming DataFrame, a Stream or a StreamJoin"
+            f"an input must be a streaming DataFrame, a Stream or a StreamJoin; found "
+            f"{type(side).__name__}"
         )
 
 
@@ -51,7 +51,10 @@ def table_side(left: Any, right: Any) -> Side | None:
     """The side that is a bounded DataFrame; None: both are streams. Refuses two tables."""
     bounded = [side for side, one in zip(Side, (left, right), strict=True) if is_table(one)]
     if len(bounded) == len(Side):
-        raise InvalidRequest("both sides are bounded DataFrames: join them with Spark's own join")
+        raise InvalidRequest(
+            "at least one side must be a stream; found two bounded DataFrames. Join them with "
+            "Spark's own join"
+        )
     return bounded[0] if bounded else None
 
 
@@ -59,8 +62,8 @@ def check_kind(window: Any) -> None:
     """Refuse what is no window of a join."""
     if isinstance(window, Windows):
         raise InvalidRequest(
-            "within: windows(..) are of a StreamAggregate; write tumbling('lt', 'rt', size=..) or "
-            "sliding(..)"
+            "within: windows(..) belongs to a StreamAggregate; write tumbling('lt', 'rt', size=..) "
+            "or sliding(..)"
         )
     example = "within=within('lt', 'rt', lower='0 s', upper='1 hour')"
     if window is not None:
@@ -94,7 +97,9 @@ def check_window(
     fields = [field for side in Side for field in _time_fields(schemas[side], window.times[side])]
     if len({field.type for field in fields}) > 1:
         found = ", ".join(f"{field.name} is {field.type}" for field in fields)
-        raise InvalidRequest(f"within: no shared event-time type: {found}; cast one side")
+        raise InvalidRequest(
+            f"within: both sides need the same event-time type, but {found}; cast one side"
+        )
     left, right = (_delay(window.delays_us[side], sources[side]) for side in Side)
     return replace(window, delays_us=(left, right))
 
@@ -109,8 +114,8 @@ def check_ahead(ahead_us: int | None, name: str, sources: Sequence[Source]) -> N
     for source in sources:
         if isinstance(source, Stream) and source.feed["kind"] == FeedKind.RECORDED:
             raise InvalidRequest(
-                f"{name}: max_ahead is a bound against the clock of now, and {source.feed['path']} "
-                f"is a recorded stream, whose times are not of now: leave max_ahead out"
+                f"{name}: max_ahead needs current event times, but {source.feed['path']} is a "
+                f"recorded stream; leave max_ahead out"
             )
 
 
@@ -136,7 +141,7 @@ def _delay(given: int | None, timed: Timed | None) -> int:
     delay = delay_of(source, column) if given is None else given
     if delay is None:
         raise InvalidRequest(
-            f"within: how late may {column} be? Give within(..., delay=...) or call "
+            f"within: the delay of {column} is missing. Give within(..., delay=...), or call "
             f"withWatermark({column!r}, ...) on the input"
         )
     return delay

@@ -51,7 +51,7 @@ def join_type(how: str) -> JoinType:
     check_text(how, "how", "'left'")
     name = _SPARK_NAMES.get(how.lower().replace(" ", ""), how.lower())
     if name not in JOIN_TYPES:
-        raise InvalidRequest(f"how: {how!r} is unknown; use one of {', '.join(JOIN_TYPES)}")
+        raise InvalidRequest(f"how: expected one of {', '.join(JOIN_TYPES)}, found {how!r}")
     return JoinType(name)
 
 
@@ -68,7 +68,7 @@ def found_columns(
             field = require_of(schemas, side, written, what, exact=exact)
         except InvalidRequest as error:
             if isinstance(on, Equi) and on.using:
-                raise InvalidRequest(f"{error}; {_two_names(on)}") from None
+                raise InvalidRequest(f"{error}. {_two_names(on)}") from None
             raise
         return str(field.name)
 
@@ -87,7 +87,7 @@ def _two_names(on: Equi) -> str:
     """What to write in place of names that both sides should have."""
     text = on.left[0] if len(on.left) == 1 else " = ".join(on.left)
     left, right = Theta(text).equated or ("a", "b")
-    return f"for columns with two names write equi({left!r}, {right!r})"
+    return f"For columns with different names, write equi({left!r}, {right!r})"
 
 
 def check_condition(on: Condition, schemas: tuple[pa.Schema, pa.Schema]) -> Distance | None:
@@ -147,27 +147,27 @@ def check_type(how: JoinType, window: Window | None, table: Side | None) -> None
         shown = Side.LEFT if how is JoinType.RIGHT else Side.RIGHT
         if how is JoinType.FULL or shown is not table:
             raise InvalidRequest(
-                f"how: {how.value!r} keeps unmatched rows of the table, which is the "
-                f"{table.name.lower()} side; with an endless stream no row of it is ever known to "
-                f"be unmatched. Use 'inner', or keep the stream's rows: 'left', 'left_semi' or "
+                f"how: {how.value!r} keeps unmatched rows of the table on the "
+                f"{table.name.lower()} side, but the stream may bring a match at any time. Use "
+                f"'inner', or keep the unmatched rows of the stream: 'left', 'left_semi' or "
                 f"'left_anti' with the stream on the left, 'right' with the stream on the right"
             )
     elif window is None and how is not JoinType.LEFT_SEMI:
         raise InvalidRequest(
-            f"how: {how.value!r} needs a window: over the full history no tuple is ever known "
-            f"to have no match; give within="
+            f"how: {how.value!r} needs a window, because without one a match may arrive at any "
+            f"time; give within="
         )
     endless = None if window is None else window.endless
     if endless is not None and endless in how.watched:
         name, bound = endless.name.lower(), ("upper", "lower")[endless]
         raise InvalidRequest(
-            f"how: {how.value!r} follows each tuple of the {name} side until no partner can come, "
-            f"and within has no {bound} bound, so that is never: give within(.., {bound}=..)"
+            f"how: {how.value!r} needs the {bound} bound of within, because without it a match for "
+            f"a row of the {name} side may arrive at any time. Give within(.., {bound}=..)"
         )
     if isinstance(window, Sliding) and window.most_windows > MOST_WINDOWS:
         raise InvalidRequest(
-            f"how: {how.value!r} follows each tuple through every window that holds it, here "
-            f"{window.most_windows}; at most {MOST_WINDOWS} are served: make the slide larger"
+            f"how: {how.value!r} allows at most {MOST_WINDOWS} windows for each row, found "
+            f"{window.most_windows}; make the slide larger"
         )
 
 
@@ -176,9 +176,9 @@ def check_slide(what: str, size_us: int, slide_us: int) -> None:
     found = -(-size_us // slide_us)
     if found > MOST_RESULTS:
         raise InvalidRequest(
-            f"{what}: with size {describe(size_us)} and slide {describe(slide_us)} a tuple is in "
-            f"{found} windows, and in a result of each; at most {MOST_RESULTS} are served: make "
-            f"the slide larger or the size smaller"
+            f"{what}: expected at most {MOST_RESULTS} windows for each row, found {found} with "
+            f"size {describe(size_us)} and slide {describe(slide_us)}. Make the slide larger or "
+            f"the size smaller"
         )
 
 
@@ -226,5 +226,5 @@ def _check_suffixes(suffixes: Any) -> None:
     pair = isinstance(suffixes, (tuple, list)) and len(suffixes) == len(Side)
     if suffixes is not None and not (pair and all(isinstance(one, str) for one in suffixes)):
         raise InvalidRequest(
-            f"suffixes: {kind_of(suffixes)} is no pair of texts; write suffixes=('_l', '_r')"
+            f"suffixes: expected a pair of texts such as ('_l', '_r'), found {kind_of(suffixes)}"
         )

@@ -25,26 +25,27 @@ def check_equality(left: pa.Field, right: pa.Field, floats: Floats = Floats.REFU
         if pa.types.is_floating(field.type) and floats is Floats.REFUSED:
             helps = wider(left.type, right.type) is not None
             other = (
-                f", or, to compare as Spark does, write "
-                f"equi({left.name!r}, {right.name!r}, floats='normalised'), on the command line "
-                f"--floats normalised"
+                f", or write equi({left.name!r}, {right.name!r}, floats='normalised') or "
+                f"--floats normalised to compare as Spark does"
             )
             raise InvalidRequest(
-                f"{found}; floating-point keys are refused because equal numbers need not be equal "
-                f"bits: cast to decimal or integer first{other if helps else ''}"
+                f"{found}, but floating-point keys are refused: equal numbers may have different "
+                f"bits. Cast the key to decimal or integer{other if helps else ''}"
             )
         if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
-            raise InvalidRequest(f"{found}, which cannot be a join key")
+            raise InvalidRequest(
+                f"{found}, which cannot be a join key; join on text, numbers, dates or times"
+            )
     if wider(left.type, right.type) is not None:
         return
     found = f"{left.name}{of_side(Side.LEFT)} is {left.type} and {right.name}"
     found = f"on: {found}{of_side(Side.RIGHT)} is {right.type}"
     if all(pa.types.is_integer(one.type) or pa.types.is_decimal(one.type) for one in (left, right)):
         raise InvalidRequest(
-            f"{found}; a decimal that holds both needs more than {MOST_DIGITS} digits: cast them "
-            f"to decimals with fewer"
+            f"{found}; to compare them takes more than {MOST_DIGITS} digits. Cast them to decimals "
+            f"with fewer digits"
         )
-    raise InvalidRequest(f"{found}; cast one of them")
+    raise InvalidRequest(f"{found}, which cannot be compared; cast one of them")
 
 
 def distance(on: Band, left: pa.Field, right: pa.Field) -> Distance:
@@ -65,17 +66,21 @@ def distance(on: Band, left: pa.Field, right: pa.Field) -> Distance:
     if all(map(pa.types.is_decimal, kinds)):
         scale = max(kind.scale for kind in kinds)
         if any(kind.precision + scale - kind.scale > _MOST_DIGITS for kind in kinds):
-            raise InvalidRequest(f"band: {found}; cast them to decimals of 18 digits or fewer")
+            raise InvalidRequest(
+                f"band: decimals may have at most {_MOST_DIGITS} digits, but {found}; cast them"
+            )
         return _in_last_digits(on, lower, upper, scale)
     if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
         low, high = (None if bound is None else float(bound) for bound in (lower, upper))
         if any(end is not None and math.isinf(end) for end in (low, high)):
             raise InvalidRequest(
-                f"band: {lower} to {upper} is beyond double; {found}: leave that end open"
+                f"band: {lower} to {upper} exceeds the range of double ({found}); leave that end "
+                f"open"
             )
         return Distance(on.left, on.right, low, high, floating=True)
     raise InvalidRequest(
-        f"band: {found}; cast them to two integers, decimals, floats, dates or timestamps"
+        f"band: both columns must be integers, decimals, floats, dates or timestamps, but {found}; "
+        f"cast them"
     )
 
 
@@ -84,16 +89,18 @@ def _whole_units(bound: Bound | None, unit_us: int, found: str) -> int | None:
     if bound is None:
         return None
     if not isinstance(bound, timedelta):
-        raise InvalidRequest(f"band: {bound} is no duration; {found}: write for example '10 days'")
+        raise InvalidRequest(
+            f"band: expected a duration such as '10 days' as bound, found {bound} ({found})"
+        )
     whole, rest = divmod(bound, timedelta(microseconds=unit_us))
     if rest:
         raise InvalidRequest(
-            f"band: {bound} is no whole number of days; {found}: write whole days, or cast both "
-            f"to timestamp"
+            f"band: expected whole days, found {bound} ({found}). Write whole days, or cast both "
+            f"columns to timestamp"
         )
     if abs(whole) > _FARTHEST:
         raise InvalidRequest(
-            f"band: {bound} is beyond 64-bit integers of microseconds; {found}: leave that end open"
+            f"band: {bound} exceeds 64 bits of microseconds ({found}); leave that end open"
         )
     return whole
 
@@ -103,7 +110,8 @@ def _number(bound: Bound | None, found: str) -> Decimal | None:
         return None
     if isinstance(bound, timedelta):
         raise InvalidRequest(
-            f"band: {bound} is a duration; {found}: give numbers, or cast both to date or timestamp"
+            f"band: expected a number as bound, found the duration {bound} ({found}). Give "
+            f"a number, or cast both columns to date or timestamp"
         )
     return Decimal(str(bound))
 
@@ -114,7 +122,7 @@ def _in_last_digits(on: Band, lower: Decimal | None, upper: Decimal | None, scal
     high = None if upper is None else math.floor(upper.scaleb(scale))
     if any(end is not None and abs(end) > _FARTHEST for end in (low, high)):
         raise InvalidRequest(
-            f"band: {lower} to {upper} is beyond 64-bit integers; leave that end open"
+            f"band: {lower} to {upper} exceeds 64-bit integers; leave that end open"
         )
     return Distance(on.left, on.right, low, high, scale)
 
@@ -123,5 +131,5 @@ def check_time(field: pa.Field) -> None:
     """Raise InvalidRequest unless a column can be event time."""
     if not pa.types.is_timestamp(field.type):
         raise InvalidRequest(
-            f"within: {field.name} is {field.type}; event time must be a timestamp: cast it"
+            f"within: event time must be a timestamp, but {field.name} is {field.type}; cast it"
         )

@@ -138,8 +138,8 @@ class StreamJoin(StreamQuery):
     def _settle(self, window: Window) -> Window:
         if self._table is not None:
             raise InvalidRequest(
-                f"within: the {self._table.name.lower()} side is a table, which has no event time: "
-                f"leave within out; joined rows keep the time of the stream"
+                f"within: the {self._table.name.lower()} side is a table, which has no event time. "
+                f"Leave within out; joined rows keep the event time of the stream"
             )
         window = checks.found_times(window, self._schemas, exact=session.case_sensitive())
         timed = [
@@ -158,22 +158,22 @@ class StreamJoin(StreamQuery):
         """Refuse a later join's window if it cannot bound the age of this join's rows."""
         if self._window is None:
             raise InvalidRequest(
-                f"within: {', '.join(columns)} comes from a full-history join, whose rows may be "
-                f"of any age: give that join a window, or this one none"
+                f"within: {', '.join(columns)} comes from a full-history join, whose rows may have "
+                f"any age. Give that join a window, or leave within out"
             )
         if output_lag_us(self._output, self._window, (), columns) is None:
             endless = self._window.endless
             if endless is not None:
                 kept, other = endless.name.lower(), endless.other.name.lower()
                 raise InvalidRequest(
-                    f"within: {', '.join(columns)} may be of any age, since the interval of the "
-                    f"join before is open and keeps its {kept} side for ever; name the event time "
+                    f"within: {', '.join(columns)} may have any age, because the interval of the "
+                    f"previous join is open and keeps all of its {kept} side. Name the event time "
                     f"of its {other} side: {', '.join(self._window.times[endless.other])}"
                 )
             left, right = (", ".join(times) for times in self._window.times)
             raise InvalidRequest(
                 f"within: ({', '.join(columns)}) is not the event time of joined rows; name all "
-                f"time columns of a side of the join that makes them: ({left}), ({right}), or both"
+                f"time columns of one side of that join, ({left}) or ({right}), or of both"
             )
 
 

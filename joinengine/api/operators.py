@@ -41,7 +41,7 @@ class StreamOperator(StreamQuery):
     ) -> None:
         checks.check_source(source)
         if checks.is_table(source):
-            raise InvalidRequest("the source is a bounded DataFrame; an operator needs a stream")
+            raise InvalidRequest("the source must be a stream; found a bounded DataFrame")
         self._source, self._make = source, make
         self._choice = asked_or_auto(layout)
         self._instances, self._is_sized = number_of(instances), instances is not None

@@ -64,42 +64,49 @@ class Option:
 
 
 _PARQUET = ("parquet",)
-_SPEED = Value("a rate and a time, as `100 MB/s, 50 ms`", StoreSpeed.of, metavar="RATE,LATENCY")
+_SPEED = Value("a rate and a latency: `100 MB/s, 50 ms`", StoreSpeed.of, metavar="RATE,LATENCY")
 _LINES = (
-    Option("checkpointLocation", TEXT, "The folder of the query's state; needed."),
+    Option("checkpointLocation", TEXT, "The folder for the query's state and progress. Required."),
     Option(
         "stateLocation",
         TEXT,
-        "Where the engine's part of the checkpoint lies instead: a folder, or a place in an object "
-        "store, as `s3://bucket/query`.",
+        "The place for the engine's part of the checkpoint, if it is not `checkpointLocation`: a "
+        "folder, or a URL of an object store, such as `s3://bucket/query`.",
     ),
     Option(
         "cacheSize",
         size(_LEAST_MEMORY),
-        "How much of an object store's files an executor keeps on its disk.",
+        "The disk space that each executor uses to cache files of an object store.",
         "10 GB",
         "cache_bytes",
     ),
     Option(
         "memoryPerTask",
         size(_LEAST_MEMORY),
-        "How many bytes of arrived tuples an operator task holds at a time.",
+        "The memory that each operator task uses for the rows that it has received.",
         "512 MB",
         "memory_per_task",
     ),
-    Option("fsync", BOOLEAN, "Files survive power loss.", "false", "fsync"),
+    Option(
+        "fsync",
+        BOOLEAN,
+        "Whether files are synced to disk, so that they survive a power failure.",
+        "false",
+        "fsync",
+    ),
     Option(
         "capacity",
-        count("tuples"),
-        "Tuples that an instance may hold before its layout grows.",
+        count("rows"),
+        "The number of rows that an instance may hold before its layout grows. If not given, the "
+        "layout keeps its size.",
         setting="capacity",
         flag="capacity",
     ),
     Option(
         "moves",
         choice(Moving, lambda moving: moving is Moving.LAZY),
-        "Whether state follows a new layout at once, or stays until it expires, and tuples probe "
-        "it there.",
+        "Whether state moves when the layout changes (`eager`), or stays in place until it "
+        "expires (`lazy`). New rows also probe the state that has stayed.",
         "eager",
         "lazy",
         "moves",
@@ -107,8 +114,8 @@ _LINES = (
     Option(
         "load",
         choice(Load),
-        "What planners balance: the seconds that keys are expected to cost, or tuples, as in the "
-        "papers and under lazy moves.",
+        "The load that planners balance: the expected seconds of work for each key (`work`), or "
+        "the number of rows (`tuples`). The papers count rows, and so do lazy moves.",
         "work",
         "load",
         "load",
@@ -117,7 +124,7 @@ _LINES = (
     Option(
         "workPerTuple",
         WORK,
-        "Emulated work for each tuple that an instance receives.",
+        "The emulated work for each row that an instance receives.",
         "0 s",
         "work_s",
         "work-per-tuple",
@@ -125,7 +132,7 @@ _LINES = (
     Option(
         "workPerResult",
         WORK,
-        "Emulated work for each row that an instance emits.",
+        "The emulated work for each row that an instance emits.",
         "0 s",
         "result_work_s",
         "work-per-result",
@@ -133,24 +140,28 @@ _LINES = (
     Option(
         "sideOutput",
         TEXT,
-        "A folder: late and NULL-key tuples are written there as Parquet, with a column `reason`.",
+        "The folder for late rows and rows with a NULL key. They are written there as Parquet, "
+        "with a column `reason`.",
     ),
     Option(
         "showKeys",
         choice(ShowKeys, lambda shown: shown is ShowKeys.VALUE),
-        "How reports, pages and logs tell hot keys.",
+        "How reports, pages and logs show hot keys: by value, or by hash.",
         "value",
         "show_keys",
         "show-keys",
     ),
     Option(
-        "logPlans", choice(PlanLog), "How plans are logged: as a sentence, or as JSON.", "words"
+        "logPlans",
+        choice(PlanLog),
+        "How plans are logged: as a sentence (`words`), or as JSON.",
+        "words",
     ),
     Option(
         "recovery",
         choice(Recovery),
-        "What takes the place of state that an instance has lost: copies of keys, of instances, or "
-        "of files.",
+        "What replaces the state of an instance that has lost it: copies of its keys "
+        "(`replicas`), a standby instance (`taskb`), or files from a store (`store`).",
         "replicas",
         "recovery",
         "recovery",
@@ -158,29 +169,32 @@ _LINES = (
     Option(
         "storeRate",
         _SPEED,
-        "The emulated speed of a store of state; `100 MB/s, 50 ms` where recovery is `store`.",
+        "The emulated speed of the state store. If not given and `recovery` is `store`: "
+        "`100 MB/s, 50 ms`.",
         setting="store",
         flag="store",
     ),
     Option(
         "storeLocation",
         Value("a folder or a URL", place),
-        "Where second copies of run files lie, for state that is lost. If it is not given, and "
-        "recovery is `store`: below the checkpoint, at an emulated speed.",
+        "The place for second copies of run files, from which lost state is restored. If not given "
+        "and `recovery` is `store`: a folder below the checkpoint, with an emulated speed.",
         setting="store_location",
         since="0.2",
     ),
     Option(
         "exchange",
         choice(ExchangeKind),
-        "What carries routed tuples: files that all executors see, or Spark's shuffle. If it is "
-        "not given: `shuffle` if the state is in an object store, else `files`.",
+        "How routed rows reach their instances: through files that all executors see, or through "
+        "Spark's shuffle. If not given: `shuffle` if the state is in an object store, else "
+        "`files`.",
         flag="exchange",
     ),
     Option(
         "durability",
         choice(Durability),
-        "What a batch waits for: its state in the store, or on the disks of two executors.",
+        "Where the state of a batch must be before the batch is committed: in the store (`batch`), "
+        "or on the disks of two executors (`replicas`).",
         "batch",
         "durability",
         "durability",
@@ -188,8 +202,8 @@ _LINES = (
     Option(
         "tasks",
         choice(Tasks),
-        "Whether tasks stay from batch to batch, or each step is a job of Spark; `auto`: they stay "
-        "where they can.",
+        "Whether tasks stay from batch to batch (`resident`), or each step is a Spark job "
+        "(`jobs`). With `auto`, tasks stay wherever they can.",
         "auto",
         "tasks",
         since="0.2",
@@ -197,8 +211,8 @@ _LINES = (
     Option(
         "takeover",
         choice(Takeover),
-        "What a start does while another driver runs on the checkpoint: it is refused (`wait`), or "
-        "ends the other one (`take`). A driver that has died is never in the way.",
+        "What happens if another driver is running on the checkpoint: the start fails (`wait`), or "
+        "ends that driver (`take`). A dead driver never blocks a start.",
         "wait",
         flag="takeover",
         since="0.2",
@@ -206,75 +220,82 @@ _LINES = (
     Option(
         "lookEvery",
         REST,
-        "How long a query with nothing to do rests before it looks for new files. If it is not "
-        "given: 10 ms, and 1 s in an object store.",
+        "How long an idle query waits before it looks for new files. If not given: 10 ms, or 1 s "
+        "in an object store.",
         setting="look_every_s",
         since="0.2",
     ),
     Option(
         "livePort",
         Value("a port", check_port),
-        "The page of the running query comes with it, at this port; 0: any that is free.",
+        "The port of the query's live page, which opens when the query starts. 0 takes any free "
+        "port.",
         variable="JOINENGINE_LIVE_PORT",
     ),
     Option(
         "liveHost",
         Value("a host", check_host),
-        "The address at which the page may be opened.",
+        "The address on which the live page listens.",
         "127.0.0.1",
         variable="JOINENGINE_LIVE_HOST",
     ),
     Option(
         "liveToken",
         Value("16 to 200 letters and digits", check_token),
-        "Who has it may read the page. If it is not given, it is random.",
+        "The secret that gives access to the live page. If not given, it is random.",
         variable="JOINENGINE_LIVE_TOKEN",
     ),
     Option(
         "fileMode",
         MODE,
-        "The mode of the files that a new checkpoint holds, for owner, group and others. If it is "
-        "not given, they are their owner's alone.",
+        "The mode of the files in a new checkpoint, for owner, group and others. If not given, "
+        "only the owner has access.",
     ),
-    Option("path", TEXT, "The folder of the results.", sinks=_PARQUET),
-    Option("compression", CODEC, "How result files are compressed.", "snappy", sinks=_PARQUET),
+    Option("path", TEXT, "The folder for the results.", sinks=_PARQUET),
+    Option("compression", CODEC, "The codec of result files.", "snappy", sinks=_PARQUET),
     Option(
         "shared",
         BOOLEAN,
-        "The folder may hold results of other queries, too.",
+        "Whether the folder may also hold the results of other queries.",
         "false",
         sinks=_PARQUET,
     ),
     Option(
         "overwrite",
         BOOLEAN,
-        "If the checkpoint is new, results of other queries in the folder are removed.",
+        "Whether a query with a new checkpoint removes the results of other queries from the "
+        "folder.",
         "false",
         sinks=_PARQUET,
     ),
     Option(
         "partitionBy",
         TEXT,
-        "Columns, with commas between: results lie in Hive folders, `column=value`.",
+        "Columns, separated by commas. Results are written to Hive folders, `column=value`.",
         sinks=("parquet", "toTable"),
     ),
     Option(
         "targetFileSize",
         size(_LEAST_FILE),
-        "About how large result files become, if they are not smaller anyway.",
+        "The approximate size of result files. Files of small batches are smaller.",
         sinks=_PARQUET,
     ),
     Option(
         "compactEvery",
         count("batches", _MOST_HELD),
-        "The results of so many batches become visible together, merged into few files.",
+        "The number of batches whose results are merged into a few files and become visible "
+        "together.",
         "1",
         sinks=_PARQUET,
     ),
     Option(
-        "numRows", count("rows"), "Rows that are printed of each batch.", "20", sinks=("console",)
+        "numRows",
+        count("rows"),
+        "The number of rows printed for each batch.",
+        "20",
+        sinks=("console",),
     ),
-    Option("truncate", BOOLEAN, "Long values are cut.", "true", sinks=("console",)),
+    Option("truncate", BOOLEAN, "Whether long values are cut.", "true", sinks=("console",)),
 )
 #: Name -> option, in the order of the page.
 OPTIONS: Mapping[str, Option] = {one.name: one for one in _LINES}

@@ -32,9 +32,9 @@ def named(key: str, value: Any) -> dict[str, str]:
     ({'checkpointLocation': 'c'}, {'fsync': 'true'}, {'Header': '1'})
     """
     if not isinstance(key, str):
-        raise InvalidRequest(f"option: {key!r} is no name; give text")
+        raise InvalidRequest(f"option: expected a name as text, found {key!r}")
     if value is None or isinstance(value, list | tuple | set | dict):
-        raise InvalidRequest(f"option {key}: {value!r} is no value; give text, a number or a bool")
+        raise InvalidRequest(f"option {key}: expected text, a number or a bool, found {value!r}")
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return {_CANONICAL.get(key.lower(), key): text}
 
@@ -81,15 +81,17 @@ def check_names(sink: str, options: Iterable[str]) -> None:
         if sink_takes(sink, name):
             continue
         if name in _PARQUET_ALONE:
-            raise InvalidRequest(f"{sink}: option {name!r} goes with format 'parquet' only")
+            raise InvalidRequest(
+                f"{sink}: option {name!r} is only valid with format 'parquet'; leave it out"
+            )
         if sink not in SINKS:
             continue
         # Those of the sink itself come first: they are what a reader looks for.
         known = sorted((one for one in OPTIONS if sink_takes(sink, one)), key=_is_of_all)
         near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
-        hint = f"did you mean {_CANONICAL[near[0]]!r}? " if near else ""
+        hint = f"Did you mean {_CANONICAL[near[0]]!r}? " if near else ""
         raise InvalidRequest(
-            f"{sink}: option {name!r} is unknown; {hint}The options are {', '.join(known)}"
+            f"{sink}: option {name!r} is unknown. {hint}The options are {', '.join(known)}"
         )
 
 
@@ -107,8 +109,8 @@ def check_folders(sink: str, partition_by: Sequence[str]) -> None:
     """Refuse Hive folders for a sink of ours that makes none."""
     if partition_by and sink in SINKS and not sink_takes(sink, PARTITION_BY):
         raise InvalidRequest(
-            f"partitionBy: {sink} makes no folders; use the format 'parquet', a format of Spark, "
-            f"or a table"
+            f"partitionBy: {sink} writes no folders; use format 'parquet', a Spark format or "
+            f"toTable"
         )
 
 
@@ -124,7 +126,7 @@ def columns(name: str, given: Sequence[Any]) -> tuple[str, ...]:
         given = [one.strip() for one in given[0].split(",")]
     for one in given:
         if not isinstance(one, str) or not one:
-            raise InvalidRequest(f"{name}: {one!r} is no name of a column; give text")
+            raise InvalidRequest(f"{name}: expected the name of a column, found {one!r}")
     return tuple(given)
 
 
@@ -150,20 +152,21 @@ def live_place(options: Mapping[str, str], environment: Mapping[str, str]) -> tu
 def trigger_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """What Spark's `trigger` gets. Raises InvalidRequest for anything that it does not take."""
     known = ("processingTime", "availableNow", "once")
-    choose = f"use one of {', '.join(known)}"
+    names = ", ".join(known)
     for name in sorted(given.keys() - set(known)):
-        raise InvalidRequest(f"trigger: {name} is not served; {choose}")
+        raise InvalidRequest(f"trigger: expected one of {names}, found {name}")
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) != 1:
-        raise InvalidRequest(f"trigger: {', '.join(chosen) or 'nothing'} is given; {choose}")
+        found = " and ".join(chosen) or "none"
+        raise InvalidRequest(f"trigger: expected one of {names}, found {found}")
     ((name, value),) = chosen.items()
     if name != "processingTime":
         if value is not True:
-            raise InvalidRequest(f"trigger: {name}={value!r} is not served; give {name}=True")
+            raise InvalidRequest(f"trigger: expected {name}=True, found {name}={value!r}")
         return chosen
     length = microseconds(value, "trigger: processingTime")
     if length < 0:
-        raise InvalidRequest(f"trigger: processingTime {value!r} is negative; use 0 or more")
+        raise InvalidRequest(f"trigger: expected a processingTime of 0 or more, found {value!r}")
     return {name: f"{length // 1000} milliseconds"}
 
 
@@ -171,5 +174,5 @@ def check_batch(what: str, batch: object) -> None:
     """Raise InvalidRequest for a batch before which nothing can be lost."""
     if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
         raise InvalidRequest(
-            f"{what}: batch {batch!r}: before batch 1 there is no state; give 1 or more"
+            f"{what}: expected a batch from 1 on, found {batch!r}; before batch 1 no state exists"
         )

@@ -138,7 +138,7 @@ def number_of(instances: int | None) -> int:
         return check_count(instances, "instances")
     spark = SparkSession.getActiveSession()
     if spark is None:
-        raise InvalidRequest("instances: no Spark session is active; give a number")
+        raise InvalidRequest("instances: no Spark session is active; give instances=, or start one")
     return min(max(FEWEST_INSTANCES, INSTANCES_PER_CORE * parallelism(spark)), MAX_INSTANCES)
 
 

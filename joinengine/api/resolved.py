@@ -57,9 +57,8 @@ def as_kept(join: ResolvedJoin, location: str, state: str | None = None) -> Reso
         was = join.over(before).query
     except InvalidRequest as error:
         raise CheckpointMismatch(
-            f"the columns of the streams are those that checkpoint {location} knows, and over "
-            f"these: {error}; take new ones in with schema_changes='add', or use another "
-            f"checkpointLocation"
+            f"checkpoint {location} knows fewer columns than the query needs: {error}. Give "
+            f"parquet_stream schema_changes='add', or use a new checkpointLocation"
         ) from None
     if account_of(was) == account_of(now.query):
         return now

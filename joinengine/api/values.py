@@ -42,7 +42,7 @@ class Value:
 
 def _boolean(text: str, name: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise InvalidRequest(f"{name}: {text!r} is neither true nor false; give one")
+        raise InvalidRequest(f"{name}: expected true or false, found {text!r}")
     return text.lower() == "true"
 
 
@@ -59,9 +59,11 @@ def count(unit: str, most: int = 10**_MOST_DIGITS) -> Value:
 
     def read(text: str, name: str) -> int:
         if not (text.isascii() and text.isdigit() and text.strip("0")):
-            raise InvalidRequest(f"{name}: {text!r} must be a positive whole number ({unit})")
+            raise InvalidRequest(
+                f"{name}: expected a whole number of {unit} above 0, found {text!r}"
+            )
         if len(text) > _MOST_DIGITS or int(text) > most:
-            raise InvalidRequest(f"{name}: {text!r} is too much; give {most:,} {unit} or fewer")
+            raise InvalidRequest(f"{name}: expected at most {most:,} {unit}, found {text!r}")
         return int(text)
 
     return Value(f"a number of {unit}", read, metavar=unit.upper())
@@ -77,13 +79,15 @@ def size(least: int = 1) -> Value:
     def read(text: str, name: str) -> int:
         match = _SIZE.fullmatch(text.strip().lower())
         if not match:
-            raise InvalidRequest(f"{name}: {text!r} is no size; give bytes, or a size as '128 MB'")
+            raise InvalidRequest(
+                f"{name}: expected a number of bytes or a size such as '128 MB', found {text!r}"
+            )
         found = int(float(match[1]) * 1024 ** _POWERS[match[2]])
         if found < least:
-            raise InvalidRequest(f"{name}: {text!r} is too little; give {least:,} bytes or more")
+            raise InvalidRequest(f"{name}: expected at least {least:,} bytes, found {text!r}")
         return found
 
-    return Value("a size, as `128 MB`", read, metavar="SIZE")
+    return Value("a size, such as `128 MB`", read, metavar="SIZE")
 
 
 def choice(names: type[StrEnum], into: Callable[[Any], Any] = lambda member: member) -> Value:
@@ -96,20 +100,20 @@ def choice(names: type[StrEnum], into: Callable[[Any], Any] = lambda member: mem
 def _work_s(text: str, name: str) -> float:
     work = microseconds(text, name)
     if work < 0:
-        raise InvalidRequest(f"{name}: {describe(work)} is negative; use 0 or more")
+        raise InvalidRequest(f"{name}: expected a duration of 0 or more, found {describe(work)}")
     return work / 1e6
 
 
 def _rest_s(text: str, name: str) -> float:
     rest = microseconds(text, name)
     if rest <= 0:
-        raise InvalidRequest(f"{name}: {text!r} is no time to rest; give more than 0, as '5 s'")
+        raise InvalidRequest(f"{name}: expected a duration above 0, such as '5 s', found {text!r}")
     return rest / 1e6
 
 
 #: Durations, in seconds: one that may be 0, and one that may not.
-WORK = Value("a duration, as `20 us`", _work_s, metavar="DURATION")
-REST = Value("a duration, as `5 s`", _rest_s, metavar="DURATION")
+WORK = Value("a duration, such as `20 us`", _work_s, metavar="DURATION")
+REST = Value("a duration, such as `5 s`", _rest_s, metavar="DURATION")
 
 
 def _mode(text: str, name: str) -> int:
@@ -119,19 +123,19 @@ def _mode(text: str, name: str) -> int:
     """
     if not re.fullmatch("0?6[046]{2}", text):
         raise InvalidRequest(
-            f"{name}: {text!r} is no mode of files; give three digits, for owner, group and "
-            f"others: 6 for the owner, and each of the others 0, 4 (may read) or 6 (and write)"
+            f"{name}: expected three digits, for owner, group and others, found {text!r}. The "
+            f"first is 6; each of the others is 0 (no access), 4 (read) or 6 (read and write)"
         )
     mode = int(text, 8)
     return mode | (mode & 0o444) >> 2
 
 
-MODE = Value("three digits, as `640`", _mode)
+MODE = Value("three digits, such as `640`", _mode)
 
 
 def _codec(text: str, name: str) -> str:
     if text.lower() not in _CODECS:
-        raise InvalidRequest(f"{name}: {text!r} is unknown; use one of {', '.join(_CODECS)}")
+        raise InvalidRequest(f"{name}: expected one of {', '.join(_CODECS)}, found {text!r}")
     return _CODECS[text.lower()]
 
 

@@ -109,13 +109,15 @@ class JoinWriter:
         Raises InvalidRequest for a batch before 1, an unknown layout, or no change at all.
         """
         if not _is_whole(batch) or batch < 1:
-            raise InvalidRequest(f"batch {batch!r}: the first change can come before batch 1")
+            raise InvalidRequest(f"relayout: expected a batch from 1 on, found {batch!r}")
         if layout is None and instances is None:
-            raise InvalidRequest(f"relayout of batch {batch}: give a layout, instances, or both")
+            raise InvalidRequest(f"relayout: batch {batch} needs layout=, instances=, or both")
         if not (layout is None or isinstance(layout, str) or _is_choice(layout)):
-            raise InvalidRequest(f"layout {layout!r} is none; give its name, or Mnrt() or the like")
+            raise InvalidRequest(
+                f"layout: expected a name or an object such as Mnrt(), found {layout!r}"
+            )
         if instances is not None and not _is_whole(instances):
-            raise InvalidRequest(f"instances: {instances!r} is not a whole number")
+            raise InvalidRequest(f"instances: expected a whole number, found {instances!r}")
         wish = Relayout(None if layout is None else choose(layout), instances)
         wishes = (*self.schedule.get(batch, ()), wish)
         return replace(self, schedule={**self.schedule, batch: wishes})
@@ -128,7 +130,9 @@ class JoinWriter:
         """
         given.check_batch("fail", batch)
         if not instances or not all(map(_is_whole, instances)):
-            raise InvalidRequest(f"fail: batch {batch}: {instances} are no instances; give numbers")
+            raise InvalidRequest(
+                f"fail: expected numbers of instances for batch {batch}, found {instances}"
+            )
         lost = (*self.losses.get(batch, ()), *instances)
         return replace(self, losses={**self.losses, batch: lost})
 
@@ -153,7 +157,7 @@ class JoinWriter:
         Raises InvalidRequest for a name that is empty.
         """
         if not check_text(queryName, "queryName", "queryName('clicks')").strip():
-            raise InvalidRequest("queryName: the name is empty; give one, or leave it out")
+            raise InvalidRequest("queryName: the name is empty; give a name, or leave it out")
         return replace(self, name=queryName)
 
     def trigger(self, *args: Any, **trigger: Any) -> JoinWriter:
@@ -163,7 +167,8 @@ class JoinWriter:
         """
         if args:
             raise InvalidRequest(
-                f"trigger: {args[0]!r} has no name; write processingTime={args[0]!r}"
+                f"trigger: expected an argument by name, found {args[0]!r}; write "
+                f"processingTime={args[0]!r}"
             )
         return replace(self, when=given.trigger_of(trigger))
 
@@ -171,20 +176,22 @@ class JoinWriter:
         """Only `append` is served: results are never taken back."""
         if str(outputMode).lower() != "append":
             raise InvalidRequest(
-                f"outputMode: {outputMode!r} is not served; joinengine only appends: use 'append'"
+                f"outputMode: expected 'append', the only mode of joinengine, found {outputMode!r}"
             )
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinWriter:
         """Hand each batch's results to `func(frame, batch)`, at least once."""
         if not callable(func):
-            raise InvalidRequest(f"foreachBatch: {func!r} is no function; give func(frame, batch)")
+            raise InvalidRequest(
+                f"foreachBatch: expected a function func(frame, batch), found {func!r}"
+            )
         return replace(self, function=func, table=None)
 
     def foreach(self, f: Any) -> JoinWriter:
         """Not served: raises InvalidRequest."""
         raise InvalidRequest(
-            "foreach is not served: give .foreachBatch(func), where func(frame, batch) may call "
+            "foreach is not supported; use .foreachBatch(func), where func(frame, batch) may call "
             "frame.foreachPartition(...)"
         )
 
@@ -207,8 +214,8 @@ class JoinWriter:
         location = options.get("checkpointLocation")
         if not location:
             raise InvalidRequest(
-                "checkpointLocation is missing: give .option('checkpointLocation', folder), the "
-                "folder that holds the state of the query"
+                "checkpointLocation is missing; give .option('checkpointLocation', folder), the "
+                "folder for the state of the query"
             )
         page, watched = given.live_place(options, os.environ)
         state = options.get("stateLocation")
@@ -243,9 +250,11 @@ class JoinWriter:
         if self.table is not None:
             return "toTable"
         if self.sink is None:
-            raise InvalidRequest("no sink: give .format(...), .foreachBatch(...) or .toTable(...)")
+            raise InvalidRequest(
+                "the query has no sink; give .format(...), .foreachBatch(...) or .toTable(...)"
+            )
         if not isinstance(self.sink, str):
-            raise InvalidRequest(f"format: {self.sink!r} is no name of a format; give text")
+            raise InvalidRequest(f"format: expected a name as text, found {self.sink!r}")
         ours = self.sink.lower()
         return ours if ours in ("parquet", "noop", "console", "memory") else self.sink
 
@@ -292,7 +301,7 @@ class JoinWriter:
     ) -> tuple[SinkFactory, Output | None]:
         join = self.join
         if "path" not in options:
-            raise InvalidRequest("parquet: path is missing: give .option('path', folder)")
+            raise InvalidRequest("parquet: path is missing; give .option('path', folder)")
         folder = place(options["path"], "path")
         output = MACHINE.storage(folder, fsync=settings.fsync)
         columns = self.partitions
@@ -325,7 +334,8 @@ class JoinWriter:
         for name in ("targetFileSize", "compactEvery"):
             if name in options:
                 raise InvalidRequest(
-                    f"{name} does not go with transform, whose files Spark writes; leave out one"
+                    f"{name} is not valid with transform, whose files Spark writes; leave out one "
+                    f"of the two"
                 )
         join, columns = self.join, self.partitions
         codec = options.get("compression", "snappy").lower()
@@ -336,10 +346,10 @@ class JoinWriter:
     def _memory(self) -> SinkFactory:
         name = self.name
         if name is None:
-            raise InvalidRequest("memory: the table needs a name: give .queryName(name)")
+            raise InvalidRequest("memory: the table has no name; give .queryName(name)")
         if not _VIEW.fullmatch(name):
             raise InvalidRequest(
-                f"memory: {quoted(name)} can be no name of a table: give letters, digits and _"
+                f"memory: expected a table name of letters, digits and _, found {quoted(name)}"
             )
         spark = self.join.spark
         return lambda checkpoint, query: self._frames(

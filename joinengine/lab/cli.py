@@ -38,7 +38,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="joinengine")
 def cli() -> None:
-    """A stream join for Spark that splits hot keys and rebalances while it runs."""
+    """Join streams on Spark; divide hot keys among workers while the join runs."""
 
 
 for command in (

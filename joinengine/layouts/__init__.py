@@ -103,7 +103,7 @@ def choose(layout: str | LayoutChoice) -> LayoutChoice:
     if isinstance(layout, type) or not hasattr(layout, "check"):
         if not isinstance(layout, str):
             raise InvalidRequest(
-                f"layout: {kind_of(layout)} is no layout; write a name or an object, Mnrt()"
+                f"layout: expected a name or an object such as Mnrt(), found {kind_of(layout)}"
             )
     if not isinstance(layout, str):
         return layout
@@ -111,7 +111,7 @@ def choose(layout: str | LayoutChoice) -> LayoutChoice:
     if family == "bi" and number.isdigit():
         return BiK(subgroup_count=int(number))
     if layout not in LAYOUTS:
-        raise InvalidRequest(f"layout {layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
+        raise InvalidRequest(f"layout: expected one of {', '.join(LAYOUTS)}, found {layout!r}")
     return LAYOUTS[layout]()
 
 

@@ -62,17 +62,17 @@ class Auto(WithinLimit):
 
     name: ClassVar[str] = "auto"
     source: ClassVar[str] = "ours"
-    summary: ClassVar[str] = "per key the cheapest way to divide it, by measured costs"
+    summary: ClassVar[str] = "divides each hot key in the cheapest way, by measured costs"
     serves_theta: ClassVar[bool] = True
     keeps_keys_whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.payback >= 0:
-            raise InvalidRequest(f"auto: payback {self.payback} must be 0 or more")
+            raise InvalidRequest(f"auto: payback must be 0 or more, found {self.payback}")
         if not self.most_moved > 0:
             raise InvalidRequest(
-                f"auto: most_moved {self.most_moved} must be above 0 (1: no limit)"
+                f"auto: most_moved must be above 0, found {self.most_moved}; 1 means no limit"
             )
 
     @override

@@ -348,7 +348,8 @@ class BiK(_Biclique):
         super().__post_init__()
         if self.subgroup_count is not None and not 1 <= self.subgroup_count <= MAX_INSTANCES:
             raise InvalidRequest(
-                f"bi-k: subgroup_count {self.subgroup_count} must be from 1 to {MAX_INSTANCES}"
+                f"bi-k: subgroup_count must be from 1 to {MAX_INSTANCES}, found "
+                f"{self.subgroup_count}"
             )
 
     @override

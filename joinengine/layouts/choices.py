@@ -254,10 +254,12 @@ class Pkg(LayoutChoice):
         super().__post_init__()
         if not 1 <= self.choices <= MAX_INSTANCES:
             raise InvalidRequest(
-                f"{self.name}: choices {self.choices} must be from 1 to {MAX_INSTANCES}"
+                f"{self.name}: choices must be from 1 to {MAX_INSTANCES}, found {self.choices}"
             )
         if self.intervals < 1:
-            raise InvalidRequest(f"{self.name}: intervals {self.intervals} must be at least 1")
+            raise InvalidRequest(
+                f"{self.name}: intervals must be at least 1, found {self.intervals}"
+            )
 
     @override
     def start(self, instances: int) -> CandidateBased:

@@ -220,8 +220,8 @@ def _no_copy(lost: Iterable[int], homes: list[int], keys: list[int]) -> str:
         more = f" and {len(keys) - _MOST_KEYS:,} more" if len(keys) > _MOST_KEYS else ""
         told.append(f"{len(keys):,} keys of the routing table ({shown}{more})")
     return (
-        f"the state of instances {named} is lost, and of {' and '.join(told)} there is no copy; "
-        f"restore checkpoint and output from a copy"
+        f"the state of instances {named} is lost, and no copy exists of {' and '.join(told)}. "
+        f"Restore checkpoint and output from a copy"
     )
 
 

@@ -113,7 +113,7 @@ class _KeyBasedChoice(LayoutChoice):
         super().__post_init__()
         if self.base not in BASES:
             raise InvalidRequest(
-                f"{self.name}: base {self.base!r} is unknown; choose one of {', '.join(BASES)}"
+                f"{self.name}: base must be one of {', '.join(BASES)}, found {self.base!r}"
             )
 
     @override
@@ -189,7 +189,9 @@ class Planned(_KeyBasedChoice):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.intervals < 1:
-            raise InvalidRequest(f"{self.name}: intervals {self.intervals} must be at least 1")
+            raise InvalidRequest(
+                f"{self.name}: intervals must be at least 1, found {self.intervals}"
+            )
 
     @property
     @override
@@ -296,10 +298,11 @@ class WithinLimit(Planned):
         super().__post_init__()
         if not self.imbalance >= 0:
             raise InvalidRequest(
-                f"{self.name}: imbalance {self.imbalance} must be 0 or more (0.05: 5 % above mean)"
+                f"{self.name}: imbalance must be 0 or more, found {self.imbalance}; 0.05 allows "
+                f"5 % above the mean"
             )
         if not self.min_gain >= 0:
-            raise InvalidRequest(f"{self.name}: min_gain {self.min_gain} must be 0 or more")
+            raise InvalidRequest(f"{self.name}: min_gain must be 0 or more, found {self.min_gain}")
 
     @override
     def limit(self, level: Floats) -> float:

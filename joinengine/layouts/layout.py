@@ -274,11 +274,12 @@ def check_serves(name: str, condition: Condition, *, theta: bool) -> None:
         hint = ""
         if isinstance(condition, Theta) and (names := condition.equated) is not None:
             hint = (
-                f"; an equality is equi({names[0]!r}, {names[1]!r}), the left side's column first, "
-                f"which this layout serves"
+                f". Or write the equality as equi({names[0]!r}, {names[1]!r}), with the column of "
+                f"the left side first"
             )
         raise InvalidRequest(
-            f"layout {name} goes by keys and serves no {kind}: use dynamic, bi or shuffle{hint}"
+            f"layout {name} places rows by key and does not support {kind}; use dynamic, bi or "
+            f"shuffle{hint}"
         )
 
 
@@ -286,8 +287,8 @@ def check_aggregates(choice: LayoutChoice) -> None:
     """Raise InvalidRequest, with the name of the layout, if it cannot serve an aggregation."""
     if not choice.serves_aggregates:
         raise InvalidRequest(
-            f"layout {choice.name} keeps sides apart or copies tuples and serves no aggregates: "
-            f"use one that stores each tuple once, such as pkg, mnrt or hash"
+            f"layout {choice.name} does not support aggregates, because it separates sides or "
+            f"copies rows. Use a layout that stores each row once, such as pkg, mnrt or hash"
         )
 
 
@@ -295,6 +296,5 @@ def check_instances(name: str, instances: int, least: int = 1, most: int = MAX_I
     """Raise InvalidRequest if a layout cannot have this number of instances."""
     if not least <= instances <= most:
         raise InvalidRequest(
-            f"instances: layout {name} cannot have {instances}; "
-            f"give a number from {least} to {most}"
+            f"instances: layout {name} needs from {least} to {most} instances, found {instances}"
         )

@@ -83,27 +83,28 @@ class Ftlb(WithinLimit):
         super().__post_init__()
         if self.backups < 1:
             raise InvalidRequest(
-                f"ftlb: backups {self.backups} must be at least 1; mixed has keys without backups"
+                f"ftlb: backups must be at least 1, found {self.backups}; layout mixed keeps no "
+                f"backups"
             )
         if self.backups >= MAX_INSTANCES:
             raise InvalidRequest(
-                f"ftlb: backups {self.backups} are more than there can be instances for; give "
-                f"fewer than {MAX_INSTANCES}"
+                f"ftlb: backups must be below {MAX_INSTANCES}, the most instances, found "
+                f"{self.backups}"
             )
         if self.domains is not None and not 1 <= self.domains <= MAX_INSTANCES:
             raise InvalidRequest(
-                f"ftlb: domains {self.domains} must be from 1 to {MAX_INSTANCES}, or None"
+                f"ftlb: domains must be from 1 to {MAX_INSTANCES}, or None, found {self.domains}"
             )
         if self.refill_rows < 1:
-            raise InvalidRequest(f"ftlb: refill_rows {self.refill_rows} must be at least 1")
+            raise InvalidRequest(f"ftlb: refill_rows must be at least 1, found {self.refill_rows}")
         for name in ("beta", "gamma", "backup_work", "underload"):
             if not getattr(self, name) >= 0:
-                raise InvalidRequest(f"ftlb: {name} {getattr(self, name)} must be 0 or more")
+                raise InvalidRequest(f"ftlb: {name} must be 0 or more, found {getattr(self, name)}")
         object.__setattr__(self, "levels", read_levels(self.levels))
         if self.standby and self.levels:
             raise InvalidRequest(
-                "ftlb: levels give single keys more copies, and standbys copy whole instances; "
-                "give levels, or standby (recovery taskb)"
+                "ftlb: levels copy single keys, but standby (recovery taskb) copies whole "
+                "instances; give only one of the two"
             )
 
     @property
@@ -152,8 +153,8 @@ class Ftlb(WithinLimit):
         for level in self.levels:
             if self.backups < instances <= level.backups:
                 raise InvalidRequest(
-                    f"level {level.name}: {level.backups} backups and a home need "
-                    f"{level.backups + 1} instances; there are {instances}"
+                    f"level {level.name}: {level.backups} backups need at least "
+                    f"{level.backups + 1} instances, found {instances}"
                 )
         super().check(condition, instances)
 

@@ -94,7 +94,7 @@ def read_levels(levels: Any) -> tuple[Level, ...]:
         return tuple(_written(name, level) for name, level in levels.items())
     if isinstance(levels, list | tuple) and all(map(_is_kept, levels)):
         return tuple(one if isinstance(one, Level) else _kept(one) for one in levels)
-    raise InvalidRequest(f"levels: {kind_of(levels)} is no mapping; write for example {_EXAMPLE}")
+    raise InvalidRequest(f"levels: expected a mapping such as {_EXAMPLE}, found {kind_of(levels)}")
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InvalidRequest(f"levels: {path} cannot be read: {why}") from None
     try:
         found = json.loads(text)
@@ -130,18 +130,22 @@ def _written(name: Any, level: Any) -> Level:
     check_text(name, "levels", _EXAMPLE)
     what = f"level {name}"
     if not isinstance(level, Mapping):
-        raise InvalidRequest(f"{what}: {kind_of(level)} is no mapping; write {_EXAMPLE}")
+        raise InvalidRequest(
+            f"{what}: expected a mapping such as in {_EXAMPLE}, found {kind_of(level)}"
+        )
     if odd := [field for field in level if field not in (*_BY, "backups", "join")]:
         raise InvalidRequest(
-            f"{what}: {odd[0]!r} says nothing here; a level has backups, one of {', '.join(_BY)}, "
-            f"and perhaps join"
+            f"{what}: field {odd[0]!r} is unknown. A level has backups, one of {', '.join(_BY)}, "
+            f"and optionally join"
         )
     by = [one for one in _BY if one in level]
     if len(by) != 1:
-        named = " and ".join(by) if by else "nothing"
-        raise InvalidRequest(f"{what}: {named} names its keys; give one of {', '.join(_BY)}")
+        named = " and ".join(by) if by else "none"
+        raise InvalidRequest(
+            f"{what}: expected one of {', '.join(_BY)} for the keys, found {named}"
+        )
     if "backups" not in level:
-        raise InvalidRequest(f"{what}: backups is missing; give how many its keys have, as 2")
+        raise InvalidRequest(f"{what}: backups is missing; give the number of backups, such as 2")
     return Level(
         name,
         _at_least(level["backups"], 1, f"{what}: backups"),
@@ -155,18 +159,20 @@ def _written(name: Any, level: Any) -> Level:
 def _at_least(value: Any, least: int, what: str) -> int:
     number = check_count(value, what)
     if number < least:
-        raise InvalidRequest(f"{what} {number} must be at least {least}")
+        raise InvalidRequest(f"{what} must be at least {least}, found {number}")
     return number
 
 
 def _keys(keys: Any, what: str) -> tuple[Key, ...]:
     """The keys of a list, each as a tuple of its parts in plain values."""
     if not isinstance(keys, Sequence) or isinstance(keys, str) or not keys:
-        raise InvalidRequest(f"{what}: keys {kind_of(keys)} is no list of keys; write [17, 4711]")
+        raise InvalidRequest(
+            f"{what}: keys must be a list such as [17, 4711], found {kind_of(keys)}"
+        )
     if len(keys) > MOST_LISTED:
         raise InvalidRequest(
-            f"{what}: keys lists {len(keys):,} keys, and a level may list {MOST_LISTED:,}; name "
-            f"them by a predicate, as where='customer < 1000'"
+            f"{what}: keys must list at most {MOST_LISTED:,} keys, found {len(keys):,}; name them "
+            f"by a predicate, as where='customer < 1000'"
         )
     return tuple(
         tuple(_plain(part, what) for part in (key if isinstance(key, list | tuple) else [key]))
@@ -177,7 +183,7 @@ def _keys(keys: Any, what: str) -> tuple[Key, ...]:
 def _plain(part: Any, what: str) -> Any:
     """A part of a key as a value that JSON has."""
     if not isinstance(part, _VALUES):
-        raise InvalidRequest(f"{what}: keys: {kind_of(part)} is no value of a key column")
+        raise InvalidRequest(f"{what}: keys must be values of key columns, found {kind_of(part)}")
     if isinstance(part, datetime | date):
         return part.isoformat()
     return str(part) if isinstance(part, Decimal) else part

@@ -75,7 +75,9 @@ class Readj(_Levelled):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sigma is not None and not self.sigma > 0:
-            raise InvalidRequest(f"readj: sigma {self.sigma} must be above 0, or None to search")
+            raise InvalidRequest(
+                f"readj: sigma must be above 0, or None to search for it, found {self.sigma}"
+            )
 
     @override
     def moves(self, loads: Loads) -> NewShares:
@@ -97,8 +99,8 @@ class _ByRecords(_Levelled):
         super().__post_init__()
         if self.degree is not None and not 0 <= self.degree <= MOST_DEGREE:
             raise InvalidRequest(
-                f"{self.name}: degree {self.degree} must be from 0 to {MOST_DEGREE}, "
-                f"or None to place keys one by one"
+                f"{self.name}: degree must be from 0 to {MOST_DEGREE}, or None to place keys one "
+                f"by one, found {self.degree}"
             )
 
 
@@ -138,7 +140,7 @@ class _ByPriority(_ByRecords):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.beta >= 0:
-            raise InvalidRequest(f"{self.name}: beta {self.beta} must be 0 or more")
+            raise InvalidRequest(f"{self.name}: beta must be 0 or more, found {self.beta}")
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,9 @@ class _Limited(_ByPriority):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.table_limit < 0:
-            raise InvalidRequest(f"{self.name}: table_limit {self.table_limit} must be 0 or more")
+            raise InvalidRequest(
+                f"{self.name}: table_limit must be 0 or more, found {self.table_limit}"
+            )
 
 
 @dataclass(frozen=True)
@@ -210,7 +214,9 @@ class _ByDeviation(_WholeKeys):
         super().__post_init__()
         for name in ("threshold", "min_gain"):
             if not getattr(self, name) >= 0:
-                raise InvalidRequest(f"{self.name}: {name} {getattr(self, name)} is below 0")
+                raise InvalidRequest(
+                    f"{self.name}: {name} must be 0 or more, found {getattr(self, name)}"
+                )
 
     @override
     def limit(self, level: Floats) -> float:

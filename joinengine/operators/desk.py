@@ -156,7 +156,7 @@ class Desk:
         found = dict[int, str]()
         for (instance, _), spine in chain.from_iterable(runs.items() for runs in shelves):
             if instance in self.header.emulation.failed:
-                found[instance] = "it was made to fail"
+                found[instance] = "as requested by fail"
                 continue
             for run in spine:
                 try:

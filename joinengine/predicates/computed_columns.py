@@ -29,8 +29,8 @@ def compile_column(
     kind = _plain(_values(f"{sql} from pairs", zone, reading.empty()).type)
     if kind is None:
         raise InvalidRequest(
-            f"{what}: {quoted(text)} is of type {found}, which cannot be a column; cast it to "
-            f"another"
+            f"{what}: {quoted(text)} has type {found}, which cannot be a column; cast it to "
+            f"another type"
         )
     return Computed(name, text, f"{sql} from pairs", tuple(reading.columns), kind, zone)
 

@@ -118,7 +118,7 @@ def compile_predicate(
     reading = Translation(text, schemas, what, zone, exact=exact)
     sql, kind = reading.select(parsed(text, what))
     if kind != "BOOLEAN":
-        raise InvalidRequest(f"{what}: {quoted(text)} is of type {kind}, not a predicate")
+        raise InvalidRequest(f"{what}: expected a predicate, found {quoted(text)} of type {kind}")
     return Predicate(text, f"{sql} from pairs", tuple(reading.columns), zone)
 
 
@@ -133,13 +133,13 @@ def parsed(text: str, what: str) -> Any:
     if tree.get("error"):
         why = in_a_line(tree["error_message"])
         raise InvalidRequest(
-            f"{what}: {quoted(text)} is no predicate: {why} (a column whose name is a word of "
-            f"SQL, as `at`, stands in backticks)"
+            f"{what}: {quoted(text)} is not a valid predicate: {why} (a column name that is an SQL "
+            f"keyword needs backticks, such as `at`)"
         )
     node = tree["statements"][0]["node"]
     plain = node["type"] == "SELECT_NODE" and node["from_table"]["type"] == "EMPTY"
     if len(tree["statements"]) != 1 or not plain or len(node["select_list"]) != 1:
-        raise InvalidRequest(f"{what}: {quoted(text)} is no single predicate")
+        raise InvalidRequest(f"{what}: expected a single predicate, found {quoted(text)}")
     return tree
 
 
@@ -208,7 +208,7 @@ class Translation:
             raise self._refusal("round to digits")
         if name in _UNITS:
             first = arguments[0] if arguments else {}
-            unit = str(first.get("literal", {}).get("text", "an expression that is no constant"))
+            unit = str(first.get("literal", {}).get("text", "an expression that is not constant"))
             if unit.lower() not in _UNITS[name]:
                 raise self._refusal(f"{name} of {unit.lower()}")
         if name in MATCHES:
@@ -223,10 +223,10 @@ class Translation:
     def _settle_match(self, name: str, arguments: list[dict[str, Any]]) -> None:
         """Give a pattern, and what replaces its matches, the form that RE2 reads."""
         if len(arguments) not in MATCHES[name]:
-            raise self._refusal(f"{name} of {len(arguments)} arguments")
+            raise self._refusal(f"{name} with {len(arguments)} arguments")
         literals = [one.get("literal", {"kind": "NULL_LITERAL"}) for one in arguments[1:]]
         if any(literal["kind"] == "NULL_LITERAL" for literal in literals):
-            raise self._refusal(f"{name} with a pattern or group that is no constant")
+            raise self._refusal(f"{name} with a pattern or group that is not constant")
         written, *others = (str(literal["text"]) for literal in literals)
         try:
             pattern = in_re2(written)
@@ -238,8 +238,8 @@ class Translation:
                 check_extracted(pattern, others[0] if others else "1")
         except ValueError as error:
             raise InvalidRequest(
-                f"{self.what}: the regular expression {quoted(written)} of {quoted(self.text)} is "
-                f"not served, because of {error} (docs/predicates.md)"
+                f"{self.what}: the regular expression {quoted(written)} in {quoted(self.text)} is "
+                f"not supported: found {error} (docs/predicates.md)"
             ) from None
 
     def _is_plain_pattern(self, pattern: dict[str, Any]) -> bool:
@@ -249,9 +249,9 @@ class Translation:
         written = str(pattern["literal"].get("text", ""))
         if not _PATTERN.fullmatch(written):
             raise InvalidRequest(
-                f"{self.what}: in the pattern {quoted(written)} of {quoted(self.text)} the escape "
-                f"character \\ must stand before %, _ or \\; to find a \\ write it twice, in a "
-                f"text constant four times"
+                f"{self.what}: the escape character \\ must precede %, _ or \\, but pattern "
+                f"{quoted(written)} in {quoted(self.text)} has another character there. To match a "
+                f"backslash, write \\\\, or \\\\\\\\ in a text constant"
             )
         return "\\" not in written
 
@@ -267,7 +267,7 @@ class Translation:
         elif target is None or _kind(source) not in ('"NULL"', *_CASTS.get(_kind(target), ())):
             raise self._refusal(f"a cast from {source.lower()} to {written}")
         if target == "DECIMAL" and not node["type_expr"].get("children"):
-            raise self._refusal("a cast to decimal without its digits")
+            raise self._refusal("a cast to decimal without precision and scale")
         if target in _INTEGERS and _kind(source) in ("DECIMAL", "DOUBLE"):
             node["child"] = _call("trunc", child)
         node["type_expr"] |= {"type_name": target, "qualified_name": {"path": [target]}}
@@ -284,18 +284,19 @@ class Translation:
         except ValueError:
             name, example = _EXAMPLES.get(target, ("timestamp", "2024-02-29 12:00:00"))
             raise InvalidRequest(
-                f"{self.what}: {quoted(written)} is no {name}; write {name} {example!r}"
+                f"{self.what}: {quoted(written)} is not a valid {name}; write for example {name} "
+                f"{example!r}"
             ) from None
 
     def _check_interval(self, node: dict[str, Any]) -> None:
         inner = [part for part in _nodes(node) if part["class"] not in ("CAST", "TYPE")]
         if any(p["class"] != "CONSTANT" and p.get("function_name") != "trunc" for p in inner[1:]):
-            raise self._refusal("an interval of an expression that is no constant")
+            raise self._refusal("an interval of an expression that is not constant")
 
     def _refusal(self, found: str) -> InvalidRequest:
         return InvalidRequest(
-            f"{self.what}: {found} in {quoted(self.text)} is not served; compute it before the "
-            f"query, or use what docs/predicates.md lists"
+            f"{self.what}: {found} in {quoted(self.text)} is not supported. Compute it before the "
+            f"query, or use an expression that docs/predicates.md lists"
         )
 
     def _type_of(self, sql: str) -> str:

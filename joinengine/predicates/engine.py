@@ -106,8 +106,8 @@ def furnish(opened: duckdb.DuckDBPyConnection, zone: str) -> None:
         opened.execute(f"set timezone = '{known}'")
     except duckdb.Error:
         raise InvalidRequest(
-            f"spark.sql.session.timeZone: {zone!r} is not known here; "
-            f"name a region (Europe/Berlin) or an offset (+02:00)"
+            f"spark.sql.session.timeZone: expected a region such as Europe/Berlin or an offset "
+            f"such as +02:00, found {zone!r}"
         ) from None
     for name, macro in FORMS.items():
         opened.execute(f"create macro {form(name)}{macro}")

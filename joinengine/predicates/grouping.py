@@ -66,15 +66,15 @@ def compile_aggregate(
     )
     if root.get("class") != "FUNCTION" or function is None or not plain:
         raise InvalidRequest(
-            f"{what}: {quoted(text)} is not count, sum, min, max or avg of an expression, nor "
-            f"count(*)"
+            f"{what}: expected count, sum, min, max or avg of an expression, or count(*), found "
+            f"{quoted(text)}"
         )
     arguments = arguments_of(root)
     if len(arguments) != 1 and root["function_name"] != "count_star":
-        found = f"{len(arguments)} expressions" if arguments else "no expression, or of *"
+        found = f"{len(arguments)} expressions" if arguments else "none"
         raise InvalidRequest(
-            f"{what}: {quoted(text)} is {root['function_name']} of {found}; name one expression, "
-            f"or count rows with count(*)"
+            f"{what}: {root['function_name']} in {quoted(text)} needs one expression, found "
+            f"{found}. Give one, or count rows with count(*)"
         )
     if not arguments:
         return Aggregate(name, AggregateFunction.COUNT, None, pa.int64())
@@ -104,7 +104,7 @@ def _type_of_sum(kind: str, what: str) -> str:
         return "DOUBLE"
     if kind.startswith("DECIMAL("):
         return f"DECIMAL(38,{kind.removesuffix(')').split(',')[1]})"
-    raise InvalidRequest(f"{what} adds up values of type {kind}; cast them to numbers first")
+    raise InvalidRequest(f"{what} needs numbers, found values of type {kind}; cast them first")
 
 
 def _arrow_type(select: str, reading: Translation) -> pa.DataType:

@@ -45,7 +45,7 @@ def resolve(
         found = []
     if not found:
         known = ", ".join(name for side in sides for name in schemas[side].names)
-        dots = "" if len(names) == 1 else "; a name with a dot in it is written `a.b`"
+        dots = "" if len(names) == 1 else ". Write a name that contains a dot as `a.b`"
         raise InvalidRequest(
             f"{what}: column {written!r} is not there; the columns are {known}{dots}"
         )
@@ -76,15 +76,15 @@ def _inside(
         where = ".".join([column.name, *names])
         if not pa.types.is_struct(kind):
             raise InvalidRequest(
-                f"{what}: {where} is {kind}, which has no field {name!r}; a name with a dot in it "
-                f"is written `{where}.{name}`"
+                f"{what}: {where} is {kind}, which has no field {name!r}. If the name contains a "
+                f"dot, write `{where}.{name}`"
             )
         fields = [kind.field(i) for i in range(kind.num_fields)]
         found = [field for field in fields if _same(field.name, name, exact=exact)]
         if len(found) != 1:
             there = ", ".join(field.name for field in fields)
             raise InvalidRequest(
-                f"{what}: {where} has {len(found) or 'no'} field {name!r}; its fields are {there}"
+                f"{what}: {where} has {len(found) or 'no'} fields {name!r}; its fields are {there}"
             )
         names.append(found[0].name)
         kind = found[0].type

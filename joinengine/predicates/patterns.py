@@ -54,32 +54,32 @@ def in_re2(pattern: str) -> Pattern:
     reader = _Reader(pattern)
     text, empty = reader.alternatives(0)
     if reader.at < len(pattern):
-        raise ValueError("a ) without its (")
+        raise ValueError("an unmatched )")
     return Pattern(text, reader.groups, empty, reader.ends, reader.loops)
 
 
 def check_replaced(pattern: Pattern) -> None:
     """Raise ValueError if the engines may replace different stretches of a text."""
     if pattern.may_be_empty:
-        raise ValueError("an empty match, which the engines replace differently")
+        raise ValueError("an empty match, which Spark and DuckDB replace differently")
     _check_stretch(pattern)
 
 
 def check_extracted(pattern: Pattern, group: str) -> None:
     """Raise ValueError if the group is not there, or may hold different stretches of a text."""
     if not group.isdigit() or int(group) > pattern.groups:
-        raise ValueError(f"group {group}: the pattern has {pattern.groups}; 0 is the whole match")
+        raise ValueError(f"group {group}, but the pattern has {pattern.groups} groups")
     if int(group) == 0:
         _check_stretch(pattern)
     elif pattern.loops:
-        raise ValueError("a repetition of what may be empty")
+        raise ValueError("a repetition of an expression that may be empty")
 
 
 def _check_stretch(pattern: Pattern) -> None:
     if pattern.loops:
-        raise ValueError("a repetition of what may be empty")
+        raise ValueError("a repetition of an expression that may be empty")
     if pattern.ends:
-        raise ValueError("a $, which also matches before a last line break; write \\z")
+        raise ValueError("a $, which also matches before a final line break; write \\z")
 
 
 def replacement_in_re2(text: str, groups: int) -> str:
@@ -101,7 +101,7 @@ def replacement_in_re2(text: str, groups: int) -> str:
             found = re.match(r"\d", text[at:])
             number = int(found[0]) if found else groups + 1
             if number > groups:
-                raise ValueError(f"$ in the replacement without one of its {groups} groups")
+                raise ValueError(f"a $ in the replacement that names none of the {groups} groups")
             at += 1
             while at < len(text) and text[at].isdigit() and int(f"{number}{text[at]}") <= groups:
                 number, at = int(f"{number}{text[at]}"), at + 1
@@ -164,7 +164,7 @@ class _Reader:
             case "*" | "+" | "?":
                 raise ValueError(f"a {one} that repeats nothing")
             case "{":
-                raise ValueError("a { that is no count; write \\{")
+                raise ValueError("a { that starts no count; write \\{")
             case _:
                 found = _literal(one), False, True
         return found
@@ -177,12 +177,12 @@ class _Reader:
                 if self._takes(mark):
                     raise ValueError(name)
             if self._takes("?"):
-                raise ValueError("a group (?; write (..) or (?:..), and lower(..) in place of (?i)")
+                raise ValueError("a group (?; write (..) or (?:..), and lower(..) instead of (?i)")
             self.groups += 1
             head = "("
         text, empty = self.alternatives(depth + 1)
         if not self._takes(")"):
-            raise ValueError("a ( without its )")
+            raise ValueError("an unmatched (")
         return f"{head}{text})", empty
 
     def _end(self, depth: int) -> str:
@@ -200,7 +200,7 @@ class _Reader:
         if letter.isdigit() and letter != "0":
             raise ValueError(f"the reference \\{letter} to a group")
         if letter in "bB":
-            raise ValueError(f"\\{letter}, which Spark and DuckDB take for different boundaries")
+            raise ValueError(f"\\{letter}, which matches different boundaries in Spark and DuckDB")
         self.at = start
         return _literal(self._letter()), False, True
 
@@ -225,7 +225,7 @@ class _Reader:
         made, first = list[str](), True
         while first or not self._takes("]"):
             if first and self._peek("]") == "]":
-                raise ValueError("a ] first in brackets; write \\]")
+                raise ValueError("a ] at the start of brackets; write \\]")
             first = False
             made.append(self._range())
         return f"{head}{''.join(made)}]"
@@ -280,7 +280,7 @@ class _Reader:
             return ""
         least, most = int(found[1]), int(found[3] or found[1])
         if max(least, most) > _MOST_TIMES or most < least or (found[3] and not found[2]):
-            raise ValueError(f"the count {found[0]}; at most {_MOST_TIMES} are served")
+            raise ValueError(f"the count {found[0]}, above the limit of {_MOST_TIMES}")
         self.at = found.end()
         return found[0]
 

@@ -33,9 +33,11 @@ def in_duckdb(text: str) -> str:
 def _plain(match: re.Match[str]) -> str:
     """A piece of text as DuckDB's parser wants it. Raises ValueError if Spark has no such piece."""
     if match["dialect"]:
-        raise ValueError(f"Spark has no {match[0]}..'; write '..', in which \\n is a new line")
+        raise ValueError(
+            f"Spark does not support {match[0]}..'; write '..', where \\n is a new line"
+        )
     if match["open"]:
-        raise ValueError("unterminated text constant; in it \\' is a quote, and \\\\ a backslash")
+        raise ValueError("unterminated text constant; write a quote as \\', a backslash as \\\\")
     if match["match"]:
         return f"glob {_constant(match['match'], MATCH)}"
     if match["text"]:
@@ -64,9 +66,9 @@ def _meaning(constant: str) -> str:
         # Two halves of a surrogate pair are one character.
         found = found.encode("utf-16", "surrogatepass").decode("utf-16")
     except (ValueError, OverflowError):
-        raise ValueError(f"an escape in {constant} is no character") from None
+        raise ValueError(f"an escape in {constant} is not a character") from None
     if "\0" in found:
-        raise ValueError("a text constant with the character 0 is not served")
+        raise ValueError("a text constant with the character 0 is not supported")
     return found
 
 

@@ -11,11 +11,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 HEAD = """\
 # Options
 
-All options of the writer: `.option(name, value)` sets one, `.options(..)` several. Case does not
-matter in names. A format of Spark takes those of every query, and what Spark's own writer takes;
-any other sink refuses what it does not know. `joinengine run` and `compare` have some as flags.
+This page lists all options of the writer. `.option(name, value)` sets one option, `.options(..)`
+sets several; names are not case-sensitive. A Spark format takes the options of every query and
+those of Spark's own writer. Any other sink rejects options that it does not know. `joinengine run`
+and `compare` offer some options as flags.
 
-This page is made of the table in `joinengine/api/option_table.py` (`make golden`).
+`make golden` writes this page from the table in `joinengine/api/option_table.py`.
 """
 TITLES = ("option", "takes", "default", "flag", "since", "what it does")
 
@@ -26,7 +27,7 @@ def row(option):
     flag = "" if option.flag is None else f"`--{option.flag}`"
     help_ = option.help
     if option.variable is not None:
-        help_ += f" Where it is not given, the variable `{option.variable}` holds."
+        help_ += f" If not given, the environment variable `{option.variable}` applies."
     cells = (f"`{option.name}`", option.value.words, default, flag, option.since, help_)
     return f"| {' | '.join(cells)} |"
 

@@ -158,19 +158,19 @@ def test_every_layout_adds_up(
 
 @pytest.mark.parametrize("text", ["sum(*)", "sum()", "avg(*)", "min(*)", "max()", "count(lk, lv)"])
 def test_only_count_goes_without_an_expression(text):
-    with pytest.raises(
-        InvalidRequest, match=r"name one expression, or count rows with count\(\*\)"
-    ):
+    with pytest.raises(InvalidRequest, match=r"Give one, or count rows with count\(\*\)"):
         compile_aggregate("n", text, LEFT, [])
     assert compile_aggregate("n", "count( * )", LEFT, []).sql is None
 
 
 def test_windows_without_end_are_refused():
     """A tuple in 3.6 billion windows: the query would never end."""
-    with pytest.raises(InvalidRequest, match="a tuple is in 3600000000 windows"):
+    with pytest.raises(
+        InvalidRequest, match="at most 131072 windows for each row, found 3600000000"
+    ):
         check_type(JoinType.INNER, sliding("lt", "rt", "1 hour", "1 us"), None)
     check_type(JoinType.INNER, sliding("lt", "rt", "1 day", "1 s"), None)
-    with pytest.raises(InvalidRequest, match="make the slide larger"):
+    with pytest.raises(InvalidRequest, match="Make the slide larger"):
         StreamAggregate(
             SOURCE,
             by="lk",

@@ -281,7 +281,7 @@ def test_what_cannot_stand_by_is_refused():
     assert wished == [Relayout(Ftlb(standby=True))]
     most = MAX_INSTANCES // 2
     Ftlb(standby=True).check(query.operators[0].condition, most)
-    with pytest.raises(InvalidRequest, match=f"give a number from 1 to {most}"):
+    with pytest.raises(InvalidRequest, match=f"needs from 1 to {most} instances"):
         Ftlb(standby=True).check(query.operators[0].condition, most + 1)
     with pytest.raises(InvalidRequest, match=r"standby: 'yes' \(str\) is no truth value"):
         Ftlb(standby="yes")

@@ -273,17 +273,17 @@ SETTINGS = {
 }
 REFUSED = {
     "column 'nobody' is not there": {"by": "nobody"},
-    "layout dynamic keeps sides apart or copies tuples": {"layout": "dynamic"},
-    "'median.amount.' is not count, sum": {"aggregates": {"m": "median(amount)"}},
-    "adds up values of type VARCHAR": {"aggregates": {"m": "sum(buyer)"}},
-    "sinh in .* is not served": {"aggregates": {"m": "sum(sinh(amount))"}},
-    "none is given": {"aggregates": {}},
-    "how late may i_ts be": {"window": windows("i_ts", "1 s")},
-    "window: give windows": {"window": None},
+    "layout dynamic does not support aggregates": {"layout": "dynamic"},
+    "expected count, sum.*, found 'median.amount.'": {"aggregates": {"m": "median(amount)"}},
+    "needs numbers, found values of type VARCHAR": {"aggregates": {"m": "sum(buyer)"}},
+    "sinh in .* is not supported": {"aggregates": {"m": "sum(sinh(amount))"}},
+    "aggregates: expected at least one, .*; found none": {"aggregates": {}},
+    "the delay of i_ts is missing": {"window": windows("i_ts", "1 s")},
+    "window: the source has no windows": {"window": None},
     "sold is date32": {"window": windows("sold", "1 s", delay="0 s")},
-    "aggregators: 0": {"aggregators": 0},
-    "'x' is no aggregate; the aggregates are n": {"top": top(3, by="x")},
-    "which count tuples by one column": {
+    "aggregators: expected at least 1, found 0": {"aggregators": 0},
+    "top: expected one of the aggregates n, found 'x'": {"top": top(3, by="x")},
+    "error= counts rows by one column": {
         "top": top(3, by="m", error=0.1),
         "aggregates": {"m": "sum(amount)"},
     },

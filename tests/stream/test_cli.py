@@ -237,7 +237,7 @@ def test_an_instance_is_lost_and_nothing_is_missing(
     lost = {b["batch"]: b["lost_instances"] for b in report["batches"] if b["lost_instances"]}
     assert lost.keys() == {2, 5}
     assert sum(b["recovered_rows"] for b in report["batches"]) > 0
-    assert "instance 1 has lost its state (it was made to fail)" in caplog.text
+    assert "instance 1 has lost its state (as requested by fail)" in caplog.text
     told = " ".join(plan["words"] for plan in report["story"]["plans"])
     assert f"instances 0, 2 lost their state; {way}" in told
     causes = {(plan["join"], plan["cause"]) for plan in report["story"]["plans"]}
@@ -251,9 +251,9 @@ def test_an_instance_is_lost_and_nothing_is_missing(
 @pytest.mark.parametrize(
     ("fail", "layout", "message"),
     [
-        ("5", "ftlb", "fail: '5' is not BATCH:VALUE"),
-        ("2:x", "ftlb", "fail: 'x' is no whole number"),
-        ("0:1", "ftlb", "before batch 1 there is no state"),
+        ("5", "ftlb", "fail: expected BATCH:VALUE, such as 3:mnrt or 4:13, found '5'"),
+        ("2:x", "ftlb", "fail: expected a whole number, found 'x'"),
+        ("0:1", "ftlb", "before batch 1 no state exists"),
         ("2:4", "ftlb", "instance 4 is not there; give one from 0 to 3"),
         ("2:1", "mnrt", "layout mnrt keeps no copies of keys"),
         ("2:1", "mnrt --recovery taskb", "recovery: taskb gives instances standbys"),
@@ -312,16 +312,25 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "eq6"], "query 'eq6' is unknown; choose one of eq5"),
-        (["run", "eq5", "--layout", "best"], "layout 'best' is unknown"),
-        (["run", "eq5", "--instances", "0"], "cannot have 0"),
-        (["run", "eq5", "--scale", "0"], "scale: 0.0 must be above 0"),
-        (["run", "eq5", "--zipf", "-1"], "zipf: -1.0 must be 0 or more"),
-        (["run", "eq5", "--window", "-5 s"], "window: -5 s is negative"),
+        (["run", "eq6"], "query: expected one of eq5"),
+        (["run", "eq5", "--layout", "best"], "layout: expected one of auto, hash"),
+        (
+            ["run", "eq5", "--instances", "0"],
+            "layout auto needs from 1 to 65536 instances, found 0",
+        ),
+        (["run", "eq5", "--scale", "0"], "scale: expected a number above 0, found 0.0"),
+        (["run", "eq5", "--zipf", "-1"], "zipf: expected an exponent of 0 or more, found -1.0"),
+        (
+            ["run", "eq5", "--window", "-5 s"],
+            "window: expected a duration of 0 or more, found -5 s",
+        ),
         (["run", "eq5", "--window", "soon"], "number and a unit"),
-        (["run", "eq5", "--rate", "1", "--span", "1s"], "give one"),
-        (["run", "eq5", "--interval-rows", "0"], "interval-rows: 0"),
-        (["compare", "eq5", "--zipf", "much"], "is no list of numbers"),
+        (["run", "eq5", "--rate", "1", "--span", "1s"], "give only one"),
+        (["run", "eq5", "--interval-rows", "0"], "interval-rows: expected at least 1, found 0"),
+        (
+            ["compare", "eq5", "--zipf", "much"],
+            "zipf: expected a list of numbers such as 0,0.8,1.5, found 'much'",
+        ),
     ],
 )
 def test_usage_errors_exit_with_2_before_spark(home, arguments, message):
@@ -331,5 +340,7 @@ def test_usage_errors_exit_with_2_before_spark(home, arguments, message):
 
 def test_a_usage_error_is_one_line(home):
     done = typed(home, "run", "eq5", "--instances", "0", code=2)
-    assert done.stderr.startswith("joinengine: instances: layout auto cannot have 0")
+    assert done.stderr.startswith(
+        "joinengine: instances: layout auto needs from 1 to 65536 instances, found 0"
+    )
     assert done.stderr.count("\n") == 1

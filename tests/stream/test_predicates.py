@@ -312,7 +312,9 @@ def test_time_zones_make_a_difference_and_need_a_name():
         for zone in ("UTC", "Europe/Berlin", "-03:00", "Z")
     }
     assert counts == {"UTC": 8, "Europe/Berlin": 4, "-03:00": 4, "Z": 8}
-    with pytest.raises(InvalidRequest, match="'Mars/Utopia' is not known"):
+    with pytest.raises(
+        InvalidRequest, match=r"timeZone: expected a region .*, found 'Mars/Utopia'"
+    ):
         compile_predicate("a = b", (LEFT, RIGHT), "theta", "Mars/Utopia")
 
 
@@ -328,38 +330,47 @@ def test_division_by_zero_is_null():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("d > date '2024-02-30'", "'2024-02-30' is no date; write date '2024-02-29'"),
-        ("z > timestamp '2024-02-30 00:00:00'", "is no timestamp"),
-        ("y - z > interval 'a while'", "'a while' is no interval; write interval '90 minutes'"),
-        ("y - z > interval (a) days", "an interval of an expression that is no constant in"),
-        ("y - z > interval (random()) days", "an interval of an expression that is no constant"),
-        ("s[1] = 'a'", "array_extract in .* is not served"),
-        ("try(a) = 1", "operator_try in .* is not served"),
-        ("cast(s as date) > d", "a cast from varchar to date in .* is not served"),
-        ("s::int > 3", "a cast from varchar to integer in .* is not served"),
-        ("cast(f as decimal(9, 2)) > 3", "a cast from double to decimal in .* is not served"),
-        ("cast(a as decimal) > 3", "a cast to decimal without its digits"),
-        ("cast(a as float) > 3", "a cast from bigint to float in .* is not served"),
-        ("round(f, 1) = 0.5", "round to digits in .* is not served"),
-        ("extract(dow from d) = 1", "date_part of dow in .* is not served"),
-        ("date_trunc(t, z) = z", "date_trunc of an expression that is no constant in"),
-        ("a ^ 2 = 1", r"\^ in .* is not served"),
-        ("a in (select 1)", "subquery in .* is not served"),
-        ("count(*) > 1", "count_star in .* is not served"),
-        ("rank() over () > 1", "rank in .* is not served"),
-        ("random() < 0.5", "random in .* is not served"),
-        ("read_text('x') = 'y'", "read_text in .* is not served"),
+        (
+            "d > date '2024-02-30'",
+            "'2024-02-30' is not a valid date; write for example date '2024-02-29'",
+        ),
+        ("z > timestamp '2024-02-30 00:00:00'", "is not a valid timestamp"),
+        (
+            "y - z > interval 'a while'",
+            "'a while' is not a valid interval; write .* interval '90 minutes'",
+        ),
+        ("y - z > interval (a) days", "an interval of an expression that is not constant in"),
+        ("y - z > interval (random()) days", "an interval of an expression that is not constant"),
+        ("s[1] = 'a'", "array_extract in .* is not supported"),
+        ("try(a) = 1", "operator_try in .* is not supported"),
+        ("cast(s as date) > d", "a cast from varchar to date in .* is not supported"),
+        ("s::int > 3", "a cast from varchar to integer in .* is not supported"),
+        ("cast(f as decimal(9, 2)) > 3", "a cast from double to decimal in .* is not supported"),
+        ("cast(a as decimal) > 3", "a cast to decimal without precision and scale"),
+        ("cast(a as float) > 3", "a cast from bigint to float in .* is not supported"),
+        ("round(f, 1) = 0.5", "round to digits in .* is not supported"),
+        ("extract(dow from d) = 1", "date_part of dow in .* is not supported"),
+        ("date_trunc(t, z) = z", "date_trunc of an expression that is not constant in"),
+        ("a ^ 2 = 1", r"\^ in .* is not supported"),
+        ("a in (select 1)", "subquery in .* is not supported"),
+        ("count(*) > 1", "count_star in .* is not supported"),
+        ("rank() over () > 1", "rank in .* is not supported"),
+        ("random() < 0.5", "random in .* is not supported"),
+        ("read_text('x') = 'y'", "read_text in .* is not supported"),
         ("trim(both 'a' from s) = 'b'", "trim"),
-        ("date_part() = 1", "date_part of an expression that is no constant in .* is not served"),
+        (
+            "date_part() = 1",
+            "date_part of an expression that is not constant in .* is not supported",
+        ),
         ("d > '2024-13-01'", "2024-13-01"),
         (r"s = 'a\'", "unterminated text constant"),
         (r"s = r'a\''", "unterminated text constant"),
-        (r"s = E'a\n'", "Spark has no E'"),
-        (r"s = 'a\0'", "the character 0 is not served"),
-        (r"s = '\ud83d'", "an escape in .* is no character"),
-        (r"s = '\UFFFFFFFF'", "an escape in .* is no character"),
-        (r"s like 'a\\b'", "the escape character .* write it twice"),
-        (r"s not ilike 'ab\\'", "the escape character .* write it twice"),
+        (r"s = E'a\n'", "Spark does not support E'"),
+        (r"s = 'a\0'", "the character 0 is not supported"),
+        (r"s = '\ud83d'", "an escape in .* is not a character"),
+        (r"s = '\UFFFFFFFF'", "an escape in .* is not a character"),
+        (r"s like 'a\\b'", "the escape character .* To match a backslash, write"),
+        (r"s not ilike 'ab\\'", "the escape character .* To match a backslash, write"),
         ("z > 'yesterday at noon'", "yesterday at noon"),
     ],
 )

@@ -112,7 +112,7 @@ def test_ctrl_c_ends_a_run_of_the_command_line_with_its_report(home, tmp_path):
     assert running.returncode == 130, errors
     found = json.loads(report.read_text())
     batches = len(found["batches"])
-    assert f"stopped on Ctrl-C after {batches:,} batches, which are reported\n" in errors
+    assert f"stopped on Ctrl-C after {batches:,} batches; the report covers them\n" in errors
     assert "go on" not in errors  # the state was temporary
     assert "Aborted" not in errors
     for word in TRACES:

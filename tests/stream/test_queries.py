@@ -103,11 +103,11 @@ def test_refusals(options, tmp_path):
     with pytest.raises(InvalidRequest, match=r"none.txt cannot be read"):
         QUERIES["topk"].stream(replace(options, text=tmp_path / "none.txt"))
     (tmp_path / "empty.txt").write_text("...")
-    with pytest.raises(InvalidRequest, match=r"empty.txt holds no words"):
+    with pytest.raises(InvalidRequest, match=r"empty.txt contains no words"):
         QUERIES["topk"].stream(replace(options, text=tmp_path / "empty.txt"))
-    with pytest.raises(InvalidRequest, match="merge-every: 0 must be at least 1"):
+    with pytest.raises(InvalidRequest, match="merge-every: expected at least 1, found 0"):
         replace(options, merge_every=0)
-    with pytest.raises(InvalidRequest, match="layout bi keeps sides apart"):
+    with pytest.raises(InvalidRequest, match="layout bi does not support aggregates"):
         CliRunner().invoke(
             cli, ["run", "topk", "--layout", "bi", "--scale", "0.001"], catch_exceptions=False
         )

@@ -126,15 +126,21 @@ def test_a_run_writes_its_page(joinengine, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("report", "{0}/gone.json"), "joinengine: report: there is no file {0}/gone.json; give"),
+        (("report", "{0}/gone.json"), "joinengine: report: {0}/gone.json does not exist; give"),
         (("report", "{0}/cut.json"), "joinengine: report: {0}/cut.json is cut off at line 2,"),
         (("report", "{0}/c.json", "-o", "{0}/c.json"), "joinengine: -o: {0}/c.json is the report"),
-        (("report", "{0}/c.json", "-o", "{0}/pages"), "joinengine: -o: {0}/pages is a folder;"),
+        (
+            ("report", "{0}/c.json", "-o", "{0}/pages"),
+            "joinengine: -o: expected a file, found the folder {0}/pages",
+        ),
         (
             ("report", "{0}/c.json", "-o", "{0}/c.json/x.html"),
             "joinengine: -o: {0}/c.json is a file; give a folder",
         ),
-        (("run", "eq5", "--report", "{0}"), "joinengine: --report: {0} is a folder; name a file"),
+        (
+            ("run", "eq5", "--report", "{0}"),
+            "joinengine: --report: expected a file, found the folder {0}",
+        ),
         (
             ("compare", "eq5", "--report", "{0}/c.json/x.html"),
             "joinengine: --report: {0}/c.json is a file; give a folder",
@@ -214,7 +220,7 @@ def test_on_a_terminal_a_watched_run_waits_for_a_key(home, tmp_path):
 @pytest.mark.parametrize("port", ["65536", "eq5", "1.5"])
 def test_a_port_that_is_none_is_refused(home, port):
     done = called(home, no_session, "run", "--zipf", "1.3", "--live", port, "eq5", code=2)
-    assert f"'{port}' is no port from 0 to 65535" in done.stderr
+    assert f"expected a port from 0 to 65535, found '{port}'" in done.stderr
 
 
 def test_where_the_page_of_a_watched_run_goes_is_checked_before_spark(home, tmp_path):
@@ -222,7 +228,7 @@ def test_where_the_page_of_a_watched_run_goes_is_checked_before_spark(home, tmp_
     json_path = tmp_path / "run.json"
     done = called(home, no_session, "run", "eq5", "--live", "--json", json_path, code=2)
     assert done.stderr == (
-        f"joinengine: --report: {tmp_path / 'run.html'} is a folder; name a file\n"
+        f"joinengine: --report: expected a file, found the folder {tmp_path / 'run.html'}\n"
     )
 
 

@@ -60,7 +60,7 @@ def test_a_java_that_fails_is_told_and_leaves_nothing(cache, tmp_path):
     command = [sys.executable, "-m", "joinengine", "archive"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "no archive was written" in done.stderr
+    assert "archive: Java wrote no archive" in done.stderr
     assert not list(cache.iterdir())
 
 

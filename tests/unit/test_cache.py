@@ -70,7 +70,7 @@ def test_what_is_being_made_stays(home):
         FileLock(home / "streams" / ".new.lock"),
         FileLock(home / "tables" / "sf0.1" / ".lock"),
     ):
-        assert "2 in use, kept" in typed("--clear")
+        assert "kept 2 in use" in typed("--clear")
     assert draft.exists()
     assert names(home) == {"sf0.1"}
     typed("--clear")

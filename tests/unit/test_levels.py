@@ -58,26 +58,47 @@ def fit(levels, operator=None, operators=1):
 @pytest.mark.parametrize(
     ("levels", "refusal"),
     [
-        ([1], "levels: [1] (list) is no mapping"),
-        ([{"top": 1}], "levels: [{'top': 1}] (list) is no mapping"),
-        (7, "levels: 7 (int) is no mapping"),
+        ([1], "levels: expected a mapping such as {'hot': {'top': 20, 'backups': 2}}, found [1]"),
+        (
+            [{"top": 1}],
+            "levels: expected a mapping such as {'hot': {'top': 20",
+        ),
+        (7, "levels: expected a mapping such as {'hot': {'top': 20, 'backups': 2}}, found 7"),
         ({1: {}}, "levels: 1 (int) is no text"),
-        ({"a": 3}, "level a: 3 (int) is no mapping"),
-        ({"a": {"backups": 2}}, "level a: nothing names its keys; give one of keys, where, top"),
-        ({"a": {"top": 3, "where": "lk = 1", "backups": 2}}, "level a: where and top names"),
+        (
+            {"a": 3},
+            "level a: expected a mapping such as in {'hot': {'top': 20, 'backups': 2}}, found 3",
+        ),
+        (
+            {"a": {"backups": 2}},
+            "level a: expected one of keys, where, top for the keys, found none",
+        ),
+        (
+            {"a": {"top": 3, "where": "lk = 1", "backups": 2}},
+            "level a: expected one of keys, where, top for the keys, found where and top",
+        ),
         ({"a": {"top": 3}}, "level a: backups is missing"),
-        ({"a": {"top": 3, "backups": 0}}, "level a: backups 0 must be at least 1"),
+        ({"a": {"top": 3, "backups": 0}}, "level a: backups must be at least 1, found 0"),
         ({"a": {"top": 3, "backups": "2"}}, "level a: backups: '2' (str) is no whole number"),
-        ({"a": {"top": 0, "backups": 2}}, "level a: top 0 must be at least 1"),
-        ({"a": {"top": 1, "backups": 2, "join": -1}}, "level a: join -1 must be at least 0"),
-        ({"a": {"top": 1, "copies": 2}}, "level a: 'copies' says nothing here"),
-        ({"a": {"keys": [], "backups": 2}}, "level a: keys [] (list) is no list of keys"),
-        ({"a": {"keys": "17", "backups": 2}}, "level a: keys '17' (str) is no list of keys"),
+        ({"a": {"top": 0, "backups": 2}}, "level a: top must be at least 1, found 0"),
+        ({"a": {"top": 1, "backups": 2, "join": -1}}, "level a: join must be at least 0, found -1"),
+        ({"a": {"top": 1, "copies": 2}}, "level a: field 'copies' is unknown"),
+        (
+            {"a": {"keys": [], "backups": 2}},
+            "level a: keys must be a list such as [17, 4711], found [] (list)",
+        ),
+        (
+            {"a": {"keys": "17", "backups": 2}},
+            "level a: keys must be a list such as [17, 4711], found '17' (str)",
+        ),
         (
             {"a": {"keys": list(range(20_001)), "backups": 2}},
-            "level a: keys lists 20,001 keys, and a level may list 20,000",
+            "level a: keys must list at most 20,000 keys, found 20,001",
         ),
-        ({"a": {"keys": [None], "backups": 2}}, "level a: keys: None is no value"),
+        (
+            {"a": {"keys": [None], "backups": 2}},
+            "level a: keys must be values of key columns, found None",
+        ),
         ({"a": {"where": 3, "backups": 2}}, "level a: where: 3 (int) is no text"),
     ],
 )
@@ -96,8 +117,11 @@ def test_what_is_no_level_is_refused_where_it_is_written(levels, refusal):
         ({"keys": [1 << 70]}, "level a: join 0: key 1180591620717411303424 is no value"),
         ({"keys": [[1, 2]]}, "level a: join 0: key [1, 2] has 2 parts, and the key columns are lk"),
         ({"where": "lv = 3"}, "level a: join 0: where: column 'lv' is not there; the columns are"),
-        ({"where": "lk +"}, "level a: join 0: where: 'lk +' is no predicate"),
-        ({"where": "lk + 1"}, "level a: join 0: where: 'lk + 1' is of type"),
+        ({"where": "lk +"}, "level a: join 0: where: 'lk +' is not a valid predicate"),
+        (
+            {"where": "lk + 1"},
+            "level a: join 0: where: expected a predicate, found 'lk + 1' of type",
+        ),
         ({"top": 2, "join": 3}, "level a: join 3 is not there; give one from 0 to 0"),
     ],
 )
@@ -119,7 +143,7 @@ def test_single_keys_of_a_band_are_refused():
 
 
 def test_copies_of_instances_have_no_levels():
-    with pytest.raises(InvalidRequest, match="ftlb: levels give single keys more copies"):
+    with pytest.raises(InvalidRequest, match="ftlb: levels copy single keys"):
         Ftlb(standby=True, levels={"a": {"top": 1, "backups": 2}})
     assert Ftlb(standby=True, levels={}).standby
 
@@ -128,7 +152,7 @@ def test_more_copies_than_instances_are_refused():
     choice = Ftlb(levels={"a": {"top": 1, "backups": 3}})
     with pytest.raises(InvalidRequest) as raised:
         choice.check(equi("a", "b"), 3)
-    assert str(raised.value) == "level a: 3 backups and a home need 4 instances; there are 3"
+    assert str(raised.value) == "level a: 3 backups need at least 4 instances, found 3"
     choice.check(equi("a", "b"), 4)
 
 
@@ -213,7 +237,7 @@ def test_a_file_is_toml_or_json(tmp_path, name, text):
     [
         ("a.toml", b"a = = 3", "is neither JSON nor TOML: Invalid value"),
         ("a.json", b"{", "is neither JSON nor TOML: Expecting property name"),
-        ("a.toml", b"\xff\xfe\xfd", "cannot be read: it is no text"),
+        ("a.toml", b"\xff\xfe\xfd", "cannot be read: it is not UTF-8 text"),
         ("a.toml", b"# nothing", "has no level; write for example {"),
         ("a.json", b"[1]", "has no level"),
         ("other", None, "cannot be read: No such file or directory"),

@@ -68,44 +68,53 @@ WHOLE = json.dumps(run_of(), indent=1)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "is empty; give the file"),
-        (" \n", "is empty; give the file"),
+        ("", "is empty; give a file"),
+        (" \n", "is empty; give a file"),
         (WHOLE[: len(WHOLE) // 2], r"is cut off at line \d+, column \d+"),
         (WHOLE[: WHOLE.index("eq5") + 2], "is cut off at line 3, column 11"),
         (WHOLE[: WHOLE.index("null") + 3], "is cut off at line "),
-        ("layout,zipf\nmnrt,1.2\n" * 5, r"is no JSON at line 1, column 1 \(Expecting value\)"),
-        (WHOLE + "\nx", "is no JSON at line "),
-        ("[" * 100_000, "is JSON, but no report of a run"),
-        ("3", "is JSON, but no report of a run"),
-        ([run_of()], "is JSON, but no report of a run"),
-        ({"runs": []}, "is JSON, but no report of a run"),
-        ({"runs": [run_of(), 3]}, "is JSON, but no report of a run"),
-        ({"settings": {}, "runs": [{"planner": "mnrt"}]}, "is JSON, but no report of a run"),
+        (
+            "layout,zipf\nmnrt,1.2\n" * 5,
+            r"is not valid JSON at line 1, column 1 \(Expecting value\)",
+        ),
+        (WHOLE + "\nx", "is not valid JSON at line "),
+        ("[" * 100_000, "is JSON, but not the report of a run"),
+        ("3", "is JSON, but not the report of a run"),
+        ([run_of()], "is JSON, but not the report of a run"),
+        ({"runs": []}, "is JSON, but not the report of a run"),
+        ({"runs": [run_of(), 3]}, "is JSON, but not the report of a run"),
+        ({"settings": {}, "runs": [{"planner": "mnrt"}]}, "is JSON, but not the report of a run"),
         *(
-            (run_of(joins=joins), "is JSON, but no report of a run")
+            (run_of(joins=joins), "is JSON, but not the report of a run")
             for joins in (1, True, "x", [1], [None], [[]], {"a": 1})
         ),
-        (WHOLE.replace('"eq5"', '"\\ud800"'), "is JSON, but no report of a run"),
-        (WHOLE.replace('"eq5"', "1" + "0" * 5000), "is JSON, but no report of a run"),
+        (WHOLE.replace('"eq5"', '"\\ud800"'), "is JSON, but not the report of a run"),
+        (WHOLE.replace('"eq5"', "1" + "0" * 5000), "is JSON, but not the report of a run"),
         *(
-            (WHOLE.replace('"eq5"', "[" * deep + number + "]" * deep), "is JSON, but no report")
+            (
+                WHOLE.replace('"eq5"', "[" * deep + number + "]" * deep),
+                "is JSON, but not the report",
+            )
             for deep in (60, 500, 900, 990, 2000)
             for number in ("", "1e999")
         ),
         *(
-            (run_of(story={"format": 1, "batches": batches}), "holds no story of the run")
+            (run_of(story={"format": 1, "batches": batches}), "lacks the story of the run")
             for batches in ([1], [None], [{"first": 0}], [{"joins": None}], [{"joins": [1]}])
         ),
-        (run_of(format="2"), "is JSON, but no report of a run"),
-        (without(run_of(), "format"), r"of an older version of joinengine \(format 1; this one"),
+        (run_of(format="2"), "is JSON, but not the report of a run"),
+        (
+            without(run_of(), "format"),
+            "from an older version of joinengine: expected format 2, found 1",
+        ),
         (
             {"query": "eq5", "runs": [without(run_of(), "format")]},
-            "of an older version of joinengine",
+            "from an older version of joinengine",
         ),
-        (run_of(format=3), r"of a newer version of joinengine \(format 3; this one shows 2\)"),
-        (without(run_of(), "story"), "holds no story of the run under layout mnrt"),
+        (run_of(format=3), "from a newer version of joinengine: expected format 2, found 3"),
+        (without(run_of(), "story"), "lacks the story of the run under layout mnrt"),
         (comparison("eq5", [run_of(), run_of("hash", story=None)]), "run under layout hash"),
-        (run_of(story={"format": 1}), "holds no story of the run"),
+        (run_of(story={"format": 1}), "lacks the story of the run"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(kept, content, message):
@@ -158,12 +167,12 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path):
-    with pytest.raises(InvalidRequest, match=r"there is no file .*gone\.json; give the file"):
+    with pytest.raises(InvalidRequest, match=r"gone\.json does not exist; give a file"):
         read_report(tmp_path / "gone.json")
     with pytest.raises(InvalidRequest, match=r"cannot be read \(Is a directory\)"):
         read_report(tmp_path)
     (tmp_path / "run.parquet").write_bytes(b"PAR1\xff\xfe")
-    with pytest.raises(InvalidRequest, match="is no JSON, it is not text"):
+    with pytest.raises(InvalidRequest, match="is not JSON, but binary"):
         read_report(tmp_path / "run.parquet")
 
 

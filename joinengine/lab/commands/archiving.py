@@ -28,22 +28,26 @@ _MOST_S = 300
 
 
 @click.command()
-@click.option("--again", is_flag=True, help="Write it anew: of a Spark that has changed.")
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Replace an existing archive, for example after Spark has changed.",
+)
 def archive(again: bool) -> None:
-    """Have programs start sooner: write a class-data archive of Spark (160 MB) into the cache.
+    """Make programs start sooner: write a class-data archive of Spark (160 MB) to the cache.
 
-    Once for each Java and Spark of this machine, or of an image; it takes half a minute.
-    `joinengine.session()`, and so each command, starts its JVM with it.
+    Run it once for each Java and Spark of this machine or image; it takes half a minute.
+    `joinengine.session()`, and thus every command, starts its JVM with the archive.
     """
     key, folder = archive_key(), archive_folder()
     if key is None:
         check_java()
-        raise InvalidRequest("archive: there is no Spark; install pyspark")
+        raise InvalidRequest("archive: Spark is not installed; install pyspark")
     before = archives()
     if before and not again:
-        console.tell(f"{before[-1]} is there already; --again writes it anew")
+        console.tell(f"{before[-1]} already exists; --again replaces it")
         return
-    console.say("running small joins, and writing down the classes that they load")
+    console.say("running small joins to record the classes that they load")
     folder.mkdir(parents=True, exist_ok=True)
     start, draft = time.monotonic(), folder / f".{key}.{uuid.uuid4().hex[:8]}"
     try:
@@ -56,7 +60,9 @@ def archive(again: bool) -> None:
         if old != path:
             old.unlink(missing_ok=True)
     took_s = time.monotonic() - start
-    console.tell(f"{path}: {size / 1e6:.0f} MB, in {took_s:.0f} s; `joinengine cache` lists it")
+    console.tell(
+        f"{path}: {size / 1e6:.0f} MB, written in {took_s:.0f} s; `joinengine cache` lists it"
+    )
 
 
 def _write(draft: Path) -> None:
@@ -66,8 +72,8 @@ def _write(draft: Path) -> None:
     if done.returncode or not draft.exists():
         said = (done.stderr or done.stdout).strip().splitlines()
         raise JoinEngineError(
-            "no archive was written, and programs start as before; Java or Spark said: "
-            f"{said[-1] if said else 'nothing'}"
+            "archive: Java wrote no archive, so programs start as before. The last output of Java "
+            f"or Spark was: {said[-1] if said else 'none'}"
         )
 
 

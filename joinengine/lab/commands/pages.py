@@ -29,8 +29,8 @@ class _Port(click.ParamType[int]):
         text = str(value)
         if not (text.isascii() and text.isdigit() and int(text) <= _GREATEST_PORT):
             self.fail(
-                f"{text!r} is no port from 0 to {_GREATEST_PORT}; if it is not meant as one, write "
-                f"--live as the last word",
+                f"expected a port from 0 to {_GREATEST_PORT}, found {text!r}. For --live without a "
+                f"port, write it last",
                 param,
                 ctx,
             )
@@ -38,7 +38,7 @@ class _Port(click.ParamType[int]):
 
 
 report_option = click.option(
-    "--report", "page_path", type=PATH, help="Write the page of the run to this file, as HTML."
+    "--report", "page_path", type=PATH, help="Write an HTML page of the run to this file."
 )
 
 
@@ -52,24 +52,26 @@ def live_option(command: Command) -> Command:
         default=None,
         type=_Port(),
         metavar="[PORT]",
-        help="Show the run in a browser while it lasts, and write its page at the end.",
+        help="Show the running query in a browser, and write its page at the end.",
     )(command)
 
 
 @click.command()
 @click.argument("source", metavar="RUN.json", type=PATH)
-@click.option("--output", "-o", type=PATH, help="The page. [default: RUN.html, beside RUN.json]")
+@click.option(
+    "--output", "-o", type=PATH, help="The file for the page. [default: RUN.html, beside RUN.json]"
+)
 def report(source: Path, output: Path | None) -> None:
-    """Make the page of a finished run, one HTML file that needs no network.
+    """Write the page of a finished run: one HTML file that needs no network.
 
-    RUN.json is what `run --json`, `compare --json` or `make bench` wrote.
+    RUN.json is a file written by `run --json`, `compare --json` or `make bench`.
     """
     from joinengine.lab.comparison.saved import read_report  # noqa: PLC0415
 
     found = read_report(source)
     target = source.with_suffix(".html") if output is None else output
     if target.exists() and target.samefile(source):  # under whatever name
-        raise InvalidRequest(f"-o: {target} is the report itself; name another file")
+        raise InvalidRequest(f"-o: {target} is the report itself; give another file")
     check_file("-o", target)
     write_page(target, found)
     console.tell(str(target))

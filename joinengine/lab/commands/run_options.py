@@ -42,8 +42,8 @@ class _Duration(click.ParamType[int]):
 DURATION = _Duration()
 PATH = click.Path(path_type=Path)
 LAYOUT_HELP = (
-    "See `joinengine layouts`. [default: auto, and a checkpoint goes on as it was begun; of "
-    "first-story dlb-h]"
+    "The layout; `joinengine layouts` lists them. [default: that of the checkpoint, else auto; "
+    "for first-story dlb-h]"
 )
 
 
@@ -55,51 +55,51 @@ def query_options(command: Command) -> Command:
             type=int,
             default=8,
             show_default=True,
-            help="Instances of each operator.",
+            help="Number of instances of each operator.",
         ),
         click.option(
             "--scale",
             type=float,
             default=0.1,
             show_default=True,
-            help="TPC-H scale; 1: all tuples.",
+            help="TPC-H scale factor; 1 is 6 million lineitems.",
         ),
-        click.option(
-            "--levels", type=PATH, help="ftlb: the service levels of keys, a TOML or JSON file."
-        ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Seed of all draws."),
-        click.option("--interval-rows", type=int, help="Rows of a batch, of all sources together."),
-        click.option("--window", type=DURATION, help="Greatest |right - left time| of a pair."),
+        click.option("--levels", type=PATH, help="ftlb: file of service levels, TOML or JSON."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
+        click.option("--interval-rows", type=int, help="Rows per batch, over all sources."),
+        click.option("--window", type=DURATION, help="Greatest time difference of a pair."),
         click.option("--rate", type=float, help="Rows per second of event time."),
         click.option(
-            "--span", type=DURATION, help="Event time of the stream. [default: 1280s, of q5 1h]"
+            "--span", type=DURATION, help="Event time of the stream. [default: 1280s, for q5 1h]"
         ),
         click.option(
             "--order",
             type=click.Choice([one.value for one in TableOrder]),
             default=TableOrder.UNIFORM.value,
             show_default=True,
-            help="When the rows of dimension tables come.",
+            help="When the rows of dimension tables arrive.",
         ),
         click.option(
-            "--disorder", type=DURATION, default="0s", help="Greatest random delay of a tuple."
+            "--disorder", type=DURATION, default="0s", help="Greatest random delay of a row."
         ),
-        click.option(
-            "--shift-every", type=DURATION, help="Event time after which other keys are hot."
-        ),
+        click.option("--shift-every", type=DURATION, help="Make other keys hot after this time."),
         click.option(
             "--aggregators",
             type=int,
-            help="Instances that merge partial results. [default: --instances]",
+            help="Number of instances that merge partial results. [default: --instances]",
         ),
         click.option(
             "--merge-every",
             type=int,
             default=1,
             show_default=True,
-            help="Batches after which partial results are merged.",
+            help="Merge partial results after this many batches.",
         ),
-        click.option("--text", type=PATH, help="topk: the words of this file, not generated ones."),
+        click.option(
+            "--text",
+            type=PATH,
+            help="Read the words of topk from this file, instead of generating them.",
+        ),
         click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
         click.option("--json", "json_path", type=PATH, help="Write the report to this file."),
     ]
@@ -144,27 +144,27 @@ def engine_options(command: Command) -> Command:
 
 #: Options of a join of one's own folders, in the words of `StreamJoin`: name, metavar, help.
 OWN = (
-    ("left", "FOLDER", "Parquet files of your own, a folder or URL: the left side, not QUERY."),
-    ("right", "FOLDER", "The right side."),
-    ("on", "A=B,..", "Equal columns, left=right; K alone: both sides have K, shown once."),
-    ("floats", "KIND", "normalised: float keys of --on are compared as in Spark, not refused."),
-    ("band", "A,B,LOWER,UPPER", "LOWER <= b - a <= UPPER; an empty bound is open."),
+    ("left", "FOLDER", "Left side, instead of QUERY: a folder or URL of your own Parquet files."),
+    ("right", "FOLDER", "Right side: a folder or URL of your own Parquet files."),
+    ("on", "A=B,..", "Key columns, left=right; K alone if both sides have K, shown once."),
+    ("floats", "KIND", "normalised: compare float keys of --on as Spark does, not refuse them."),
+    ("band", "A,B,LOWER,UPPER", "Match if LOWER <= b - a <= UPPER; an empty bound is open."),
     ("theta", "SQL", "Any predicate over left. and right. columns."),
-    ("within", "LT,RT,LOWER,UPPER", "Event times, LOWER <= right time - left time <= UPPER."),
-    ("tumbling", "LT,RT,SIZE", "Both times in one window of SIZE."),
-    ("sliding", "LT,RT,SIZE,SLIDE", "Both in one window of SIZE; one starts every SLIDE."),
-    ("delay", "D[,D]", "How late tuples may be, of both sides or of each; windows need it."),
-    ("max-ahead", "D", "Tuples further ahead of the clock than D are refused and counted."),
+    ("within", "LT,RT,LOWER,UPPER", "Match if LOWER <= right time - left time <= UPPER."),
+    ("tumbling", "LT,RT,SIZE", "Match if both times are in one window of SIZE."),
+    ("sliding", "LT,RT,SIZE,SLIDE", "As --tumbling, but a window starts every SLIDE."),
+    ("delay", "D[,D]", "How late rows may be, for both sides or each; required for windows."),
+    ("max-ahead", "D", "Refuse and count rows that are further ahead of the clock than D."),
     ("how", "TYPE", "inner, left, right, full, left_semi or left_anti. [default: inner]"),
-    ("where", "SQL", "What a pair must fulfil too."),
-    ("left-where", "SQL", "What a left tuple must fulfil to enter the join."),
-    ("right-where", "SQL", "What a right tuple must fulfil."),
-    ("suffixes", "L,R", "Added to column names that both sides have, such as _l,_r."),
+    ("where", "SQL", "Further predicate that a pair must fulfil."),
+    ("left-where", "SQL", "Predicate that a left row must fulfil to enter the join."),
+    ("right-where", "SQL", "Predicate that a right row must fulfil to enter the join."),
+    ("suffixes", "L,R", "Suffixes for column names that both sides have, such as _l,_r."),
     (
         "file-order",
         "ORDER",
-        "Read files by modification time (modified), path (name) or the earliest event time in "
-        "them (time). [default: modified]",
+        "Read files by modification time (modified), by path (name) or by their earliest event "
+        "time (time). [default: modified]",
     ),
 )
 #: Options that only generated streams have.
@@ -194,13 +194,13 @@ def asked(query: str | None, settings: dict[str, Any], *, ends: bool = True) -> 
     if query is not None:
         if used:
             raise click.UsageError(
-                f"{used[0]} is for folders of your own, QUERY {query} has its own streams; "
+                f"{used[0]} applies to your own folders, but QUERY {query} generates its streams; "
                 f"give one of the two"
             )
         return find(query)
     if given["left"] is None or given["right"] is None:
         raise click.UsageError(
-            "name a QUERY (`joinengine queries` lists them), or two folders of your own with "
+            "give a QUERY (`joinengine queries` lists them), or two folders of your own with "
             "--left and --right"
         )
     context = click.get_current_context()
@@ -208,8 +208,8 @@ def asked(query: str | None, settings: dict[str, Any], *, ends: bool = True) -> 
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = "zipf" if name == "exponents" else name.replace("_", "-")
             raise click.UsageError(
-                f"--{option} is for the generated streams of a QUERY; your own files are what they "
-                f"are: leave it out"
+                f"--{option} applies to the generated streams of a QUERY, not to your own files; "
+                f"leave it out"
             )
     return _folders(given, ends=ends)
 
@@ -237,17 +237,17 @@ def _folders(given: dict[str, Any], *, ends: bool) -> Any:
 def _condition(given: dict[str, Any]) -> Condition | Columns:
     """What --on, --band and --theta say."""
     if given["floats"] is not None and given["on"] is None:
-        raise click.UsageError("--floats is for the keys of --on; give --on too, or leave it out")
+        raise click.UsageError("--floats applies to the keys of --on; give --on, or leave it out")
     if given["theta"] is not None:
         if given["on"] is not None or given["band"] is not None:
             raise click.UsageError(
-                "--theta is the whole condition; write what --on or --band say into its SQL"
+                "--theta is the whole condition; put the conditions of --on or --band into its SQL"
             )
         return theta(given["theta"])
     equal = None if given["on"] is None else _equal(given["on"], given["floats"])
     if given["band"] is None:
         if equal is None:
-            raise click.UsageError("what makes a pair? Give --on A=B, --band or --theta")
+            raise click.UsageError("the join has no condition; give --on A=B, --band or --theta")
         return equal
     left, right, lower, upper = _parts("band", given["band"], "A,B,LOWER,UPPER")
     found = band(left, right, lower=_bound(lower), upper=_bound(upper))
@@ -262,8 +262,8 @@ def _equal(text: str, floats: str | None) -> Equi:
         return Equi(tuple(names), tuple(names), using=True, floats=kind)
     if not all(left.strip() and right.strip() and "=" not in right for left, _, right in pairs):
         raise InvalidRequest(
-            f"on: {text!r} is no list of equal columns; write user_id=buyer_id, or several: "
-            f"a=b,c=d; or only the names that both sides have: k,m"
+            f"on: expected key columns such as user_id=buyer_id or a=b,c=d, or names that both "
+            f"sides have, such as k,m; found {text!r}"
         )
     lefts, rights = ([pair[n].strip() for pair in pairs] for n in (0, 2))
     return equi(lefts, rights, floats=kind)
@@ -276,7 +276,7 @@ def _window(given: dict[str, Any]) -> Window | None:
         for name in ("delay", "max-ahead"):
             if given[name] is not None:
                 raise click.UsageError(
-                    f"--{name} is for windows; give --within, --tumbling or --sliding too"
+                    f"--{name} applies to windows; give --within, --tumbling or --sliding too"
                 )
         return None
     if len(kinds) > 1:
@@ -284,11 +284,11 @@ def _window(given: dict[str, Any]) -> Window | None:
     delays = None if given["delay"] is None else _split(given["delay"])
     if delays is None:
         raise click.UsageError(
-            f"--{kinds[0]} needs --delay: how late may a tuple be and still be joined? Write for "
-            f"example --delay '10 s', or one for each side: --delay '10 s,1 minute'"
+            f"--{kinds[0]} needs --delay, which says how late rows may be. Write for example "
+            f"--delay '10 s', or one for each side: --delay '10 s,1 minute'"
         )
     if len(delays) > len(("left", "right")):
-        raise InvalidRequest(f"delay: {given['delay']!r} has more than two parts; write D or D,D")
+        raise InvalidRequest(f"delay: expected D or D,D, found {given['delay']!r}")
     delay: Any = delays[0] if len(delays) == 1 else (delays[0], delays[1])
     lateness: dict[str, Any] = {"delay": delay, "max_ahead": given["max-ahead"]}
     if kinds == ["within"]:
@@ -306,8 +306,8 @@ def _parts(option: str, text: str, form: str) -> list[str]:
     parts = _split(text)
     if len(parts) != len(form.split(",")):
         ends = len(parts) == len(form.split(",")) - 1 and form.endswith(",LOWER,UPPER")
-        hint = f"; to leave UPPER open, write nothing behind its comma: '{text},'" if ends else ""
-        raise InvalidRequest(f"{option}: {text!r} is not of the form {form}{hint}")
+        hint = f". To leave UPPER open, write '{text},'" if ends else ""
+        raise InvalidRequest(f"{option}: expected the form {form}, found {text!r}{hint}")
     return parts
 
 
@@ -328,8 +328,8 @@ def check_levels(levels: Path | None, layouts: Iterable[LayoutChoice]) -> None:
     """Raise InvalidRequest if levels are given, and no layout has them."""
     if levels is not None and all(one.copying is None for one in layouts):
         raise InvalidRequest(
-            f"levels: {levels}: only layout ftlb keeps copies of keys; add --layout ftlb, or leave "
-            f"--levels out"
+            f"levels: {levels}: only layout ftlb supports service levels; give --layout ftlb, or "
+            f"leave --levels out"
         )
 
 
@@ -339,7 +339,7 @@ def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float) -> 
     from joinengine.lab.queries.named_query import layout_of  # noqa: PLC0415
 
     if settings["rate"] is not None and settings["span"] is not None:
-        raise click.UsageError("--rate and --span both say how fast event time goes; give one")
+        raise click.UsageError("--rate and --span both set the pace of event time; give only one")
     return Options(
         scale=settings["scale"],
         zipf=zipf,
@@ -369,5 +369,5 @@ def check_file(option: str, path: Path | None) -> None:
     if path is None:
         return
     if path.is_dir():
-        raise InvalidRequest(f"{option}: {path} is a folder; name a file")
+        raise InvalidRequest(f"{option}: expected a file, found the folder {path}")
     check_folder(path.absolute().parent, option)

@@ -48,24 +48,34 @@ Examples:
 @click.argument("query", required=False)
 @own_options
 @click.option("--layout", help=LAYOUT_HELP)
-@click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
+@click.option(
+    "--zipf", type=float, default=0.8, show_default=True, help="Zipf exponent of foreign keys."
+)
 @click.option(
     "--validate",
     is_flag=True,
-    help="Compare the results with DuckDB's. Exit code 1: they differ; 3: rows came too late.",
+    help="Compare the results with DuckDB. Exit code 1: they differ; 3: late rows are missing.",
 )
 @click.option(
-    "--switch", "switches", multiple=True, metavar="BATCH:LAYOUT", help="Layout from a batch on."
+    "--switch",
+    "switches",
+    multiple=True,
+    metavar="BATCH:LAYOUT",
+    help="Change the layout at this batch.",
 )
 @click.option(
-    "--resize", "sizes", multiple=True, metavar="BATCH:N", help="Instances from a batch on."
+    "--resize",
+    "sizes",
+    multiple=True,
+    metavar="BATCH:N",
+    help="Change the number of instances at this batch.",
 )
 @click.option(
     "--fail",
     "losses",
     multiple=True,
     metavar="BATCH:INSTANCE[,INSTANCE]",
-    help="Instances that lose their state before a batch, under --layout ftlb or with a store.",
+    help="Make instances lose their state before this batch; needs --layout ftlb or a store.",
 )
 @click.option(
     "--kill",
@@ -73,14 +83,16 @@ Examples:
     type=click.IntRange(min=1),
     multiple=True,
     metavar="BATCH",
-    help="Kill an executor before a batch; needs a --master that has executors.",
+    help="Kill an executor before this batch; needs a --master with executors.",
 )
 @click.option("--out", "out_folder", type=PATH, help="Write the results to this folder.")
-@click.option("--checkpoint", type=PATH, help="Folder of the state; a run goes on from it.")
+@click.option(
+    "--checkpoint", type=PATH, help="The folder for the state; the next run continues from it."
+)
 @click.option(
     "--state",
     metavar="URL",
-    help="Where the state lies instead: s3://bucket/folder, or a folder that all executors see.",
+    help="The place for the state: s3://bucket/folder, or a folder that all executors see.",
 )
 @report_option
 @live_option
@@ -97,7 +109,7 @@ def run(
     master: str,
     **settings: Any,
 ) -> None:
-    """Run QUERY over its skewed stream, or join two folders of your own."""
+    """Run QUERY on a generated, skewed stream, or join two folders of your own."""
     from joinengine.lab.queries.named_query import check, losses_of, relayouts_of  # noqa: PLC0415
     from joinengine.lab.queries.runs import CutShort, Places  # noqa: PLC0415
     from joinengine.spark.query.query_folders import check_folder  # noqa: PLC0415
@@ -134,8 +146,10 @@ def run(
         except CutShort as short:
             stopped, report = True, short.report
             batches = len(report["batches"])
-            more = "" if checkpoint is None else "; nothing is lost, the same command goes on"
-            console.say(f"stopped on Ctrl-C after {batches:,} batches, which are reported{more}")
+            more = "" if checkpoint is None else ". The same command continues the run"
+            console.say(
+                f"stopped on Ctrl-C after {batches:,} batches; the report covers them{more}"
+            )
         _print_reports([report])
         console.write_json(json_path, report)
         told_page(page_path, report)
@@ -155,14 +169,27 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
 @click.command()
 @click.argument("query", required=False)
 @own_options
-@click.option("--layouts", "names", help="Several: hash,mnrt [default: all that serve QUERY]")
-@click.option("--zipf", "exponents", default="0.8", show_default=True, help="Several: 0,0.8,1.5")
-@click.option("--validate/--no-validate", default=True, show_default=True)
-@click.option("--figure", type=PATH, help="File of the picture. [default: beside the JSON]")
+@click.option(
+    "--layouts", "names", help="Layouts, such as hash,mnrt. [default: all that support QUERY]"
+)
+@click.option(
+    "--zipf",
+    "exponents",
+    default="0.8",
+    show_default=True,
+    help="Zipf exponents, such as 0,0.8,1.5.",
+)
+@click.option(
+    "--validate/--no-validate",
+    default=True,
+    show_default=True,
+    help="Compare the results with DuckDB.",
+)
+@click.option("--figure", type=PATH, help="The file for the picture. [default: beside the JSON]")
 @click.option(
     "--state",
     metavar="URL",
-    help="Where the state of each run lies until it ends: s3://bucket/folder, or a folder that all "
+    help="The place for the state during each run: s3://bucket/folder, or a folder that all "
     "executors see.",
 )
 @report_option
@@ -179,7 +206,7 @@ def compare(
     master: str,
     **settings: Any,
 ) -> None:
-    """Run QUERY, or a join of your own folders, under several layouts: one table, one picture."""
+    """Run QUERY, or a join of your own folders, under several layouts, and compare the runs."""
     from joinengine.lab.comparison.saved import comparison  # noqa: PLC0415
     from joinengine.lab.queries.named_query import check  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
@@ -214,7 +241,7 @@ def compare(
             raise
         stopped = True
         console.say(
-            f"stopped on Ctrl-C after {len(reports)} of {len(cells)} runs, which are reported"
+            f"stopped on Ctrl-C after {len(reports)} of {len(cells)} runs; the report covers them"
         )
     _print_reports(reports)
     compared = comparison(found.name, reports)
@@ -255,7 +282,9 @@ def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in _names(text)]
     except ValueError:
-        raise InvalidRequest(f"zipf: {text!r} is no list of numbers; write 0,0.8,1.5") from None
+        raise InvalidRequest(
+            f"zipf: expected a list of numbers such as 0,0.8,1.5, found {text!r}"
+        ) from None
 
 
 def _print_reports(reports: list[dict[str, Any]]) -> None:

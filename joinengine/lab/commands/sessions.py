@@ -29,7 +29,7 @@ def started(master: str) -> Iterator[Any]:
     try:
         yield spark
     except Exception:
-        console.say(f"Spark's own log: {log}")
+        console.say(f"log of Spark: {log}")
         raise
     except BaseException:  # Ctrl-C: there is nothing to look up
         log.unlink(missing_ok=True)

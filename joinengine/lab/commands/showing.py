@@ -27,7 +27,9 @@ from joinengine.layouts import LAYOUTS
 @click.argument("query", required=False)
 @own_options
 @click.option("--layout", help=LAYOUT_HELP)
-@click.option("--zipf", type=float, default=0.8, show_default=True, help="Skew of foreign keys.")
+@click.option(
+    "--zipf", type=float, default=0.8, show_default=True, help="Zipf exponent of foreign keys."
+)
 @query_options
 def explain(
     query: str | None,
@@ -37,9 +39,9 @@ def explain(
     master: str,
     **settings: Any,
 ) -> None:
-    """Show the operators of QUERY or of a join of your own folders, and when a tuple leaves.
+    """Show the operators of QUERY or of a join of your own folders, and when rows leave the state.
 
-    Runs nothing and keeps nothing: of a QUERY's tables a few rows are made in a temporary folder.
+    The command does not run the query. For a QUERY it generates a few rows in a temporary folder.
     """
     found = asked(query, settings)
     options = options_of(settings, layout=layout or found.layout, zipf=zipf)
@@ -61,15 +63,19 @@ def explain(
 
 @click.command()
 @click.argument("checkpoint")
-@click.option("--key", help="Homes and rows of this key; a,b if it has two columns.")
+@click.option("--key", help="Show the homes and rows of this key; a,b for two columns.")
 @click.option(
-    "--join", "join_number", type=int, default=None, help="Operator of --key. [default: the last]"
+    "--join",
+    "join_number",
+    type=int,
+    default=None,
+    help="The operator for --key. [default: the last]",
 )
 @click.option("--json", "json_path", type=PATH, help="Write the report to this file.")
 def state(
     checkpoint: str, key: str | None, join_number: int | None, json_path: Path | None
 ) -> None:
-    """Show what a CHECKPOINT holds: a folder, or the URL of a place in an object store."""
+    """Show the contents of CHECKPOINT, a folder or a URL of an object store."""
     from joinengine.reporting.inspection import inspect, inspect_key, state_lines  # noqa: PLC0415
 
     report = inspect(checkpoint)

@@ -16,7 +16,7 @@ try:
     import matplotlib as mpl
 except ImportError:
     raise InvalidRequest(
-        "pictures need the package matplotlib; run: pip install 'joinengine[lab]'"
+        "pictures need the package matplotlib; run pip install 'joinengine[lab]'"
     ) from None
 
 mpl.use("Agg")

@@ -25,7 +25,7 @@ _MOST_HOT, _MOST_PLANS = 8, 100
 _LAST_CHARACTERS = 6
 #: No report is nested so deep; Python's stack would not do for much more.
 _DEEPEST = 50
-_WRITE_IT = "give the file that --json of `joinengine run` or `compare` wrote"
+_WRITE_IT = "give a file that --json of `joinengine run` or `compare` wrote"
 
 
 def comparison(name: str, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def read_report(path: Path) -> dict[str, Any]:
     for run in runs:
         if not _is_story(run.get("story")):
             raise InvalidRequest(
-                f"report: {path} holds no story of the run under layout {run.get('layout')}, which "
-                f"the page is drawn from; run it again with --json"
+                f"report: {path} lacks the story of the run under layout {run.get('layout')}; "
+                f"run it again with --json"
             )
     return found
 
@@ -70,12 +70,12 @@ def _text(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8-sig")  # editors of Windows write a mark first
     except FileNotFoundError:
-        raise InvalidRequest(f"report: there is no file {path}; {_WRITE_IT}") from None
+        raise InvalidRequest(f"report: {path} does not exist; {_WRITE_IT}") from None
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidRequest(f"report: {path} cannot be read ({reason}); {_WRITE_IT}") from None
     except UnicodeDecodeError:
-        raise InvalidRequest(f"report: {path} is no JSON, it is not text; {_WRITE_IT}") from None
+        raise InvalidRequest(f"report: {path} is not JSON, but binary; {_WRITE_IT}") from None
     if not text.strip():
         raise InvalidRequest(f"report: {path} is empty; {_WRITE_IT}")
     return text
@@ -93,11 +93,11 @@ def _parsed(path: Path, text: str) -> Any:
         near = len(text.rstrip()) - error.pos < _LAST_CHARACTERS and error.msg != "Extra data"
         if open_text or near:
             raise InvalidRequest(
-                f"report: {path} is cut off at {at}: it ends in the middle; copy it again, or run "
-                f"again with --json"
+                f"report: {path} is cut off at {at}; copy it again, or run the query again with "
+                f"--json"
             ) from None
         raise InvalidRequest(
-            f"report: {path} is no JSON at {at} ({error.msg}); {_WRITE_IT}"
+            f"report: {path} is not valid JSON at {at} ({error.msg}); {_WRITE_IT}"
         ) from None
     except (RecursionError, ValueError):  # nested too deep; a number too long; half a character
         raise _no_report(path) from None
@@ -144,18 +144,18 @@ def _check_format(path: Path, kind: Any) -> None:
         raise _no_report(path)
     if kind < FORMAT:
         raise InvalidRequest(
-            f"report: {path} is of an older version of joinengine (format {kind}; this one shows "
-            f"{FORMAT}); run it again with --json"
+            f"report: {path} is from an older version of joinengine: expected format {FORMAT}, "
+            f"found {kind}. Run the query again with --json"
         )
     if kind > FORMAT:
         raise InvalidRequest(
-            f"report: {path} is of a newer version of joinengine (format {kind}; this one shows "
-            f"{FORMAT}); install the newer version"
+            f"report: {path} is from a newer version of joinengine: expected format {FORMAT}, "
+            f"found {kind}. Install that version"
         )
 
 
 def _no_report(path: Path) -> InvalidRequest:
-    return InvalidRequest(f"report: {path} is JSON, but no report of a run; {_WRITE_IT}")
+    return InvalidRequest(f"report: {path} is JSON, but not the report of a run; {_WRITE_IT}")
 
 
 def _fitting(run: dict[str, Any], limit: int) -> Entry:
@@ -165,7 +165,7 @@ def _fitting(run: dict[str, Any], limit: int) -> Entry:
     except (AttributeError, KeyError, TypeError, ValueError):  # a file was changed by hand
         raise InvalidRequest(
             f"report: the story of the run under layout {run.get('layout')} is too large for a "
-            f"page, and lacks figures that would make it smaller; run it again with --json"
+            f"page and lacks the figures to shorten it; run it again with --json"
         ) from None
 
 

@@ -24,5 +24,5 @@ __all__ = ["QUERIES", "Options", "Query", "find"]
 def find(name: str) -> Query:
     """A query by its name. Raises InvalidRequest, with a list of the queries, if there is none."""
     if name not in QUERIES:
-        raise InvalidRequest(f"query {name!r} is unknown; choose one of {', '.join(QUERIES)}")
+        raise InvalidRequest(f"query: expected one of {', '.join(QUERIES)}, found {name!r}")
     return QUERIES[name]

@@ -68,9 +68,11 @@ class Options:
         self.layout.check(equi("key", "key"), self.instances)
         for name, number in (("aggregators", self.aggregators), ("merge-every", self.merge_every)):
             if number is not None and number < 1:
-                raise InvalidRequest(f"{name}: {number} must be at least 1")
+                raise InvalidRequest(f"{name}: expected at least 1, found {number}")
         if self.window_us is not None and self.window_us < 0:
-            raise InvalidRequest(f"window: {describe(self.window_us)} is negative; use 0 or more")
+            raise InvalidRequest(
+                f"window: expected a duration of 0 or more, found {describe(self.window_us)}"
+            )
 
     def asked(self, name: str) -> Any:
         """The value of an option of the writer. Raises InvalidRequest for a text that is none."""
@@ -250,12 +252,14 @@ def _timed_words(option: str, texts: Sequence[str]) -> list[tuple[int, str]]:
     for text in texts:
         batch, colon, what = text.partition(":")
         if not (colon and what):
-            raise InvalidRequest(f"{option}: {text!r} is not BATCH:VALUE; write for example 3:mnrt")
+            raise InvalidRequest(
+                f"{option}: expected BATCH:VALUE, such as 3:mnrt or 4:13, found {text!r}"
+            )
         pairs.append((_count(option, batch), what))
     return pairs
 
 
 def _count(option: str, text: str) -> int:
     if not text.isdigit():
-        raise InvalidRequest(f"{option}: {text!r} is no whole number")
+        raise InvalidRequest(f"{option}: expected a whole number, found {text!r}")
     return int(text)

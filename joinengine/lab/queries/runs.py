@@ -124,7 +124,7 @@ def run(
         except KeyboardInterrupt:
             raise CutShort(report) from None
     if options.window_us is not None and not report["expired_rows"]:
-        say("no state expired: the window is as long as the stream, or almost")
+        say("no state expired, because the window is about as long as the stream")
     return report
 
 
@@ -182,32 +182,32 @@ def _ended(records: Sequence[BatchRecord], *, stopped: bool) -> dict[str, Any]:
     """How a run has ended that no error has."""
     at = records[-1].started + records[-1].seconds["elapsed_s"] if records else None
     if stopped:
-        words = f"it was stopped after {len(records):,} batches, before all data was read"
+        words = f"the run was stopped after {len(records):,} batches, before it had read all data"
         return {"how": "stopped", "words": words, "at": at}
-    return {"how": "finished", "words": "the query has read all data that was there", "at": at}
+    return {"how": "finished", "words": "the query has read all available data", "at": at}
 
 
 def _obstacle(report: dict[str, Any], *, has_files: bool, has_sum: bool) -> str | None:
     """Why the results cannot equal those of one process, or cannot be compared; None: they can."""
     if report["late_rows"]:
         return (
-            f"{report['late_rows']:,} tuples were late, so they are in no result, and DuckDB knows "
-            f"of no lateness; give a longer --delay, or --file-order time if files are in another "
-            f"order than event time"
+            f"{report['late_rows']:,} late rows are missing from the results, but DuckDB includes "
+            f"them. Give a longer --delay, or --file-order time if files are not in the order of "
+            f"event time"
         )
     if report["ahead_rows"]:
         return (
-            f"{report['ahead_rows']:,} tuples were ahead of the clock, so they are in no result, "
-            f"and DuckDB knows of no clock; give a longer --max-ahead, or none"
+            f"{report['ahead_rows']:,} rows ahead of the clock are missing from the results, but "
+            f"DuckDB includes them. Give a longer --max-ahead, or leave it out"
         )
     pending = report["batches"][-1]["pending_rows"] if report["batches"] else 0
     if pending:
         return (
-            f"{pending:,} tuples without a partner wait for the watermark, since more files may "
-            f"follow on this checkpoint; leave out --checkpoint to see them as unmatched"
+            f"{pending:,} unmatched rows wait for the watermark, because more files may follow on "
+            f"this checkpoint. Leave out --checkpoint to emit them"
         )
     if not has_files and not has_sum:
-        return "nested columns have no checksum; give --out FOLDER, then files are compared"
+        return "nested columns have no checksum; give --out FOLDER to compare files instead"
     return None
 
 

@@ -51,13 +51,19 @@ class SyntheticSpec:
     def __post_init__(self) -> None:
         check_zipf(self.zipf)
         if self.rows < 1:
-            raise InvalidRequest(f"scale: {self.table} would have no rows; make it larger")
+            raise InvalidRequest(
+                f"scale: table {self.table} would have no rows; give a larger --scale"
+            )
         if self.interval_rows is not None and self.interval_rows < 1:
-            raise InvalidRequest(f"interval-rows: {self.interval_rows} must be at least 1")
+            raise InvalidRequest(f"interval-rows: expected at least 1, found {self.interval_rows}")
         if self.span_us <= 0:
-            raise InvalidRequest(f"span: {describe(self.span_us)} must be positive")
+            raise InvalidRequest(
+                f"span: expected a duration above 0, found {describe(self.span_us)}"
+            )
         if self.disorder_us < 0:
-            raise InvalidRequest(f"disorder: {describe(self.disorder_us)} must be 0 or more")
+            raise InvalidRequest(
+                f"disorder: expected a duration of 0 or more, found {describe(self.disorder_us)}"
+            )
 
     @property
     def name(self) -> str:

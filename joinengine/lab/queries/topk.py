@@ -95,7 +95,9 @@ class Topk(Query):
 def _window(options: Options) -> tuple[int, int]:
     size = WINDOW_US if options.window_us is None else options.window_us
     if size < SLIDE_PART:
-        raise InvalidRequest(f"window: {size} us is too short to be cut into {SLIDE_PART} slides")
+        raise InvalidRequest(
+            f"window: {size} us is too short for {SLIDE_PART} slides; give a longer --window"
+        )
     return size, size // SLIDE_PART
 
 
@@ -133,7 +135,7 @@ def _read_words(path: Path) -> pa.Array:
     except OSError as error:
         raise InvalidRequest(f"text: {path} cannot be read ({error.strerror})") from None
     if not len(words):
-        raise InvalidRequest(f"text: {path} holds no words")
+        raise InvalidRequest(f"text: {path} contains no words; give another file")
     return words.dictionary_decode()
 
 

@@ -166,7 +166,7 @@ class _Listed:
         for side, folder in (("left", self.query.left), ("right", self.query.right)):
             footers, faults = survey(folder)
             for path, fault in faults.items():
-                raise InvalidRequest(f"{side}: {path} {fault}; take it out of the folder")
+                raise InvalidRequest(f"{side}: {path} {fault}; remove it from the folder")
             rows[side] = sum(sum(footer.rows) for footer in footers.values())
         return RecordedStream(Path(self.query.left), rows, 0)
 
@@ -186,10 +186,11 @@ def _check_folder(option: str, place: Path | str) -> None:
     if not exists(str(place)):
         if any(char in str(place) for char in "*?["):
             raise InvalidRequest(
-                f"{option}: {place} is a glob; give the folder, all files below it are read"
+                f"{option}: expected a folder, found the glob {place}. Give the folder; all files "
+                f"below it are read"
             )
         raise InvalidRequest(
-            f"{option}: {place} does not exist; name a folder of Parquet files, or one file"
+            f"{option}: {place} does not exist; give a folder of Parquet files, or one file"
         )
     others = list[str]()
     if is_url(str(place)):
@@ -206,8 +207,7 @@ def _check_folder(option: str, place: Path | str) -> None:
             others = found[:1]
     if others:
         raise InvalidRequest(
-            f"{option}: {place} holds no Parquet but {others[0]}; run, compare and explain read "
-            f"Parquet: write the rows as Parquet first, for example with DuckDB: copy (from "
-            f"'{others[0]}') to 'rows.parquet'"
+            f"{option}: expected Parquet files in {place}, found {others[0]}. Convert the file, "
+            f"for example with DuckDB: copy (from '{others[0]}') to 'rows.parquet'"
         )
-    raise InvalidRequest(f"{option}: {place} holds no Parquet file; name a folder that does")
+    raise InvalidRequest(f"{option}: {place} contains no Parquet file; give a folder that does")

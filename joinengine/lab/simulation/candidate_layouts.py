@@ -62,7 +62,7 @@ class Setting:
         object.__setattr__(self, "estimate", one_of(Estimate, self.estimate, "estimate"))
         for name in ("instances", "sources", "probe_every", "choices"):
             if getattr(self, name) < 1:
-                raise InvalidRequest(f"{name}: {getattr(self, name)} must be at least 1")
+                raise InvalidRequest(f"{name}: expected at least 1, found {getattr(self, name)}")
 
 
 class Chooser(NamedTuple):

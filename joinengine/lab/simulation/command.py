@@ -39,113 +39,128 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 
 @click.command()
 @click.argument("planners", nargs=-1, metavar="[PLANNER]...")
-@click.option("--keys", default=10_000, show_default=True, help="How many keys there are.")
+@click.option("--keys", default=10_000, show_default=True, help="Number of keys.")
 @click.option(
     "--zipf",
     default="0.85",
     show_default=True,
-    help="Exponent; or exponents in turn, each for some intervals: 0.2:5,1.5:10.",
+    help="Zipf exponent; or several in turn, each for some intervals: 0.2:5,1.5:10.",
 )
-@click.option("--shape", default=Shape.ZIPF.value, show_default=True, help=f"{', '.join(Shape)}.")
+@click.option(
+    "--shape",
+    default=Shape.ZIPF.value,
+    show_default=True,
+    help=f"Distribution of keys: {', '.join(Shape)}.",
+)
 @click.option(
     "--stream",
     type=PATH,
-    help="Parquet, CSV or JSON of your own, a folder or a file; or a file of lines.",
+    help="Your own stream: a folder or file of Parquet, CSV or JSON, or a file of lines.",
 )
 @click.option(
-    "--key", "--column", help="The key of --stream: a column, or A,B,.. [default: the first column]"
+    "--key", "--column", help="Key columns of --stream: A or A,B,.. [default: the first column]"
 )
-@click.option("--time", help="Event time of --stream: intervals are cut by it. [default: by rows]")
-@click.option("--every", metavar="DURATION", help="Interval of --time. [default: 1/50 of the time]")
+@click.option("--time", help="Event time of --stream, for intervals by time. [default: by rows]")
 @click.option(
-    "--rows", type=int, help="Tuples an interval. [default: 1,000,000; of --stream 1/50 of it]"
+    "--every", metavar="DURATION", help="Length of an interval of --time. [default: 1/50]"
+)
+@click.option(
+    "--rows", type=int, help="Rows per interval. [default: 1,000,000; for --stream 1/50 of it]"
 )
 @click.option(
     "--fluctuation",
     default=0.0,
     show_default=True,
-    help="f: by how many means the load of some instance changes in an interval.",
+    help="Greatest change of an instance's load per interval, in mean loads.",
 )
 @click.option(
     "--drift",
     default=0.0,
     show_default=True,
-    help="Part of the keys whose loads are dealt anew in an interval.",
+    help="Part of the keys whose loads change in each interval.",
 )
-@click.option("--instances", default=8, show_default=True, help="Instances.")
-@click.option("--intervals", type=int, help="Intervals. [default: 50; of --stream all]")
-@click.option("--window", default=5, show_default=True, help="Intervals that the state lasts.")
-@click.option("--imbalance", type=float, help="Tolerance. [default: the planner's own]")
+@click.option("--instances", default=8, show_default=True, help="Number of instances.")
+@click.option("--intervals", type=int, help="Number of intervals. [default: 50; for --stream all]")
+@click.option("--window", default=5, show_default=True, help="Intervals that state is kept.")
+@click.option("--imbalance", type=float, help="Tolerance of planners. [default: their own]")
 @click.option("--beta", type=float, help="Weight of load in the migration priority.")
-@click.option("--table-limit", type=int, help="Entries that a routing table may have.")
-@click.option("--degree", type=int, help="Place records of like keys, rounded by 2^degree.")
-@click.option("--sigma", type=float, help="Readj: least load of a key that moves, in means.")
-@click.option("--threshold", type=float, help="DLB, LPTF: deviation of loads, per cent.")
-@click.option("--min-gain", type=float, help="Least gain of a re-plan: means; DLB, LPTF: points.")
-@click.option("--base", type=click.Choice(list(BASES)), help="Base function.")
+@click.option("--table-limit", type=int, help="Most entries of a routing table.")
+@click.option("--degree", type=int, help="Place similar keys together, rounded to 2^degree.")
+@click.option("--sigma", type=float, help="Readj: least load of a key that moves, in mean loads.")
+@click.option(
+    "--threshold", type=float, help="DLB, LPTF: tolerated deviation of loads, in percent."
+)
+@click.option(
+    "--min-gain", type=float, help="Least gain of a re-plan, in means (DLB, LPTF: points)."
+)
+@click.option(
+    "--base", type=click.Choice(list(BASES)), help="Function that gives each key its base home."
+)
 @click.option(
     "--messages",
     type=int,
-    help="For candidate layouts, which are played one by one. [default: 1,000,000; of --stream "
+    help="Rows that candidate layouts place, one by one. [default: 1,000,000; for --stream "
     "200,000]",
 )
-@click.option("--choices", default=2, show_default=True, help="Candidates of a key.")
-@click.option("--sources", default=1, show_default=True, help="Sources that choose.")
-@click.option("--skewed-sources", is_flag=True, help="A skewed second key decides the source.")
+@click.option("--choices", default=2, show_default=True, help="Candidates per key.")
+@click.option("--sources", default=1, show_default=True, help="Sources that choose candidates.")
+@click.option("--skewed-sources", is_flag=True, help="Choose the source by a skewed second key.")
 @click.option(
     "--estimate",
     type=click.Choice([one.value for one in Estimate]),
     default=Estimate.LOCAL.value,
     show_default=True,
-    help="How sources know the loads.",
+    help="How sources learn the loads of instances.",
 )
 @click.option(
     "--probe-every",
     default=100_000,
     show_default=True,
-    help="Messages between two looks at the loads, if probed.",
+    help="Rows between two probes of the loads, for --estimate probed.",
 )
 @click.option(
     "--work-per-tuple",
     default="0 s",
     show_default=True,
     metavar="DURATION",
-    help="Work of an instance for each delivery: models the rate at saturation, as tuples/s.",
+    help="Work of an instance for each delivery, from which tuples/s at saturation is modelled.",
 )
 @click.option(
     "--operator",
     type=click.Choice([one.value for one in Served]),
     default=Served.JOIN.value,
     show_default=True,
-    help="Which deliveries tuples/s counts as work: a join delivers a tuple to all homes or "
-    "candidates of its key, an aggregate to the instance that stores it.",
+    help="Operator that is modelled: a join delivers a row to all homes or candidates of its key, "
+    "an aggregate to one instance.",
 )
 @click.option(
     "--other",
     type=click.Choice([one.value for one in Other]),
-    help="The other stream of a join has the same hot keys, or even ones. [default: same; of "
+    help="Whether the other stream has the same hot keys, or even ones. [default: same; for "
     "--stream even]",
 )
-@click.option("--reasons", is_flag=True, help="Say why each planner re-planned.")
-@click.option("--seed", default=0, show_default=True, help="Seed of all draws.")
+@click.option("--reasons", is_flag=True, help="Show why each planner re-planned.")
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
 @click.option(
     "--budget",
     default="60 s",
     show_default=True,
     metavar="DURATION",
-    help="How long each planner may run; then the next one starts.",
+    help="Time limit for each planner.",
 )
 @nodes_options
 @click.option("--json", "json_path", type=PATH, help="Write the report to this file.")
-@click.option("--figure", type=PATH, help="File of the picture. [default: beside the report]")
+@click.option(
+    "--figure", type=PATH, help="Write the picture to this file. [default: beside the report]"
+)
 def simulate(
     planners: tuple[str, ...], json_path: Path | None, figure: Path | None, **settings: Any
 ) -> None:
-    """Replay planners and candidate layouts on loads of keys, without tuples and without Spark.
+    """Simulate planners and candidate layouts on loads of keys, without Spark.
 
-    With --stream: which keys of your stream are hot, what each layout would make of it, and which
-    one to take. Planners that are slow on many keys (mixed-bf, readj) run only if you name them.
-    With --nodes: how the engine scales over the nodes of a cluster, modelled.
+    With --stream, the command shows which keys of your stream are hot, what each layout would do
+    with them, and which layout to use. Planners that are slow on many keys (mixed-bf, readj) run
+    only if you name them. With --nodes, it models how joinengine scales over a cluster.
     """
     context = click.get_current_context()
     if settings["nodes"] is not None:
@@ -159,7 +174,7 @@ def simulate(
     work_s = microseconds(settings["work_per_tuple"], "work-per-tuple") / 1e6
     if work_s < 0:
         raise InvalidRequest(
-            f"work-per-tuple: {settings['work_per_tuple']} is negative; use 0 or more"
+            f"work-per-tuple: expected a duration of 0 or more, found {settings['work_per_tuple']}"
         )
     sizes = Sizes(
         settings["instances"],
@@ -194,8 +209,8 @@ def _simulate_nodes(
         choice = _planner(name, settings)
         if choice is None:
             raise InvalidRequest(
-                f"planner {name!r}: a cluster is modelled under layouts with a planner, and {name} "
-                f"has none; name others, as hash or mnrt"
+                f"planner: --nodes needs layouts with a planner, such as hash or mnrt, found "
+                f"{name!r}"
             )
         choices.append(choice)
     machines = nodes.machines_of(settings)
@@ -219,7 +234,7 @@ def _names(planners: tuple[str, ...], own: StreamFile | None) -> tuple[str, ...]
         return tuple(dict.fromkeys(["hash", *(planners or fast)]))
     if not planners:
         raise click.UsageError(
-            f"name a PLANNER or several, of {', '.join(_simulated())}; or give --stream FOLDER"
+            f"give one or more PLANNERs, of {', '.join(_simulated())}; or give --stream FOLDER"
         )
     return planners
 
@@ -228,7 +243,7 @@ def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
     """Give settings their defaults that depend on the stream, and refuse sizes below 1."""
     if own is not None and not own.length:
         what = ", ".join(own.columns)
-        raise InvalidRequest(f"stream: {own.path} has no tuple with a key in {what}")
+        raise InvalidRequest(f"stream: no row of {own.path} has a key in {what}")
     if settings["intervals"] is None:
         settings["intervals"] = 50 if own is None else own.length
     if settings["messages"] is None:
@@ -237,7 +252,7 @@ def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
         settings["other"] = Other.SAME if own is None else Other.EVEN
     for name in ("instances", "intervals", "window", "messages"):
         if settings[name] < 1:
-            raise InvalidRequest(f"{name}: {settings[name]} must be at least 1")
+            raise InvalidRequest(f"{name}: expected at least 1, found {settings[name]}")
 
 
 def _keep(content: dict[str, Any], json_path: Path | None, figure: Path | None) -> None:
@@ -272,24 +287,24 @@ def _stream(settings: dict[str, Any]) -> KeyStream:
         for name in ("key", "time", "every"):
             if settings[name] is not None:
                 raise InvalidRequest(
-                    f"{name}: {settings[name]} is of a stream of your own; give --stream FOLDER too"
+                    f"{name}: {settings[name]} applies to a stream of your own; give --stream too"
                 )
         settings["rows"] = 1_000_000 if settings["rows"] is None else settings["rows"]
         return _workload(settings)
     for name in ("fluctuation", "drift"):
         if settings[name]:
             raise InvalidRequest(
-                f"{name}: {settings[name]} does not go with --stream {settings['stream']}, whose "
-                f"loads are what they are; leave out one of the two"
+                f"{name}: {settings[name]} applies to generated loads, not to --stream "
+                f"{settings['stream']}; leave out one of the two"
             )
     if settings["every"] is not None and settings["time"] is None:
         raise InvalidRequest(
-            f"every: {settings['every']} needs the column of event time; give --time COLUMN too"
+            f"every: {settings['every']} needs an event-time column; give --time COLUMN too"
         )
     if settings["rows"] is not None and settings["time"] is not None:
         raise InvalidRequest(
-            f"rows: {settings['rows']} and time: {settings['time']} both say what an interval is; "
-            f"leave out --rows, and give --every DURATION if you like"
+            f"rows: {settings['rows']} and time: {settings['time']} both define intervals. Leave "
+            f"out --rows; --every DURATION sets the length"
         )
     every = settings["every"]
     return StreamFile(
@@ -315,7 +330,8 @@ def _phases(text: str) -> tuple[tuple[float, int], ...]:
         return tuple((float(z), int(n) if colon else 1) for z, colon, n in parts)
     except ValueError:
         raise InvalidRequest(
-            f"zipf: {text!r} is no exponent; write 0.85, or 0.2:5,1.5:10 for exponents in turn"
+            f"zipf: expected an exponent such as 0.85, or several in turn such as 0.2:5,1.5:10, "
+            f"found {text!r}"
         ) from None
 
 
@@ -326,13 +342,13 @@ def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
     if name not in LAYOUTS:
         known = [n for n in _simulated() if n not in METHODS]
         raise InvalidRequest(
-            f"planner {name!r} is unknown; choose from {', '.join([*known, *METHODS])}"
+            f"planner: expected one of {', '.join([*known, *METHODS])}, found {name!r}"
         )
     choice: LayoutChoice = choose(name)
     if not isinstance(choice, Planned | Hash):
         raise InvalidRequest(
-            f"simulate replays planners of keys, and {name} has none; use joinengine run --layout "
-            f"{name}"
+            f"planner: simulate needs a planner of keys, which {name} lacks; use joinengine run "
+            f"--layout {name}"
         )
     own = {f.name for f in fields(choice)}
     given = {key: settings[key] for key in SETTINGS if key in own and settings[key] is not None}

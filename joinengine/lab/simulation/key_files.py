@@ -78,11 +78,11 @@ class StreamFile(KeyStream):
 
     def __post_init__(self) -> None:
         if not self.path.exists():
-            raise InvalidRequest(f"stream: {self.path} does not exist; name a file or folder")
+            raise InvalidRequest(f"stream: {self.path} does not exist; give a file or folder")
         if self.rows is not None and self.rows < 1:
-            raise InvalidRequest(f"rows: {self.rows} must be at least 1")
+            raise InvalidRequest(f"rows: expected at least 1, found {self.rows}")
         if self.every_us is not None and self.every_us < 1:
-            raise InvalidRequest(f"every: {self.every_us} us must be positive")
+            raise InvalidRequest(f"every: expected a duration above 0, found {self.every_us} us")
         for option, names in (("key", self.columns), ("time", [self.time])):
             for name in names:
                 if name is not None and name not in self._names:
@@ -94,8 +94,8 @@ class StreamFile(KeyStream):
             kind = self._data.schema.field(self.time).type
             if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
                 raise InvalidRequest(
-                    f"time: column {self.time!r} is {kind}; name a column of timestamps, or leave "
-                    f"out --time: then an interval is --rows tuples"
+                    f"time: expected a timestamp column, found {self.time!r} of type {kind}. Give "
+                    f"another column, or leave out --time to cut intervals by --rows"
                 )
 
     @property
@@ -269,7 +269,7 @@ class StreamFile(KeyStream):
         ]
         if not found:
             raise InvalidRequest(
-                f"stream: {self.path} holds no Parquet, CSV or JSON file; name a folder that does"
+                f"stream: {self.path} contains no Parquet, CSV or JSON file; give another folder"
             )
         return sorted(found, key=lambda path: (path.stat().st_mtime_ns, str(path)))
 
@@ -278,8 +278,8 @@ class StreamFile(KeyStream):
         kinds = sorted({_kind_of(path) for path in self._files})
         if len(kinds) > 1:
             raise InvalidRequest(
-                f"stream: {self.path} holds files of several kinds: {', '.join(kinds)}; name one "
-                f"file, or a folder with one kind"
+                f"stream: expected files of one kind in {self.path}, found {', '.join(kinds)}. "
+                f"Give one file, or a folder with one kind"
             )
         return kinds[0]
 
@@ -342,14 +342,13 @@ class _ParquetTuples:
         for path, footer in zip(files, found, strict=True):
             if not isinstance(footer, Footer):
                 raise InvalidRequest(
-                    f"stream: {path} cannot be read as parquet: it {footer}; mend it or "
-                    f"take it away"
+                    f"stream: {path} cannot be read as parquet: it {footer}; repair or remove it"
                 )
             footers[str(path)] = footer
 
         def refuse(clash: str) -> None:
             raise InvalidRequest(
-                f"stream: {folder}: {clash}, and no type holds both: take one of the files away"
+                f"stream: {folder}: {clash}, and no type holds both; remove one of the files"
             )
 
         return _ParquetTuples(

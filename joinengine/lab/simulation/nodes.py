@@ -30,13 +30,23 @@ _OTHERS = (
     *("skewed_sources", "estimate", "probe_every", "operator", "reasons", "figure"),
 )
 _OPTIONS = (
-    ("--rows-per-node", int, 100_000, "With --nodes: tuples that a batch brings for each node."),
-    ("--row-bytes", int, 100, "With --nodes: bytes of a tuple on its way and in a run."),
-    ("--network", str, "1.25 GB/s, 0.5 ms", "With --nodes: the link of a node, and its latency."),
-    ("--store", str, "60 MB/s, 30 ms", "With --nodes: a connection to the store; its usual write."),
-    ("--tail", float, 3.0, "With --nodes: the slowest write of a hundred, over the median."),
-    ("--task-start", str, "1.5 ms", "With --nodes: what a task costs Spark's driver."),
-    ("--task-cost", str, "5 ms", "With --nodes: what a task costs its executor, whatever it does."),
+    ("--rows-per-node", int, 100_000, "With --nodes: rows per node in each batch."),
+    ("--row-bytes", int, 100, "With --nodes: bytes of a row, sent or stored."),
+    (
+        "--network",
+        str,
+        "1.25 GB/s, 0.5 ms",
+        "With --nodes: bandwidth and latency of a node's network.",
+    ),
+    (
+        "--store",
+        str,
+        "60 MB/s, 30 ms",
+        "With --nodes: bandwidth of a connection to the store, usual time of a write.",
+    ),
+    ("--tail", float, 3.0, "With --nodes: slowest of a hundred writes, relative to the median."),
+    ("--task-start", str, "1.5 ms", "With --nodes: time that Spark's driver needs for a task."),
+    ("--task-cost", str, "5 ms", "With --nodes: fixed time that an executor needs for a task."),
 )
 LEGEND = (
     "rows/s and all seconds are modelled, but for the driver's: these were measured here, of the "
@@ -58,8 +68,8 @@ def nodes_options(command: Command) -> Command:
     return click.option(
         "--nodes",
         metavar="N,..",
-        help="Model a cluster of so many nodes, each with one core and one instance: rate, "
-        "balance, and the driver's seconds of a batch (docs/cluster.md).",
+        help="Model clusters of N nodes, each with one core and one instance: rate, balance, and "
+        "time of the driver per batch (docs/cluster.md).",
     )(command)
 
 
@@ -69,8 +79,8 @@ def check_without(context: click.Context) -> None:
         name = option.removeprefix("--")
         if context.get_parameter_source(name.replace("-", "_")) is ParameterSource.COMMANDLINE:
             raise InvalidRequest(
-                f"{name}: {context.params[name.replace('-', '_')]} is of a modelled cluster; give "
-                f"--nodes 10,100,1000 too, or leave it out"
+                f"{name}: {context.params[name.replace('-', '_')]} applies to a modelled cluster; "
+                f"give --nodes 10,100,1000 too, or leave it out"
             )
 
 
@@ -81,9 +91,7 @@ def numbers_of(text: str) -> list[int]:
     except ValueError:
         found = []
     if not found:
-        raise InvalidRequest(
-            f"nodes: {text!r} is no list of whole numbers; write 100, or 10,100,1000"
-        )
+        raise InvalidRequest(f"nodes: expected whole numbers such as 10,100,1000, found {text!r}")
     check_nodes(found)
     return found
 
@@ -97,7 +105,7 @@ def settled(context: click.Context, settings: dict[str, Any]) -> dict[str, Any]:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = name.replace("_", "-")
             raise InvalidRequest(
-                f"{option}: {settings[name]} does not go with --nodes; leave out one of the two"
+                f"{option}: {settings[name]} is not valid with --nodes; leave out one of the two"
             )
     given = {
         name: value
@@ -109,7 +117,7 @@ def settled(context: click.Context, settings: dict[str, Any]) -> dict[str, Any]:
         found["other"] = Other.EVEN.value
     for name in ("window", "intervals"):
         if found[name] < 1:
-            raise InvalidRequest(f"{name}: {found[name]} must be at least 1")
+            raise InvalidRequest(f"{name}: expected at least 1, found {found[name]}")
     return found
 
 
@@ -122,7 +130,9 @@ def machines_of(settings: dict[str, Any]) -> Machines:
         text = option.replace("_", "-")
         seconds[name] = microseconds(settings[option], text) / 1e6
         if seconds[name] < 0:
-            raise InvalidRequest(f"{text}: {settings[option]} is negative; use 0 or more")
+            raise InvalidRequest(
+                f"{text}: expected a duration of 0 or more, found {settings[option]}"
+            )
     return Machines(
         rows_per_node=settings["rows_per_node"],
         row_bytes=settings["row_bytes"],

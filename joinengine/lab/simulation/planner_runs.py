@@ -81,7 +81,9 @@ def simulate_each(
     """
     budget_s = microseconds(settings["budget"], "budget") / 1e6
     if budget_s <= 0:
-        raise InvalidRequest(f"budget: {settings['budget']} must be above 0; give 60 s, or more")
+        raise InvalidRequest(
+            f"budget: expected a duration above 0, such as 60 s, found {settings['budget']}"
+        )
     reports, stopped = list[dict[str, Any]](), list[str]()
     with Progress(console=Console(stderr=True, soft_wrap=True), transient=True) as progress:
         task = progress.add_task("simulating", total=len(named))
@@ -92,7 +94,10 @@ def simulate_each(
         for name, planner in named:
             progress.update(task, description=name)
             if name in SLOW:
-                say(f"{name} {SLOW[name]}, and may take minutes: it has {budget_s:g} s (--budget)")
+                say(
+                    f"{name} {SLOW[name]}, which may take minutes; its time limit is "
+                    f"{budget_s:g} s (--budget)"
+                )
             began = time.monotonic()
             try:
                 with at_most(budget_s):
@@ -103,16 +108,16 @@ def simulate_each(
             except OutOfTime:
                 if name == "hash" and settings["stream"] is not None:
                     raise InvalidRequest(
-                        f"budget: {settings['budget']} is too short for hash, with which all "
-                        f"others are compared; give more"
+                        f"budget: {settings['budget']} is too short even for hash, the baseline; "
+                        f"give more"
                     ) from None
                 stopped.append(name)
-                say(f"{name}: stopped after {budget_s:g} s; give more by --budget to have it")
+                say(f"{name}: stopped after {budget_s:g} s; a larger --budget lets it finish")
             else:
                 reports.append(report)
                 one = verdict(report)
                 say(
-                    f"{name}: busiest {one.busiest:.2f}, {one.deliveries:.2f} deliveries a tuple "
+                    f"{name}: busiest {one.busiest:.2f}, {one.deliveries:.2f} deliveries per row "
                     f"({time.monotonic() - began:.1f} s)"
                 )
             progress.advance(task)

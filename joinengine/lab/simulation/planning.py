@@ -107,7 +107,7 @@ def replay(choice: Planned | Hash, stream: KeyStream, sizes: Sizes) -> dict[str,
         layout = KeyBased(layout.base, table)
         rows.append(row)
     if loads is None:
-        raise InvalidRequest("the stream has no keys")
+        raise InvalidRequest("the stream has no keys; give a stream with rows")
     compact = _compact_bytes(loads, getattr(choice, "degree", None) or DEGREE)
     report = {"planner": choice.label, "instances": sizes.instances, "intervals": rows}
     report |= _summary(rows, compact)

@@ -76,11 +76,11 @@ class Machines:
         for name in ("rows_per_node", "row_bytes"):
             if getattr(self, name) < 1:
                 option = name.replace("_", "-")
-                raise InvalidRequest(f"{option}: {getattr(self, name)} must be at least 1")
+                raise InvalidRequest(f"{option}: expected at least 1, found {getattr(self, name)}")
         if not self.tail >= 1:
             raise InvalidRequest(
-                f"tail: {self.tail:g} must be 1 or more: the slowest write of a hundred takes so "
-                f"many times as long as the median"
+                f"tail: expected a factor of 1 or more, by which the slowest of a hundred writes "
+                f"exceeds the median, found {self.tail:g}"
             )
 
     def slowest_write_s(self, writers: int) -> float:
@@ -175,9 +175,9 @@ def check_nodes(numbers: Sequence[int]) -> None:
     """Raise InvalidRequest for a number of nodes that no cluster has, or the model cannot hold."""
     for number in numbers:
         if number < 1:
-            raise InvalidRequest(f"nodes: {number} must be at least 1")
+            raise InvalidRequest(f"nodes: expected at least 1, found {number}")
         if number > MOST_NODES:
             raise InvalidRequest(
-                f"nodes: {number:,} is more than the model can hold, since the reports of a batch "
-                f"grow with the square of the tasks; give {MOST_NODES:,} or fewer"
+                f"nodes: expected at most {MOST_NODES:,}, found {number:,}; the reports "
+                f"of a batch grow with the square of the nodes"
             )

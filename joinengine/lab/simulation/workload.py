@@ -72,18 +72,18 @@ class Workload(KeyStream):
     def __post_init__(self) -> None:
         for name in ("keys", "rows"):
             if getattr(self, name) < 1:
-                raise InvalidRequest(f"{name}: {getattr(self, name)} must be at least 1")
+                raise InvalidRequest(f"{name}: expected at least 1, found {getattr(self, name)}")
         for name in ("zipf", "fluctuation"):
             if not getattr(self, name) >= 0:
-                raise InvalidRequest(f"{name}: {getattr(self, name)} must be 0 or more")
+                raise InvalidRequest(f"{name}: expected 0 or more, found {getattr(self, name)}")
         for exponent, intervals in self.phases:
             if not (exponent >= 0 and intervals >= 1):
                 raise InvalidRequest(
-                    f"zipf: {exponent:g}:{intervals} must be an exponent, 0 or more, and a number "
-                    f"of intervals, 1 or more"
+                    f"zipf: expected an exponent of 0 or more and at least 1 interval, found "
+                    f"{exponent:g}:{intervals}"
                 )
         if not 0 <= self.drift <= 1:
-            raise InvalidRequest(f"drift: {self.drift} must be from 0 to 1")
+            raise InvalidRequest(f"drift: must be from 0 to 1, found {self.drift}")
         object.__setattr__(self, "shape", one_of(Shape, self.shape, "shape"))
 
     def rng(self) -> np.random.Generator:
@@ -180,8 +180,8 @@ def fluctuate(
                     return order
                 most = max(most, float(gained[-1]) if len(gained) else 0.0)
     raise InvalidRequest(
-        f"fluctuation: {f} cannot be reached with these keys on {instances} instances; ask for "
-        f"{most * instances / loads.sum():.2f} or less"
+        f"fluctuation: expected at most {most * instances / loads.sum():.2f} for these keys on "
+        f"{instances} instances, found {f}"
     )
 
 

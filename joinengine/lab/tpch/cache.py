@@ -119,16 +119,18 @@ def passing_home() -> Iterator[Path]:
 
 
 @click.command("cache")
-@click.option("--clear", "clearing", is_flag=True, help="Remove it.")
-@click.option("--older-than", metavar="DURATION", help="Only what has not changed for so long: 7d.")
+@click.option("--clear", "clearing", is_flag=True, help="Remove the listed entries.")
+@click.option(
+    "--older-than", metavar="DURATION", help="Only entries unchanged for this long, such as 7d."
+)
 @click.option(
     "--json", "json_path", type=click.Path(path_type=Path), help="Write the list to this file."
 )
 def cache(clearing: bool, older_than: str | None, json_path: Path | None) -> None:
-    """List what the commands keep: generated tables, recorded streams, logs, an archive."""
+    """List the cache of the commands: generated tables, recorded streams, logs, an archive."""
     least_s = 0.0 if older_than is None else microseconds(older_than, "older-than") / 1e6
     if least_s < 0:
-        raise InvalidRequest(f"older-than: {older_than} is negative; use 0 or more")
+        raise InvalidRequest(f"older-than: expected a duration of 0 or more, found {older_than}")
     chosen = [one for one in kept() if one.age_s >= least_s]
     if clearing:
         removed = clear(chosen)
@@ -139,10 +141,10 @@ def cache(clearing: bool, older_than: str | None, json_path: Path | None) -> Non
     total = _size(sum(one.size_bytes for one in chosen))
     number = f"{len(chosen)} entr{'y' if len(chosen) == 1 else 'ies'}"
     if clearing:
-        waiting = f"; {busy} in use, kept" if busy else ""
+        waiting = f"; kept {busy} in use" if busy else ""
         _print(f"removed {number}, {total}{waiting}")
     else:
-        _print(f"{number}, {total} in {home()}; `joinengine cache --clear` removes it")
+        _print(f"{number}, {total} in {home()}; `joinengine cache --clear` removes them")
     if json_path is not None:
         rows: list[dict[str, Any]] = [one._asdict() | {"path": str(one.path)} for one in chosen]
         json_path.parent.mkdir(parents=True, exist_ok=True)

@@ -57,7 +57,7 @@ def tables(scale: float, names: Iterable[str], say: Say = silent) -> dict[str, P
     paths = dict[str, Path]()
     for name in names:
         if name not in TABLES:
-            raise InvalidRequest(f"table {name!r} is unknown; TPC-H has {', '.join(TABLES)}")
+            raise InvalidRequest(f"table: expected one of {', '.join(TABLES)}, found {name!r}")
         paths[name] = folder / f"{name}.parquet"
     if _lacking(paths):
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,9 @@ def _lacking(paths: dict[str, Path]) -> list[str]:
 def check_scale(scale: float) -> None:
     """Raise InvalidRequest for a TPC-H scale factor that makes no tables."""
     if not scale > 0:
-        raise InvalidRequest(f"scale: {scale} must be above 0 (1: 6 million lineitems)")
+        raise InvalidRequest(
+            f"scale: expected a number above 0, found {scale}; 1 means 6 million lineitems"
+        )
 
 
 def build_once(path: Path, build: Callable[[Path], None]) -> None:
@@ -108,8 +110,7 @@ def _generate(folder: Path, names: list[str], scale: float, say: Say) -> None:
     program = shutil.which("tpchgen-cli", path=search)
     if program is None:
         raise InvalidRequest(
-            "the generated streams of queries need the package tpchgen-cli; run: "
-            "pip install 'joinengine[lab]'"
+            "generated streams need the package tpchgen-cli; run pip install 'joinengine[lab]'"
         )
     command = [program, "parquet", "--scale-factor", f"{scale:g}", "--tables", ",".join(names)]
     try:
@@ -118,7 +119,7 @@ def _generate(folder: Path, names: list[str], scale: float, say: Say) -> None:
         )
         if done.returncode:
             raise JoinEngineError(
-                f"tpchgen-cli failed on {', '.join(names)}: {done.stderr.strip()}"
+                f"tpchgen-cli failed to generate {', '.join(names)}: {done.stderr.strip()}"
             )
         for name in names:
             (draft / f"{name}.parquet").rename(folder / f"{name}.parquet")

@@ -42,9 +42,7 @@ def shuffled(seed: int, name: str, n: int) -> NDArray[np.int64]:
 def check_zipf(z: float) -> None:
     """Raise InvalidRequest if `z` is not an exponent of a Zipf distribution: 0 or more."""
     if not z >= 0:
-        raise InvalidRequest(
-            f"zipf: {z} must be 0 or more (0: uniform, 1: the 10th key 1/10 of the 1st)"
-        )
+        raise InvalidRequest(f"zipf: expected an exponent of 0 or more, found {z}; 0 is uniform")
 
 
 def zipf_probabilities(n: int, z: float) -> NDArray[np.float64]:

@@ -61,15 +61,23 @@ class StreamSpec:
         check_zipf(self.zipf)
         object.__setattr__(self, "order", one_of(TableOrder, self.order, "order"))
         if self.interval_rows is not None and self.interval_rows < 1:
-            raise InvalidRequest(f"interval-rows: {self.interval_rows} must be at least 1")
+            raise InvalidRequest(f"interval-rows: expected at least 1, found {self.interval_rows}")
         if self.rate is not None and not self.rate > 0:
-            raise InvalidRequest(f"rate: {self.rate} must be above 0 rows per second")
+            raise InvalidRequest(
+                f"rate: expected a number of rows per second above 0, found {self.rate}"
+            )
         if self.span_us <= 0:
-            raise InvalidRequest(f"span: {describe(self.span_us)} must be positive")
+            raise InvalidRequest(
+                f"span: expected a duration above 0, found {describe(self.span_us)}"
+            )
         if self.shift_us is not None and self.shift_us <= 0:
-            raise InvalidRequest(f"shift-every: {describe(self.shift_us)} must be positive")
+            raise InvalidRequest(
+                f"shift-every: expected a duration above 0, found {describe(self.shift_us)}"
+            )
         if self.disorder_us < 0:
-            raise InvalidRequest(f"disorder: {describe(self.disorder_us)} must be 0 or more")
+            raise InvalidRequest(
+                f"disorder: expected a duration of 0 or more, found {describe(self.disorder_us)}"
+            )
 
     @property
     def name(self) -> str:
