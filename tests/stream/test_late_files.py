@@ -111,7 +111,7 @@ def test_an_order_that_cannot_be_is_refused(spark, shuffled):
         started(stream)
     window = within("clicks_at", "purchases_at", lower="0 s", upper="3 s", delay="1 s")
     moved = stream.withColumn("clicks_at", "clicks_at + interval 1 hour")
-    with pytest.raises(InvalidRequest, match="times of 'clicks_at' in the footers of files"):
+    with pytest.raises(InvalidRequest, match="times of 'clicks_at' from the footers of files"):
         started(moved, within=window)
     with pytest.raises(InvalidRequest, match="order: 'size' is unknown"):
         parquet_stream(spark, shuffled / "clicks", order="size")

@@ -156,7 +156,7 @@ def test_a_query_shows_its_load(shown, figures):
     batches = len(figures["rows"])
     read = sum(row["input_rows"] for row in figures["rows"])
     assert read == 240
-    assert f"JoinQuery ended: {batches:,} batches and {read} tuples in this run" in seen.texts[0]
+    assert f"JoinQuery ended: {batches:,} batches and {read} rows in this run" in seen.texts[0]
     assert any(f"joinengine: {batches} batches, {read} rows read" in text for text in seen.texts)
     greatest, mean = max(figures["received"]), sum(figures["received"]) / 3
     at = figures["received"].index(greatest)

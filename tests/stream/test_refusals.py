@@ -269,12 +269,12 @@ WRONG_SINKS = {
     ).option("capcity", 3),
     "fsync: 'yes' is neither true nor false": lambda w, _: w.format("noop").option("FSync", "yes"),
     "memoryPerTask: '1' is too little": lambda w, _: w.format("noop").option("memoryPerTask", 1),
-    "path: /proc/x cannot be made": lambda w, _: w.format("parquet").option("path", "/proc/x"),
+    "path: /proc/x cannot be created": lambda w, _: w.format("parquet").option("path", "/proc/x"),
     "path: .*/file is a file": lambda w, root: w.format("csv").option("path", root / "file"),
     "checkpointLocation and path are both": lambda w, root: w.format("parquet").option(
         "path", root / "c"
     ),
-    "path: .* lies in the folder .* that the query reads": lambda w, root: w.format(
+    "path: .* lies in the folder .* so the query would read": lambda w, root: w.format(
         "parquet"
     ).option("path", root / "in" / "orders"),
     "path and sideOutput are both": lambda w, root: (
@@ -294,7 +294,7 @@ def test_a_sink_is_checked_at_start(sides, tmp_path, message):
 
 
 WRONG_CALLS = {
-    "there is no database `nodb`": lambda w: w.toTable("nodb.t"),
+    "database `nodb` does not exist": lambda w: w.toTable("nodb.t"),
     "'a b' is no name of a table": lambda w: w.toTable("a b"),
     "toTable: 5 is no name": lambda w: w.toTable(5),
     "'some_view' is a view": lambda w: w.toTable("some_view"),

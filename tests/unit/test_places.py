@@ -20,10 +20,10 @@ from joinengine.world.memory import MemoryWorld
         ("c", "c", None, "checkpointLocation and path are both"),
         ("c", "o", "o", "path and sideOutput are both"),
         ("c", "o", "c", "checkpointLocation and sideOutput are both"),
-        ("o/c", "o", None, "one lies in the other"),
-        ("c", "c/_o", None, "one lies in the other"),
-        ("in", "o", None, "lies in the folder .*/in that the query reads"),
-        ("in/c", "o", None, "lies in the folder .*/in that the query reads"),
+        ("o/c", "o", None, "one folder lies in the other"),
+        ("c", "c/_o", None, "one folder lies in the other"),
+        ("in", "o", None, "lies in the folder .*/in, so the query would read"),
+        ("in/c", "o", None, "lies in the folder .*/in, so the query would read"),
         ("c", "link", None, "path: .*/in lies in the folder"),
         ("c", "o", "in/deep/er", "sideOutput: .* lies in the folder"),
     ],
@@ -74,7 +74,7 @@ def test_whether_a_folder_can_be_made(tmp_path):
     for path in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "nowhere"):
         with pytest.raises(InvalidRequest, match=r"path: .*/(file|nowhere) is a file; give a fol"):
             check_folder(path, "path")
-    with pytest.raises(InvalidRequest, match="path: /proc/x/y cannot be made"):
+    with pytest.raises(InvalidRequest, match="path: /proc/x/y cannot be created"):
         check_folder(local_path("file:///proc/x/y", "path"), "path")
     check_folder(tmp_path / "a" / "b", "path")
     check_folder(tmp_path, "path")

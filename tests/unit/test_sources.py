@@ -320,8 +320,8 @@ def test_file_urls_are_paths():
 
 
 WRONG = [
-    ({"folder": None}, "parquet_stream: None is no path"),
-    ({"folder": ["a"]}, r"parquet_stream: \['a'\] is no path"),
+    ({"folder": None}, "parquet_stream: None is not a path"),
+    ({"folder": ["a"]}, r"parquet_stream: \['a'\] is not a path"),
     ({"folder": "x/*.parquet"}, "is a glob; give the folder"),
     ({"rows_per_interval": "100"}, "rows_per_interval: '100' must be a whole number"),
     ({"rows_per_interval": True}, "rows_per_interval: True must be"),
@@ -344,7 +344,7 @@ def test_arguments_of_parquet_stream(folder, monkeypatch, arguments, message):
 
 
 def test_parquet_stream_without_a_session(folder):
-    with pytest.raises(InvalidRequest, match="spark is None; give the session"):
+    with pytest.raises(InvalidRequest, match="spark is None; pass a session"):
         parquet_stream(None, folder)
 
 

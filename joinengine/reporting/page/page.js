@@ -233,10 +233,10 @@ class App {
 
 /** How the query ended, as one sentence: what it begins with is not said a second time. */
 function endWords({ how, at, words }) {
-  const verb = { finished: "has finished", stopped: "was stopped", failed: "has failed", closed: "was left by its page" }[how] ?? "has ended";
+  const verb = { finished: "has finished", stopped: "was stopped", failed: "has failed", closed: "was closed" }[how] ?? "has ended";
   const rest = (words ?? "").replace(/^the query (has )?(failed|(was )?stopped|finished|ended)\b[:;,.]?\s*/i, "")
     .replace(/^the query /i, "it ");
-  return `The query ${verb} at ${clock(at)} UTC${rest ? `: ${rest}` : "."}`;
+  return `The ${how === "closed" ? "page" : "query"} ${verb} at ${clock(at)} UTC${rest ? `: ${rest}` : "."}`;
 }
 
 /** The data of the page; where it is large it is packed, and a browser unpacks it by itself. */

@@ -107,7 +107,10 @@ class SparkJobs(Jobs):
         if why is None:
             why = self._pool.obstacle
         if why is None:
-            return "stay from batch to batch, while no other job of the session waits for slots"
+            return (
+                "resident: they stay from batch to batch, unless another job of the session "
+                "waits for slots"
+            )
         return f"jobs of Spark: {why}"
 
     @property
