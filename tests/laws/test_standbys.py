@@ -283,7 +283,7 @@ def test_what_cannot_stand_by_is_refused():
     Ftlb(standby=True).check(query.operators[0].condition, most)
     with pytest.raises(InvalidRequest, match=f"give a number from 1 to {most}"):
         Ftlb(standby=True).check(query.operators[0].condition, most + 1)
-    with pytest.raises(InvalidRequest, match=r"standby: 'yes' \(str\) is no truth value"):
+    with pytest.raises(InvalidRequest, match=r"standby: 'yes' \(str\) is not a boolean"):
         Ftlb(standby="yes")
 
 

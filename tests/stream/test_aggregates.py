@@ -272,7 +272,7 @@ SETTINGS = {
     "instances": 2,
 }
 REFUSED = {
-    "column 'nobody' is not there": {"by": "nobody"},
+    "column 'nobody' does not exist": {"by": "nobody"},
     "layout dynamic keeps sides apart or copies tuples": {"layout": "dynamic"},
     "'median.amount.' is not count, sum": {"aggregates": {"m": "median(amount)"}},
     "adds up values of type VARCHAR": {"aggregates": {"m": "sum(buyer)"}},
@@ -301,7 +301,7 @@ def test_refused(items, message):
 def test_impossible_tops_are_refused():
     with pytest.raises(InvalidRequest, match="top: 0 must be"):
         top(0, by="n")
-    with pytest.raises(InvalidRequest, match="top: error 2 must be a part"):
+    with pytest.raises(InvalidRequest, match="top: error 2 must be a fraction"):
         top(3, by="n", error=2)
 
 

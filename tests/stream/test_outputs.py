@@ -117,7 +117,7 @@ def test_a_transformed_result_in_hive_folders(spark, folders, tmp_path):
 
 def test_folders_that_cannot_be_made(writer, tmp_path):
     for names, message in (
-        (["nope"], "partitionBy: column 'nope' is not there"),
+        (["nope"], "partitionBy: column 'nope' does not exist"),
         ([5], "partitionBy: 5 is no name of a column"),
     ):
         with pytest.raises(InvalidRequest, match=message):

@@ -33,18 +33,18 @@ def interval(**changes):
 
 REFUSED = {
     "layout 'best' is unknown; choose one of auto, hash": {"layout": "best"},
-    "column 'nokey' of the left side is not there; the columns of the left side are id": {
+    "column 'nokey' of the left side does not exist; the columns of the left side are id": {
         "on": equi("nokey", "order_id")
     },
     "id of the left side is int64 and buyer of the right side is string; cast": {
         "on": equi("id", "buyer")
     },
-    "column 'id' of the right side is not there; .* are order_id": {"on": "id"},
+    "column 'id' of the right side does not exist; .* are order_id": {"on": "id"},
     "instances: layout auto cannot have 0": {"instances": 0},
     "how: 'sideways' is unknown": {"how": "sideways"},
     "how: 'left' needs a window": {"how": "left_outer"},
     "how late may o_ts be. Give": {"within": tumbling("o_ts", "i_ts", size="1 s")},
-    "column 't' of the right side is not there": {
+    "column 't' of the right side does not exist": {
         "within": sliding("o_ts", "t", size="2 s", slide="1 s")
     },
     "day is date32.*; event time must be a timestamp": {
@@ -116,7 +116,7 @@ def test_bounded_sides(spark, sides, folders):
     table = spark.read.parquet(str(folders.items))
     with pytest.raises(InvalidRequest, match="both sides are bounded"):
         StreamJoin(table, table, on="order_id")
-    with pytest.raises(InvalidRequest, match="column 'id' of the right side is not there"):
+    with pytest.raises(InvalidRequest, match="column 'id' of the right side does not exist"):
         StreamJoin(sides[0], table, on="id")
     with pytest.raises(InvalidRequest, match="an input is a str"):
         StreamJoin("orders", table, on="order_id")
@@ -257,7 +257,7 @@ def test_streams_refuse(spark, folders, tmp_path):
         parquet_stream(spark, tmp_path / "empty")
     with pytest.raises(InvalidRequest, match="rows_per_interval: 0"):
         parquet_stream(spark, folders.orders, rows_per_interval=0)
-    with pytest.raises(InvalidRequest, match="select: column 'x' is not there"):
+    with pytest.raises(InvalidRequest, match="select: column 'x' does not exist"):
         parquet_stream(spark, folders.orders).select(["x"])
 
 
@@ -295,8 +295,8 @@ def test_a_sink_is_checked_at_start(sides, tmp_path, message):
 
 WRONG_CALLS = {
     "database `nodb` does not exist": lambda w: w.toTable("nodb.t"),
-    "'a b' is no name of a table": lambda w: w.toTable("a b"),
-    "toTable: 5 is no name": lambda w: w.toTable(5),
+    "'a b' is not a table name": lambda w: w.toTable("a b"),
+    "toTable: 5 is not a table name": lambda w: w.toTable(5),
     "'some_view' is a view": lambda w: w.toTable("some_view"),
     "foreachBatch: 'x' is no function": lambda w: w.foreachBatch("x"),
     "foreach is not served": lambda w: w.foreach(print),

@@ -90,7 +90,7 @@ def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_pa
             "asked for: 6 instances; takes effect with the next batch",
         ]
         for refused in (2.5, "4", True, None):
-            with pytest.raises(InvalidRequest, match=r"resize: instances: .* no whole number"):
+            with pytest.raises(InvalidRequest, match=r"resize: instances: .* not a whole number"):
                 query.resize(refused)
         with pytest.raises(InvalidRequest, match=r"switch_layout: instances: '4' .* no whole num"):
             query.switch_layout("hash", instances="4")

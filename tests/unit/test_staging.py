@@ -83,11 +83,11 @@ def test_columns_of_folders_are_checked():
         (["many"], "many is list.* names no folder; cast it"),
         (["d"], "d is duration.* names no folder"),
         (["id", "ID"], "id is given twice"),
-        (["x"], "partitionBy: column 'x' is not there"),
+        (["x"], "partitionBy: column 'x' does not exist"),
     ):
         with pytest.raises(InvalidRequest, match=message):
             check_partitions(SCHEMA, names, exact=False)
-    with pytest.raises(InvalidRequest, match="column 'day' is not there"):
+    with pytest.raises(InvalidRequest, match="column 'day' does not exist"):
         check_partitions(SCHEMA, ["day"], exact=True)
     with pytest.raises(InvalidRequest, match="id, Day are all columns"):
         check_partitions(pa.schema(list(SCHEMA)[:2]), ["id", "Day"], exact=True)
