@@ -194,12 +194,12 @@ def test_instances_fail_on_demand(tmp_path):
     ("how", "layout", "losses", "message"),
     [
         ("inner", "mnrt", {2: (1,)}, "layout mnrt keeps no copies of keys.* use layout ftlb"),
-        ("inner", "ftlb", {2: (6,)}, "instance 6 is not there; give one from 0 to 5"),
+        ("inner", "ftlb", {2: (6,)}, "instance 6 does not exist; give one from 0 to 5"),
         (
             "left",
             "ftlb",
             {2: (1,)},
-            "only inner joins survive the loss",
+            "protect inner joins only",
         ),
     ],
 )
@@ -317,5 +317,5 @@ def test_a_file_that_was_trusted_and_is_torn_is_named(tmp_path):
     store, runs = RunStore(query.checkpoint.runs), query.checkpoint.runs
     store.trust(stored.name)
     runs.put(stored.name, runs.get(stored.name)[:-9])
-    with pytest.raises(DamagedState, match="it is truncated or overwritten"):
+    with pytest.raises(DamagedState, match="it is truncated or was overwritten"):
         store.check(stored)

@@ -41,7 +41,9 @@ def test_checkpoint_and_output_know_each_other(writer, folders, tmp_path):
     assert pq.read_metadata(file).row_group(0).column(0).compression == "ZSTD"
     with pytest.raises(CheckpointMismatch, match=r"has written its results to .*/out, asked for"):
         writer().start(str(tmp_path / "other"))
-    with pytest.raises(InvalidRequest, match=r"another query .* with the checkpoint .*/checkpoin"):
+    with pytest.raises(
+        InvalidRequest, match=r"results of query .* with the checkpoint .*/checkpoin"
+    ):
         writer("second").start(str(out))
     out.rename(moved)
     with pytest.raises(CheckpointMismatch, match=r"/out no longer holds the results of checkpoint"):
@@ -131,7 +133,7 @@ def test_a_restart_into_other_folders_is_refused(writer, folders, tmp_path):
     run(writer().partitionBy("day"), out)
     folders.add()
     with pytest.raises(
-        CheckpointMismatch, match=r"partitionBy: .* in folders by day, asked for is"
+        CheckpointMismatch, match=r"partitionBy: .* in folders by day, and this query writes"
     ):
         writer().start(str(out))
     with pytest.raises(InvalidRequest, match=r"partitionBy: query .* in folders by day, asked for"):
@@ -174,7 +176,7 @@ def test_a_start_that_is_refused_changes_nothing(spark, folders, tmp_path):
     other = StreamJoin(*sides, on=equi("id", "order_id"), where="amount > 1")
     run(writer_of(other, compactEvery=9), out)
     assert visible(out)
-    refused(writer_of(first), "of another query")
+    refused(writer_of(first), "results of query")
 
 
 def visible(out):

@@ -125,7 +125,7 @@ def test_a_worker_that_is_killed_is_replaced_by_a_job(writer, folders, tmp_path,
         os.kill(pid, signal.SIGKILL)
     folders.add()
     query.processAllAvailable()
-    assert "a task that stays was lost; a job does its work" in caplog.text
+    assert "a resident task was lost; a job does its work" in caplog.text
     pool._left_until_s = 0.0
     folders.add()
     query.processAllAvailable()

@@ -124,7 +124,7 @@ def test_stores_are_asked_and_what_they_refuse_is_told(places, objects, bucket):
             check_executors(spark, {"stateLocation": "s3://no-such-bucket/x"}, [])
     buckets.store_of.cache_clear()
     assert str(refused.value).startswith(
-        "stateLocation: executors on one cannot read s3://no-such-bucket/x: there is no bucket"
+        "stateLocation: executors on one cannot read s3://no-such-bucket/x: bucket "
     )
 
 

@@ -156,7 +156,7 @@ def test_a_flag_is_refused_in_the_words_of_the_writer():
     for flag, text, words in (
         ("--capacity", "0", "capacity: '0' must be a positive whole number (tuples)"),
         ("--work-per-tuple", "-1 s", "work-per-tuple: -1 s is negative"),
-        ("--store", "slow", "store: 'slow' is no speed of a store"),
+        ("--store", "slow", "store: 'slow' is not a speed of a store"),
         ("--moves", "now", "'now' is not one of 'eager', 'lazy'"),
     ):
         done = CliRunner().invoke(cli, ["run", "eq5", flag, text])

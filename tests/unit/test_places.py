@@ -130,13 +130,13 @@ def test_results_of_another_query(world):
     take(checkpoint_of(world, "one"), out)
     first = files_of(out, "one", world)
     two = checkpoint_of(world, "two")
-    with pytest.raises(InvalidRequest, match=r"another query \(one, with the checkpoint /one\)"):
+    with pytest.raises(InvalidRequest, match=r"results of query one, with the checkpoint /one\."):
         take(two, out)
     take(two, out, shared=True)
     second = files_of(out, "two", world)
     assert first | second <= world.files.keys()
     late = checkpoint_of(world, "late", batches=1)
-    with pytest.raises(InvalidRequest, match="another query"):
+    with pytest.raises(InvalidRequest, match="results of query"):
         take(late, out, overwrite=True)  # only a new checkpoint may
     out.put("_joinengine/one/g1-staged.parquet", b"rows")
     take(checkpoint_of(world, "three"), out, overwrite=True)
@@ -160,16 +160,20 @@ def test_files_that_nobody_has_marked_are_never_removed(world):
 def test_a_damaged_marker_still_says_whose_it_is(world):
     out = world.storage("/out")
     out.put("_joinengine/one.json", b'{"quer')
-    with pytest.raises(InvalidRequest, match=r"query \(one, with the checkpoint unknown\)"):
+    with pytest.raises(InvalidRequest, match=r"query one, with the checkpoint unknown"):
         take(checkpoint_of(world, "two"), out)
 
 
 @pytest.mark.parametrize(
     ("was", "asked", "message"),
     [
-        ((), ("day",), "/out without folders, asked for is in folders by day, and"),
-        (("day",), (), "/out in folders by day, asked for is without folders, and"),
-        (("day", "id"), ("id", "day"), "in folders by day, id, asked for is in folders by id, day"),
+        ((), ("day",), "/out without folders, and this query writes them in folders by day"),
+        (("day",), (), "/out in folders by day, and this query writes them without folders"),
+        (
+            ("day", "id"),
+            ("id", "day"),
+            "in folders by day, id, and this query writes them in folders by id, day",
+        ),
     ],
 )
 def test_results_stay_in_the_same_hive_folders(world, was, asked, message):
