@@ -209,7 +209,7 @@ LEVELS = {
 @pytest.mark.parametrize(
     ("recovery", "layout", "way"),
     [
-        ("replicas", "ftlb", "the keys that had their home there go on at their backups"),
+        ("replicas", "ftlb", "keys with a home there go on at their backups"),
         pytest.param("taskb", "ftlb", "their keys go on at their standbys", marks=pytest.mark.slow),
         ("store", "mnrt", "its state was read again from the store"),
     ],

@@ -220,11 +220,11 @@ def test_without_a_port_no_page_comes_with_the_query(started, monkeypatch):
     ("options", "environment", "message"),
     [
         ({"livePort": "70000"}, {}, "livePort: '70000'"),
-        ({"liveToken": "short"}, {}, "liveToken: this is no token"),
+        ({"liveToken": "short"}, {}, "liveToken: this is not a token"),
         ({"livehost": "a b"}, {}, "liveHost: 'a b'"),
-        ({"livePort": 0, "liveHost": "192.0.2.1"}, {}, "cannot be at host '192.0.2.1'"),
+        ({"livePort": 0, "liveHost": "192.0.2.1"}, {}, "cannot listen on host '192.0.2.1'"),
         ({}, {"JOINENGINE_LIVE_PORT": "x"}, "JOINENGINE_LIVE_PORT: 'x'"),
-        ({}, {"JOINENGINE_LIVE_TOKEN": "short"}, "JOINENGINE_LIVE_TOKEN: this is no token"),
+        ({}, {"JOINENGINE_LIVE_TOKEN": "short"}, "JOINENGINE_LIVE_TOKEN: this is not a token"),
     ],
 )
 def test_a_page_that_cannot_be_is_refused_before_anything_is_written(

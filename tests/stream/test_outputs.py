@@ -39,7 +39,9 @@ def test_checkpoint_and_output_know_each_other(writer, folders, tmp_path):
     run(writer(COMPRESSION="zstd"), out)
     (file, *_) = out.glob("*.parquet")
     assert pq.read_metadata(file).row_group(0).column(0).compression == "ZSTD"
-    with pytest.raises(CheckpointMismatch, match=r"has written its results to .*/out, asked for"):
+    with pytest.raises(
+        CheckpointMismatch, match=r"has written its results to .*/out, but the path given"
+    ):
         writer().start(str(tmp_path / "other"))
     with pytest.raises(
         InvalidRequest, match=r"results of query .* with the checkpoint .*/checkpoin"
@@ -136,7 +138,9 @@ def test_a_restart_into_other_folders_is_refused(writer, folders, tmp_path):
         CheckpointMismatch, match=r"partitionBy: .* in folders by day, and this query writes"
     ):
         writer().start(str(out))
-    with pytest.raises(InvalidRequest, match=r"partitionBy: query .* in folders by day, asked for"):
+    with pytest.raises(
+        InvalidRequest, match=r"partitionBy: query .* in folders by day, and this query"
+    ):
         writer("second", shared=True).partitionBy("id").start(str(out))
     changed = {"compactEvery": 2, "targetFileSize": "1 MB", "compression": "zstd"}
     run(writer(**changed).partitionBy("DAY"), out)

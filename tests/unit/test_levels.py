@@ -234,4 +234,4 @@ def test_words_of_a_key_that_changes_its_level():
         "got backups; home at instance 1, backups at instances 2, 4"
     )
     change = KeyChange(7, Cause.LEVELS, more, less, None, None)
-    assert key_change_words(change) == ("gave backups up; home at instance 1, backup at instance 2")
+    assert key_change_words(change) == ("gave up backups; home at instance 1, backup at instance 2")
