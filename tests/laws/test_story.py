@@ -246,12 +246,12 @@ def test_a_plan_is_told_by_a_key_that_lives_elsewhere():
         (
             Dynamic(),
             "a grid of 2 x 2 instances no longer fitted the streams, now a grid of 4 x 1 "
-            "instances; the fullest instance had 430 tuples, 260 expected",
+            "instances; the fullest instance had 430 rows, 260 expected",
         ),
         (
             Bi(),
             "2 left and 2 right instances no longer fitted the streams, now 3 left and 1 right "
-            "instances; the fullest instance had 400 tuples, 267 expected",
+            "instances; the fullest instance had 400 rows, 267 expected",
         ),
     ],
 )
@@ -264,4 +264,4 @@ def test_a_new_shape_is_told_with_the_old_one(planner, words):
     arrived = np.vstack([[800.0], [60.0]])
     interval = Interval(np.zeros(1, np.uint64), arrived, arrived, np.zeros(4), state=state)
     plan = planner.plan(layout, [interval])
-    assert plan_words(plan.reason, {}, 4).split("; some")[0] == words
+    assert plan_words(plan.reason, {}, 4).split("; about")[0] == words
