@@ -15,7 +15,7 @@ def seen(reported):
 def test_there_is_a_task_for_each_core_and_each_knows_its_executor(seen):
     found = seen["stay"]
     assert set(found["by"]) == {"stay"}
-    assert "tasks: stay from batch to batch" in found["explain"]
+    assert "tasks: resident from batch to batch" in found["explain"]
     assert len(found["executors"]) == found["slots"] == 2
     assert all(one.startswith("executor_") for one in found["executors"])
     assert found["host"] == "127.0.0.1"

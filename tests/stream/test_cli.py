@@ -211,7 +211,7 @@ LEVELS = {
     [
         ("replicas", "ftlb", "keys with a home there go on at their backups"),
         pytest.param("taskb", "ftlb", "their keys go on at their standbys", marks=pytest.mark.slow),
-        ("store", "mnrt", "its state was read again from the store"),
+        ("store", "mnrt", "it was read again from the store"),
     ],
 )
 def test_an_instance_is_lost_and_nothing_is_missing(

@@ -101,7 +101,7 @@ def harm(path, how):
         (
             "sources",
             "removed",
-            "source log .* knows 0 row groups of .*, but the checkpoint has read",
+            "source log .* lists 0 row groups of .*, but the checkpoint has read",
         ),
         ("query.json", "deep", "query.json does not match its CRC"),
         ("held", "cut", "result file that is held back .* it is truncated"),

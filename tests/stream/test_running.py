@@ -80,7 +80,7 @@ def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_pa
     query = start(joined, tmp_path, processingTime="100 milliseconds")
     try:
         query.processAllAvailable()
-        assert "running: 4 batches and 640 tuples" in repr(query)
+        assert "running: 4 batches and 640 rows" in repr(query)
         query.switch_layout(Qmmp())
         query.resize(6)
         told = query.explain().splitlines()

@@ -76,7 +76,7 @@ def runs(pid):
 def test_all_steps_of_a_batch_are_orders(writer, folders, tmp_path, orders, pool):
     query = writer(compactEvery=2).start(str(tmp_path / "out"))
     query.processAllAvailable()
-    assert "tasks: stay from batch to batch" in query.explain()
+    assert "tasks: resident from batch to batch" in query.explain()
     assert pool.holds
     folders.add()
     query.processAllAvailable()

@@ -160,7 +160,7 @@ class Attempts:
             raise DamagedState(f"join {operator.index}: {error}") from None
         emulated = "" if self._store.speed is None else " (emulated)"
         ways = {
-            one: f"its state was read again from the store{instead}: {size_text(size)} in "
+            one: f"it was read again from the store{instead}: {size_text(size)} in "
             f"{fetched.seconds[one]:.3g} s{emulated}"
             for one, size in fetched.sizes.items()
         }

@@ -107,10 +107,7 @@ class SparkJobs(Jobs):
         if why is None:
             why = self._pool.obstacle
         if why is None:
-            return (
-                "resident: they stay from batch to batch, unless another job of the session "
-                "waits for slots"
-            )
+            return "resident from batch to batch, until another job of the session waits for slots"
         return f"jobs of Spark: {why}"
 
     @property

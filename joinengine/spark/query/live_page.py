@@ -175,7 +175,7 @@ class Pages:
         self.live.settle()
         if self._waits:
             self._waits = False
-            wait_for_key(f"page: {self.live.url}; press any key to end")
+            wait_for_key(f"page: {self.live.url}; press a key to end")
 
 
 def place_at(port: Any, host: Any, token: Any, otherwise: Place) -> Place:
