@@ -180,7 +180,7 @@ def test_a_start_that_is_refused_changes_nothing(spark, folders, tmp_path):
     other = StreamJoin(*sides, on=equi("id", "order_id"), where="amount > 1")
     run(writer_of(other, compactEvery=9), out)
     assert visible(out)
-    refused(writer_of(first), "results of query")
+    refused(writer_of(first), "another query")
 
 
 def visible(out):
