@@ -36,7 +36,7 @@ class Cause(StrEnum):
     #: they are, and a key alone has more load than one instance may have
     HEAVY_KEY = "heavy key"
     #: a key that had more homes has less load again; beside keys of the other causes
-    COOLED_KEY = "cooled key"
+    COOLED_KEY = "key no longer heavy"
     #: the matrix or the biclique no longer fits the sizes of the streams
     SHAPE = "shape"
     #: a candidate layout has learnt which keys are heavy, or how loads are; nothing moves
@@ -76,17 +76,17 @@ _WORDS = {
     Cause.OVERLOAD: "loads are out of tolerance",
     Cause.HEAVY_KEY: "a key is too heavy for one instance",
     Cause.COOLED_KEY: "a key fits one instance again",
-    Cause.SHAPE: "its shape no longer fits the streams",
+    Cause.SHAPE: "the shape no longer fits the streams",
     Cause.HEAD: "other keys are heavy",
-    Cause.LOADS: "loads are learnt",
-    Cause.DECLINED: "a plan would not pay back what it moves",
-    Cause.SWITCH: "another layout is wished",
-    Cause.RESIZE: "another number of instances is wished",
-    Cause.RESTART: "the restart asks for another layout",
+    Cause.LOADS: "loads are known now",
+    Cause.DECLINED: "a plan would cost more than it saves",
+    Cause.SWITCH: "another layout is requested",
+    Cause.RESIZE: "another number of instances is requested",
+    Cause.RESTART: "the restart requests another layout",
     Cause.CAPACITY: "an instance is full",
-    Cause.LOSS: "instances have lost their state",
+    Cause.LOSS: "instances lost their state",
     Cause.REFILLED: "instances have their state again",
-    Cause.LEVELS: "keys are at other service levels",
+    Cause.LEVELS: "keys have other service levels",
 }
 
 
@@ -179,11 +179,11 @@ class Reason:
             parts[0] += f", {self.after.skew:.2f} expected"
         if self.cost is not None:
             moved, copied = self.cost.moved, self.cost.copied
-            parts.append(f"tuples to move: {moved:,.0f}, to copy: {copied:,.0f}")
+            parts.append(f"rows to move: {moved:,.0f}, to copy: {copied:,.0f}")
         if self.keys:
             parts.append(f"keys placed anew: {len(self.keys) + self.more_keys:,}")
         if self.switched_roles:
-            parts.append(f"of these a backup became the home: {self.switched_roles:,}")
+            parts.append(f"of these, keys whose backup became the home: {self.switched_roles:,}")
         return "; ".join(parts)
 
 

@@ -51,13 +51,14 @@ def claim(
         check_generations(checkpoint)
         if found["format"] not in READ:
             raise CheckpointMismatch(
-                f"checkpoint {location} has format {found['format']}, this version writes "
-                f"format {FORMAT}: use the version that wrote it, or start with a new checkpoint"
+                f"checkpoint {location} has format {found['format']}, but this version writes "
+                f"format {FORMAT}; use the version that wrote the checkpoint, or start with a new "
+                "one"
             )
         for name, was, asked in _differences(found["query"], before or wanted):
             raise CheckpointMismatch(
-                f"checkpoint {location} is of another query: its {name} is {was}, asked for "
-                f"is {asked}; use another checkpointLocation"
+                f"checkpoint {location} belongs to another query: its {name} is {was}, and this "
+                f"query has {asked}; use another checkpointLocation"
             )
         changed = None if before is None else found | {"query": wanted, "streams": kept}
         return Claim(str(found["id"]), changed)
@@ -74,12 +75,12 @@ def _not_ours(checkpoint: Checkpoint) -> str:
     logs, location = checkpoint.spark, checkpoint.location
     if logs == location:
         return (
-            f"{location} is the checkpoint of a query that joinengine did not start; "
-            f"use another checkpointLocation"
+            f"{location} is the checkpoint of a query that joinengine did not start; use another "
+            "checkpointLocation"
         )
     return (
-        f"checkpointLocation {logs} is that of a query whose state is not at stateLocation "
-        f"{location}: give the stateLocation that it had, or a new checkpointLocation"
+        f"checkpointLocation {logs} belongs to a query whose state is not at stateLocation "
+        f"{location}; give the stateLocation of that query, or a new checkpointLocation"
     )
 
 
@@ -111,9 +112,9 @@ def check_types(before: QuerySpec, after: QuerySpec) -> None:
                 old, new = schema.field(name).type, now.schemas[side].field(name).type
                 if old != new:
                     raise CheckpointMismatch(
-                        f"schema_changes: {name!r}, a key or an event time, is {old} in the "
-                        f"checkpoint and {new} in the files; its type cannot change: write files "
-                        f"with {old}, or use another checkpointLocation"
+                        f"schema_changes: {name!r} is {old} in the checkpoint and {new} in the "
+                        "files, and the type of a key or an event time cannot change; write "
+                        f"files with {old}, or use another checkpointLocation"
                     )
 
 

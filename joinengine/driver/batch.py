@@ -218,9 +218,9 @@ class BatchRunner:
             return self._holds(handed)
         last = "no micro-batch" if noted is None else f"micro-batch {noted.batch}"
         raise CheckpointMismatch(
-            f"micro-batch {handed.batch} of Spark's does not follow {last}, the last one of which "
-            f"{self._checkpoint.location} knows: Spark's own part of the checkpoint was changed or "
-            f"removed; restore it, or start with a new checkpoint"
+            f"micro-batch {handed.batch} of Spark does not follow {last}, the last one in "
+            f"{self._checkpoint.location}: Spark's part of the checkpoint was changed or removed; "
+            "restore it, or start with a new checkpoint"
         )
 
     def _run(self, frame: Any, end: Position, handed: Handed | None) -> None:
@@ -298,7 +298,7 @@ class BatchRunner:
         """Name the source files that a batch has skipped."""
         for one in manifest.skipped:
             if one not in self._named:
-                _log.warning("joinengine: source file %s is left out: it %s", *one)
+                _log.warning("joinengine: skipped source file %s: it %s", *one)
         self._named.update(manifest.skipped)
 
     def _clean(self, *, is_ours: bool) -> None:
@@ -321,8 +321,8 @@ class BatchRunner:
     def _adopt(self, found: Manifest) -> None:
         """Go on from a batch that an older driver has committed."""
         _log.warning(
-            "joinengine: the driver before this one (generation %s) was first to commit batch %s "
-            "of checkpoint %s; this one, generation %s, has taken over and goes on from there",
+            "joinengine: the previous driver (generation %s) committed batch %s of checkpoint %s "
+            "first; this driver, generation %s, has taken over and goes on from that batch",
             *(found.generation, found.batch, self._checkpoint.location, self.generation),
         )
         self._take_up(found)
@@ -345,8 +345,8 @@ class BatchRunner:
         """Go on from the manifest `found`; None: begin."""
         if found is not None and found.query != self._query_id:
             raise CheckpointMismatch(
-                f"{self._checkpoint.location} holds the state of query {found.query}, not "
-                f"{self._query_id}"
+                f"{self._checkpoint.location} holds the state of query {found.query}, not of "
+                f"query {self._query_id}; restore the checkpoint from a copy"
             )
         if found is None:
             found = step.begin(self.query, self._choices, self._query_id)
@@ -365,8 +365,9 @@ class BatchRunner:
         if not lost:
             return
         _log.warning(
-            "joinengine: batches %s to %s of checkpoint %s had state on executors that are gone; "
-            "they are computed again from their sources, and not delivered again",
+            "joinengine: executors that are gone held state of batches %s to %s of checkpoint "
+            "%s; these batches are computed again from their sources, and their results are not "
+            "delivered again",
             *(lost[0].batch, newest.batch, self._checkpoint.location),
         )
         start = found, read_counts(self._checkpoint, found)

@@ -33,14 +33,14 @@ class Figure:
 
 
 _LINES = (
-    Figure("output_rows", "rows", "rows that the operator has handed on", of_batch=False),
+    Figure("output_rows", "rows", "rows that the operator has output", of_batch=False),
     Figure(
         "replans",
         "re-plans",
         "how often a planner changed the layout; wishes and growth do not count",
         of_batch=False,
     ),
-    Figure("state_rows", "rows", "copies of tuples held", lasts=True, spark="numRowsTotal"),
+    Figure("state_rows", "rows", "copies of rows in the state", lasts=True, spark="numRowsTotal"),
     Figure(
         "state_bytes", "bytes", "size of these copies on disk", lasts=True, spark="memoryUsedBytes"
     ),
@@ -49,42 +49,42 @@ _LINES = (
     Figure(
         "switched_roles",
         "keys",
-        "keys whose home and backup change roles after the batch (ftlb); no state moves for them",
+        "keys whose home and backup change roles after the batch (ftlb); their state does not move",
     ),
     Figure(
         "lost_instances",
         "instances",
         "instances whose state could not be read",
-        " ([fault-tolerance.md](fault-tolerance.md) says how they went on)",
+        " ([fault-tolerance.md](fault-tolerance.md) says how they recovered)",
     ),
     Figure(
         "recovered_rows",
         "rows",
-        "copies that such instances had lost and that were made anew before the batch, or read "
-        "again from the store in it",
+        "lost copies of these instances that were restored: from other copies before the batch, "
+        "or from the store during it",
     ),
     Figure(
         "unbacked_keys",
         "keys",
-        "keys of which there is no second copy at present, because an instance was lost",
+        "keys that have no second copy at present, because an instance was lost",
         lasts=True,
     ),
     Figure(
         "report_bytes_up",
         "bytes",
-        "what tasks told the driver for planners",
-        ": the counts of keys, and what each instance stored; numbers of 8 bytes. 0 if the layout "
-        "counts no keys",
+        "size of the tasks' reports for planners",
+        ": the counts of keys, and the rows that each instance stored, as numbers of 8 bytes. 0 "
+        "if the layout counts no keys",
     ),
     Figure(
         "report_bytes_down",
         "bytes",
-        "what the driver told tasks for planners: the hashes of the keys that it asks for",
+        "size of the driver's requests for planners: the hashes of the keys that it asks for",
     ),
     Figure(
         "whole_reports",
         "operators",
-        "operators whose tasks were asked for all keys that a plan may need",
+        "operators whose tasks reported all keys that a plan may need",
         ": under `ftlb` after an imbalance ([layouts](layouts.md#copies-of-keys)), under other "
         "layouts that count keys always",
     ),
@@ -92,17 +92,17 @@ _LINES = (
         "run_files",
         "files",
         "run files of earlier batches that tasks opened, where the state is in an object store",
-        "; one that two tasks opened counts twice. 0 if it lies in a folder",
+        "; a file that two tasks opened counts twice. 0 if the state is in a folder",
     ),
     Figure("run_file_bytes", "bytes", "size of these run files"),
     Figure(
         "fetched_files",
         "files",
         "run files that executors downloaded, because they were not in their file caches",
-        " ([file cache](glossary.md#file-cache)); the hit rate of the caches is 1 less "
-        "`fetched_files` over `run_files`",
+        " ([file cache](glossary.md#file-cache)); the hit rate of the caches is 1 - "
+        "`fetched_files` / `run_files`",
     ),
-    Figure("fetched_bytes", "bytes", "what they downloaded of them"),
+    Figure("fetched_bytes", "bytes", "bytes that executors downloaded of these files"),
     Figure(
         "routing_entries",
         "keys",
@@ -110,45 +110,47 @@ _LINES = (
         lasts=True,
     ),
     Figure("split_keys", "keys", "keys that several instances share", lasts=True),
-    Figure("probe_copies", "rows", "deliveries that only probe: the price of split keys"),
+    Figure(
+        "probe_copies", "rows", "rows sent to an instance only to probe: the price of split keys"
+    ),
     Figure(
         "candidates",
         "pairs",
-        "pairs of tuples that joins have compared, to be read beside output_rows",
-        ": under a window hardly more than results, unless a predicate or a band refuses them; in "
-        "a semi or anti join, tuples of hot keys count once",
+        "pairs of rows that joins compared; to be read beside output_rows",
+        ": under a window, few more than the results, unless a predicate or a band rejects many; "
+        "in a semi or anti join, rows of hot keys count once",
     ),
     Figure(
         "expired_rows",
         "rows",
-        "copies that left the state, since no tuple on time can match them any more",
+        "copies that left the state, because no row on time can match them any more",
         spark="numRowsRemoved",
     ),
     Figure(
         "late_rows",
         "rows",
-        "rows below the watermark: neither stored nor probing",
+        "rows below the watermark, which are neither stored nor matched",
         spark="numRowsDroppedByWatermark",
         words="late",
     ),
     Figure(
         "ahead_rows",
         "rows",
-        "rows further ahead of the driver's clock than max_ahead: neither stored nor probing, and "
-        "they do not move the watermark",
+        "rows further ahead of the driver's clock than max_ahead, which are neither stored nor "
+        "matched, and do not move the watermark",
         words="ahead of time",
     ),
     Figure(
         "null_rows",
         "rows",
         "rows without a key or an event time",
-        "; an inner join refuses them, an outer join shows them as unmatched",
+        "; an inner join drops them, an outer join outputs them as unmatched",
         words="without a key or time",
     ),
     Figure(
         "pending_rows",
         "rows",
-        "rows of outer, semi and anti joins of which it is not known yet whether they match",
+        "rows of outer, semi and anti joins that may still find a match",
         lasts=True,
         words="waiting",
     ),

@@ -117,5 +117,5 @@ class OneProcess:
     def kill(self) -> str:
         """There is no executor."""
         raise InvalidRequest(
-            "kill: this runs in one process, so there is no executor to kill; use a cluster"
+            "kill: this query runs in one process, so there is no executor to kill; use a cluster"
         )

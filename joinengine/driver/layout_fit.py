@@ -49,7 +49,7 @@ def fitted(
     for level in copying.levels:
         if level.join is not None and not level.join < operators:
             raise InvalidRequest(
-                f"level {level.name}: join {level.join} is not there; give one from 0 to "
+                f"level {level.name}: join {level.join} does not exist; give one from 0 to "
                 f"{operators - 1}"
             )
         if level.join in (None, operator.index):
@@ -64,8 +64,8 @@ def _fitted(level: Level, operator: Operator, naming: Naming) -> Level:
     keying = operator.admission(Side.LEFT).keying
     if keying.distance is not None:
         raise InvalidRequest(
-            f"{what} is a band, whose tuples lie by cells of values and not by single keys; name "
-            f"keys by top, or another join"
+            f"{what} is a band join, which stores rows by cells of values and not by single keys; "
+            "name keys by top, or name another join"
         )
     fields = compared_fields(keying.keys, operator.schemas)
     if level.keys is None:
@@ -97,7 +97,7 @@ def _predicate(
         )
     except InvalidRequest as error:
         raise InvalidRequest(
-            f"{what}: {error} (a level goes by the key columns: {', '.join(schema.names)})"
+            f"{what}: {error} (a level may use the key columns only: {', '.join(schema.names)})"
         ) from None
 
 
@@ -106,14 +106,15 @@ def _value(key: Key, place: int, fields: Sequence[pa.Field], what: str) -> pa.Ar
     if len(key) != len(fields):
         names = ", ".join(field.name for field in fields)
         raise InvalidRequest(
-            f"{what}: key {_text(key)} has {len(key)} parts, and the key columns are {names}"
+            f"{what}: key {_text(key)} has {len(key)} parts, but the key columns are {names}"
         )
     field, part = fields[place], key[place]
     with suppress(pa.ArrowException, OverflowError):
         if _may_be(part, field.type):
             return pc.cast(pa.array([part]), field.type)
     raise InvalidRequest(
-        f"{what}: key {_text(key)} is no value of column {field.name}, whose type is {field.type}"
+        f"{what}: key {_text(key)} is not a value of column {field.name}, whose type is "
+        f"{field.type}"
     )
 
 

@@ -146,7 +146,7 @@ class FileExchange(Exchange):
             except pa.ArrowInvalid as error:
                 raise DamagedState(
                     f"block {self._storage.folder}/{block.file} of the exchange is truncated or "
-                    f"was altered ({error}); its batch is not committed: start the query again"
+                    f"was altered ({error}), so its batch is not committed; start the query again"
                 ) from None
             self._open[block.file] = batches
         return self._open[block.file]

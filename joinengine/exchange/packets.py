@@ -106,8 +106,8 @@ class ShuffleExchange(Exchange):
             came = sum(int(block.bounds[0][-1]) for block in blocks)
             if came != wanted:
                 raise DamagedState(
-                    f"{came:,} of {wanted:,} tuples of side {side} have come through the shuffle: "
-                    f"a task that ran again has sent others than before; start the query again"
+                    f"{Side(side).name.title()} input: received {came:,} of {wanted:,} rows; "
+                    "a retried task produced different rows. Start the query again"
                 )
 
     def sent(self) -> Iterator[Packet]:

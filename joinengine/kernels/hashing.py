@@ -61,7 +61,7 @@ def hash_columns(columns: Iterable[pa.Array]) -> Words:
         hashes = _hash_column(column)
         combined = hashes if combined is None else mix(combined * _M1 ^ hashes)
     if combined is None:
-        raise InvalidRequest("a hash needs at least one column")
+        raise InvalidRequest("hashing needs at least one column")
     return combined
 
 
@@ -184,7 +184,7 @@ def _hash_column(column: pa.Array) -> Words:
         # Widened, so that an int and a bigint of equal value hash alike.
         hashes = mix(signed.astype(np.int64).view(np.uint64))
     else:
-        raise InvalidRequest(f"a column of type {kind} has no hash; cast it or leave it out")
+        raise InvalidRequest(f"a column of type {kind} cannot be hashed; cast it or leave it out")
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
     return hashes

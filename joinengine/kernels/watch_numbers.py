@@ -30,10 +30,10 @@ def number_tuples(n: int, before: int, windows_each: int, batch: int, task: int)
     """
     if (before + n) * windows_each > 1 << ROW_BITS or task >= 1 << TASK_BITS:
         raise InvalidRequest(
-            f"task {task} brings {before + n} tuples, each in {windows_each} windows, to one side "
-            f"of an outer, semi or anti join in one batch; at most {1 << ROW_BITS} entries of each "
-            f"of {1 << TASK_BITS} tasks can be numbered: lower rows_per_interval, so that fewer "
-            f"rows reach a task"
+            f"task {task} reads {before + n} rows, each in {windows_each} windows, for one side "
+            "of an outer, semi or anti join in one batch, but joinengine can number at most "
+            f"{1 << ROW_BITS} entries of each of {1 << TASK_BITS} tasks; lower rows_per_interval, "
+            "so that each task reads fewer rows"
         )
     base = ((batch << TASK_BITS | task) << ROW_BITS) % (1 << 64)
     rows = np.arange(before, before + n, dtype=np.uint64) * np.uint64(windows_each)

@@ -185,7 +185,9 @@ def top(k: int, *, by: str, error: float | None = None) -> Top:
     if check_count(k, "top") < 1:
         raise InvalidRequest(f"top: {k} must be at least 1")
     if error is not None and not 1e-6 <= error < 1:
-        raise InvalidRequest(f"top: error {error} must be a part of all, from 1e-6 to below 1")
+        raise InvalidRequest(
+            f"top: error {error} must be a fraction of all rows, from 1e-6 to below 1"
+        )
     return Top(k, by, error)
 
 

@@ -12,7 +12,7 @@ from joinengine.model.errors import InvalidRequest
 def check_text(value: Any, what: str, example: str) -> str:
     """`value` if it is a text. Raises InvalidRequest, with an `example`, if it is not."""
     if not isinstance(value, str):
-        raise InvalidRequest(f"{what}: {kind_of(value)} is no text; write for example {example}")
+        raise InvalidRequest(f"{what}: {kind_of(value)} is not text; write for example {example}")
     return value
 
 
@@ -21,8 +21,8 @@ def check_names(value: Any, what: str, example: str) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise InvalidRequest(
-            f"{what}: {kind_of(value)} is no name of a column and no list of names; write for "
-            f"example {example}"
+            f"{what}: {kind_of(value)} is not a column name or a list of names; write for example "
+            f"{example}"
         )
     return tuple(names)
 
@@ -30,7 +30,7 @@ def check_names(value: Any, what: str, example: str) -> tuple[str, ...]:
 def check_count(value: Any, what: str) -> int:
     """`value` if it is a whole number; True and 4.0 are none. Raises InvalidRequest for others."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise InvalidRequest(f"{what}: {kind_of(value)} is no whole number; write for example 8")
+        raise InvalidRequest(f"{what}: {kind_of(value)} is not a whole number; write for example 8")
     return int(value)
 
 
@@ -38,21 +38,23 @@ def check_number(value: Any, what: str) -> float:
     """`value` if it is a number; True is none. Raises InvalidRequest for others."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number:
-        raise InvalidRequest(f"{what}: {kind_of(value)} is no number; write for example 0.5")
+        raise InvalidRequest(f"{what}: {kind_of(value)} is not a number; write for example 0.5")
     return value if isinstance(value, int | float) else float(value)
 
 
 def check_truth(value: Any, what: str) -> bool:
     """`value` if it is True or False. Raises InvalidRequest for others."""
     if not isinstance(value, bool):
-        raise InvalidRequest(f"{what}: {kind_of(value)} is no truth value; write True or False")
+        raise InvalidRequest(f"{what}: {kind_of(value)} is not a boolean; write True or False")
     return value
 
 
 def check_one_of(value: Any, kinds: Iterable[type], what: str, example: str) -> None:
     """Raise InvalidRequest, with an `example`, unless `value` is of one of `kinds`."""
     if not isinstance(value, tuple(kinds)):
-        raise InvalidRequest(f"{what}: {kind_of(value)} is none; write for example {example}")
+        raise InvalidRequest(
+            f"{what}: {kind_of(value)} has the wrong type; write for example {example}"
+        )
 
 
 def kind_of(value: Any) -> str:

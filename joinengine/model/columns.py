@@ -32,12 +32,12 @@ def require_column(
     ]
     if len(found) > 1:
         raise InvalidRequest(
-            f"{what}: column {name!r}{of} is ambiguous: there are {', '.join(found)}; rename one, "
-            f"or set spark.sql.caseSensitive to true"
+            f"{what}: column {name!r}{of} is ambiguous: the columns are {', '.join(found)}; "
+            "rename one, or set spark.sql.caseSensitive to true"
         )
     if not found:
         raise InvalidRequest(
-            f"{what}: column {name!r}{of} is not there; the columns{of} are "
+            f"{what}: column {name!r}{of} does not exist; the columns{of} are "
             f"{', '.join(schema.names)}"
         )
     return schema.field(found[0])
@@ -53,8 +53,8 @@ def require_of(
         other = side.other
         if name in schemas[other].names and name not in schemas[side].names:
             raise InvalidRequest(
-                f"{error}; the {other.name.lower()} side has {name!r}: name the column of the left "
-                f"side first"
+                f"{error}; the {other.name.lower()} side has {name!r}. Name the column of the "
+                "left side first"
             ) from None
         raise
 
@@ -127,6 +127,6 @@ def refuse_doubles(names: list[str], what: str) -> None:
     doubles = sorted({name for name in lower if lower.count(name) > 1})
     if doubles:
         raise InvalidRequest(
-            f"ambiguous column names: {what} has {', '.join(doubles)} twice, case left out of "
-            f"account; rename one"
+            f"ambiguous column names: {what} has {', '.join(doubles)} twice, ignoring "
+            "case; rename one"
         )

@@ -99,7 +99,7 @@ def equi(left: Columns, right: Columns, *, floats: str = "refused") -> Equi:
     if len(lefts) != len(rights) or not lefts:
         raise InvalidRequest(
             f"equi: {len(lefts)} left columns {lefts} and {len(rights)} right columns {rights}; "
-            f"give as many on each side"
+            "give the same number on each side"
         )
     return Equi(lefts, rights, floats=one_of(Floats, floats, "equi: floats"))
 
@@ -128,8 +128,8 @@ def band(
     if low is not None and high is not None:
         if isinstance(low, timedelta) is not isinstance(high, timedelta):
             raise InvalidRequest(
-                f"band: lower {lower!r} and upper {upper!r} mix a duration and a number; "
-                f"give two durations or two numbers"
+                f"band: lower {lower!r} and upper {upper!r} mix a duration and a number; give two "
+                "durations or two numbers"
             )
         if low > high:  # type: ignore[operator]
             raise InvalidRequest(f"band: lower {lower} is above upper {upper}; swap them")
@@ -142,15 +142,17 @@ def _bound(name: str, bound: Bound | str | None) -> Bound | None:
             return timedelta(microseconds=microseconds(bound, f"band: {name}"))
         except OverflowError:
             raise InvalidRequest(
-                f"band: {name} {bound!r} is longer than any two dates are apart; "
-                f"leave it out for an open end"
+                f"band: {name} {bound!r} is longer than the distance between any two dates; leave "
+                "it out for an open end"
             ) from None
     if bound is None or isinstance(bound, timedelta):
         return bound
     number = isinstance(bound, (int, float, Decimal)) and not isinstance(bound, bool)
     # An integer of any length is finite, also one that no double holds.
     if not number or not (isinstance(bound, int) or isfinite(bound)):
-        raise InvalidRequest(f"band: {name} {bound!r} is no number; leave it out for an open end")
+        raise InvalidRequest(
+            f"band: {name} {bound!r} is not a finite number; leave it out for an open end"
+        )
     return bound
 
 
@@ -179,8 +181,8 @@ def condition(on: Condition | Columns | Sequence[Condition]) -> Condition:
         equis = [part for part in parts if isinstance(part, Equi)]
         if len(bands) != 1 or len(equis) != 1 or len(parts) != 2:
             raise InvalidRequest(
-                f"on: {len(parts)} conditions, of which {len(equis)} are equi and {len(bands)} are "
-                f"band; give one, or one equi and one band; the rest goes into where="
+                f"on: {len(parts)} conditions, {len(equis)} of them equi and {len(bands)} band; "
+                "give one condition, or one equi and one band, and put the rest into where="
             )
         return replace(bands[0], equal=equis[0])
     names = check_names(on, "on", "on='k', or on=equi('a', 'b')")
@@ -193,7 +195,7 @@ def _check_on(on: Any) -> None:
     """Refuse what is written for another join, with what to write here."""
     if type(on).__name__ == "Column":
         raise InvalidRequest(
-            "on: a Column of Spark cannot be read here; write equi('a', 'b') for a = b, "
+            "on: joinengine cannot read a Spark Column; write equi('a', 'b') for a = b, "
             "band(...) for a difference, or theta('...') with the condition as text"
         )
     pairs = on if isinstance(on, (list, tuple)) else ()
@@ -203,8 +205,8 @@ def _check_on(on: Any) -> None:
         raise InvalidRequest(f"on: {on!r} are pairs; write equi({ours[0]!r}, {ours[1]!r})")
     if not isinstance(on, (str, list, tuple)):
         raise InvalidRequest(
-            f"on: {kind_of(on)} is no condition; write on='k' for a column of both sides, "
-            f"equi('a', 'b'), band(...) or theta('...')"
+            f"on: {kind_of(on)} is not a condition; write on='k' for a column of both sides, "
+            "equi('a', 'b'), band(...) or theta('...')"
         )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SCHEMA = "read .schema"
-_RESULTS = ".transform(f) applies a function to the results of each batch, before the sink"
+_RESULTS = (
+    ".transform(f) applies a function to the results of each batch before they reach the sink"
+)
 #: On streams that joinengine reads itself.
 STREAM = {
     "filter": "write .where('a > 3')",
@@ -15,20 +17,20 @@ STREAM = {
     "withColumnRenamed": "write .withColumn(new, old) and .select(..)",
     "join": "write StreamJoin(left, right, on=..)",
     "groupBy": "write StreamAggregate(stream, by=.., aggregates=..)",
-    "writeStream": "a query needs a StreamJoin or a StreamAggregate; .to_df() is a DataFrame",
-    "show": "results of a stream are never complete; .to_df() is a DataFrame",
+    "writeStream": "for a query, write StreamJoin or StreamAggregate; for a DataFrame, .to_df()",
+    "show": "results of a stream are never complete; for a DataFrame, use .to_df()",
 }
 #: On joins, aggregations and operators.
 QUERY = {
     **dict.fromkeys(("select", "filter", "where", "drop", "withColumn"), _RESULTS),
     "columns": _SCHEMA,
     "printSchema": _SCHEMA,
-    "join": "give it to another StreamJoin as a side",
+    "join": "pass it to another StreamJoin as a side",
     "groupBy": "write StreamAggregate(join, by=.., aggregates=..)",
     "write": "results of a stream are never complete: use .writeStream",
     "show": "results of a stream are never complete: use .writeStream.format('console')",
-    "start": "say where results go first: .writeStream.format(..).start()",
-    "awaitTermination": "it is not started yet: .writeStream.format(..).start()",
+    "start": "name the sink first: .writeStream.format(..).start()",
+    "awaitTermination": "start the query first: .writeStream.format(..).start()",
 }
 
 

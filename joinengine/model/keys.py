@@ -93,17 +93,23 @@ class Placement:
         edges = [0, *(fragment.u_upper for fragment in self.fragments)]
         starts = [fragment.u_lower for fragment in self.fragments]
         if edges[:-1] != starts or edges[-1] != U_ONE or any(a >= b for a, b in pairwise(edges)):
-            raise InvalidRequest(f"{self.fragments} do not partition [0, {U_ONE})")
+            raise InvalidRequest(
+                f"fragments must partition [0, {U_ONE}), and {self.fragments} do not"
+            )
         if self.mode is Mode.WHOLE and len(self.fragments) != 1:
-            raise InvalidRequest(f"a whole key has one home, not {self.homes}")
+            raise InvalidRequest(f"a whole key has exactly one home, and this key has {self.homes}")
         if self.mode is Mode.GRID and len(self.fragments) % self.columns:
-            raise InvalidRequest(f"{len(self.fragments)} cells do not fill rows of {self.columns}")
+            raise InvalidRequest(
+                f"the {len(self.fragments)} cells of a grid do not fill rows of {self.columns}"
+            )
         if self.mode is Mode.GRID and len(self.homes) != len(self.fragments):
-            raise InvalidRequest("each cell of a grid needs an instance of its own")
+            raise InvalidRequest("each cell of a grid needs its own instance")
         if self.backups and self.mode is not Mode.WHOLE:
-            raise InvalidRequest(f"only whole keys have backups, and this one is {self.mode.value}")
+            raise InvalidRequest(f"only whole keys have backups, and this key is {self.mode.value}")
         if len(set(self.holders)) != len(self.homes) + len(self.backups):
-            raise InvalidRequest(f"two copies of a key on one of the instances {self.holders}")
+            raise InvalidRequest(
+                f"each copy of a key needs its own instance, and {self.holders} repeats one"
+            )
 
     @classmethod
     def whole(cls, instance: int, backups: tuple[int, ...] = ()) -> Placement:

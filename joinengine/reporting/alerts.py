@@ -27,18 +27,17 @@ MARKED = 0.01
 #: Reason -> what has happened to the rows, and what to do. The names are fields of `Refused`.
 _WORDS: Mapping[str, tuple[str, str]] = {
     "late": (
-        "came later than the join's delay allows, so they are in no result",
-        "Files that are read in another order than event time do this: "
-        "parquet_stream(.., order='time'), or --file-order time, reads them by time. Otherwise "
-        "give a longer delay",
+        "arrived later than the join's delay allows, so no result contains them",
+        "If the files are not read in the order of event time, use parquet_stream(.., "
+        "order='time') or --file-order time. Otherwise give a longer delay",
     ),
     "null": (
         "have no key or no event time, so they match nothing",
-        "If that is not meant, look at these columns in the source",
+        "If that is not intended, check these columns in the source",
     ),
     "ahead": (
-        "have an event time further ahead of the clock than max_ahead, so they are in no result",
-        "Look at the clocks of those who write them, or give a longer max_ahead",
+        "have an event time further ahead of the clock than max_ahead, so no result contains them",
+        "Check the clocks of the writers, or give a longer max_ahead",
     ),
 }
 
@@ -71,8 +70,8 @@ class Alerts:
                 each = size_text(entry.state_bytes / entry.state_rows * 1e6)
                 found.append(
                     f"{name_of(operator).removeprefix('joinengine ')} has no window, so its state "
-                    f"grows for ever: by {each} for each million rows. Give within=, tumbling or "
-                    f"sliding windows if old rows need not match new ones"
+                    f"grows without bound: by {each} per million rows. If old rows need not match "
+                    "new ones, give within=, tumbling or sliding windows"
                 )
         return found
 
@@ -97,7 +96,7 @@ class Alerts:
     def sums(self) -> Sequence[str]:
         """The same of the whole run, for each stream and reason that has been named."""
         return [
-            f"in all {self._counted((operator, side), getattr(sums, reason), sums.rows)} "
+            f"in total, {self._counted((operator, side), getattr(sums, reason), sums.rows)} "
             f"{_WORDS[reason][0]}"
             for operator, side, reason in self._named
             for sums in [self._sums[operator, side]]

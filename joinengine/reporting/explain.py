@@ -47,7 +47,7 @@ def explain(
         lines += now.lines(inputs, choice, ours)
         lines += compared_in_vain([record.joins[operator.index] for record in records])
     lines += [] if tasks is None else [f"tasks: {tasks}"]
-    lines += [f"asked for: {_wished(wish)}; takes effect with the next batch" for wish in wishes]
+    lines += [f"requested: {_wished(wish)}; takes effect with the next batch" for wish in wishes]
     return Shown("\n".join(lines))
 
 
@@ -58,8 +58,8 @@ def compared_in_vain(batches: Sequence[OperatorRecord]) -> list[str]:
     if candidates <= max(IN_VAIN * made, IN_VAIN_FROM):
         return []
     return [
-        f"  {candidates:,} pairs were compared for {made:,} results: a shorter window, or an "
-        f"equality or a band beside the predicate, leaves fewer to compare"
+        f"  {candidates:,} pairs were compared for {made:,} results; to compare fewer, use a "
+        "shorter window, or add an equality or a band to the predicate"
     ]
 
 
@@ -83,13 +83,13 @@ def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
         for side in silent:
             read = input_name(query, operator.inputs[side])
             idle = window.idle_after_us
-            then = "the side counts as idle only in a query whose trigger goes on running"
+            then = "only with another trigger can the side count as idle"
             if idle is not None:
-                then = f"a query whose trigger goes on running would wait {describe(idle)} for it"
+                then = f"with another trigger, it would wait {describe(idle)} for this side"
             found.append(
-                f"{join.pending_rows:,} rows of operator {operator.index} wait and are no results "
-                f"yet: its {side.name.lower()} side ({read}) has brought no row with an event "
-                f"time, so there is no watermark; availableNow ends here, {then}"
+                f"{join.pending_rows:,} rows of operator {operator.index} are still waiting: its "
+                f"{side.name.lower()} side ({read}) has delivered no row with an event time, so "
+                f"there is no watermark. With availableNow the query ends here; {then}"
             )
     return found
 

@@ -58,7 +58,7 @@ def inspect_key(location: Path | str, text: str, join: int | None) -> dict[str, 
     number = len(manifest.operators) - 1 if join is None else join
     if not 0 <= number < len(manifest.operators):
         raise InvalidRequest(
-            f"join: operator {number} is not there; the operators are 0 to "
+            f"join: operator {number} does not exist; the operators are 0 to "
             f"{len(manifest.operators) - 1}"
         )
     state, described = manifest.operators[number], about["query"]["joins"][number]
@@ -104,8 +104,8 @@ def state_lines(report: dict[str, Any]) -> list[str]:
     """The report in words."""
     lines = [
         f"checkpoint {report['checkpoint']}: format {report['format']}, query {report['query']}, "
-        f"batch {report['batch']} by driver generation {report['generation']}, "
-        f"told by the manifests from batch {report['full_batch']} on"
+        f"batch {report['batch']} by driver generation {report['generation']}, read from the "
+        f"manifests since batch {report['full_batch']}"
     ]
     for join in report["joins"]:
         lines.append(f"operator {join['join']}: {join['on']}")
@@ -138,8 +138,8 @@ def _open(location: Path | str) -> tuple[dict[str, Any], Manifest]:
     manifest, account = manifests.newest(checkpoint.manifests), read_account(checkpoint)
     if manifest is None or account is None:
         raise CheckpointMismatch(
-            f"{location} is no checkpoint of joinengine, or has no batch yet; name the folder that "
-            f"was given as checkpointLocation, or what was given as stateLocation"
+            f"{location} is not a checkpoint of joinengine, or has no batch yet; give the folder "
+            "of checkpointLocation or stateLocation"
         )
     return account, manifest
 
@@ -181,13 +181,14 @@ def _hash_of(text: str, described: dict[str, Any]) -> int:
     kinds = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described["key_schema"])))
     if not len(kinds) or "<=" in described["on"]:
         raise InvalidRequest(
-            f"key: operator on {described['on']} has no single key; leave out the key, or name an "
-            f"operator on equal columns"
+            f"key: the operator on {described['on']} has no single key; leave the key out, or "
+            "choose an operator on equal columns"
         )
     parts = text.split(",") if len(kinds) > 1 else [text]
     if len(parts) != len(kinds):
         raise InvalidRequest(
-            f"key: {text!r} has {len(parts)} parts, the key has {len(kinds)}; give one for each"
+            f"key: {text!r} has {len(parts)} parts, but the key has {len(kinds)}; give one part "
+            "for each column"
         )
     try:
         columns = [
@@ -195,7 +196,7 @@ def _hash_of(text: str, described: dict[str, Any]) -> int:
         ]
     except pa.ArrowInvalid as error:
         types = ", ".join(str(field.type) for field in kinds)
-        raise InvalidRequest(f"key: {text!r} is no key of type {types}: {error}") from None
+        raise InvalidRequest(f"key: {text!r} is not a key of type {types}: {error}") from None
     words = make_words(hash_columns(columns), np.zeros(1, np.uint64))
     return int(key_hash(words)[0])
 

@@ -83,7 +83,7 @@ def plans_html(plans: Sequence[Mapping[str, Any]]) -> str:
         f"<li>batch {plan['batch']}, operator {plan['join']}: {escape(plan['words'])}</li>"
         for plan in plans[: -_PLANS - 1 : -1]
     )
-    return f"<div>the newest changes of layouts</div><ul>{told}</ul>" if told else ""
+    return f"<div>the latest layout changes</div><ul>{told}</ul>" if told else ""
 
 
 def metrics_html(
@@ -102,11 +102,11 @@ def metrics_html(
         + "</tr>"
         for row in rows
     )
-    shown = f"the newest {len(rows)} of " if len(rows) < len(metrics) else ""
+    shown = f"the latest {len(rows)} of " if len(rows) < len(metrics) else ""
     parts = [
         '<div style="overflow-x:auto"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>",
-        line("a pyarrow.Table with more columns: .to_pandas() has them all"),
+        line("a pyarrow.Table with more columns: .to_pandas() shows them all"),
         f"<details><summary>the query</summary>{about}</details>",
     ]
     if records:
@@ -121,16 +121,16 @@ def load_picture(loads: Sequence[float], what: str) -> str:
     """
     found = np.asarray(loads, float)
     if not len(found) or not found.sum():
-        return line(f"no tuple {what} yet")
+        return line(f"no rows {what} yet")
     mean, greatest, at = float(found.mean()), float(found.max()), int(found.argmax())
     words = (
-        f"tuples {what} by {len(found):,} instances: mean {mean:,.0f}; greatest {greatest:,.0f}, "
-        f"at instance {at}: {greatest / mean:.2f} times the mean"
+        f"rows {what} by {len(found):,} instances: mean {mean:,.0f}; maximum {greatest:,.0f}, at "
+        f"instance {at}: {greatest / mean:.2f} times the mean"
     )
     each = -(-len(found) // _MOST_BARS)
     tops = np.array([found[n : n + each].max() for n in range(0, len(found), each)])
     if each > 1:
-        words += f" (a bar is the greatest of {each} instances)"
+        words += f" (a bar is the maximum of {each} instances)"
     wide, high = _WIDTH / len(tops), (_HEIGHT - 2) * tops / greatest
     bars = [
         f"M{n * wide:.2f} {_HEIGHT}v{-h:.2f}h{max(wide - 1, wide / 2):.2f}v{h:.2f}z"

@@ -154,12 +154,12 @@ def _lag_s(operator: _Operator) -> float | None:
 _QUERY = (
     _OfQuery(
         "joinengine_up",
-        "Whether the query runs: 1; 0 if it has ended while its process goes on.",
+        "1 while the query runs; 0 after its end, as long as its process lives.",
         lambda source: float(source.running),
     ),
     _OfQuery(
         "joinengine_query_info",
-        "1; the label id is the query's id, the same over all its starts.",
+        "1; the label id is the query's id, which stays the same over all its starts.",
         lambda source: {source.query_id: 1.0},
         label="id",
     ),
@@ -170,7 +170,7 @@ _QUERY = (
     ),
     _OfQuery(
         "joinengine_input_rows_total",
-        "Rows read from all sources, late ones and those without a key included; tables do not "
+        "Rows read from all sources, including late rows and rows without a key; tables do not "
         "count.",
         lambda source: source.manifest.totals.input_rows,
     ),
@@ -181,25 +181,24 @@ _QUERY = (
     ),
     _OfQuery(
         "joinengine_skipped_files_total",
-        "Source files that were left out, by on_bad_file='skip'.",
+        "Source files that were skipped, by on_bad_file='skip'.",
         lambda source: source.manifest.totals.skipped_files,
     ),
     _OfQuery(
         "joinengine_batch_start_timestamp_seconds",
-        "When the last batch of this start began, in seconds since the epoch.",
+        "Start of the last batch of this start, in seconds since the epoch.",
         _started,
     ),
     _OfQuery(
         "joinengine_batch_seconds",
-        "Seconds of the driver that each step of the last batch took; their sum is the whole "
-        "batch.",
+        "Seconds of the driver in each step of the last batch; their sum is the whole batch.",
         _steps,
         label="step",
     ),
     _OfQuery(
         "joinengine_result_latency_seconds",
-        "Seconds from the start of the last batch until this part of its results had left the "
-        "tasks.",
+        "Seconds from the start of the last batch until tasks had written this part of its "
+        "results.",
         _latency,
         label="quantile",
     ),
@@ -221,7 +220,7 @@ _OPERATOR = (
     *(_counter(FIGURES[name]) for name in SUMS),
     _OfOperator(
         "joinengine_busy_seconds_total",
-        "Seconds that tasks have worked, added up over the instances.",
+        "Seconds that tasks have worked, summed over the instances.",
         lambda one: one.totals.get("busy_s", 0.0),
     ),
     _OfOperator(
@@ -237,12 +236,12 @@ _OPERATOR = (
     ),
     _OfOperator(
         "joinengine_layout_versions",
-        "Layouts under which state lies; more than 1: under lazy moves.",
+        "Layouts that hold state; more than 1 under lazy moves.",
         lambda one: len(one.state.layouts.live_versions),
     ),
     _OfOperator(
         "joinengine_routing_entries",
-        "Keys in the routing table: those that are not whole at their base home.",
+        "Keys in the routing table: keys that are not whole at their base home.",
         lambda one: len(one.state.layouts.newest.layout.table.placements),
     ),
     _OfOperator(
@@ -252,22 +251,22 @@ _OPERATOR = (
     ),
     _OfOperator(
         "joinengine_state_rows",
-        "Copies of tuples held.",
+        "Copies of rows in the state.",
         lambda one: one.state.shelves.rows,
     ),
     _OfOperator(
         "joinengine_state_bytes",
-        "Bytes on disk of the copies held.",
+        "Size of these copies on disk, in bytes.",
         lambda one: one.state.shelves.size_bytes,
     ),
     _OfOperator(
         "joinengine_forecast_state_bytes",
-        "Bytes that the state will hold at its fullest, if tuples come as they did in this start.",
+        "Bytes that the state will hold at its largest, if rows arrive as they did in this start.",
         lambda one: one.forecast_bytes,
     ),
     _OfOperator(
         "joinengine_pending_rows",
-        "Rows of outer, semi and anti joins of which it is not known yet whether they match.",
+        "Rows of outer, semi and anti joins that may still find a match.",
         lambda one: one.state.shelves.live_rows(PENDING),
     ),
     _OfOperator(
@@ -282,12 +281,12 @@ _OPERATOR = (
     ),
     _OfOperator(
         "joinengine_watermark_lag_seconds",
-        "Seconds of event time by which the watermark is behind the greatest event time.",
+        "Seconds of event time by which the watermark lags behind the greatest event time.",
         _lag_s,
     ),
     _OfOperator(
         "joinengine_load_skew",
-        "Greatest over mean load of the instances: rows received and time busy in the last batch, "
+        "Maximum over mean load of the instances: rows received and busy time in the last batch, "
         "copies stored after it.",
         _skews,
         label="of",

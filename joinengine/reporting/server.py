@@ -79,8 +79,8 @@ def check_port(value: Any, what: str) -> int:
     whole = isinstance(value, int | str) and not isinstance(value, bool)
     if not (whole and re.fullmatch(r"[0-9]{1,5}", text) and int(text) <= _LARGEST_PORT):
         raise InvalidRequest(
-            f"{what}: {kind_of(value)} is no port; give a whole number up to {_LARGEST_PORT}, or "
-            f"0 for any that is free"
+            f"{what}: {kind_of(value)} is not a port; give a whole number up to {_LARGEST_PORT}, "
+            "or 0 for any free port"
         )
     return int(text)
 
@@ -89,7 +89,7 @@ def check_host(value: Any, what: str) -> str:
     """A host. Raises InvalidRequest, naming `what`; only binding shows whether it is ours."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._:-]+", value):
         raise InvalidRequest(
-            f"{what}: {kind_of(value)} is no host; give a name or an address of this machine, "
+            f"{what}: {kind_of(value)} is not a host; give a name or an address of this machine, "
             f"such as {LOOPBACK}"
         )
     return value
@@ -99,8 +99,8 @@ def check_token(value: Any, what: str) -> str:
     """A token. Raises InvalidRequest, naming `what`; the message does not hold the token."""
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
         raise InvalidRequest(
-            f"{what}: this is no token; give 16 to 200 letters, digits, '-', '.', '_' or '~', as "
-            f"`python -c 'import secrets; print(secrets.token_urlsafe())'` prints"
+            f"{what}: this is not a token; give 16 to 200 letters, digits, '-', '.', '_' or '~', "
+            "as `python -c 'import secrets; print(secrets.token_urlsafe())'` prints"
         )
     return value
 
@@ -120,8 +120,8 @@ class PageServer:
         self._teller: Teller | None = None
         if not self._http.is_loopback:
             _log.warning(
-                "joinengine: the page at port %d is open to every machine that reaches this one "
-                "and has the token; it is not encrypted",
+                "joinengine: every machine that reaches port %d and has the token can open the "
+                "page, which is not encrypted",
                 self.port,
             )
 
@@ -253,8 +253,7 @@ def _listening(place: Place, token: str) -> _Http:
             http = _Http(family, (address[0], port, *address[2:]), place.host, token)
         except PermissionError:
             raise InvalidRequest(
-                f"the page may not have port {port}; give one from 1024 on, or 0 for any that is "
-                f"free"
+                f"the page cannot use port {port}; give a port from 1024 on, or 0 for any free port"
             ) from None
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
@@ -264,14 +263,14 @@ def _listening(place: Place, token: str) -> _Http:
             _log.warning("joinengine: port %d is in use; the page is at port %d", place.port, port)
         return http
     raise InvalidRequest(
-        f"the page found no free port: {place.port} to {last} are in use; give another, or 0 for "
-        f"any that is free"
+        f"the page found no free port: {place.port} to {last} are in use; give another port, or 0 "
+        "for any free port"
     )
 
 
 def _not_ours(host: str, error: Exception) -> InvalidRequest:
     return InvalidRequest(
-        f"the page cannot be at host {host!r} ({error}); give a name or an address of this "
+        f"the page cannot listen on host {host!r} ({error}); give a name or an address of this "
         f"machine, such as {LOOPBACK}"
     )
 
@@ -319,7 +318,7 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         if self.server.is_loopback and self._host() not in self.server.names:
             names = ", ".join(sorted(_OWN_NAMES))
-            self._say(HTTPStatus.FORBIDDEN, f"This page is for its own machine: ask for {names}.")
+            self._say(HTTPStatus.FORBIDDEN, f"This page serves its own machine only: open {names}.")
         elif not self._knows_token(path, query):
             self._say(HTTPStatus.FORBIDDEN, "The token is missing or wrong: open the whole URL.")
         elif not self.server.welcome(self.request):
@@ -332,7 +331,7 @@ class _Handler(BaseHTTPRequestHandler):
             metrics, accept = self.server.metrics, self.headers.get("Accept", "")
             self._made(lambda: metrics(accept))
         else:
-            self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
+            self._say(HTTPStatus.NOT_FOUND, "This page does not exist.")
 
     def _host(self) -> str:
         """The host that was asked for, without its port: a tunnel has another one."""
@@ -351,8 +350,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body, kind = made()
         except Exception:  # ours; whoever asks learns no more than that
-            _log.exception("joinengine: the page could not be made")
-            self._say(HTTPStatus.INTERNAL_SERVER_ERROR, "It could not be made; see the log.")
+            _log.exception("joinengine: the page could not be created")
+            self._say(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "The page could not be created; see the log."
+            )
             return
         self._answer(body, kind)
 

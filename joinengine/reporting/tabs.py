@@ -182,7 +182,7 @@ class Teller:
             try:
                 asked()
             except Exception:  # the query does not depend on those who watch it
-                _log.exception("joinengine: the page could not tell what came")
+                _log.exception("joinengine: the page could not show a batch")
 
     def _add(self, record: Any) -> None:
         self._whole = None
@@ -205,7 +205,7 @@ class Teller:
             first = self._story_frame()
         except Exception:  # said once: the tab tries again by itself, each second
             if not self._said:
-                _log.exception("joinengine: the page could not tell the story")
+                _log.exception("joinengine: the page could not show the batches")
             self._said = True
             tab.drop()
             return
@@ -218,7 +218,7 @@ class Teller:
         try:
             yield
         except Exception:
-            _log.exception("joinengine: the page could not tell what came")
+            _log.exception("joinengine: the page could not show a batch")
             self._said = True
             try:
                 self._tell(self._story_frame, anew=True)

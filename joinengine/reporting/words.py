@@ -26,11 +26,11 @@ _CAUSES = {
     Cause.COOLED_KEY: "a key fits one instance again",
     Cause.SHAPE: "the shape no longer fitted the streams",
     Cause.HEAD: "other keys became heavy",
-    Cause.LOADS: "loads were learnt",
-    Cause.DECLINED: "a plan would not have paid back what it moves",
-    Cause.SWITCH: "another layout was asked for",
-    Cause.RESIZE: "another number of instances was asked for",
-    Cause.RESTART: "the restart asked for another layout",
+    Cause.LOADS: "loads became known",
+    Cause.DECLINED: "a plan would have cost more than it saves",
+    Cause.SWITCH: "another layout was requested",
+    Cause.RESIZE: "another number of instances was requested",
+    Cause.RESTART: "the restart requested another layout",
     Cause.CAPACITY: "an instance was full",
     Cause.LOSS: "instances lost their state",
     Cause.REFILLED: "instances have their state again",
@@ -125,9 +125,9 @@ def plan_words(
     if others > 0:
         parts.append(f"{others:,} more {'key' if others == 1 else 'keys'} placed anew")
     if moved is not None and moved[0]:
-        parts.append(f"{_tuples(moved[0])} moved in {moved[1] * 1e3:,.0f} ms")
+        parts.append(f"{_rows(moved[0])} moved in {moved[1] * 1e3:,.0f} ms")
     elif moved is None and reason.cost is not None and reason.cost.rows:
-        parts.append(f"some {_tuples(round(reason.cost.rows))} to move")
+        parts.append(f"about {_rows(round(reason.cost.rows))} to move")
     return "; ".join(parts)
 
 
@@ -145,7 +145,7 @@ def key_change_words(change: KeyChange, *, sided: bool = True) -> str:
         return f"a backup became the home: instance {after.homes[0]}{_backups(after)}"
     if before.homes == after.homes and len(before.backups) != len(after.backups):
         came = len(after.backups) > len(before.backups)
-        what = "got backups" if came else "gave backups up"
+        what = "got backups" if came else "gave up backups"
         return f"{what}; home at instance {after.homes[0]}{_backups(after)}"
     words = placement_words(after, sided=sided)[1]
     return words if is_elsewhere(before, after) else f"other shares, {words}"
@@ -171,8 +171,8 @@ def _backups(placement: Placement) -> str:
     return f", {noun} at {homes_words(placement.backups)}"
 
 
-def _tuples(rows: int) -> str:
-    return "1 tuple" if rows == 1 else f"{rows:,} tuples"
+def _rows(rows: int) -> str:
+    return "1 row" if rows == 1 else f"{rows:,} rows"
 
 
 def _loss_words(way: Recovery, instances: Sequence[int]) -> str:
@@ -180,7 +180,7 @@ def _loss_words(way: Recovery, instances: Sequence[int]) -> str:
     its = "its" if len(instances) == 1 else "their"
     match way:
         case Recovery.REPLICAS:
-            after = "the keys that had their home there go on at their backups"
+            after = "keys with a home there go on at their backups"
         case Recovery.TASKB:
             after = f"{its} keys go on at {its} standby{'' if its == 'its' else 's'}"
         case Recovery.STORE:
@@ -204,10 +204,10 @@ def _first(
         before, after = reason.shapes
         return (
             f"{before} no longer fitted the streams, now {after}; the fullest instance had "
-            f"{_tuples(round(reason.before.greatest))}, {reason.after.greatest:,.0f} expected"
+            f"{_rows(round(reason.before.greatest))}, {reason.after.greatest:,.0f} expected"
         )
     if reason.cause is Cause.DECLINED and reason.cost is not None:
-        return f"{_CAUSES[reason.cause]}, {_tuples(round(reason.cost.rows))} ({skew})"
+        return f"{_CAUSES[reason.cause]}: {_rows(round(reason.cost.rows))} to move ({skew})"
     if not reason.keys:
         return f"{_CAUSES[reason.cause]} ({skew})"
     placed = (key for key in reason.keys if is_elsewhere(key.before, key.after))
@@ -218,5 +218,5 @@ def _first(
         at = homes_words(first.before.homes)
         now = shares.get(first.hash_)
         also = "" if now is None else f" and {now:.0%} of this batch's rows"
-        brought = f" brought {first.load / total:.0%} of the load{also}, to {at}"
+        brought = f" carried {first.load / total:.0%} of the load{also}, at {at}"
     return f"{name}{brought}; {key_change_words(first, sided=sided)} ({skew})"

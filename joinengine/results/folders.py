@@ -41,12 +41,13 @@ def check_partitions(schema: pa.Schema, names: Sequence[str], *, exact: bool) ->
             raise InvalidRequest(f"partitionBy: {name} is given twice; give it once")
         if _text_of(kind) is None:
             raise InvalidRequest(
-                f"partitionBy: {name} is {kind}, which names no folder; cast it to text or a number"
+                f"partitionBy: {name} is {kind}, which cannot name a folder; cast it to text or a "
+                "number"
             )
     if len(found) == len(schema.names):
         raise InvalidRequest(
-            f"partitionBy: {', '.join(found)} are all columns, so none is left for the files; "
-            f"leave one out"
+            f"partitionBy: {', '.join(found)} are all the columns, so the files would have none; "
+            "leave one out"
         )
     return found
 

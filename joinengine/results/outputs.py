@@ -57,8 +57,9 @@ def check(checkpoint: Checkpoint, output: Storage, query: str, wanted: Wanted) -
             return
     elif _is_new(checkpoint) and any(owner == query for _, owner in _results(output)):
         raise DamagedState(
-            f"{checkpoint.manifests.folder} is missing or empty, while {output.folder} holds "
-            f"results of its batches, which would come again; restore it from a copy"
+            f"{checkpoint.manifests.folder} is missing or empty, but {output.folder} holds "
+            "results of its batches, which would be written again; restore it "
+            "from a copy"
         )
     _check_partitions(checkpoint, output, query, wanted.partition_by)
 
@@ -100,14 +101,14 @@ def _check_partitions(
         if owner == query:
             raise CheckpointMismatch(
                 f"partitionBy: checkpoint {checkpoint.location} has written its results to "
-                f"{output.folder} {was}, asked for is {now}, and readers would find only a part of "
-                f"both; give the same partitionBy as before, or start with a new "
-                f"checkpointLocation and another folder"
+                f"{output.folder} {was}, and this query writes them {now}, so readers would find "
+                "only part of them; give the same partitionBy as before, or start with a new "
+                "checkpointLocation and another folder"
             )
         raise InvalidRequest(
-            f"partitionBy: query {owner} writes its results to {output.folder} {was}, asked for is "
-            f"{now}, and readers would find only a part of both; give the same partitionBy, or "
-            f"use another folder"
+            f"partitionBy: query {owner} writes its results to {output.folder} {was}, and this "
+            f"query writes them {now}, so readers would find only part of them; give the same "
+            "partitionBy, or use another folder"
         )
 
 
@@ -123,18 +124,18 @@ def _check_note(checkpoint: Checkpoint, output: Storage) -> None:
     if before is None:
         return
     ways = (
-        "restore it from a copy, or, if the results are no longer needed, start with a new "
+        "restore it from a copy; if the results are no longer needed, start with a new "
         "checkpointLocation"
     )
     if before == output.folder:
         raise CheckpointMismatch(
-            f"path: {before} no longer holds the results of checkpoint {checkpoint.location}: "
-            f"it was deleted or emptied; {ways}"
+            f"path: {before} no longer holds the results of checkpoint {checkpoint.location}, "
+            f"because it was deleted or emptied; {ways}"
         )
     raise CheckpointMismatch(
-        f"path: checkpoint {checkpoint.location} has written its results to {before}, asked for is "
-        f"{output.folder}, which holds none of them; use {before}, or move its whole content to "
-        f"{output.folder}, or start with a new checkpointLocation"
+        f"path: checkpoint {checkpoint.location} has written its results to {before}, but the "
+        f"path given is {output.folder}, which holds none of them; use {before}, move its whole "
+        f"content to {output.folder}, or start with a new checkpointLocation"
     )
 
 
@@ -145,18 +146,18 @@ def _check_others(output: Storage, *, shared: bool, overwrite: bool) -> None:
     strange = next((name for name, owner in _results(output) if owner not in others), None)
     if strange is not None:
         raise InvalidRequest(
-            f"path: {output.folder} holds Parquet files already that no joinengine query with a "
-            f"marker has written, such as {strange}; use another folder, or "
-            f".option('shared', True) to write beside them"
+            f"path: {output.folder} already holds Parquet files that no joinengine query has "
+            f"marked as its own, such as {strange}; use another folder, or .option('shared', "
+            "True) to write beside them"
         )
     if others and not overwrite:
         query, about = next(iter(others.items()))
         raise InvalidRequest(
-            f"path: {output.folder} holds Parquet files already: the results of another query "
-            f"({query}, with the checkpoint {about.get('checkpoint', 'unknown')}); use that "
-            f"checkpointLocation to go on with it, or another folder, or .option('shared', True) "
-            f"to write beside them, or, if the checkpoint is new, .option('overwrite', True) to "
-            f"remove them"
+            f"path: {output.folder} already holds Parquet files: the results of query {query}, "
+            f"with the checkpoint {about.get('checkpoint', 'unknown')}. To continue that query, "
+            "use its checkpointLocation. Otherwise use another folder, .option('shared', True) "
+            "to write beside these files, or, with a new checkpoint, .option('overwrite', True) "
+            "to remove them"
         )
 
 
@@ -202,8 +203,8 @@ def _noted(checkpoint: Checkpoint) -> str | None:
         return str(json.loads(checkpoint.storage.get(NOTE))["folder"])
     except (ValueError, TypeError, KeyError):
         raise DamagedState(
-            f"{checkpoint.storage.folder}/{NOTE}, which says where results are, is truncated or "
-            f"was altered; restore it from a copy"
+            f"{checkpoint.storage.folder}/{NOTE}, which names the output folder, is truncated or "
+            "was altered; restore it from a copy"
         ) from None
 
 

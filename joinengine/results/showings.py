@@ -60,7 +60,7 @@ def find(checkpoint: Checkpoint, start: int) -> Showing | None:
     except (ValueError, TypeError, KeyError):
         raise DamagedState(
             f"showing {checkpoint.showings.folder}/{name} is truncated or was altered; restore it "
-            f"from a copy"
+            "from a copy"
         ) from None
 
 
@@ -74,7 +74,7 @@ def create(checkpoint: Checkpoint, start: int, through: int, files: Sequence[str
     # After the create: before a showing is removed, all batches up to one behind it are closed.
     fence.check_boundary(checkpoint, through)
     found = find(checkpoint, start)
-    assert found is not None, f"the showing of batch {start} is gone"
+    assert found is not None, f"the showing of batch {start} is missing"
     return found
 
 

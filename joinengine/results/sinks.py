@@ -82,8 +82,8 @@ class BatchByBatch(Sink):
         if left:
             raise CheckpointMismatch(
                 f"checkpoint {checkpoint.location} holds back results of the batches {left[0]} to "
-                f"{left[-1]}: start the query once with format 'parquet', without transform, and "
-                f"with the same path, which shows them; then with this sink"
+                f"{left[-1]}; start the query once with format 'parquet', the same path and no "
+                "transform, to show these results, and then with this sink"
             )
 
     @override
@@ -201,7 +201,7 @@ def show(output: Storage, staged: str, visible: str, batch: int) -> None:
     except FileNotFoundError:
         if not output.exists(visible):
             raise DamagedState(
-                f"result file {output.folder}/{visible} of committed batch {batch} is missing, and "
-                f"so is its staged copy; restore it from a copy, or, if it was deleted on purpose, "
-                f"start with a new checkpointLocation"
+                f"result file {output.folder}/{visible} of committed batch {batch} is missing, "
+                "and so is its staged copy; restore it from a copy. If it was deleted on "
+                "purpose, start with a new checkpointLocation"
             ) from None

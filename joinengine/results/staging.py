@@ -163,10 +163,10 @@ class FolderFiles:
             parts = zip(self._cutting.partition_by, folder.split("/"), strict=True)
             column, name = max(parts, key=lambda part: len(part[1].encode()))
             raise JoinEngineError(
-                f"partitionBy: column {column!r} has the value {name.partition('=')[2][:40]!r}.. "
-                f"and its folder would have a name of {len(name.encode())} bytes, more than the "
-                f"file system takes: partition by a shorter column, or leave these tuples out "
-                f"(where=)"
+                f"partitionBy: column {column!r} has the value {name.partition('=')[2][:40]!r}.., "
+                f"so its folder would need a name of {len(name.encode())} bytes, more than the "
+                "file system allows; partition by a shorter column, or exclude these rows with "
+                "where="
             ) from None
 
     def _new(self, folder: str) -> ParquetFiles:

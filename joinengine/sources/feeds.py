@@ -193,8 +193,8 @@ class FolderFeed(Feed):
         if end > self.end():
             log = self._log and self._log.storage.folder
             raise DamagedState(
-                f"source log {log} knows {self.end()} row groups of {self._folder}, but the "
-                f"checkpoint has read {end}: restore the log from a copy"
+                f"source log {log} lists {self.end()} row groups of {self._folder}, but the "
+                f"checkpoint has read {end}; restore the log from a copy"
             )
         return list(self._logged.between(start, end))
 
@@ -211,7 +211,7 @@ class FolderFeed(Feed):
             entries = [one for one in entries if "skipped" not in one]
             for one in skipped:
                 file, reason = one["file"], one["skipped"]
-                _log.warning("joinengine: source file %s is left out: it %s", file, reason)
+                _log.warning("joinengine: skipped source file %s: it %s", file, reason)
                 self._logged.skipped[file] = one["size"], one["modified_ns"]
         self._logged.add(table_of(entries))
 

@@ -152,10 +152,10 @@ class Listing:
             fault = self._fault(path, footer)
             if fault is None and self._expected.time is not None and footer.least_us is None:
                 fault = (
-                    f"has no statistics of column {self._expected.time!r} in its footer, by which "
-                    f"order='time' puts files in order; Spark writes them only under "
-                    f"spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS, and order='name' "
-                    f"needs none"
+                    f"has no statistics of column {self._expected.time!r} in its footer, which "
+                    "order='time' needs to sort files; set "
+                    "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS in the Spark that "
+                    "writes them, or use order='name'"
                 )
             if fault is None:
                 return entry | {"rows": footer.rows}
@@ -174,7 +174,7 @@ class Listing:
         raise InvalidRequest(f"source file {path} {fault}; {self._ways_on()}")
 
     def _ways_on(self) -> str:
-        ways = "mend it, remove it, or start again with on_bad_file='skip', which leaves it out"
+        ways = "mend or remove the file, or start again with on_bad_file='skip' to skip it"
         return f"nothing is lost: {ways}"
 
     def _fault(self, path: str, footer: Footer) -> str | None:
@@ -199,15 +199,15 @@ class Listing:
             return None
         if self._expected.schema_changes is SchemaChanges.REFUSE:
             return (
-                f"does not fit: the stream has no column {added[0]!r} "
-                f"(schema_changes='add' takes new columns in)"
+                f"does not fit: the stream has no column {added[0]!r} (schema_changes='add' adds "
+                "new columns)"
             )
         for name in added:
             if name not in self._left_out:
                 self._left_out.add(name)
                 _log.warning(
-                    "joinengine: the stream of %s has no column %r, which is new in %s; it is left "
-                    "out until the query starts again",
+                    "joinengine: the stream of %s has no column %r, which is new in %s; the "
+                    "column is left out until the query starts again",
                     *(self._folder, name, path),
                 )
         return None
@@ -217,7 +217,7 @@ def tell_awaited(left_s: Mapping[str, float], told: set[str]) -> None:
     """Name the half-written files that are waited for, and for how long; `told` gets them too."""
     for file in sorted(left_s.keys() - told):
         _log.warning(
-            "joinengine: source file %s is not whole yet; waiting for it, %.0f s at most",
+            "joinengine: source file %s is not complete yet; waiting up to %.0f s for it",
             *(file, left_s[file]),
         )
     told.update(left_s)
@@ -277,17 +277,15 @@ def check_unchanged(path: str, size: int, modified_ns: int) -> None:
     """Raise UnreadableFile if a logged file has gone, or is not the one that was logged."""
     found = look_at(path)
     if found is None:
-        raise unreadable(path, "was logged and is gone")
+        raise unreadable(path, "was logged and is missing")
     if (found.size, found.modified_ns) != (size, modified_ns):
-        raise unreadable(
-            path, "has changed since it was logged, and a replay would read other tuples"
-        )
+        raise unreadable(path, "has changed since it was logged, so a replay would read other rows")
 
 
 def unreadable(path: str, reason: str) -> UnreadableFile:
     """The error for a logged file that cannot be read as it was logged."""
     return UnreadableFile(
-        f"source file {path} {reason}; put it back as it was, with its modification time, or start "
-        f"again with on_bad_file='skip', which leaves it out: the checkpoint is unharmed",
+        f"source file {path} {reason}; put it back as it was, with its modification time, or "
+        "start again with on_bad_file='skip' to skip it. The checkpoint is unharmed",
         reason,
     )

@@ -57,8 +57,8 @@ class Notices:
             self.are_short = True
             if not self._has_told:
                 _log.warning(
-                    "joinengine: the system does not watch %s (%s), so its files are listed again "
-                    "and again; raise fs.inotify.max_user_watches",
+                    "joinengine: the system does not watch %s (%s), so joinengine lists its "
+                    "files again and again; raise fs.inotify.max_user_watches",
                     *(folder, error),
                 )
             self._has_told = True

@@ -201,12 +201,12 @@ def misfit(found: pa.Schema, wanted: pa.Schema) -> tuple[str, str] | None:
     names = found.names
     for field in found:
         if names.count(field.name) > 1:
-            return field.name, "is there twice"
+            return field.name, "appears twice"
         if field.name in wanted.names:
             kind = wanted.field(field.name).type
             held = wider(kind, field.type)
             if held is None or not _alike(held, kind):
-                return field.name, f"is {field.type}, the stream reads it as {kind}"
+                return field.name, f"is {field.type}, but the stream reads it as {kind}"
     return None
 
 
@@ -360,8 +360,8 @@ def refuse_clash(what: str) -> Callable[[str], None]:
 
     def refuse(clash: str) -> None:
         raise InvalidRequest(
-            f"parquet_stream: {what}: {clash}, and no type holds both: remove one of the files, "
-            f"give schema=, or leave out what does not fit with on_bad_file='skip'"
+            f"parquet_stream: {what}: {clash}, and no type holds both; remove one of the files, "
+            "give schema=, or skip the files that do not fit with on_bad_file='skip'"
         )
 
     return refuse

@@ -118,8 +118,8 @@ class SourceLog:
                 return tables
             if names == before:  # else what is missing was folded since it was listed
                 raise DamagedState(
-                    f"source log {self._path(_Piece(self.files))} is missing, "
-                    f"{self._path(later)} is there; restore it from a copy"
+                    f"source log {self._path(_Piece(self.files))} is missing, but "
+                    f"{self._path(later)} exists; restore it from a copy"
                 )
             before = names
 
@@ -195,8 +195,8 @@ class SourceLog:
         header, _, body = content.partition(b"\n")
         if header + b"\n" + body != _framed(kind, body):
             raise DamagedState(
-                f"source log {self._path(piece)} does not match its header: it is truncated or "
-                f"was altered; restore it from a copy"
+                f"source log {self._path(piece)} does not match its header, so it is truncated or "
+                "was altered; restore it from a copy"
             )
         return body
 

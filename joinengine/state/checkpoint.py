@@ -158,7 +158,8 @@ def read_account(checkpoint: Checkpoint) -> dict[str, Any] | None:
     whole = account.keys() == _PARTS if crc32 is None else crc32 == _crc_of(account)
     if not whole:
         raise DamagedState(
-            f"{path} does not match its CRC: it is truncated or was altered; restore it from a copy"
+            f"{path} does not match its CRC, so it is truncated or was altered; restore it from a "
+            "copy"
         )
     return account
 

@@ -68,8 +68,8 @@ def check_generations(checkpoint: Checkpoint) -> None:
     markers = checkpoint.generations
     if greatest(markers, 0) == 0 and checkpoint.manifests.names():
         raise DamagedState(
-            f"{markers.folder} is missing or empty, and says which drivers there have been; "
-            f"restore it from a copy"
+            f"{markers.folder}, which lists the drivers of the checkpoint, is missing or empty; "
+            "restore it from a copy"
         )
 
 
@@ -85,11 +85,11 @@ def check_generation(generations: Storage, generation: int) -> None:
         who = json.loads(generations.get(f"{newest:08d}"))
         by = f"on {who['host']}, process {who['pid']}"
     except (OSError, ValueError):
-        by = "since gone"
+        by = "no longer running"
     location = generations.folder.rsplit("/", 2)[0]
     raise taken_over(
-        f"another driver ({by}) has taken over checkpoint {location}: it is "
-        f"generation {newest}, this one {generation}; nothing is lost, leave this one stopped"
+        f"another driver ({by}) has taken over checkpoint {location}: it has generation {newest}, "
+        f"and this driver has generation {generation}; nothing is lost. Leave this driver stopped"
     )
 
 
@@ -98,9 +98,9 @@ def check_boundary(checkpoint: Checkpoint, batch: int) -> None:
     boundary = greatest(checkpoint.boundary, -1)
     if batch <= boundary:
         raise taken_over(
-            f"batch {batch} of checkpoint {checkpoint.location} is closed, as are all up to "
-            f"{boundary}: another driver has taken the checkpoint over and gone on; nothing is "
-            f"lost, leave this one stopped"
+            f"another driver has taken over checkpoint {checkpoint.location} and gone on, so "
+            f"batch {batch} and all others up to {boundary} are closed; nothing is lost. Leave "
+            "this driver stopped"
         )
 
 

@@ -46,6 +46,7 @@ def before(manifests: Storage, manifest: Manifest) -> Manifest:
     if found is None or found.link != parent:
         raise DamagedState(
             f"manifest {manifests.folder}/{name_of(parent.batch)}, from which batch "
-            f"{manifest.batch} is to be restored, is missing or another; restore it from a copy"
+            f"{manifest.batch} must be restored, is missing or was replaced; restore it from a "
+            "copy"
         )
     return found

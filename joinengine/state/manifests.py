@@ -101,13 +101,12 @@ def commit(checkpoint: Checkpoint, manifest: Manifest, last: Manifest | None = N
     if found is None or found.plain["generation"] > manifest.generation:
         raise taken_over(
             f"another driver has committed batch {manifest.batch} of checkpoint "
-            f"{checkpoint.location}; nothing is lost, leave this one stopped"
+            f"{checkpoint.location}; nothing is lost. Leave this driver stopped"
         )
     if found.parent != manifest.parent:
         raise CheckpointMismatch(
-            f"manifest {manifests.folder}/{name} follows another batch {manifest.batch - 1} than "
-            f"the one that this driver knows: files of two checkpoints are mixed; restore it from "
-            f"a copy"
+            f"manifest {manifests.folder}/{name} follows a batch {manifest.batch - 1} that this "
+            "driver does not know, so files of two checkpoints are mixed; restore it from a copy"
         )
     if found.link == ours.link:
         return replace(manifest, crc32=ours.crc32, chain=_chain(ours, manifest, before))
@@ -158,13 +157,13 @@ def _followed(manifests: Storage, one: _Written, full: Link) -> _Written:
         found = _load(manifests, one.parent.batch)
     except FileNotFoundError:
         raise DamagedState(
-            f"manifest {path}, which that of batch {one.link.batch} follows, is missing; restore "
-            f"it from a copy"
+            f"manifest {path} is missing, and the manifest of batch {one.link.batch} follows it; "
+            "restore it from a copy"
         ) from None
     if found.link != one.parent or found.full != full:
         raise DamagedState(
-            f"manifest {path} is not the one that the manifest of batch {one.link.batch} follows: "
-            f"files of two checkpoints are mixed; restore it from a copy"
+            f"manifest {path} is not the one that the manifest of batch {one.link.batch} follows, "
+            "so files of two checkpoints are mixed; restore it from a copy"
         )
     return found
 
@@ -180,8 +179,8 @@ def _how_far(manifests: Storage) -> str:
         if found.link == found.full or found.parent == good:
             good = found.link
     if good.batch < 0:
-        return "no batch has a whole chain of manifests"
-    return f"the chain of manifests is whole up to batch {good.batch}"
+        return "no batch has a complete chain of manifests"
+    return f"the chain of manifests is complete up to batch {good.batch}"
 
 
 def _found(manifests: Storage, batch: int) -> _Written | None:
@@ -201,14 +200,14 @@ def _load(manifests: Storage, batch: int) -> _Written:
     body = content[match.end() :]
     if int(match[1]) not in READ:
         raise CheckpointMismatch(
-            f"manifest {path} has format {int(match[1])}, this version reads format {FORMAT}: "
-            f"use the version that wrote it, or start with a new checkpoint"
+            f"manifest {path} has format {int(match[1])}, but this version reads format {FORMAT}; "
+            "use the version that wrote the checkpoint, or start with a new one"
         )
     crc = zlib.crc32(body)
     if len(body) != int(match[3]) or crc != int(match[2], 16):
         raise DamagedState(
-            f"manifest {path} does not match its header: it is truncated or was altered; "
-            f"restore it from a copy"
+            f"manifest {path} does not match its header, so it is truncated or was altered; "
+            "restore it from a copy"
         )
     return _Written(json.loads(body), crc, len(body))
 

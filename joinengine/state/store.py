@@ -58,8 +58,8 @@ class StoreSpeed:
         match = _RATE.fullmatch(rate.strip().lower())
         if not match or not float(match[1]):
             raise InvalidRequest(
-                f"{what}: {text!r} is no speed of a store; give a rate above 0, and the time of a "
-                f"request, as '100 MB/s, 50 ms'"
+                f"{what}: {text!r} is not a speed of a store; give a rate above 0 and, if you "
+                "like, the time per request: '100 MB/s, 50 ms'"
             )
         waits_us = microseconds(latency, what) if comma else round(cls().latency_s * 1e6)
         if waits_us < 0:
@@ -68,7 +68,7 @@ class StoreSpeed:
 
     def __str__(self) -> str:
         latency = describe(round(self.latency_s * 1e6))
-        return f"{size_text(self.bytes_per_s)}/s, {latency} a request (emulated)"
+        return f"{size_text(self.bytes_per_s)}/s, {latency} per request (emulated)"
 
     def seconds(self, sizes: Collection[int]) -> float:
         """How long requests of so many bytes take, side by side; 0: there is none."""

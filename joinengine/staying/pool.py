@@ -145,9 +145,9 @@ class Pool:
             except (OSError, EOFError):
                 self._give_back(cancel=True)
                 if self._owner is None:
-                    raise Lost("the running batch is cut short") from None
-                _log.warning("joinengine: a task that stays was lost; a job does its work")
-                return "a task that stays was lost"
+                    raise Lost("the running batch was interrupted") from None
+                _log.warning("joinengine: a resident task was lost; a job does its work")
+                return "a resident task was lost"
             finally:
                 self._owner, self._used_s = None, time.monotonic()
                 if self._is_wanted and self.holds:
@@ -198,11 +198,11 @@ class Pool:
             return self.obstacle
         if not self._tasks:
             if time.monotonic() < self._left_until_s:
-                return "other jobs of the session have the slots"
+                return "other jobs of the session occupy the slots"
             try:
                 self._job = self._begun()
             except OSError as error:  # the path of the socket is too long, say
-                return self._never(f"the driver cannot listen ({error})")
+                return self._never(f"the driver cannot listen on a port ({error})")
             self._meet(self._job)
         self._fetch(0.0)
         if (why := self._slots.unreached(self._group)) is not None:
@@ -213,7 +213,7 @@ class Pool:
             return None
         self._give_back(cancel=not self._tasks)
         self._leave_to_others()
-        return "no slot was free, or none where state is"
+        return "no slot was free where state is"
 
     def _begun(self) -> threading.Thread:
         """What runs the job whose tasks connect."""
@@ -254,7 +254,7 @@ class Pool:
 
     def _never(self, why: str) -> str:
         """Tasks cannot stay in this session."""
-        _log.warning("joinengine: tasks cannot stay: %s; each step is a job", why)
+        _log.warning("joinengine: tasks cannot stay resident: %s; each step runs as a job", why)
         self.obstacle = why
         return why
 

@@ -58,7 +58,9 @@ def decode(content: bytes, kind: type[T]) -> T:
     """The value of type `kind` that `encode` was given. Raises ValueError for other content."""
     end = content.find(b"\n", 0, 64)
     if not content.startswith(_MAGIC) or end < 0:
-        raise ValueError("these are not instructions or reports of this version of joinengine")
+        raise ValueError(
+            "these bytes are not instructions or reports of this version of joinengine"
+        )
     start = end + 1
     stop = start + int(content[len(_MAGIC) : end])
     arrays = _columns(memoryview(content)[stop + -stop % _ALIGN :])
@@ -82,7 +84,9 @@ class _Arrays:
         if isinstance(value, np.generic):
             return value.item()
         if not isinstance(value, np.ndarray):
-            raise TypeError(f"{type(value).__name__} is no value that the codec knows: {value!r}")
+            raise TypeError(
+                f"{type(value).__name__} is not a value that the codec knows: {value!r}"
+            )
         kind, start = value.dtype.str, self._sizes[value.dtype.str]
         self._parts[kind].append(value.ravel().view(_carrier(value.dtype)))
         self._sizes[kind] = start + value.size

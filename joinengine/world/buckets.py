@@ -55,22 +55,22 @@ def refusal(verb: str, url: str, error: Exception) -> Exception:
     bucket, told = root_of(url)[0], str(error)
     if _lacks_bucket(told):
         return InvalidRequest(
-            f"there is no bucket {bucket}: make it, or correct the name (asked for {url})"
+            f"bucket {bucket} does not exist; create it, or correct the name (URL {url})"
         )
     if "169.254.169.254" in told or "metadata.google" in told:
         return InvalidRequest(
-            f"no credentials for {bucket}: set those of the store in the environment of the "
-            f"driver and of the executors (for S3 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
-            f"AWS_REGION), or run where the machine has a role"
+            f"no credentials for {bucket}; set them in the environment of the driver and of the "
+            "executors (for S3 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION), or run on "
+            "a machine that has a role"
         )
     if isinstance(error, lasting_errors(library().exceptions)):
         return InvalidRequest(
-            f"{bucket} refuses to {verb} {url} with these credentials: give them the right "
-            f"to read, write, list and delete there"
+            f"{bucket} does not let these credentials {verb} {url}; grant them the right to read, "
+            "write, list and delete in this bucket"
         )
     return StoreUnreachable(
-        f"the object store did not {verb} {url} within {PATIENCE_S} s "
-        f"({_reason(told)}); the batch is not committed: start the query again when it answers"
+        f"the object store did not {verb} {url} within {PATIENCE_S} s ({_reason(told)}), so the "
+        "batch is not committed; start the query again when the store answers"
     )
 
 
@@ -113,8 +113,8 @@ def library() -> Any:
         import obstore.exceptions  # noqa: PLC0415
     except ImportError:
         raise InvalidRequest(
-            "object stores need the package obstore, which this Python lacks: pip install "
-            "'joinengine[s3]', for the driver and for the executors"
+            "object stores need the package obstore, which this Python lacks; run pip install "
+            "'joinengine[s3]' for the driver and the executors"
         ) from None
     return obstore
 

@@ -59,7 +59,7 @@ class FileCache:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             if shutil.disk_usage(self.folder).free > RESERVE_BYTES:
                 return Draft(path)
-            why = f"less than {RESERVE_BYTES >> 30} GB are left"
+            why = f"less than {RESERVE_BYTES >> 30} GB free"
         except OSError as error:
             why = error.strerror or str(error)
         _warn_full(self.folder, why)
@@ -193,8 +193,8 @@ def _own(path: str, flags: int) -> int:
 @functools.cache
 def _warn_full(folder: str, why: str) -> None:
     _log.warning(
-        "joinengine: %s takes no more files (%s), so files of the object store are not kept there "
-        "and are read again in every batch; give the executors more disk",
+        "joinengine: %s takes no more files (%s), so joinengine reads files of the object store "
+        "again in every batch; give the executors more disk space",
         folder,
         why,
     )

@@ -31,13 +31,13 @@ from joinengine.world.storage import Entry, Storage, StoredFile
 PRIVATE = 0o700
 #: Errors of a disk -> what is the matter, and what helps.
 _REFUSALS = {
-    errno.ENOSPC: ("the disk is full", "make room there"),
-    errno.EDQUOT: ("the quota there is used up", "make room or raise the quota"),
-    errno.EFBIG: ("it would be larger than files may be here", "raise the limit (ulimit -f)"),
+    errno.ENOSPC: ("the disk is full", "make room on it"),
+    errno.EDQUOT: ("the quota is used up", "make room or raise the quota"),
+    errno.EFBIG: ("the file exceeds the size limit", "raise the limit (ulimit -f)"),
     errno.EROFS: ("the disk is read-only", "mount it for writing"),
-    errno.EACCES: ("this user may not write there", "give it the right to"),
-    errno.EPERM: ("this user may not write there", "give it the right to"),
-    errno.EIO: ("the disk has failed", "see to it"),
+    errno.EACCES: ("this user has no write permission", "grant it write permission"),
+    errno.EPERM: ("this user has no write permission", "grant it write permission"),
+    errno.EIO: ("the disk has failed", "check the disk"),
 }
 
 
@@ -60,7 +60,7 @@ def reading(path: str) -> Iterator[None]:
     except OSError:
         if os.path.isdir(path):
             raise DamagedState(
-                f"{path} is a folder, and was a file: it was replaced; restore it from a copy"
+                f"{path} should be a file and is a folder; restore it from a copy"
             ) from None
         raise
 

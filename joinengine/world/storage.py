@@ -200,11 +200,11 @@ def _damage(content: pa.Buffer, stored: StoredFile) -> str | None:
     """How a content differs from what was sealed; None: it does not."""
     if content.size != stored.size_bytes:
         return (
-            f"has {content.size} bytes, {stored.size_bytes} were written: it is truncated or "
-            f"overwritten"
+            f"has {content.size} bytes instead of {stored.size_bytes}, so it is truncated or was "
+            "overwritten"
         )
     if zlib.crc32(content) != stored.crc32:
-        return "does not match its CRC: its bytes were altered"
+        return "does not match its CRC, so its bytes were altered"
     return None
 
 

@@ -28,7 +28,7 @@ def check_exclusive(storage: Storage, world: World) -> None:
     storage.delete(name)
     if sum(won) != 1 or seen != b"%d" % won.index(True):
         raise InvalidRequest(
-            f"{storage.folder}: {sum(won)} of {WRITERS} writers created one file at the same time, "
-            f"and exactly one must: two drivers could both commit a batch; use a store that serves "
-            f"conditional writes (If-None-Match), as S3, GCS and Azure do"
+            f"{storage.folder}: {sum(won)} of {WRITERS} writers created the same file at the same "
+            "time, and exactly one must succeed, or two drivers could commit the same batch; use "
+            "a store with conditional writes (If-None-Match), such as S3, GCS or Azure"
         )

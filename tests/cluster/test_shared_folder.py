@@ -76,9 +76,9 @@ def test_a_folder_of_the_driver_alone_is_refused_at_start(cluster, shared, strea
     hosts = ", ".join(cluster.workers)
     assert (found["error"], found["started"]) == ("InvalidRequest", False)
     assert found["message"] == (
-        "checkpointLocation: /tmp/driver/place/checkpoint is not there for the executors on "
-        f"{hosts}; give a folder of a file system that the driver and all executors see under this "
-        "path, or keep the state in an object store: .option('stateLocation', 's3://bucket/folder')"
+        f"checkpointLocation: executors on {hosts} do not see /tmp/driver/place/checkpoint; give "
+        "a folder that the driver and all executors share under this path, or keep the state in "
+        "an object store: .option('stateLocation', 's3://bucket/folder')"
     )
     assert found["left_behind"] == []
     assert not (shared / "out-1").exists()
@@ -95,7 +95,7 @@ def test_an_executor_without_the_packages_is_refused_at_start(cluster, shared, s
     )
     assert (found["error"], found["started"]) == ("InvalidRequest", False)
     assert re.match(
-        r"the Python of the executors.* lacks \w+; install joinengine there, or ship it",
+        r"the Python of the executors.* lacks \w+; install joinengine on them, or ship it",
         found["message"],
     )
 

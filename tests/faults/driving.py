@@ -41,7 +41,7 @@ def drive(spark, root):
         except TakenOver as error:
             return str(error)
         except CheckpointMismatch as error:
-            assert "start this query again" in str(error)
+            assert "Start this query again" in str(error)
             print(error, file=sys.stderr, flush=True)
 
 

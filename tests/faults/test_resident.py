@@ -15,7 +15,7 @@ def seen(reported):
 def test_there_is_a_task_for_each_core_and_each_knows_its_executor(seen):
     found = seen["stay"]
     assert set(found["by"]) == {"stay"}
-    assert "tasks: stay from batch to batch" in found["explain"]
+    assert "tasks: resident from batch to batch" in found["explain"]
     assert len(found["executors"]) == found["slots"] == 2
     assert all(one.startswith("executor_") for one in found["executors"])
     assert found["host"] == "127.0.0.1"
@@ -26,7 +26,7 @@ def test_another_job_of_the_session_has_the_slots_within_a_moment(seen):
     found = seen["others"]
     assert found["waited_s"] < 5  # a quarter of a second, on a machine that is not busy
     assert found["counted"]
-    assert found["by"][-1] == "jobs: other jobs of the session have the slots"
+    assert found["by"][-1] == "jobs: other jobs of the session occupy the slots"
     assert found["right"]
 
 
@@ -34,7 +34,7 @@ def test_another_job_of_the_session_has_the_slots_within_a_moment(seen):
 def test_what_is_lost_is_replaced_by_a_job_and_then_tasks_stay_again(seen, lost):
     """Of an executor: without a word from its task, which is paused."""
     found = seen[lost]
-    at = found["by"].index("jobs: a task that stays was lost")
+    at = found["by"].index("jobs: a resident task was lost")
     assert "stay" in found["by"][at + 1 :]
     assert found["right"]
 
@@ -57,7 +57,7 @@ def test_an_address_that_executors_cannot_reach_is_told_once(seen):
     (said,) = found["said"]
     assert "cannot reach the driver at 127.0.0.77" in said
     assert "spark.driver.host" in said
-    assert said.endswith("each step is a job")
+    assert said.endswith("each step runs as a job")
     assert all("cannot reach the driver" in by for by in found["by"])
     assert "tasks: jobs of Spark: executors cannot reach" in found["explain"]
     assert not found["holds"]

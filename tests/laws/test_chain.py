@@ -220,7 +220,7 @@ def test_a_missing_link_is_refused_by_name(query, batch):
 
 
 def check_refusal(query, batch):
-    whole = f"is whole up to batch {batch - 1}" if batch else "no batch has a whole chain"
+    whole = f"is complete up to batch {batch - 1}" if batch else "no batch has a complete chain"
     with pytest.raises(DamagedState, match=rf"{manifests.name_of(batch)}.*{whole}"):
         query.restart()
 
@@ -335,5 +335,5 @@ def test_other_formats_are_refused(query):
     folder = query.checkpoint.manifests
     for number in (5, manifests.FORMAT + 1):
         folder.put(manifests.name_of(5), sealed({}, number))
-        with pytest.raises(CheckpointMismatch, match=f"format {number}, this version reads"):
+        with pytest.raises(CheckpointMismatch, match=f"format {number}, but this version reads"):
             query.restart()

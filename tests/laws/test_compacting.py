@@ -136,7 +136,7 @@ def test_another_sink_leaves_nothing_behind():
     query.run_tuples(0, *BATCHES[0])
     plain = start(MemoryWorld(), None)._sink()
     held = (*query.runner.manifest.held, (0, query.runner.manifest.results))
-    with pytest.raises(CheckpointMismatch, match="holds back results of the batches 0 to 0: start"):
+    with pytest.raises(CheckpointMismatch, match="holds back results of the batches 0 to 0; start"):
         plain.deliver_held(held, query.checkpoint, 2, whole=True)
     query.runner.finish()
     assert plain.deliver_held(held, query.checkpoint, 2, whole=True) == ()
@@ -192,7 +192,7 @@ def test_a_showing_that_is_gone_is_not_made_again():
         query.run_tuples(number, *batch)
     assert showings.find(query.checkpoint, 0) is None
     assert fence.greatest(query.checkpoint.boundary, -1) > 1
-    with pytest.raises(TakenOver, match=r"batch 1 .* is closed"):
+    with pytest.raises(TakenOver, match=r"batch 1 .* are closed"):
         showings.create(query.checkpoint, 0, 1, ["g1-late.parquet"])
 
 

@@ -288,7 +288,7 @@ def test_a_query_that_ends_says_what_the_store_lacks(caplog):
         query.run_tuples(number, *sides)
     jobs.world.stalled = True
     query.runner.finish()
-    assert "which the next start computes again" in caplog.text
+    assert "the next start computes these batches again" in caplog.text
     jobs.world.stalled = False
     caplog.clear()
     query.runner.finish()
@@ -380,11 +380,16 @@ def test_a_restorable_batch_that_is_damaged_is_refused_by_name():
     ("choice", "settings", "how", "said"),
     [
         (Hash(), {}, "inner", "keeps no copies"),
-        (Ftlb(), {}, "inner", "two executors or more"),
-        (Ftlb(domains=1), {}, "inner", "two executors or more"),
-        (Ftlb(domains=3), {}, "left", "only inner joins survive"),
-        (Ftlb(domains=3), {"recovery": Recovery.STORE}, "inner", "recovery 'store' on a store"),
-        (Ftlb(domains=3), {"lazy": True}, "inner", "moves eager"),
+        (Ftlb(), {}, "inner", "at least two executors"),
+        (Ftlb(domains=1), {}, "inner", "at least two executors"),
+        (Ftlb(domains=3), {}, "left", "protect inner joins only"),
+        (
+            Ftlb(domains=3),
+            {"recovery": Recovery.STORE},
+            "inner",
+            "which recovery 'store'",
+        ),
+        (Ftlb(domains=3), {"lazy": True}, "inner", "moves 'eager'"),
         (Ftlb(domains=3, standby=True), {}, "inner", "give 5 or 7 instances"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_packet_that_is_missing_is_noticed():
     assert [one.rows for one in coming] == [6, 2]
     packets = [one.content for one in exchange.sent() if one.task == 0]
     ShuffleExchange(2, packets).check((0, 3))
-    with pytest.raises(DamagedState, match="2 of 3 tuples of side 1 have come"):
+    with pytest.raises(DamagedState, match="Right input: received 2 of 3 rows"):
         ShuffleExchange(2, packets[:1]).check((0, 3))
 
 

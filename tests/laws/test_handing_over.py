@@ -165,7 +165,7 @@ def test_a_micro_batch_that_does_not_follow_is_refused(wrong):
     for number in range(2):
         query.runner.take(RIGHT[6 * number :][:6], handed(number), lambda: {0: 12})
     before = query.runner.manifest
-    with pytest.raises(CheckpointMismatch, match=r"of Spark's does not follow micro-batch 1"):
+    with pytest.raises(CheckpointMismatch, match=r"of Spark does not follow micro-batch 1"):
         query.runner.take([], wrong, lambda: {0: 12})
     assert manifests.newest(query.checkpoint.manifests).nonce == before.nonce
     fresh = started()

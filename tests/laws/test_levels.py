@@ -110,7 +110,7 @@ def test_a_level_by_rank_says_why_it_copies(tmp_path):
     assert [reason and reason.cause for reason in reasons] == [Cause.LEVELS, None, None]
     rows = sum(row[0] == 0 for side in batches[0] for row in side)
     assert reasons[0].cost.copied == rows
-    assert "keys are at other service levels" in str(reasons[0])
+    assert "keys have other service levels" in str(reasons[0])
 
 
 def test_another_start_gives_up_its_levels(tmp_path):

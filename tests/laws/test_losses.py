@@ -142,7 +142,7 @@ def test_what_is_lost_is_made_anew_in_the_background(tmp_path):
     reason = joins(query)[2].reason
     assert reason.cause is Cause.LOSS
     assert plan_words(reason, {}, 4) == (
-        "instance 1 lost its state; the keys that had their home there go on at their backups"
+        "instance 1 lost its state; keys with a home there go on at their backups"
     )
     assert joins(query)[-1].state_rows == 2 * sum(len(side) for one in batches for side in one)
     whole = next(n for n, join in enumerate(joins(query)) if n > 2 and not join.unbacked_keys)
@@ -195,12 +195,12 @@ def test_instances_fail_on_demand(tmp_path):
     ("how", "layout", "losses", "message"),
     [
         ("inner", "mnrt", {2: (1,)}, "layout mnrt keeps no copies of keys.* use layout ftlb"),
-        ("inner", "ftlb", {2: (6,)}, "instance 6 is not there; give one from 0 to 5"),
+        ("inner", "ftlb", {2: (6,)}, "instance 6 does not exist; give one from 0 to 5"),
         (
             "left",
             "ftlb",
             {2: (1,)},
-            "only inner joins survive the loss",
+            "protect inner joins only",
         ),
     ],
 )
@@ -332,5 +332,5 @@ def test_a_file_that_was_trusted_and_is_torn_is_named(tmp_path):
     store, runs = RunStore(query.checkpoint.runs), query.checkpoint.runs
     store.trust(stored.name)
     runs.put(stored.name, runs.get(stored.name)[:-9])
-    with pytest.raises(DamagedState, match="it is truncated or overwritten"):
+    with pytest.raises(DamagedState, match="it is truncated or was overwritten"):
         store.check(stored)

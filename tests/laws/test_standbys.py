@@ -283,7 +283,7 @@ def test_what_cannot_stand_by_is_refused():
     Ftlb(standby=True).check(query.operators[0].condition, most)
     with pytest.raises(InvalidRequest, match=f"needs from 1 to {most} instances"):
         Ftlb(standby=True).check(query.operators[0].condition, most + 1)
-    with pytest.raises(InvalidRequest, match=r"standby: 'yes' \(str\) is no truth value"):
+    with pytest.raises(InvalidRequest, match=r"standby: 'yes' \(str\) is not a boolean"):
         Ftlb(standby="yes")
 
 
@@ -292,7 +292,7 @@ def test_standbys_can_be_made_to_fail(tmp_path):
         options = Settings(losses={1: (instance,)}, recovery=Recovery.TASKB)
         choice, folder = Ftlb(standby=True), tmp_path / str(instance)
         if not known:
-            with pytest.raises(InvalidRequest, match=r"instance 8 is not there; give .* 0 to 7"):
+            with pytest.raises(InvalidRequest, match=r"instance 8 does not exist; give .* 0 to 7"):
                 LocalQuery(folder, two_way(None, 4), "ftlb", choice=choice, settings=options)
             continue
         query = Grouped(folder, two_way(None, 4), "ftlb", choice=choice, settings=options)

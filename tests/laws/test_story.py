@@ -135,11 +135,11 @@ def test_a_plan_is_told_in_words_with_what_it_moved(tmp_path):
     moved = query.records[1].joins[0].moved_rows
     assert moved
     assert plan["moved_rows"] == moved
-    words = "key 7 brought 71% of the load and 70% of this batch's rows, to instance "
+    words = "key 7 carried 71% of the load and 70% of this batch's rows, at instance "
     assert plan["words"].startswith(words)
     held = [entry["joins"][0]["hot"][0]["state_share"] for entry in whole["batches"]]
     assert 0.6 < min(held) <= max(held) < 0.9
-    assert f"; {moved} tuples moved in " in plan["words"]
+    assert f"; {moved} rows moved in " in plan["words"]
     assert plan["keys"][0]["key"] == "7"
     first, second = (entry["joins"][0]["hot"][0] for entry in whole["batches"][:2])
     assert (first["key"], first["done"], first["since"]) == ("7", "kept", None)
@@ -236,7 +236,7 @@ def test_a_plan_is_told_by_a_key_that_lives_elsewhere():
     )
     reason = Reason(Cause.OVERLOAD, Balance(60.0, 50.0), keys=changes)
     words = plan_words(reason, {1: "a", 2: "b"}, 2)
-    assert words.startswith("key b brought 10% of the load, to instance 0; split over instances 2")
+    assert words.startswith("key b carried 10% of the load, at instance 0; split over instances 2")
     assert key_change_words(changes[0]).startswith("other shares, split over")
 
 
@@ -246,12 +246,12 @@ def test_a_plan_is_told_by_a_key_that_lives_elsewhere():
         (
             Dynamic(),
             "a grid of 2 x 2 instances no longer fitted the streams, now a grid of 4 x 1 "
-            "instances; the fullest instance had 430 tuples, 260 expected",
+            "instances; the fullest instance had 430 rows, 260 expected",
         ),
         (
             Bi(),
             "2 left and 2 right instances no longer fitted the streams, now 3 left and 1 right "
-            "instances; the fullest instance had 400 tuples, 267 expected",
+            "instances; the fullest instance had 400 rows, 267 expected",
         ),
     ],
 )
@@ -264,4 +264,4 @@ def test_a_new_shape_is_told_with_the_old_one(planner, words):
     arrived = np.vstack([[800.0], [60.0]])
     interval = Interval(np.zeros(1, np.uint64), arrived, arrived, np.zeros(4), state=state)
     plan = planner.plan(layout, [interval])
-    assert plan_words(plan.reason, {}, 4).split("; some")[0] == words
+    assert plan_words(plan.reason, {}, 4).split("; about")[0] == words

@@ -272,7 +272,7 @@ SETTINGS = {
     "instances": 2,
 }
 REFUSED = {
-    "column 'nobody' is not there": {"by": "nobody"},
+    "column 'nobody' does not exist": {"by": "nobody"},
     "layout dynamic does not support aggregates": {"layout": "dynamic"},
     "expected count, sum.*, found 'median.amount.'": {"aggregates": {"m": "median(amount)"}},
     "needs numbers, found values of type VARCHAR": {"aggregates": {"m": "sum(buyer)"}},
@@ -301,7 +301,7 @@ def test_refused(items, message):
 def test_impossible_tops_are_refused():
     with pytest.raises(InvalidRequest, match="top: 0 must be"):
         top(0, by="n")
-    with pytest.raises(InvalidRequest, match="top: error 2 must be a part"):
+    with pytest.raises(InvalidRequest, match="top: error 2 must be a fraction"):
         top(3, by="n", error=2)
 
 

@@ -190,7 +190,7 @@ REFUSED = {
     "band: both columns must be .* customer is string and buyer is string": {
         "on": band("customer", "buyer", lower=0, upper=1)
     },
-    "band: column 'nothing' of the left side is not there": {
+    "band: column 'nothing' of the left side does not exist": {
         "on": band("nothing", "order_id", lower=0, upper=1)
     },
     "layout mnrt places rows by key and does not support bands with an open end; use dynamic": {
@@ -211,9 +211,7 @@ REFUSED = {
     "where: subquery in .* is not supported": {"where": "id in (select 1)"},
     "left_where: column 'sold' is not there; the columns are id": {"left_where": "sold is null"},
     "right_where: column 'left.id' is not there": {"right_where": "left.id = 3"},
-    "on: 2 conditions, of which 2 are equi": {
-        "on": [equi("id", "order_id"), equi("id", "order_id")]
-    },
+    "on: 2 conditions, 2 of them equi": {"on": [equi("id", "order_id"), equi("id", "order_id")]},
 }
 
 
@@ -231,7 +229,7 @@ def test_bounds_are_checked_where_they_are_written():
         band("a", "b")
     with pytest.raises(InvalidRequest, match="a duration and a number"):
         band("a", "b", lower="1 s", upper=5)
-    with pytest.raises(InvalidRequest, match="lower nan is no number"):
+    with pytest.raises(InvalidRequest, match="lower nan is not a finite number"):
         band("a", "b", lower=float("nan"))
 
 

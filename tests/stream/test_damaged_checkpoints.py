@@ -86,25 +86,29 @@ def harm(path, how):
 @pytest.mark.parametrize(
     ("what", "how", "said"),
     [
-        ("output.json", "cut", "output.json, which says where results are, is truncated or was"),
-        ("output.json", "a folder", "output.json is a folder, and was a file"),
-        ("query.json", "a folder", "query.json is a folder, and was a file"),
-        ("generations", "removed", "generations is missing or empty, and says which drivers"),
-        ("manifest/*", "a folder", "is a folder, and was a file"),
-        ("runs/*", "a folder", "is a folder, and was a file"),
-        ("sources/0/*", "a folder", "is a folder, and was a file"),
-        ("manifest", "removed", "manifest is missing or empty, while .* holds results|is closed"),
+        ("output.json", "cut", "output.json, which names the output folder, is truncated or was"),
+        ("output.json", "a folder", "output.json should be a file and is a folder"),
+        ("query.json", "a folder", "query.json should be a file and is a folder"),
+        (
+            "generations",
+            "removed",
+            "generations, which lists the drivers of the checkpoint, is missing",
+        ),
+        ("manifest/*", "a folder", "should be a file and is a folder"),
+        ("runs/*", "a folder", "should be a file and is a folder"),
+        ("sources/0/*", "a folder", "should be a file and is a folder"),
+        ("manifest", "removed", "manifest is missing or empty, but .* holds results|are closed"),
         (
             "sources",
             "removed",
-            "source log .* knows 0 row groups of .*, but the checkpoint has read",
+            "source log .* lists 0 row groups of .*, but the checkpoint has read",
         ),
         ("query.json", "deep", "query.json does not match its CRC"),
         ("held", "cut", "result file that is held back .* it is truncated"),
         ("held", "altered", "result file that is held back .* its bytes were altered"),
         ("held", "removed", "result file that is held back .* is missing"),
-        ("held", "a folder", "is a folder, and was a file"),
-        ("marker", "a folder", "is a folder, and was a file"),
+        ("held", "a folder", "should be a file and is a folder"),
+        ("marker", "a folder", "should be a file and is a folder"),
     ],
 )
 @pytest.mark.parametrize("tasks", ["auto", pytest.param("jobs", marks=pytest.mark.slow)])
@@ -122,7 +126,7 @@ def test_results_without_manifests_do_not_come_again(damaged, start):
     start().stop()
     for folder in ("manifest", "boundary"):
         shutil.rmtree(damaged / STATE / folder)
-    with pytest.raises(DamagedState, match=r"manifest is missing or empty, while .* holds results"):
+    with pytest.raises(DamagedState, match=r"manifest is missing or empty, but .* holds results"):
         start()
 
 

@@ -105,7 +105,7 @@ def test_an_input_whose_rows_may_come_to_another_task_is_refused(spark, folders,
     spark.conf.set(name, "false")
     try:
         query = shuffled(joined, tmp_path).start(tmp_path / "out")
-        with pytest.raises(JoinEngineError, match="an input lies behind a repartition"):
+        with pytest.raises(JoinEngineError, match="a repartition precedes an input"):
             query.awaitTermination()
     finally:
         spark.conf.unset(name)

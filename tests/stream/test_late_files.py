@@ -69,10 +69,10 @@ def test_late_files_are_warned_of_once_and_summed_up(spark, shuffled, caplog):
     rows = sum(record.joins[0].late_rows for record in query.batches())
     assert rows > 2 * FILES * ROWS / 4
     for side in ("clicks", "purchases"):
-        first, total = warned(caplog, f"{shuffled / side} came later")
+        first, total = warned(caplog, f"{shuffled / side} arrived later")
         assert first.startswith("joinengine: batch ")
-        assert "parquet_stream(.., order='time'), or --file-order time, reads them by time" in first
-        assert total.startswith("joinengine: in all ")
+        assert "parquet_stream(.., order='time') or --file-order time" in first
+        assert total.startswith("joinengine: in total, ")
         assert f" of {FILES * ROWS:,} rows (" in total
     assert len(late) == 4
     query.awaitTermination()
@@ -87,7 +87,7 @@ def test_files_in_order_lose_nothing(order, spark, shuffled, caplog):
     assert not warned(caplog, "later than")
     without = warned(caplog, "have no key or no event time, so they match nothing")
     assert len(without) == 4  # of each side when it is first seen, and in all
-    assert "look at these columns in the source" in without[0]
+    assert "check these columns in the source" in without[0]
 
 
 def test_few_refused_rows_are_not_worth_a_warning(spark, folders, tmp_path, caplog):
@@ -111,7 +111,7 @@ def test_an_order_that_cannot_be_is_refused(spark, shuffled):
         started(stream)
     window = within("clicks_at", "purchases_at", lower="0 s", upper="3 s", delay="1 s")
     moved = stream.withColumn("clicks_at", "clicks_at + interval 1 hour")
-    with pytest.raises(InvalidRequest, match="times of 'clicks_at' in the footers of files"):
+    with pytest.raises(InvalidRequest, match="times of 'clicks_at' from the footers of files"):
         started(moved, within=window)
     with pytest.raises(InvalidRequest, match="order: 'size' is unknown"):
         parquet_stream(spark, shuffled / "clicks", order="size")

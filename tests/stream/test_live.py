@@ -118,7 +118,7 @@ def test_tabs_are_told_what_the_metrics_say(started):
     query.awaitTermination()
     ended = early.wait_for("ended")
     assert ended["how"] == "finished"
-    assert ended["words"] == "the query has read all data that was there when it started"
+    assert ended["words"] == "the query has read all data that existed when it started"
     rows = query.metrics().to_pylist()
     late = Tab(page.url)
     story = late.wait_for("story")
@@ -151,7 +151,9 @@ def test_one_page_for_a_query_until_it_is_closed(started):
     port = urlsplit(page.url).port
     assert query.live() is query.live(port=port) is query.live(token=TOKEN) is page
     for other in ({"port": port + 1}, {"host": "0.0.0.0"}, {"token": TOKEN + "x"}):
-        with pytest.raises(InvalidRequest, match=r"live: the query has its page at http.*close it"):
+        with pytest.raises(
+            InvalidRequest, match=r"live: the query already has its page at http.*close it"
+        ):
             query.live(**other)
     for wrong in ({"port": "x"}, {"host": ""}, {"token": "short"}):
         with pytest.raises(InvalidRequest, match=r"live: (port|host|token): "):
@@ -162,7 +164,7 @@ def test_one_page_for_a_query_until_it_is_closed(started):
     page.close()
     ended = tab.wait_for("ended")
     assert ended["how"] == "closed"
-    assert ended["words"].startswith("it goes on")
+    assert ended["words"].startswith("this tab keeps")
     assert query.isActive
     again = query.live()
     assert again is not page
@@ -171,7 +173,7 @@ def test_one_page_for_a_query_until_it_is_closed(started):
     query.stop()
     ended = tab.wait_for("ended")
     assert ended["how"] == "stopped"
-    assert ended["words"] == "the query was stopped; started again, it goes on where it was"
+    assert ended["words"] == "the query was stopped; its next start goes on where it stopped"
 
 
 def test_a_query_that_fails_says_so_in_the_engines_sentence(started):
@@ -218,11 +220,11 @@ def test_without_a_port_no_page_comes_with_the_query(started, monkeypatch):
     ("options", "environment", "message"),
     [
         ({"livePort": "70000"}, {}, "livePort: '70000'"),
-        ({"liveToken": "short"}, {}, "liveToken: this is no token"),
+        ({"liveToken": "short"}, {}, "liveToken: this is not a token"),
         ({"livehost": "a b"}, {}, "liveHost: 'a b'"),
-        ({"livePort": 0, "liveHost": "192.0.2.1"}, {}, "cannot be at host '192.0.2.1'"),
+        ({"livePort": 0, "liveHost": "192.0.2.1"}, {}, "cannot listen on host '192.0.2.1'"),
         ({}, {"JOINENGINE_LIVE_PORT": "x"}, "JOINENGINE_LIVE_PORT: 'x'"),
-        ({}, {"JOINENGINE_LIVE_TOKEN": "short"}, "JOINENGINE_LIVE_TOKEN: this is no token"),
+        ({}, {"JOINENGINE_LIVE_TOKEN": "short"}, "JOINENGINE_LIVE_TOKEN: this is not a token"),
     ],
 )
 def test_a_page_that_cannot_be_is_refused_before_anything_is_written(

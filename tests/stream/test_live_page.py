@@ -90,9 +90,9 @@ def test_a_page_that_is_opened_before_the_first_batch_waits(chromium, serving):
 def test_a_query_that_ended_before_its_first_batch_is_not_waited_for(chromium, serving):
     server = serving(0)
     with shown(chromium, server.url) as tab:
-        server.end("stopped", "the query was stopped; started again, it goes on", STARTED)
+        server.end("stopped", "the query was stopped; its next start goes on", STARTED)
         banner = tab.locator("[data-field=banner]")
-        told = "The query was stopped at 14:40:00 UTC: started again, it goes on"
+        told = "The query was stopped at 14:40:00 UTC: its next start goes on"
         expect(banner).to_have_text(told)
         expect(tab.get_by_text("No batch was computed.")).to_be_visible()
 

@@ -91,7 +91,7 @@ def test_tasks_that_stay_are_given_the_orders_whose_files_they_have(told):
     """Nearly always: what is done before all have connected is done by whoever has."""
     by = [tasks for *_, tasks in told["files"]]
     assert by.count("stay") >= 8
-    assert all("exchange 'shuffle' needs jobs" in tasks for *_, tasks in told["shuffle"])
+    assert all("exchange 'shuffle' runs in jobs" in tasks for *_, tasks in told["shuffle"])
 
 
 LOCATIONS = ("executor_here_1", None, "executor_there_2")

@@ -156,12 +156,12 @@ def test_a_query_shows_its_load(shown, figures):
     batches = len(figures["rows"])
     read = sum(row["input_rows"] for row in figures["rows"])
     assert read == 240
-    assert f"JoinQuery ended: {batches:,} batches and {read} tuples in this run" in seen.texts[0]
+    assert f"JoinQuery ended: {batches:,} batches and {read} rows in this run" in seen.texts[0]
     assert any(f"joinengine: {batches} batches, {read} rows read" in text for text in seen.texts)
     greatest, mean = max(figures["received"]), sum(figures["received"]) / 3
     at = figures["received"].index(greatest)
     words = (
-        f"tuples received by 3 instances: mean {mean:,.0f}; greatest {greatest:,}, at instance "
+        f"rows received by 3 instances: mean {mean:,.0f}; maximum {greatest:,}, at instance "
         f"{at}: {greatest / mean:.2f} times the mean"
     )
     assert seen.texts.count(words) == 2  # for eyes, and as the title of the picture
@@ -173,7 +173,7 @@ def test_a_query_tells_what_was_done_with_a_hot_key(shown, figures):
     texts = "".join(Seen(html_of(shown[2])).texts)
     assert figures["plans"]
     assert all(words in texts for words in figures["plans"][-5:])
-    assert f"key {IMAGE}0 brought" in figures["plans"][0]
+    assert f"key {IMAGE}0 carried" in figures["plans"][0]
 
 
 def test_metrics_stay_a_table_and_show_the_batches(shown, figures):

@@ -159,9 +159,9 @@ def test_results_are_there_once_also_after_a_restart_with_new_files(ran):
 
 def test_a_disk_that_does_not_belong_to_the_state_is_refused(ran):
     of_files, of_others = ran[1]["refused"]
-    assert "/empty is empty, and the state in" in of_files
-    assert "Spark's file source keeps its progress in that folder alone" in of_files
-    assert "are of two queries" in of_others
+    assert "/empty is empty, but the state in" in of_files
+    assert "Spark's file source keeps its progress in that folder only" in of_files
+    assert "belong to two different queries" in of_others
 
 
 @pytest.mark.parametrize("sink", ["function", "memory"])

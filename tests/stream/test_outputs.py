@@ -39,9 +39,13 @@ def test_checkpoint_and_output_know_each_other(writer, folders, tmp_path):
     run(writer(COMPRESSION="zstd"), out)
     (file, *_) = out.glob("*.parquet")
     assert pq.read_metadata(file).row_group(0).column(0).compression == "ZSTD"
-    with pytest.raises(CheckpointMismatch, match=r"has written its results to .*/out, asked for"):
+    with pytest.raises(
+        CheckpointMismatch, match=r"has written its results to .*/out, but the path given"
+    ):
         writer().start(str(tmp_path / "other"))
-    with pytest.raises(InvalidRequest, match=r"another query .* with the checkpoint .*/checkpoin"):
+    with pytest.raises(
+        InvalidRequest, match=r"results of query .* with the checkpoint .*/checkpoin"
+    ):
         writer("second").start(str(out))
     out.rename(moved)
     with pytest.raises(CheckpointMismatch, match=r"/out no longer holds the results of checkpoint"):
@@ -117,7 +121,7 @@ def test_a_transformed_result_in_hive_folders(spark, folders, tmp_path):
 
 def test_folders_that_cannot_be_made(writer, tmp_path):
     for names, message in (
-        (["nope"], "partitionBy: column 'nope' is not there"),
+        (["nope"], "partitionBy: column 'nope' does not exist"),
         ([5], "partitionBy: expected the name of a column, found 5"),
     ):
         with pytest.raises(InvalidRequest, match=message):
@@ -131,10 +135,12 @@ def test_a_restart_into_other_folders_is_refused(writer, folders, tmp_path):
     run(writer().partitionBy("day"), out)
     folders.add()
     with pytest.raises(
-        CheckpointMismatch, match=r"partitionBy: .* in folders by day, asked for is"
+        CheckpointMismatch, match=r"partitionBy: .* in folders by day, and this query writes"
     ):
         writer().start(str(out))
-    with pytest.raises(InvalidRequest, match=r"partitionBy: query .* in folders by day, asked for"):
+    with pytest.raises(
+        InvalidRequest, match=r"partitionBy: query .* in folders by day, and this query"
+    ):
         writer("second", shared=True).partitionBy("id").start(str(out))
     changed = {"compactEvery": 2, "targetFileSize": "1 MB", "compression": "zstd"}
     run(writer(**changed).partitionBy("DAY"), out)
@@ -174,7 +180,7 @@ def test_a_start_that_is_refused_changes_nothing(spark, folders, tmp_path):
     other = StreamJoin(*sides, on=equi("id", "order_id"), where="amount > 1")
     run(writer_of(other, compactEvery=9), out)
     assert visible(out)
-    refused(writer_of(first), "of another query")
+    refused(writer_of(first), "another query")
 
 
 def visible(out):

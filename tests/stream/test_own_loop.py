@@ -61,7 +61,7 @@ def test_a_query_is_stopped_that_is_started_once_more(writer, folders, tmp_path,
     second = writer().start(str(tmp_path / "out"))
     assert not first.isActive
     assert first.exception() is None
-    assert "is stopped, since it is started once more" in caplog.text
+    assert "is stopped, because it was started again" in caplog.text
     assert [one for one in active() if one in (first, second)] == [second]
     folders.add()
     second.processAllAvailable()
@@ -74,7 +74,7 @@ def test_a_query_is_stopped_that_is_started_once_more(writer, folders, tmp_path,
 def test_a_name_is_had_once(writer, spark, tmp_path):
     first = writer().queryName("mine").start(str(tmp_path / "out"))
     try:
-        with pytest.raises(InvalidRequest, match="a query with the name 'mine' is running"):
+        with pytest.raises(InvalidRequest, match="a query named 'mine' is already running"):
             writer("other").queryName("mine").start(str(tmp_path / "others"))
         assert not (tmp_path / "other").exists()
     finally:
@@ -194,7 +194,7 @@ for line in sys.stdin:
 
     assert answer("wait") == "runs"
     soon(lambda: list((tmp_path / "checkpoint/joinengine/heartbeats").iterdir()))
-    with pytest.raises(InvalidRequest, match=rf"process {other.pid}\) runs on checkpoint"):
+    with pytest.raises(InvalidRequest, match=rf"process {other.pid}\) is running on checkpoint"):
         writer().start(str(tmp_path / "out"))
     folders.add()
     assert not (tmp_path / "checkpoint/joinengine/generations/00000002").exists()

@@ -39,7 +39,7 @@ def test_after_the_end_of_the_streams_there_is_no_watermark(watch):
     ended = {"watermark": None, "newest": None, "ended": True}
     with watch(changed(joins=ended)) as tab:
         mark = about(tab, "watermark")
-        expect(mark).to_contain_text("all has been read")
+        expect(mark).to_contain_text("all data has been read")
         expect(mark).to_contain_text(f"lags {UNKNOWN}: the streams have ended")
 
 

@@ -33,7 +33,7 @@ def interval(**changes):
 
 REFUSED = {
     "layout: expected one of auto, hash, .*, found 'best'": {"layout": "best"},
-    "column 'nokey' of the left side is not there; the columns of the left side are id": {
+    "column 'nokey' of the left side does not exist; the columns of the left side are id": {
         "on": equi("nokey", "order_id")
     },
     "id of the left side is int64 and buyer of the right side is string, .* cast": {
@@ -118,7 +118,7 @@ def test_bounded_sides(spark, sides, folders):
     table = spark.read.parquet(str(folders.items))
     with pytest.raises(InvalidRequest, match="found two bounded DataFrames"):
         StreamJoin(table, table, on="order_id")
-    with pytest.raises(InvalidRequest, match="column 'id' of the right side is not there"):
+    with pytest.raises(InvalidRequest, match="column 'id' of the right side does not exist"):
         StreamJoin(sides[0], table, on="id")
     with pytest.raises(InvalidRequest, match=r"an input must be .*; found str"):
         StreamJoin("orders", table, on="order_id")
@@ -263,7 +263,7 @@ def test_streams_refuse(spark, folders, tmp_path):
         parquet_stream(spark, tmp_path / "empty")
     with pytest.raises(InvalidRequest, match="rows_per_interval: 0"):
         parquet_stream(spark, folders.orders, rows_per_interval=0)
-    with pytest.raises(InvalidRequest, match="select: column 'x' is not there"):
+    with pytest.raises(InvalidRequest, match="select: column 'x' does not exist"):
         parquet_stream(spark, folders.orders).select(["x"])
 
 
@@ -279,12 +279,12 @@ WRONG_SINKS = {
     "memoryPerTask: expected at least .* bytes, found '1'": lambda w, _: w.format("noop").option(
         "memoryPerTask", 1
     ),
-    "path: /proc/x cannot be made": lambda w, _: w.format("parquet").option("path", "/proc/x"),
+    "path: /proc/x cannot be created": lambda w, _: w.format("parquet").option("path", "/proc/x"),
     "path: .*/file is a file": lambda w, root: w.format("csv").option("path", root / "file"),
     "checkpointLocation and path are both": lambda w, root: w.format("parquet").option(
         "path", root / "c"
     ),
-    "path: .* lies in the folder .* that the query reads": lambda w, root: w.format(
+    "path: .* lies in the folder .* so the query would read": lambda w, root: w.format(
         "parquet"
     ).option("path", root / "in" / "orders"),
     "path and sideOutput are both": lambda w, root: (
@@ -304,9 +304,9 @@ def test_a_sink_is_checked_at_start(sides, tmp_path, message):
 
 
 WRONG_CALLS = {
-    "there is no database `nodb`": lambda w: w.toTable("nodb.t"),
-    "'a b' is no name of a table": lambda w: w.toTable("a b"),
-    "toTable: 5 is no name": lambda w: w.toTable(5),
+    "database `nodb` does not exist": lambda w: w.toTable("nodb.t"),
+    "'a b' is not a table name": lambda w: w.toTable("a b"),
+    "toTable: 5 is not a table name": lambda w: w.toTable(5),
     "'some_view' is a view": lambda w: w.toTable("some_view"),
     "foreachBatch: expected a function .*, found 'x'": lambda w: w.foreachBatch("x"),
     "foreach is not supported": lambda w: w.foreach(print),

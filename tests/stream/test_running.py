@@ -80,19 +80,21 @@ def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_pa
     query = start(joined, tmp_path, processingTime="100 milliseconds")
     try:
         query.processAllAvailable()
-        assert "running: 4 batches and 640 tuples" in repr(query)
+        assert "running: 4 batches and 640 rows" in repr(query)
         query.switch_layout(Qmmp())
         query.resize(6)
         told = query.explain().splitlines()
         assert "layout auto on 4 instances" in told[1]
         assert told[-2:] == [
-            "asked for: layout qmmp; takes effect with the next batch",
-            "asked for: 6 instances; takes effect with the next batch",
+            "requested: layout qmmp; takes effect with the next batch",
+            "requested: 6 instances; takes effect with the next batch",
         ]
         for refused in (2.5, "4", True, None):
-            with pytest.raises(InvalidRequest, match=r"resize: instances: .* no whole number"):
+            with pytest.raises(InvalidRequest, match=r"resize: instances: .* not a whole number"):
                 query.resize(refused)
-        with pytest.raises(InvalidRequest, match=r"switch_layout: instances: '4' .* no whole num"):
+        with pytest.raises(
+            InvalidRequest, match=r"switch_layout: instances: '4' .* not a whole num"
+        ):
             query.switch_layout("hash", instances="4")
         with pytest.raises(InvalidRequest, match=r"layout bi needs .* found 1"):
             query.switch_layout("bi", instances=1)
@@ -102,7 +104,7 @@ def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_pa
         folders.add()
         query.processAllAvailable()
         assert "layout qmmp on 6 instances" in query.explain()
-        assert "asked for" not in query.explain()
+        assert "requested" not in query.explain()
     finally:
         query.stop()
     assert re.search("ended: [56] batches", repr(query))  # a look may find one of two new files
@@ -117,9 +119,9 @@ def test_a_run_that_ends_says_why_rows_still_wait(spark, folders, tmp_path, capl
     joined = StreamJoin(orders, items, on=on, within=window, how="left", instances=2)
     query = start(joined, tmp_path)
     query.awaitTermination()
-    (said,) = [one.message for one in caplog.records if "wait" in one.message]
-    assert "rows of operator 0 wait and are no results yet: its right side (folder" in said
-    assert "would wait 1 s for it" in said
+    (said,) = [one.message for one in caplog.records if "still waiting" in one.message]
+    assert "rows of operator 0 are still waiting: its right side (folder" in said
+    assert "would wait 1 s for this side" in said
     assert not query.metrics()["output_rows"].to_pylist()[0]
 
 

@@ -145,7 +145,7 @@ def test_a_closed_batch_is_not_transformed_again(transformed):
     fence.raise_boundary(sink.checkpoint, 4)
     sink.clean(files, range(3))
     assert sink.checkpoint.showings.names() == ["00000004"]
-    with pytest.raises(TakenOver, match=r"batch 3 .* is closed"):
+    with pytest.raises(TakenOver, match=r"batch 3 .* are closed"):
         sink.deliver(3, files, generation=1)
     assert found_in(Path(sink.storage.folder)) == Counter({(7,): 2})
 

@@ -76,7 +76,7 @@ def runs(pid):
 def test_all_steps_of_a_batch_are_orders(writer, folders, tmp_path, orders, pool):
     query = writer(compactEvery=2).start(str(tmp_path / "out"))
     query.processAllAvailable()
-    assert "tasks: stay from batch to batch" in query.explain()
+    assert "tasks: resident from batch to batch" in query.explain()
     assert pool.holds
     folders.add()
     query.processAllAvailable()
@@ -125,7 +125,7 @@ def test_a_worker_that_is_killed_is_replaced_by_a_job(writer, folders, tmp_path,
         os.kill(pid, signal.SIGKILL)
     folders.add()
     query.processAllAvailable()
-    assert "a task that stays was lost; a job does its work" in caplog.text
+    assert "a resident task was lost; a job does its work" in caplog.text
     pool._left_until_s = 0.0
     folders.add()
     query.processAllAvailable()
@@ -231,14 +231,16 @@ def test_jobs_do_it_if_they_are_asked_to(writer, folders, tmp_path, orders):
     query = writer(tasks="jobs").trigger(availableNow=True).start(str(tmp_path / "out"))
     query.awaitTermination()
     assert orders == []
-    assert "tasks: jobs of Spark: the option 'tasks' asks for them" in query.explain()
+    assert "tasks: jobs of Spark: option 'tasks' is 'jobs'" in query.explain()
     same(tmp_path / "out", pairs(folders, "id = order_id"))
 
 
 def test_tasks_that_cannot_stay_are_refused_if_they_are_asked_to(writer, tmp_path):
-    with pytest.raises(InvalidRequest, match=r"tasks: 'resident' .* exchange 'shuffle' needs jobs"):
+    with pytest.raises(
+        InvalidRequest, match=r"tasks: 'resident' .* exchange 'shuffle' runs in jobs"
+    ):
         writer(exchange="shuffle").start(str(tmp_path / "out"))
-    with pytest.raises(InvalidRequest, match=r"tasks: 'resident' .* is handed a DataFrame"):
+    with pytest.raises(InvalidRequest, match=r"tasks: 'resident' .* takes a DataFrame"):
         writer().foreachBatch(lambda frame, batch: None).start()
     with pytest.raises(InvalidRequest, match=r"tasks: 'forever'"):
         writer(tasks="forever").start(str(tmp_path / "out"))
@@ -367,4 +369,4 @@ def test_settings_under_which_steps_are_jobs(elsewhere, name):
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://host:6443", "mesos://host"])
 def test_masters_under_which_steps_are_jobs(elsewhere, master):
-    assert f"master {master} was not tried" in staying.obstacle(elsewhere(master))
+    assert f"the master is {master}" in staying.obstacle(elsewhere(master))

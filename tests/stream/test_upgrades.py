@@ -44,7 +44,9 @@ def test_a_query_goes_on_from_a_kept_checkpoint(spark, path):
         for number in range(kept.FILES, 2 * kept.FILES):
             kept.write_input(number)
         if int(path.name.split("-")[1]) not in READ:
-            with pytest.raises(CheckpointMismatch, match="use the version that wrote it"):
+            with pytest.raises(
+                CheckpointMismatch, match="use the version that wrote the checkpoint"
+            ):
                 kept.run(kept.queries(spark)["outer"], "outer")
             return
         for name, query in kept.queries(spark).items():

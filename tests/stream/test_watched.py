@@ -165,7 +165,7 @@ def test_the_hot_key_has_its_name(watched, chromium):
     with pages(watched, chromium) as tabs:
         for tab in tabs:
             choose(tab, hot["join"])
-            told_of = tab.locator("#plans li").filter(has_text=f"key {hot['key']} brought")
+            told_of = tab.locator("#plans li").filter(has_text=f"key {hot['key']} carried")
             expect(told_of.first).to_be_visible()
 
 

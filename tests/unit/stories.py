@@ -215,8 +215,8 @@ def _plans(
             {
                 **{"batch": one.planned, "join": number, "cause": "heavy key", "replan": True},
                 "at": STARTED + one.planned * BATCH_S,
-                "words": f"key {one.key} brought {one.share:.0%} of the tuples, to instance "
-                f"{one.homes[0]}; {one.words}; {count:,} tuples moved in 12 ms",
+                "words": f"key {one.key} carried {one.share:.0%} of the rows, at instance "
+                f"{one.homes[0]}; {one.words}; {count:,} rows moved in 12 ms",
                 "skew_before": before,
                 "skew_after": after,
                 "moved_rows": count,

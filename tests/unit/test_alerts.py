@@ -25,7 +25,7 @@ def alerts():
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("late", "came later than the join's delay allows"),
+        ("late", "arrived later than the join's delay allows"),
         ("null", "have no key or no event time"),
         ("ahead", "further ahead of the clock than max_ahead"),
     ],
@@ -41,8 +41,8 @@ def test_a_stream_is_named_once_and_in_the_end(reason, words, alerts):
     (other,) = alerts.take(batch(3, left=many, right=many))
     assert other != said
     first, second = alerts.sums()
-    assert first.startswith("in all 39 of 4,000 rows (1%) of ")
-    assert second.startswith("in all 10 of 1,300 rows (1%) of ")
+    assert first.startswith("in total, 39 of 4,000 rows (1%) of ")
+    assert second.startswith("in total, 10 of 1,300 rows (1%) of ")
     assert words in first
 
 
@@ -60,7 +60,7 @@ def test_a_join_without_a_window_says_once_how_its_state_grows():
     alerts = Alerts(two_way(None))
     assert alerts.take(batch(0)) == []
     (said,) = alerts.take(batch(1, state_rows=200, state_bytes=6000))
-    assert said.startswith("join 0 has no window, so its state grows for ever: by 30.0 MB for each")
+    assert said.startswith("join 0 has no window, so its state grows without bound: by 30.0 MB per")
     assert alerts.take(batch(2, state_rows=400, state_bytes=12_000)) == []
     assert alerts.sums() == []
 

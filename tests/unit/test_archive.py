@@ -69,4 +69,4 @@ def test_without_a_java_the_command_says_so(tmp_path):
     command = [sys.executable, "-m", "joinengine", "archive"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "there is no program bin/java in it" in done.stderr
+    assert "which has no program bin/java" in done.stderr

@@ -55,14 +55,14 @@ class Column:
 
 
 JOINS = {
-    "on: None is no condition; write on='k'": {"on": None},
-    r"on: 5 \(int\) is no condition": {"on": 5},
-    "on: a Column of Spark cannot be read here; write equi": {"on": Column()},
+    "on: None is not a condition; write on='k'": {"on": None},
+    r"on: 5 \(int\) is not a condition": {"on": 5},
+    "on: joinengine cannot read a Spark Column; write equi": {"on": Column()},
     r"on: \[\('a', 'b'\)\] are pairs; write equi\('a', 'b'\)": {"on": [("a", "b")]},
     r"pairs; write equi\(\['a', 'c'\], \['b', 'd'\]\)": {"on": [("a", "b"), ("c", "d")]},
-    "on: .* is no name of a column and no list of names": {"on": ["a", 5]},
-    "on: column 'user' of the left side is not there; .* left side are User_Id": {"on": "user"},
-    "on: column 'a' of the right side is not there; .* right side are user_id": {"on": "a"},
+    "on: .* is not a column name or a list of names": {"on": ["a", 5]},
+    "on: column 'user' of the left side does not exist; .* left side are User_Id": {"on": "user"},
+    "on: column 'a' of the right side does not exist; .* right side are user_id": {"on": "a"},
     "on: g of the left side is double, .* floats='normalised'": {"on": equi("g", "f")},
     "on: g of the left side is double, .* Cast the key to decimal or integer$": {
         "on": equi("g", "user_id")
@@ -81,12 +81,12 @@ JOINS = {
     "on: g of the left side is double and user_id of the right side is int32, .* cast": {
         "on": equi("g", "user_id", floats="normalised")
     },
-    "how: None is no text; write for example 'left'": {"how": None},
-    "where: 5 .* is no text": {"where": 5},
-    "left_where: 5 .* is no text": {"left_where": 5},
-    r"instances: '4' \(str\) is no whole number": {"instances": "4"},
-    "instances: True .* is no whole number": {"instances": True},
-    "instances: 4.0 .* is no whole number": {"instances": 4.0},
+    "how: None is not text; write for example 'left'": {"how": None},
+    "where: 5 .* is not text": {"where": 5},
+    "left_where: 5 .* is not text": {"left_where": 5},
+    r"instances: '4' \(str\) is not a whole number": {"instances": "4"},
+    "instances: True .* is not a whole number": {"instances": True},
+    "instances: 4.0 .* is not a whole number": {"instances": 4.0},
     "layout: expected a name or an object such as .*, found 3": {"layout": 3},
     r"layout: expected a name or an object such as Mnrt\(\), found the class Mnrt": {
         "layout": Mnrt
@@ -95,7 +95,7 @@ JOINS = {
     "suffixes: expected a pair of texts": {"suffixes": ("_x",)},
     "within: '1 hour' .* write for example within=within": {"within": "1 hour"},
     "within: windows.* belongs to a StreamAggregate": {"within": windows("lt", "1 s")},
-    "within: column 'x' of the right side is not there": {
+    "within: column 'x' of the right side does not exist": {
         "within": within("lt", "x", lower="0 s", delay="0 s")
     },
 }
@@ -116,7 +116,7 @@ def test_an_equality_of_columns_is_recognised():
 
 @pytest.mark.parametrize("made", [parquet_stream, lambda *swapped: prepare(swapped[0])])
 def test_what_is_no_session(made):
-    with pytest.raises(InvalidRequest, match=r"'clicks' \(str\) is no Spark session; .*\(spark, '"):
+    with pytest.raises(InvalidRequest, match=r"a Spark session, not 'clicks' \(str\)"):
         made("clicks", object())
 
 
@@ -128,18 +128,18 @@ def test_sides_that_are_frames_of_pandas():
 COUNTED = {"aggregates": {"n": "count(*)"}, "window": windows("LT", "1 s", delay="0 s")}
 AGGREGATES = {
     r"window: .*Sliding.* write for example windows": {"window": tumbling("lt", "lt", "1 s")},
-    "top: 5 .* is none; write for example top": {"top": 5},
-    "aggregates: .* is none; write for example": {"aggregates": ["count(*)"]},
-    "aggregates: r: 5 .* is no text": {"aggregates": {"r": 5}},
+    "top: 5 .* has the wrong type; write for example top": {"top": 5},
+    "aggregates: .* has the wrong type; write for example": {"aggregates": ["count(*)"]},
+    "aggregates: r: 5 .* is not text": {"aggregates": {"r": 5}},
     "aggregates: a name: 5": {"aggregates": {5: "count(*)"}},
-    "by: None is no name of a column": {"by": None},
-    "by: column 'x' is not there": {"by": "x"},
+    "by: None is not a column name": {"by": None},
+    "by: column 'x' does not exist": {"by": "x"},
     "by: s is struct.*, which cannot name a group": {"by": "s", "source": SIDES[1]},
     "ambiguous column names: the result has m twice": {
         "aggregates": {"m": "count(*)", "M": "sum(g)"}
     },
-    "aggregators: '2' .* is no whole number": {"aggregators": "2"},
-    "merge_every: 1.5 .* is no whole number": {"merge_every": 1.5},
+    "aggregators: '2' .* is not a whole number": {"aggregators": "2"},
+    "merge_every: 1.5 .* is not a whole number": {"merge_every": 1.5},
 }
 
 
@@ -185,22 +185,24 @@ def test_a_replay_has_no_bound_against_the_clock():
 
 
 BUILT = {
-    "withWatermark: a is string; event time": lambda: SIDES[0].withWatermark("a", "1 s"),
-    "withWatermark: column 'x' is not there": lambda: SIDES[0].withWatermark("x", "1 s"),
+    "withWatermark: event time must be a timestamp, and a is string": lambda: SIDES[
+        0
+    ].withWatermark("a", "1 s"),
+    "withWatermark: column 'x' does not exist": lambda: SIDES[0].withWatermark("x", "1 s"),
     "withWatermark: delay '-1 s' is negative": lambda: SIDES[0].withWatermark("lt", "-1 s"),
-    "equi: 1 .* is no name of a column": lambda: equi(1, 2),
+    "equi: 1 .* is not a column name": lambda: equi(1, 2),
     "equi: floats: 'any' is unknown; choose one of refused": lambda: equi("a", "b", floats="any"),
-    "theta: None is no text": lambda: theta(None),
-    "band: a column: 1 .* is no text": lambda: band(1, 2, lower=0),
-    r"band: lower \[1\] is no number": lambda: band("a", "b", lower=[1]),
-    "a window: 1 .* is no name": lambda: within(1, 2, lower="0 s"),
+    "theta: None is not text": lambda: theta(None),
+    "band: a column: 1 .* is not text": lambda: band(1, 2, lower=0),
+    r"band: lower \[1\] is not a finite number": lambda: band("a", "b", lower=[1]),
+    "a window: 1 .* is not a column name": lambda: within(1, 2, lower="0 s"),
     "within: delay .* has 3 parts": lambda: within("a", "b", lower="0 s", delay=("0 s",) * 3),
     "sliding: size 5 is not a duration; write a number and a unit": lambda: sliding("a", "b", 5, 5),
-    "top: '5' .* is no whole number": lambda: top("5", by="n"),
-    "top: by: None is no text": lambda: top(5, by=None),
-    "select: 5 .* is no name": lambda: SIDES[0].select(5),
-    "select: column 'x' is not there": lambda: SIDES[0].select("a", "x"),
-    "Stream.where: 5 .* is no text": lambda: SIDES[0].where(5),
+    "top: '5' .* is not a whole number": lambda: top("5", by="n"),
+    "top: by: None is not text": lambda: top(5, by=None),
+    "select: 5 .* is not a column name": lambda: SIDES[0].select(5),
+    "select: column 'x' does not exist": lambda: SIDES[0].select("a", "x"),
+    "Stream.where: 5 .* is not text": lambda: SIDES[0].where(5),
     "Stream.where: column 'usr' is not there": lambda: SIDES[0].where("usr = 'user-1'"),
 }
 
@@ -233,7 +235,8 @@ def test_the_settings_of_every_layout(name):
             if type(wrong).__name__ == kind:
                 continue
             with pytest.raises(
-                InvalidRequest, match=f"{name}: {one.name}: .* is no (whole )?(num|t)"
+                InvalidRequest,
+                match=f"{name}: {one.name}: .* is not (a whole num|a num|a bool|text)",
             ):
                 layout(**{one.name: wrong})
         if kind not in ("str", "bool"):
@@ -260,7 +263,9 @@ def test_names_are_found_whatever_their_case():
 def test_names_have_their_case_in_a_session_that_asks_for_it():
     schema = pa.schema([("v", pa.int64()), ("V", pa.int64()), ("w", pa.int64())])
     assert require_column(schema, "V", "on", exact=True).name == "V"
-    with pytest.raises(InvalidRequest, match="column 'V' is ambiguous: there are v, V; rename"):
+    with pytest.raises(
+        InvalidRequest, match="column 'V' is ambiguous: the columns are v, V; rename"
+    ):
         require_column(schema, "V", "on")
-    with pytest.raises(InvalidRequest, match="column 'W' is not there"):
+    with pytest.raises(InvalidRequest, match="column 'W' does not exist"):
         require_column(schema, "W", "on", exact=True)

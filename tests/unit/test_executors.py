@@ -83,19 +83,19 @@ def test_the_message_names_the_folder_and_who_does_not_see_it(places):
     with pytest.raises(InvalidRequest) as refused:
         check(Executors(blind), places)
     assert str(refused.value) == (
-        f"path: {places / 'out'} is not there for the executors on host-0, host-1, host-2 and 2 "
-        f"more; give a folder of a file system that the driver and all executors see under this "
-        f"path, or a place in an object store"
+        f"path: executors on host-0, host-1, host-2 and 2 more do not see {places / 'out'}; give "
+        f"a folder that the driver and all executors share under this path, or a place in an "
+        f"object store"
     )
 
 
 def test_a_folder_that_is_still_to_be_made_is_looked_for_by_its_parent(places):
-    with pytest.raises(InvalidRequest, match=r"^checkpointLocation: .*/a/checkpoint is not there"):
+    with pytest.raises(InvalidRequest, match=r"^checkpointLocation: .* do not see .*/a/checkpoint"):
         check(Executors({"one": f"{places}/.joinengine-"}), places)
 
 
 def test_an_input_is_looked_for_too(places):
-    with pytest.raises(InvalidRequest, match=r"^parquet_stream: .*/in is not there"):
+    with pytest.raises(InvalidRequest, match=r"^parquet_stream: .* do not see .*/in"):
         check(Executors({"one": str(places / "in")}), places)
 
 
@@ -124,8 +124,7 @@ def test_stores_are_asked_and_what_they_refuse_is_told(places, objects, bucket):
             check_executors(spark, {"stateLocation": "s3://no-such-bucket/x"}, [])
     buckets.store_of.cache_clear()
     assert str(refused.value).startswith(
-        "stateLocation: s3://no-such-bucket/x cannot be read by the executors on one: there is no "
-        "bucket"
+        "stateLocation: executors on one cannot read s3://no-such-bucket/x: bucket "
     )
 
 
@@ -141,7 +140,7 @@ def test_a_package_that_is_not_there_is_named(places, monkeypatch):
     [
         (
             "..\nModuleNotFoundError: No module named 'joinengine.spark'\n\tat org..",
-            "the Python of the executors lacks joinengine; install joinengine there",
+            "the Python of the executors lacks joinengine; install joinengine on them",
         ),
         (
             "..RuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: "

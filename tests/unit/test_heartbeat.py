@@ -53,7 +53,7 @@ def is_free(checkpoint, takeover=Takeover.WAIT):
     try:
         check_alone(checkpoint, takeover)
     except InvalidRequest as error:
-        assert "runs on checkpoint" in str(error)
+        assert "is running on checkpoint" in str(error)
         assert "--takeover take" in str(error)
         return False
     return True
@@ -65,8 +65,8 @@ def test_a_process_that_lives_is_in_the_way(checkpoint, other, caplog):
     assert not is_free(checkpoint)
     assert is_free(checkpoint, Takeover.TAKE)
     (line,) = caplog.messages
-    assert f"process {other.pid}) runs on checkpoint {checkpoint.location}" in line
-    assert "this one takes over, and ends it" in line
+    assert f"process {other.pid}) is running on checkpoint {checkpoint.location}" in line
+    assert "this driver takes over and stops it" in line
 
 
 def test_a_process_that_has_died_is_not(checkpoint, other):
@@ -133,7 +133,7 @@ def test_who_takes_over_waits_for_nobody(checkpoint, monkeypatch, caplog):
     write(checkpoint, machine=["elsewhere"])
     assert is_free(checkpoint, Takeover.TAKE)
     (line,) = caplog.messages
-    assert f"may run on checkpoint {checkpoint.location}" in line
+    assert f"may be running on checkpoint {checkpoint.location}" in line
 
 
 def test_a_driver_beats_until_it_ends(checkpoint, monkeypatch):

@@ -39,9 +39,9 @@ def test_a_python_that_cannot_serve_is_described(tmp_path):
     broken = executable(tmp_path / "broken", "echo no library >&2; exit 127")
     same = executable(tmp_path / "same", f'exec "{sys.executable}" "$@"')
     assert fault_of(bare) == f"{bare}, which lacks {' and '.join(NEEDED)}"
-    assert fault_of(old).startswith(f"{old}, which is Python 3.7, while the driver is Python 3.")
-    assert fault_of(broken) == f"{broken}, which ends with no library"
-    assert fault_of(str(tmp_path / "none")) == f"{tmp_path / 'none'}, which is not there"
+    assert fault_of(old).startswith(f"{old}, which is Python 3.7, but the driver is Python 3.")
+    assert fault_of(broken) == f"{broken}, which fails with no library"
+    assert fault_of(str(tmp_path / "none")) == f"{tmp_path / 'none'}, which does not exist"
     assert fault_of(same) is None
     assert fault_of(sys.executable) is None
 

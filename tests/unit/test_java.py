@@ -28,13 +28,13 @@ def no_java(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("no_java")
 def test_no_java_says_how_to_install_one():
-    with pytest.raises(InvalidRequest, match="no java on the PATH; install Java 17 or 21"):
+    with pytest.raises(InvalidRequest, match="no java is on the PATH; install Java 17 or 21"):
         check_java()
 
 
 def test_a_wrong_java_home_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(InvalidRequest, match=rf"JAVA_HOME is {tmp_path}, and there is no program"):
+    with pytest.raises(InvalidRequest, match=rf"JAVA_HOME is {tmp_path}, which has no program"):
         check_java()
 
 
@@ -49,7 +49,7 @@ def test_a_java_that_is_too_old_is_refused(version, number, monkeypatch, tmp_pat
     if number >= 17:
         check_java()
         return
-    with pytest.raises(InvalidRequest, match=rf"needs Java 17 or later, and .* is Java {number};"):
+    with pytest.raises(InvalidRequest, match=rf"needs Java 17 or later, but .* is Java {number};"):
         check_java()
 
 

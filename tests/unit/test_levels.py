@@ -64,7 +64,7 @@ def fit(levels, operator=None, operators=1):
             "levels: expected a mapping such as {'hot': {'top': 20",
         ),
         (7, "levels: expected a mapping such as {'hot': {'top': 20, 'backups': 2}}, found 7"),
-        ({1: {}}, "levels: 1 (int) is no text"),
+        ({1: {}}, "levels: 1 (int) is not text"),
         (
             {"a": 3},
             "level a: expected a mapping such as in {'hot': {'top': 20, 'backups': 2}}, found 3",
@@ -79,7 +79,7 @@ def fit(levels, operator=None, operators=1):
         ),
         ({"a": {"top": 3}}, "level a: backups is missing"),
         ({"a": {"top": 3, "backups": 0}}, "level a: backups must be at least 1, found 0"),
-        ({"a": {"top": 3, "backups": "2"}}, "level a: backups: '2' (str) is no whole number"),
+        ({"a": {"top": 3, "backups": "2"}}, "level a: backups: '2' (str) is not a whole number"),
         ({"a": {"top": 0, "backups": 2}}, "level a: top must be at least 1, found 0"),
         ({"a": {"top": 1, "backups": 2, "join": -1}}, "level a: join must be at least 0, found -1"),
         ({"a": {"top": 1, "copies": 2}}, "level a: field 'copies' is unknown"),
@@ -99,7 +99,7 @@ def fit(levels, operator=None, operators=1):
             {"a": {"keys": [None], "backups": 2}},
             "level a: keys must be values of key columns, found None",
         ),
-        ({"a": {"where": 3, "backups": 2}}, "level a: where: 3 (int) is no text"),
+        ({"a": {"where": 3, "backups": 2}}, "level a: where: 3 (int) is not text"),
     ],
 )
 def test_what_is_no_level_is_refused_where_it_is_written(levels, refusal):
@@ -111,18 +111,21 @@ def test_what_is_no_level_is_refused_where_it_is_written(levels, refusal):
 @pytest.mark.parametrize(
     ("level", "refusal"),
     [
-        ({"keys": ["x"]}, "level a: join 0: key 'x' is no value of column lk, whose type is int64"),
-        ({"keys": [1.5]}, "level a: join 0: key 1.5 is no value of column lk"),
-        ({"keys": [True]}, "level a: join 0: key True is no value of column lk"),
-        ({"keys": [1 << 70]}, "level a: join 0: key 1180591620717411303424 is no value"),
-        ({"keys": [[1, 2]]}, "level a: join 0: key [1, 2] has 2 parts, and the key columns are lk"),
+        (
+            {"keys": ["x"]},
+            "level a: join 0: key 'x' is not a value of column lk, whose type is int64",
+        ),
+        ({"keys": [1.5]}, "level a: join 0: key 1.5 is not a value of column lk"),
+        ({"keys": [True]}, "level a: join 0: key True is not a value of column lk"),
+        ({"keys": [1 << 70]}, "level a: join 0: key 1180591620717411303424 is not a value"),
+        ({"keys": [[1, 2]]}, "level a: join 0: key [1, 2] has 2 parts, but the key columns are lk"),
         ({"where": "lv = 3"}, "level a: join 0: where: column 'lv' is not there; the columns are"),
         ({"where": "lk +"}, "level a: join 0: where: 'lk +' is not a valid predicate"),
         (
             {"where": "lk + 1"},
             "level a: join 0: where: expected a predicate, found 'lk + 1' of type",
         ),
-        ({"top": 2, "join": 3}, "level a: join 3 is not there; give one from 0 to 0"),
+        ({"top": 2, "join": 3}, "level a: join 3 does not exist; give one from 0 to 0"),
     ],
 )
 def test_a_level_that_does_not_fit_the_join_is_refused(level, refusal):
@@ -130,7 +133,7 @@ def test_a_level_that_does_not_fit_the_join_is_refused(level, refusal):
         fit({"a": {"backups": 2, **level}})
     assert str(raised.value).startswith(refusal)
     if "where" in level and "lv" in level["where"]:
-        assert str(raised.value).endswith("(a level goes by the key columns: lk, rk)")
+        assert str(raised.value).endswith("(a level may use the key columns only: lk, rk)")
 
 
 def test_single_keys_of_a_band_are_refused():
@@ -171,7 +174,7 @@ def test_a_key_is_of_the_type_of_its_column(name):
     operator = join_on(name)
     others = {"text": [17, True, 0.5], "flag": [1, "true"], "price": ["x", True]}
     for value in others.get(name, ["x", True, *([17] if name in ("day", "at") else [])]):
-        with pytest.raises(InvalidRequest, match=f"key {value!r} is no value of column {name}"):
+        with pytest.raises(InvalidRequest, match=f"key {value!r} is not a value of column {name}"):
             fit({"a": {"keys": [value], "backups": 2}}, operator)
 
 
@@ -185,7 +188,7 @@ def test_keys_of_several_columns_are_lists():
     operator = join_on("text", "number")
     (level,) = fit({"a": {"keys": [["x", 1], ["y", 2]], "backups": 2}}, operator)
     assert len(set(level.hashes)) == 2
-    with pytest.raises(InvalidRequest, match="key 'x' has 1 parts, and the key columns are text"):
+    with pytest.raises(InvalidRequest, match="key 'x' has 1 parts, but the key columns are text"):
         fit({"a": {"keys": ["x"], "backups": 2}}, operator)
 
 
@@ -259,4 +262,4 @@ def test_words_of_a_key_that_changes_its_level():
         "got backups; home at instance 1, backups at instances 2, 4"
     )
     change = KeyChange(7, Cause.LEVELS, more, less, None, None)
-    assert key_change_words(change) == ("gave backups up; home at instance 1, backup at instance 2")
+    assert key_change_words(change) == ("gave up backups; home at instance 1, backup at instance 2")

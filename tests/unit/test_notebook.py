@@ -27,9 +27,7 @@ def heights(path):
 
 def test_a_bar_for_each_instance():
     svg = notebook.load_picture([10, 30, 20, 0], "received")
-    words = (
-        "tuples received by 4 instances: mean 15; greatest 30, at instance 1: 2.00 times the mean"
-    )
+    words = "rows received by 4 instances: mean 15; maximum 30, at instance 1: 2.00 times the mean"
     assert TITLE.findall(svg) == [words]
     assert svg.endswith(f"<div>{words}</div>")
     low, middle, none, high = bars(svg)
@@ -45,14 +43,14 @@ def test_a_thousand_instances_share_bars():
     assert len(found) == 143  # of 7 instances each
     assert found[-1] == max(found)
     assert sum(h == found[-1] for h in found) == 1
-    assert "greatest 900, at instance 707: 8.93 times the mean" in svg
-    assert "a bar is the greatest of 7 instances" in svg
+    assert "maximum 900, at instance 707: 8.93 times the mean" in svg
+    assert "a bar is the maximum of 7 instances" in svg
     assert len(svg) < 10_000
 
 
 @pytest.mark.parametrize("loads", [[], [0, 0]])
 def test_no_load_is_no_picture(loads):
-    assert notebook.load_picture(loads, "received") == "<div>no tuple received yet</div>"
+    assert notebook.load_picture(loads, "received") == "<div>no rows received yet</div>"
 
 
 def test_titles_and_lines_are_text():
@@ -72,13 +70,13 @@ def test_metrics_show_the_newest_batches():
     rows = [batch_rows(one) for one in records]
     records[39].input_rows = 7  # told later: what is shown is what the table holds
     html = notebook.metrics_html(rows, records, "<i>about</i>")
-    assert "metrics of the newest 12 of 40 batches" in html
+    assert "metrics of the latest 12 of 40 batches" in html
     assert html.count("<tr>") == 13
     assert ">1,039</td>" in html
     assert ">1,027</td>" not in html
     assert "<details><summary>the query</summary><i>about</i></details>" in html
     # The picture is of the whole run.
-    assert f"greatest {sum(range(1000, 1040)):,}, at instance 0: 2.00 times" in html
+    assert f"maximum {sum(range(1000, 1040)):,}, at instance 0: 2.00 times" in html
 
 
 def test_metrics_of_no_batch():

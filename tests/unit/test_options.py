@@ -162,7 +162,7 @@ def test_a_flag_is_refused_in_the_words_of_the_writer():
             "-1 s",
             "work-per-tuple: expected a duration of 0 or more, found -1 s",
         ),
-        ("--store", "slow", "store: 'slow' is no speed of a store"),
+        ("--store", "slow", "store: 'slow' is not a speed of a store"),
         ("--moves", "now", "'now' is not one of 'eager', 'lazy'"),
     ):
         done = CliRunner().invoke(cli, ["run", "eq5", flag, text])

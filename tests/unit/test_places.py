@@ -20,10 +20,10 @@ from joinengine.world.memory import MemoryWorld
         ("c", "c", None, "checkpointLocation and path are both"),
         ("c", "o", "o", "path and sideOutput are both"),
         ("c", "o", "c", "checkpointLocation and sideOutput are both"),
-        ("o/c", "o", None, "one lies in the other"),
-        ("c", "c/_o", None, "one lies in the other"),
-        ("in", "o", None, "lies in the folder .*/in that the query reads"),
-        ("in/c", "o", None, "lies in the folder .*/in that the query reads"),
+        ("o/c", "o", None, "one folder lies in the other"),
+        ("c", "c/_o", None, "one folder lies in the other"),
+        ("in", "o", None, "lies in the folder .*/in, so the query would read"),
+        ("in/c", "o", None, "lies in the folder .*/in, so the query would read"),
         ("c", "link", None, "path: .*/in lies in the folder"),
         ("c", "o", "in/deep/er", "sideOutput: .* lies in the folder"),
     ],
@@ -74,7 +74,7 @@ def test_whether_a_folder_can_be_made(tmp_path):
     for path in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "nowhere"):
         with pytest.raises(InvalidRequest, match=r"path: .*/(file|nowhere) is a file; give a fol"):
             check_folder(path, "path")
-    with pytest.raises(InvalidRequest, match="path: /proc/x/y cannot be made"):
+    with pytest.raises(InvalidRequest, match="path: /proc/x/y cannot be created"):
         check_folder(local_path("file:///proc/x/y", "path"), "path")
     check_folder(tmp_path / "a" / "b", "path")
     check_folder(tmp_path, "path")
@@ -130,13 +130,13 @@ def test_results_of_another_query(world):
     take(checkpoint_of(world, "one"), out)
     first = files_of(out, "one", world)
     two = checkpoint_of(world, "two")
-    with pytest.raises(InvalidRequest, match=r"another query \(one, with the checkpoint /one\)"):
+    with pytest.raises(InvalidRequest, match=r"results of query one, with the checkpoint /one\."):
         take(two, out)
     take(two, out, shared=True)
     second = files_of(out, "two", world)
     assert first | second <= world.files.keys()
     late = checkpoint_of(world, "late", batches=1)
-    with pytest.raises(InvalidRequest, match="another query"):
+    with pytest.raises(InvalidRequest, match="results of query"):
         take(late, out, overwrite=True)  # only a new checkpoint may
     out.put("_joinengine/one/g1-staged.parquet", b"rows")
     take(checkpoint_of(world, "three"), out, overwrite=True)
@@ -160,16 +160,20 @@ def test_files_that_nobody_has_marked_are_never_removed(world):
 def test_a_damaged_marker_still_says_whose_it_is(world):
     out = world.storage("/out")
     out.put("_joinengine/one.json", b'{"quer')
-    with pytest.raises(InvalidRequest, match=r"query \(one, with the checkpoint unknown\)"):
+    with pytest.raises(InvalidRequest, match=r"query one, with the checkpoint unknown"):
         take(checkpoint_of(world, "two"), out)
 
 
 @pytest.mark.parametrize(
     ("was", "asked", "message"),
     [
-        ((), ("day",), "/out without folders, asked for is in folders by day, and"),
-        (("day",), (), "/out in folders by day, asked for is without folders, and"),
-        (("day", "id"), ("id", "day"), "in folders by day, id, asked for is in folders by id, day"),
+        ((), ("day",), "/out without folders, and this query writes them in folders by day"),
+        (("day",), (), "/out in folders by day, and this query writes them without folders"),
+        (
+            ("day", "id"),
+            ("id", "day"),
+            "in folders by day, id, and this query writes them in folders by id, day",
+        ),
     ],
 )
 def test_results_stay_in_the_same_hive_folders(world, was, asked, message):

@@ -99,8 +99,8 @@ def test_a_reason_reads_as_a_sentence():
     plan = Mnrt().plan(KeyBased(BASE), [interval])
     assert str(plan.reason) == (
         "a key is too heavy for one instance: load skew 3.00, 1.05 expected; "
-        "tuples to move: 585, to copy: 0; keys placed anew: 1"
+        "rows to move: 585, to copy: 0; keys placed anew: 1"
     )
     assert str(Reason(Cause.RESIZE, Balance(4.0, 2.0))) == (
-        "another number of instances is wished: load skew 2.00"
+        "another number of instances is requested: load skew 2.00"
     )

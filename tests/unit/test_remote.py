@@ -340,7 +340,7 @@ def test_a_storage_that_travels_holds_no_secret(server, bucket):
 def test_a_bucket_that_is_not_there(server):
     storage = MACHINE.storage("s3://no-such-bucket/x")
     for ask in (storage.names, lambda: storage.get("a"), lambda: storage.create("a", b"")):
-        with pytest.raises(InvalidRequest, match=r"there is no bucket s3://no-such-bucket"):
+        with pytest.raises(InvalidRequest, match=r"bucket s3://no-such-bucket does not exist"):
             ask()
 
 
@@ -379,7 +379,7 @@ def test_a_store_without_exclusive_creates_is_refused(tmp_path, monkeypatch, buc
         return True
 
     monkeypatch.setattr(LocalStorage, "create", careless)
-    with pytest.raises(InvalidRequest, match="8 of 8 writers created one file"):
+    with pytest.raises(InvalidRequest, match="8 of 8 writers created the same file"):
         probing.check_exclusive(good, MACHINE)
 
 

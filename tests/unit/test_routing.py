@@ -91,12 +91,12 @@ def test_a_placement_must_partition_u():
             Placement(Mode.SPLIT, fragments)
     with pytest.raises(InvalidRequest, match="one home"):
         Placement(Mode.WHOLE, (Fragment(0, 0, half), Fragment(1, half, U_ONE)))
-    with pytest.raises(InvalidRequest, match="an instance of its own"):
+    with pytest.raises(InvalidRequest, match="each cell of a grid needs its own instance"):
         Placement(Mode.GRID, (Fragment(0, 0, half), Fragment(0, half, U_ONE)))
     with pytest.raises(InvalidRequest, match="only whole keys have backups"):
         Placement(Mode.SPLIT, (Fragment(0, 0, half), Fragment(1, half, U_ONE)), backups=(2,))
     for holders in ((0, 0), (0, 1, 1)):
-        with pytest.raises(InvalidRequest, match="two copies of a key on one"):
+        with pytest.raises(InvalidRequest, match="each copy of a key needs its own instance"):
             Placement.whole(holders[0], holders[1:])
 
 

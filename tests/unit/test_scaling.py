@@ -174,8 +174,8 @@ def test_the_command_says_that_it_models(tmp_path):
         (["--nodes", "4", "--instances", "3"], "instances: 3 is not valid with --nodes"),
         (["--nodes", "4", "--rows-per-node", "0"], "rows-per-node: expected at least 1, found 0"),
         (["--nodes", "4", "--row-bytes", "-1"], "row-bytes: expected at least 1, found -1"),
-        (["--nodes", "4", "--network", "fast"], "network: 'fast' is no speed"),
-        (["--nodes", "4", "--store", "0 MB/s"], "store: '0 MB/s' is no speed"),
+        (["--nodes", "4", "--network", "fast"], "network: 'fast' is not a speed"),
+        (["--nodes", "4", "--store", "0 MB/s"], "store: '0 MB/s' is not a speed"),
         (["--nodes", "4", "--tail", "0.5"], "tail: expected a factor of 1 or more"),
         (
             ["--nodes", "4", "--task-start", "-1 s"],

@@ -35,14 +35,14 @@ def test_any_free_port_says_nothing(caplog):
 def test_no_free_port_is_a_sentence(monkeypatch):
     monkeypatch.setattr(module, "_MORE_PORTS", 0)
     with served() as server:
-        text = f"{server.port} to {server.port} are in use; give another, or 0"
+        text = f"{server.port} to {server.port} are in use; give another port, or 0"
         with pytest.raises(InvalidRequest, match=text):
             PageServer(Place(port=server.port))
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "x" * 80])
 def test_a_host_that_is_not_this_machine(host):
-    with pytest.raises(InvalidRequest, match="the page cannot be at host '"):
+    with pytest.raises(InvalidRequest, match="the page cannot listen on host '"):
         PageServer(Place(host=host))
 
 
@@ -90,7 +90,7 @@ def test_requests_are_not_logged(caplog, capfd):
 
 @pytest.mark.parametrize("port", [-1, 65536, "x", "", "8080.0", 1.0, True, None, "¹", "9" * 5000])
 def test_a_port_is_a_whole_number_up_to_the_largest(port):
-    with pytest.raises(InvalidRequest, match=r"livePort: .* is no port; give a whole number"):
+    with pytest.raises(InvalidRequest, match=r"livePort: .* is not a port; give a whole number"):
         check_port(port, "livePort")
 
 
@@ -101,9 +101,9 @@ def test_ports_tokens_and_hosts():
     for host in ("::1", "a-machine.example"):
         assert check_host(host, "liveHost") == host
     for token in (None, 5, "a" * 15, "a" * 201, "a" * 15 + "/", "a" * 16 + "\n", "é" * 20):
-        with pytest.raises(InvalidRequest, match="liveToken: this is no token; give") as refused:
+        with pytest.raises(InvalidRequest, match="liveToken: this is not a token; give") as refused:
             check_token(token, "liveToken")
         assert str(token) not in str(refused.value)
     for host in (None, "", "a b", "http://x", "[::1]", "x\n", 1):
-        with pytest.raises(InvalidRequest, match=r"liveHost: .* is no host; give a name"):
+        with pytest.raises(InvalidRequest, match=r"liveHost: .* is not a host; give a name"):
             check_host(host, "liveHost")

@@ -69,9 +69,9 @@ def test_who_waits_for_a_side_that_brings_nothing(joined):
 
     never = float("-inf")
     (said,) = told(60, (1.0, never))
-    assert said.startswith("60 rows of operator 0 wait")
-    assert "its right side (folder /sales) has brought no row with an event time" in said
-    assert "would wait 9 s for it" in said
+    assert said.startswith("60 rows of operator 0 are still waiting")
+    assert "its right side (folder /sales) has delivered no row with an event time" in said
+    assert "would wait 9 s for this side" in said
     assert told(0, (1.0, never)) == told(60, (1.0, 2.0)) == []
     assert waiting_for(joined.query(), []) == []
 

@@ -57,8 +57,14 @@ def test_a_file_without_any_of_the_columns_has_its_rows(folder):
 
 
 ODD = {
-    "another type": ({"id": ["x"]}, "does not fit: column 'id' is string, the stream reads it as"),
-    "a wider type": ({"id": [1.5]}, "does not fit: column 'id' is double, the stream reads it as"),
+    "another type": (
+        {"id": ["x"]},
+        "does not fit: column 'id' is string, but the stream reads it as",
+    ),
+    "a wider type": (
+        {"id": [1.5]},
+        "does not fit: column 'id' is double, but the stream reads it as",
+    ),
     "another column": ({"id": [3], "nam": ["c"]}, "the stream has no column 'nam' .schema_changes"),
 }
 
@@ -210,7 +216,7 @@ def test_a_look_that_waits_ends_when_the_file_is_whole(folder, monkeypatch, capl
         found.discover(wait=True)
     assert (found.end(), len(slept)) == (2, 3)
     (said,) = (record.getMessage() for record in caplog.records)
-    assert said.endswith(f"file {half} is not whole yet; waiting for it, 30 s at most")
+    assert said.endswith(f"file {half} is not complete yet; waiting up to 30 s for it")
 
 
 def test_a_look_that_waits_ends_when_the_file_is_bad(folder, monkeypatch):
@@ -258,7 +264,7 @@ def damage(path):
 
 LATER = {
     "changed": (lambda p: put(p.parent, p.name, id=[9], name=["z"]), "has changed since"),
-    "gone": (lambda p: p.unlink(), "was logged and is gone"),
+    "gone": (lambda p: p.unlink(), "was logged and is missing"),
     "corrupt": (damage, "cannot be read"),
 }
 
@@ -296,7 +302,7 @@ def test_a_vanished_file_is_named_once_in_a_run(tmp_path, caplog):
         query.run_tuples(batch, [(1, batch, 0)], [(1, batch, 0)])
     named = [[one.file for one in record.skipped] for record in query.records]
     assert named == [["a"], ["b"], []]
-    assert caplog.text.count("is left out: it is gone") == 2
+    assert caplog.text.count("it is gone") == 2
     (one, other) = query._tables("aside/skipped")
     assert [one["file"][0].as_py(), other["file"][0].as_py()] == ["a", "b"]
     query.restart()
@@ -320,8 +326,8 @@ def test_file_urls_are_paths():
 
 
 WRONG = [
-    ({"folder": None}, "parquet_stream: None is no path"),
-    ({"folder": ["a"]}, r"parquet_stream: \['a'\] is no path"),
+    ({"folder": None}, "parquet_stream: None is not a path"),
+    ({"folder": ["a"]}, r"parquet_stream: \['a'\] is not a path"),
     ({"folder": "x/*.parquet"}, "is a glob; give the folder"),
     ({"rows_per_interval": "100"}, "rows_per_interval: '100' must be a whole number"),
     ({"rows_per_interval": True}, "rows_per_interval: True must be"),
@@ -344,7 +350,7 @@ def test_arguments_of_parquet_stream(folder, monkeypatch, arguments, message):
 
 
 def test_parquet_stream_without_a_session(folder):
-    with pytest.raises(InvalidRequest, match="spark is None; give the session"):
+    with pytest.raises(InvalidRequest, match="spark is None; pass a session"):
         parquet_stream(None, folder)
 
 

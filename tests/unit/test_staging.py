@@ -80,16 +80,16 @@ SCHEMA = pa.schema(
 def test_columns_of_folders_are_checked():
     assert check_partitions(SCHEMA, ["day", "id"], exact=False) == ("Day", "id")
     for names, message in (
-        (["many"], "many is list.* names no folder; cast it"),
-        (["d"], "d is duration.* names no folder"),
+        (["many"], "many is list.* cannot name a folder; cast it"),
+        (["d"], "d is duration.* cannot name a folder"),
         (["id", "ID"], "id is given twice"),
-        (["x"], "partitionBy: column 'x' is not there"),
+        (["x"], "partitionBy: column 'x' does not exist"),
     ):
         with pytest.raises(InvalidRequest, match=message):
             check_partitions(SCHEMA, names, exact=False)
-    with pytest.raises(InvalidRequest, match="column 'day' is not there"):
+    with pytest.raises(InvalidRequest, match="column 'day' does not exist"):
         check_partitions(SCHEMA, ["day"], exact=True)
-    with pytest.raises(InvalidRequest, match="id, Day are all columns"):
+    with pytest.raises(InvalidRequest, match="id, Day are all the columns"):
         check_partitions(pa.schema(list(SCHEMA)[:2]), ["id", "Day"], exact=True)
 
 

@@ -149,9 +149,9 @@ def test_without_places_an_order_goes_to_the_same_task_each_time(made):
 def test_where_state_is_there_is_no_task_so_a_job_does_it_and_slots_go_back(made):
     pool, _ = made("a", "b")
     said = carry_out(pool, where, ORDERS[:2], ["a", "c"])
-    assert said == "no slot was free, or none where state is"
+    assert said == "no slot was free where state is"
     assert not pool.holds
-    assert carry_out(pool, where, ORDERS[:1]) == "other jobs of the session have the slots"
+    assert carry_out(pool, where, ORDERS[:1]) == "other jobs of the session occupy the slots"
 
 
 def noted(location, order, *more):
@@ -190,7 +190,7 @@ def test_hints_take_no_slot_and_keep_none(made):
     pool._is_wanted = False
     pool._tasks[0].end()
     pool.hint("noted", noted, ORDERS)
-    assert carry_out(pool, where, ORDERS[:1]) == "a task that stays was lost"
+    assert carry_out(pool, where, ORDERS[:1]) == "a resident task was lost"
 
 
 def test_hints_wait_for_nobody(made):
@@ -227,8 +227,8 @@ def test_a_lost_task_is_replaced_by_a_job_and_the_next_order_by_a_new_pool(made,
     pool, slots = made("a", "b")
     carry_out(pool, where, ORDERS)
     pool._tasks[0].end()
-    assert carry_out(pool, where, ORDERS) == "a task that stays was lost"
-    assert "a task that stays was lost; a job does its work" in caplog.text
+    assert carry_out(pool, where, ORDERS) == "a resident task was lost"
+    assert "a resident task was lost; a job does its work" in caplog.text
     assert slots.cancelled == slots.groups[:1]
     assert len(carry_out(pool, where, ORDERS)) == 4
     assert len(slots.groups) == 2
@@ -239,7 +239,7 @@ def test_an_executor_that_is_gone_without_a_word_ends_the_order(made):
     carry_out(pool, where, ORDERS)
     begun = time.monotonic()
     threading.Timer(0.2, slots.alive.discard, ["b"]).start()
-    assert carry_out(pool, held, ORDERS[:2]) == "a task that stays was lost"
+    assert carry_out(pool, held, ORDERS[:2]) == "a resident task was lost"
     assert time.monotonic() - begun < 10
 
 
@@ -260,7 +260,7 @@ def test_others_get_the_slots_after_the_order_that_is_out(made):
     slots.waiting = True
     assert carry_out(pool, slow, ORDERS[:1]) == [b""]
     assert not pool.holds
-    assert carry_out(pool, where, ORDERS[:1]) == "other jobs of the session have the slots"
+    assert carry_out(pool, where, ORDERS[:1]) == "other jobs of the session occupy the slots"
 
 
 def test_idle_slots_are_given_back(made, monkeypatch):
@@ -287,7 +287,7 @@ def test_a_cut_ends_an_order_of_its_owner_alone(made):
     threading.Timer(0.2, pool.cut, ["another"]).start()
     threading.Timer(0.4, pool.cut, ["query"]).start()
     begun = time.monotonic()
-    with pytest.raises(Lost, match="cut short"):
+    with pytest.raises(Lost, match="was interrupted"):
         carry_out(pool, held, ORDERS[:1])
     assert time.monotonic() - begun >= 0.4
     assert slots.groups[0] in slots.cancelled
@@ -298,7 +298,7 @@ def test_a_cut_ends_the_wait_for_tasks_that_do_not_come(made):
     stop, begun = threading.Event(), time.monotonic()
     slots._stay = lambda *given: stop.wait(20)
     threading.Timer(1.0, pool.cut, ["query"]).start()
-    assert carry_out(pool, where, ORDERS[:1]) == "no slot was free, or none where state is"
+    assert carry_out(pool, where, ORDERS[:1]) == "no slot was free where state is"
     assert time.monotonic() - begun < 10
     stop.set()
 
@@ -308,12 +308,12 @@ def test_a_driver_that_cannot_be_reached_is_told_once(made, caplog):
     slots.silent, slots.said = True, "executors cannot reach the driver"
     for _ in range(2):
         assert carry_out(pool, where, ORDERS) == "executors cannot reach the driver"
-    assert caplog.text.count("tasks cannot stay: executors cannot reach the driver") == 1
+    assert caplog.text.count("tasks cannot stay resident: executors cannot reach the driver") == 1
     assert len(slots.groups) == 1
     assert pool.obstacle == "executors cannot reach the driver"
 
 
 def test_a_host_where_nothing_can_listen_is_told(made, caplog):
     pool, _ = made("a", hosts=Hosts("192.0.2.99", "here"))
-    assert carry_out(pool, where, ORDERS).startswith("the driver cannot listen (")
-    assert "tasks cannot stay: the driver cannot listen (" in caplog.text
+    assert carry_out(pool, where, ORDERS).startswith("the driver cannot listen on a port (")
+    assert "tasks cannot stay resident: the driver cannot listen on a port (" in caplog.text

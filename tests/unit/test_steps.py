@@ -76,8 +76,8 @@ REFUSED = {
     "withColumn: b: column 'c' is not there": ("b", "c + 1"),
     "withColumn: b: random in .* is not supported": ("b", "random()"),
     "withColumn: b: .* has type INTERVAL, which cannot be a column": ("b", "interval '1 day'"),
-    "withColumn: b: 5 .* is no text": ("b", 5),
-    "withColumn: 5 .* is no text": (5, "a"),
+    "withColumn: b: 5 .* is not text": ("b", 5),
+    "withColumn: 5 .* is not text": (5, "a"),
     "withColumn: b: .* is not a valid predicate|no expression": ("b", "a +"),
 }
 

@@ -135,7 +135,7 @@ def test_row_groups_of_one_file_travel_together(recorded):
 
 @pytest.mark.parametrize("content", [None, "", "v1\n{}", 'v1\n{}\n{"tick": 0'])
 def test_a_log_of_offsets_that_is_damaged_is_refused_by_name(content):
-    with pytest.raises(DamagedState, match=r"^/c/offsets/3 is not there, or damaged"):
+    with pytest.raises(DamagedState, match=r"^/c/offsets/3 is missing or damaged"):
         offset_in(content, "/c/offsets/3")
 
 

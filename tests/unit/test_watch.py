@@ -50,7 +50,7 @@ def test_who_fails_to_take_a_record_does_not_fail_the_batch(caplog):
     watch.follow(others.append)
     watch.note(record(0))
     assert len(others) == 1
-    assert caplog.messages == ["joinengine: batch 0 could not be told"]
+    assert caplog.messages == ["joinengine: batch 0 could not be reported"]
 
 
 def test_a_story_is_made_once():

@@ -98,7 +98,7 @@ class Attempts:
             return
         self._killed.add(batch)
         self._lost_at = self._world.timer_s()
-        _log.warning("joinengine: %s is killed before batch %s", self._jobs.kill(), batch)
+        _log.warning("joinengine: killed %s before batch %s", self._jobs.kill(), batch)
 
     def is_copied(self, operators: Sequence[Operator], states: Sequence[OperatorState]) -> bool:
         """Whether all tuples of a batch are on two executors; `states`: after its tasks."""
@@ -148,7 +148,7 @@ class Attempts:
             except DamagedState:
                 if self._store is None:
                     raise
-                instead = ", since of some keys there is no other copy"
+                instead = ", because some keys have no other copy"
             else:
                 _tell(operator, lost, _heirs(after, lost))
                 return after
@@ -199,15 +199,14 @@ def _gone_with_executors(operator: Operator, lost: Mapping[int, str]) -> str:
     why = lost[min(lost)].partition("; ")[0]  # without what to do about a file that is damaged
     return (
         f"join {operator.index}: the state of instances {named} was on executors that are gone or "
-        f"out of reach ({why}), and of some keys no executor has a copy; start the "
-        f"query again: the batches of which the store lacks files are computed again from their "
-        f"sources"
+        f"out of reach ({why}), and no executor has a copy of some of their keys; start the query "
+        "again, which computes the batches that the store lacks again from their sources"
     )
 
 
 def _tell(operator: Operator, lost: Mapping[int, str], ways: Mapping[int, str]) -> None:
     for instance, why in sorted(lost.items()):
         _log.warning(
-            "joinengine: join %d: instance %d has lost its state (%s); %s",
+            "joinengine: join %d: instance %d lost its state (%s); %s",
             *(operator.index, instance, why, ways[instance]),
         )

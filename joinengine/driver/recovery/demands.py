@@ -13,7 +13,7 @@ from joinengine.operators.base import Operator
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.wished import Relayout
 
-_HINT = "to have lost state read again from a store, use --recovery store"
+_HINT = "to read lost state again from a store, use --recovery store"
 
 
 def as_recovered(choice: LayoutChoice, recovery: Recovery) -> LayoutChoice:
@@ -25,8 +25,8 @@ def as_recovered(choice: LayoutChoice, recovery: Recovery) -> LayoutChoice:
         return choice
     if choice.copying is None:
         raise InvalidRequest(
-            f"recovery: taskb gives instances standbys, which layout {choice.label} does not have; "
-            f"use layout ftlb, or recovery store"
+            f"recovery: taskb needs standby instances, which layout {choice.label} does not have; "
+            "use layout ftlb, or recovery store"
         )
     return choice.copying.with_standbys()
 
@@ -84,7 +84,7 @@ def check_losses(
             for instance in instances:
                 if not 0 <= instance < last:
                     raise InvalidRequest(
-                        f"{what}: instance {instance} is not there; give one from 0 to {last - 1}"
+                        f"{what}: instance {instance} does not exist; give one from 0 to {last - 1}"
                     )
 
 
@@ -100,13 +100,13 @@ def _check_copies(what: str, operator: Operator, choice: LayoutChoice) -> None:
     """Raise InvalidRequest if what an operator holds has no copies. There is no store."""
     if not survives(operator):
         raise InvalidRequest(
-            f"{what}: what outer, semi and anti joins and aggregates hold beside tuples has no "
-            f"copies; only inner joins survive the loss of an instance by copies of keys; {_HINT}"
+            f"{what}: copies of keys protect inner joins only, because outer, semi and anti joins "
+            f"and aggregates hold state without copies; {_HINT}"
         )
     if choice.copying is None:
         raise InvalidRequest(
-            f"{what}: layout {choice.label} keeps no copies of keys, so a lost instance "
-            f"cannot be recovered; use layout ftlb; {_HINT}"
+            f"{what}: layout {choice.label} keeps no copies of keys, so a lost instance cannot "
+            f"recover; use layout ftlb; {_HINT}"
         )
 
 
@@ -139,13 +139,13 @@ def check_durability(
         return
     if settings.recovery is Recovery.STORE:
         raise InvalidRequest(
-            "durability: replicas lives on copies of keys, and recovery 'store' on a store; use "
-            "recovery replicas or taskb, or durability batch"
+            "durability: 'replicas' needs copies of keys, which recovery 'store' does not use; "
+            "use recovery 'replicas' or 'taskb', or durability 'batch'"
         )
     if settings.lazy:
         raise InvalidRequest(
-            "durability: replicas needs copies of all state, and under moves 'lazy' some lies "
-            "under older layouts; use moves eager, or durability batch"
+            "durability: 'replicas' needs copies of all state, and moves 'lazy' leaves state "
+            "under older layouts; use moves 'eager', or durability 'batch'"
         )
     for operator, choice in zip(operators, choices, strict=True):
         what = f"durability: join {operator.index}"
@@ -156,13 +156,13 @@ def check_durability(
         n = copying.domains or 1
         if n < 2:
             raise InvalidRequest(
-                "durability: replicas needs two executors or more, each with a disk of its own, "
-                f"and there is {n}; use a cluster, --master 'local-cluster[3,1,2048]' to try it, "
-                f"or durability batch"
+                "durability: 'replicas' needs at least two executors with a disk each, and the "
+                f"session has {n}; use a cluster (to try it, --master 'local-cluster[3,1,2048]'), "
+                "or durability 'batch'"
             )
         if copying.standby and operator.instances % n == 0:
             raise InvalidRequest(
-                f"{what}: standbys of {operator.instances} instances would be on the executors of "
-                f"these, of which there are {n}; give {operator.instances - 1} or "
-                f"{operator.instances + 1} instances, or recovery replicas"
+                f"{what}: with {n} executors, each of {operator.instances} instances shares its "
+                f"executor with its own standby; give {operator.instances - 1} or "
+                f"{operator.instances + 1} instances, or recovery 'replicas'"
             )

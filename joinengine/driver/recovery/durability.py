@@ -92,10 +92,10 @@ class Uploaded:
                 return
             if world.timer_s() > end:
                 raise StoreUnreachable(
-                    f"{len(missing)} run files of batch {manifest.batch}, {min(missing)} among "
-                    f"them, were not uploaded to {self._checkpoint.runs.folder} within "
-                    f"{PATIENCE_S:.0f} s: the store does not answer, or the executor that has them "
-                    f"is gone; the batch is not committed: start the query again"
+                    f"{len(missing)} run files of batch {manifest.batch}, such as {min(missing)}, "
+                    f"were not uploaded to {self._checkpoint.runs.folder} within {PATIENCE_S:.0f} "
+                    "s, because the store does not answer or their executor is gone; the batch "
+                    "is not committed. Start the query again"
                 )
             world.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.5)
@@ -108,8 +108,8 @@ class Uploaded:
             self.wait_for(self._line[-1])
         except StoreUnreachable:
             _log.warning(
-                "joinengine: the store lacks some files of the last batches, which the next start "
-                "computes again"
+                "joinengine: the store lacks some files of the last batches; the next start "
+                "computes these batches again"
             )
 
     def _look(self) -> None:

@@ -48,7 +48,7 @@ def line_to(checkpoint: Checkpoint, newest: Manifest) -> Line:
         if one.batch == newest.restorable:
             raise DamagedState(
                 f"run file {checkpoint.runs.folder}/{min(missing)} is missing; restore it from a "
-                f"copy"
+                "copy"
             )
         if one.batch == 0:
             return Line(None, lost)

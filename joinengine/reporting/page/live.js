@@ -66,7 +66,7 @@ class Live {
   get trouble() {
     // Who has told that the query is over need not answer any more.
     if (this.lostAt === null || this.app.run.ended || Date.now() / 1000 - this.lostAt < SILENT_S) return null;
-    return `no answer from ${location.host} since ${clock(this.lostAt)} UTC: the process has ended without saying how, `
-      + "or was stopped; what came until then stays here";
+    return `no answer from ${location.host} since ${clock(this.lostAt)} UTC: the process has crashed `
+      + "or was stopped; this page keeps the batches shown so far";
   }
 }

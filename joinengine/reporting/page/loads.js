@@ -135,7 +135,7 @@ class KeysView {
     const where = entry.first === entry.last ? "in this batch" : `in a batch (means over ${batchName(entry)})`;
     const received = ["The busiest instance received ", figure("received_greatest", now, count(now)),
       ` ${plural(now, "tuple").split(" ").at(-1)} ${where}; `];
-    if (hash === null) return [...received, "this layout counts no keys, so what hash would do is not known."];
+    if (hash === null) return [...received, "this layout counts no keys, so the load under hash is unknown."];
     const times = ratio(hash / now);
     // A layout that does no better than hash earns no comparison.
     const more = hash > now && times !== ratio(1) ? `, ${times} times as many` : "";

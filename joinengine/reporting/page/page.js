@@ -184,7 +184,7 @@ class App {
 
   /** Why there is no batch to show. */
   nothing() {
-    if (!this.isLive && !this.run.told) return "This report has no story of its batches: there is nothing to draw.";
+    if (!this.isLive && !this.run.told) return "This report holds no story of its batches, so there is nothing to draw.";
     return this.isOver ? "No batch was computed." : "Waiting for the first batch.";
   }
 
@@ -234,10 +234,10 @@ class App {
 
 /** How the query ended, as one sentence: what it begins with is not said a second time. */
 function endWords({ how, at, words }) {
-  const verb = { finished: "has finished", stopped: "was stopped", failed: "has failed", closed: "was left by its page" }[how] ?? "has ended";
+  const verb = { finished: "has finished", stopped: "was stopped", failed: "has failed", closed: "was closed" }[how] ?? "has ended";
   const rest = (words ?? "").replace(/^the query (has )?(failed|(was )?stopped|finished|ended)\b[:;,.]?\s*/i, "")
     .replace(/^the query /i, "it ");
-  return `The query ${verb} at ${clock(at)} UTC${rest ? `: ${rest}` : "."}`;
+  return `The ${how === "closed" ? "page" : "query"} ${verb} at ${clock(at)} UTC${rest ? `: ${rest}` : "."}`;
 }
 
 /** The data of the page; where it is large it is packed, and a browser unpacks it by itself. */

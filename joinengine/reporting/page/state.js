@@ -54,7 +54,7 @@ class StateView {
     const lags = ["lags ", figure("lag", lag, duration(lag))];
     // Without a window there is no watermark, and no forecast of the state.
     if (timed === false && !known(join.watermark) && !known(join.newest)) return told("no window", "needs none", figure("lag", lag, ""));
-    if (join.ended) return told("all has been read", ...lags, ": the streams have ended");
+    if (join.ended) return told("all data has been read", ...lags, ": the streams have ended");
     if (known(join.watermark)) return told(instant(join.watermark / 1e6), ...lags);
     if (known(join.newest)) return told("none", ...lags);
     return told("none", "no event time yet", figure("lag", lag, ""));

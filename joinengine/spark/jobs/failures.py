@@ -55,8 +55,8 @@ def told_by_spark(text: str) -> JoinEngineError:
     """The error that a text of Spark's is about, with the traces of tasks in it."""
     if _CONCURRENT in text:
         return CheckpointMismatch(
-            "the driver before this one woke up and wrote to Spark's log at the same moment; "
-            "nothing is lost, and the other driver stops: start this query again"
+            "the previous driver of this checkpoint wrote to Spark's log at the same moment; "
+            "nothing is lost, and the previous driver stops. Start this query again"
         )
     ours = _OURS.search(text)
     if ours is None and (found := _disk_of(text)) is not None:
@@ -86,9 +86,10 @@ def _disk_of(text: str) -> CannotWrite | None:
         in_the_jvm = rf"(?:IOException|FSError|FileSystemException)\b.*{said}|/\S+ \({said}\)"
         if re.search(rf"{in_the_jvm}|OSError: \[Errno {number}\]", text):
             return CannotWrite(
-                f"the checkpoint, the output or Spark's scratch folder cannot be written ({said}); "
-                f"the batch is not committed, and nothing is lost: see to checkpointLocation, the "
-                f"output and spark.local.dir, and start the query again"
+                "the checkpoint, the output or Spark's scratch folder cannot be written "
+                f"({said}); the batch is not committed, and nothing is lost. Check "
+                "checkpointLocation, the output folder and spark.local.dir, then start the query "
+                "again"
             )
     return None
 
@@ -146,6 +147,6 @@ def short_if(stopping: Callable[[], bool]) -> Iterator[None]:
         yield
     except Exception as error:
         if stopping() and not isinstance(error, JoinEngineError):
-            LOGGER.info("the running batch was cut short", exc_info=error)
+            LOGGER.info("joinengine: the running batch was interrupted", exc_info=error)
             raise Stopped(_INTERRUPTED) from None
         raise

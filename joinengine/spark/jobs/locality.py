@@ -261,7 +261,7 @@ def shared_out(last: Sequence[Location], alive: Collection[str]) -> tuple[Locati
 
 #: Why no executor can be killed.
 NO_EXECUTOR = (
-    "kill: Spark runs in one process here, so there is no executor to kill; use a cluster, or "
+    "kill: Spark runs in one process here, so there is no executor to kill; use a cluster or "
     "--master 'local-cluster[3,1,2048]'"
 )
 

@@ -21,11 +21,11 @@ def why_jobs(
     stay that cannot.
     """
     if settings.tasks is Tasks.JOBS:
-        return "the option 'tasks' asks for them"
+        return "option 'tasks' is 'jobs'"
     why = _obstacle(spark, settings, sink, has_frames=has_frames)
     if why is not None and settings.tasks is Tasks.RESIDENT:
         raise InvalidRequest(
-            f"tasks: 'resident' is not served here: {why}; leave the option out, or give 'jobs'"
+            f"tasks: 'resident' is not available here: {why}; leave the option out, or give 'jobs'"
         )
     return why
 
@@ -35,9 +35,9 @@ def _obstacle(
 ) -> str | None:
     """Why the tasks of a query cannot stay, in words; None: they can."""
     if has_frames:
-        return "a DataFrame is among the streams, whose rows come by a job"
+        return "a DataFrame is among the streams, and Spark delivers its rows in jobs"
     if settings.exchange is ExchangeKind.SHUFFLE:
-        return "exchange 'shuffle' needs jobs"
+        return "exchange 'shuffle' runs in jobs"
     if isinstance(sink, FrameSink | TransformedParquetSink):
-        return "the sink is handed a DataFrame, which is made and written by jobs"
+        return "the sink takes a DataFrame, which Spark computes and writes in jobs"
     return obstacle(spark.sparkContext)

@@ -104,9 +104,9 @@ class ShuffleJobs(SparkJobs):
         match lines.outputDeterministicLevel().toString():
             case "INDETERMINATE":
                 raise InvalidRequest(
-                    "exchange 'shuffle': an input lies behind a repartition whose rows Spark may "
-                    "deal out anew when an executor is lost; set "
-                    "spark.sql.execution.sortBeforeRepartition to true, or take exchange 'files'"
+                    "exchange 'shuffle': a repartition precedes an input, and Spark may "
+                    "distribute its rows differently after an executor is lost; set "
+                    "spark.sql.execution.sortBeforeRepartition to true, or use exchange 'files'"
                 )
             case "UNORDERED":
                 unordered = (*self._plan.unordered, *sources)

@@ -35,11 +35,11 @@ _STANDALONE = "spark://"
 _LOOPBACK = "127.0.0.1"
 #: Settings under which each step is a job on executors of their own, and why.
 _SETTINGS = {
-    "spark.dynamicAllocation.enabled": "tasks that stay would never let an executor go",
-    "spark.speculation": "Spark would run a second copy of each task that stays",
-    "spark.authenticate": "tasks that stay have connections of their own",
-    "spark.network.crypto.enabled": "answers of tasks that stay are not encrypted",
-    "spark.ssl.rpc.enabled": "answers of tasks that stay are not encrypted",
+    "spark.dynamicAllocation.enabled": "tasks that stay would never release an executor",
+    "spark.speculation": "Spark would run a second copy of each resident task",
+    "spark.authenticate": "tasks that stay open connections that Spark does not authenticate",
+    "spark.network.crypto.enabled": "tasks that stay do not encrypt their answers",
+    "spark.ssl.rpc.enabled": "tasks that stay do not encrypt their answers",
 }
 #: How often Spark is asked for tasks that run on.
 _POLL_S = 0.05
@@ -55,9 +55,12 @@ def obstacle(context: SparkContext) -> str | None:
     """Why tasks cannot stay in a session, in words; None: they can."""
     master = str(context.master)
     if _LOCAL.fullmatch(master):
-        return None if hasattr(socket, "AF_UNIX") else "this system has no sockets of its own"
+        return None if hasattr(socket, "AF_UNIX") else "this system has no Unix sockets"
     if not master.startswith((_LOCAL_CLUSTER, _STANDALONE)):
-        return f"master {master} was not tried: they stay under local and standalone ones"
+        return (
+            "tasks that stay are tested under local and standalone masters only, and the master "
+            f"is {master}"
+        )
     for name, why in _SETTINGS.items():
         if _setting(context, name).lower() == "true":
             return f"{name} is true: {why}"
@@ -182,8 +185,8 @@ class SparkSlots(Slots):
         if not said or self.hosts is None:
             return None
         return (
-            f"executors cannot reach the driver at {self.hosts.told} ({min(said)}); see to "
-            f"spark.driver.host, and to what closes ports"
+            f"executors cannot reach the driver at {self.hosts.told} ({min(said)}); check "
+            "spark.driver.host and the firewalls between executors and driver"
         )
 
     @override

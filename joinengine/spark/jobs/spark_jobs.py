@@ -107,7 +107,7 @@ class SparkJobs(Jobs):
         if why is None:
             why = self._pool.obstacle
         if why is None:
-            return "stay from batch to batch, while no other job of the session waits for slots"
+            return "resident from batch to batch, until another job of the session waits for slots"
         return f"jobs of Spark: {why}"
 
     @property

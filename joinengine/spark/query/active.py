@@ -67,7 +67,7 @@ def check_name(spark: SparkSession, name: str | None) -> None:
     taken = {one.name for one in active()} | {one.name for one in spark.streams.active}
     if name is not None and name in taken:
         raise InvalidRequest(
-            f"queryName: a query with the name {name!r} is running; stop it, or give another name"
+            f"queryName: a query named {name!r} is already running; stop it, or give another name"
         )
 
 
@@ -77,7 +77,7 @@ def stop_on(location: str) -> None:
         found = _started.get(location)
     if found is not None and found.isActive:
         _log.warning(
-            "joinengine: the query on checkpoint %s is stopped, since it is started once more",
+            "joinengine: the query on checkpoint %s is stopped, because it was started again",
             location,
         )
         found.stop()

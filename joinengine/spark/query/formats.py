@@ -76,24 +76,26 @@ def _check_format(spark: Any, kind: str) -> None:
         sources.lookupDataSource(kind, spark._jsparkSession.sessionState().conf())
     except (Py4JJavaError, PySparkException) as error:
         raise InvalidRequest(
-            f"format: Spark does not know {kind!r}; joinengine's own sinks are parquet, noop, "
-            f"console and memory, others need their package in the session (spark.jars.packages)"
+            f"format: Spark does not know {kind!r}; joinengine itself writes parquet, noop, "
+            "console and memory. Correct the name, or add the package of the format to the "
+            "session (spark.jars.packages)"
         ) from error
 
 
 def _check_table(spark: Any, table: str) -> None:
     if not isinstance(table, str):
-        raise InvalidRequest(f"toTable: {table!r} is no name of a table; give text")
+        raise InvalidRequest(f"toTable: {table!r} is not a table name; give text")
     try:
         parser = spark._jsparkSession.sessionState().sqlParser()
         parts = list(parser.parseMultipartIdentifier(table).mkString("\0").split("\0"))
     except (ParseException, Py4JJavaError):
-        raise InvalidRequest(f"toTable: {table!r} is no name of a table") from None
+        raise InvalidRequest(f"toTable: {table!r} is not a table name") from None
     database = ".".join(f"`{part.replace('`', '``')}`" for part in parts[:-1])
     try:
         if database and not spark.catalog.databaseExists(database):
             raise InvalidRequest(
-                f"toTable: {table!r}: there is no database {database}; create it, or name another"
+                f"toTable: {table!r}: database {database} does not exist; create it, or name "
+                "another one"
             )
         kind = spark.catalog.getTable(table).tableType if spark.catalog.tableExists(table) else ""
     except AnalysisException as error:

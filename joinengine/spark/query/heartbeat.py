@@ -80,7 +80,7 @@ class Heartbeat:
         try:
             self._beats.put(self._name, json.dumps(self._who | {"beats": beats}).encode())
         except Exception:  # a disk may be full for a while
-            _log.debug("joinengine: no heartbeat", exc_info=True)
+            _log.debug("joinengine: the heartbeat could not be written", exc_info=True)
 
 
 @contextmanager
@@ -109,15 +109,15 @@ def check_alone(checkpoint: Checkpoint, takeover: Takeover) -> None:
     if takeover is Takeover.TAKE:
         if lives is not False:
             _log.warning(
-                "joinengine: %s %s on checkpoint %s; this one takes over, and ends it",
-                *(other, "runs" if lives else "may run", checkpoint.location),
+                "joinengine: %s %s on checkpoint %s; this driver takes over and stops it",
+                *(other, "is running" if lives else "may be running", checkpoint.location),
             )
         return
     if not (_beats_again(checkpoint, newest, who) if lives is None else lives):
         return
     raise InvalidRequest(
-        f"takeover: {other} runs on checkpoint {checkpoint.location}; stop it first, or start with "
-        f".option('takeover', 'take') (--takeover take), which ends it"
+        f"takeover: {other} is running on checkpoint {checkpoint.location}; stop it first, or "
+        "start with .option('takeover', 'take') (--takeover take), which stops it"
     )
 
 

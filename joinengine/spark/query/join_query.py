@@ -246,7 +246,7 @@ class JoinQuery:
         """Hand a wish to the running query."""
         if not self.isActive:
             raise InvalidRequest(
-                f"{verb}: the query has ended; give the layout and instances at its next start"
+                f"{verb}: the query has ended; give the layout and the instances at its next start"
             )
         self._runner.relayout(wish_recovered(wish, self._runner.settings.recovery))
 

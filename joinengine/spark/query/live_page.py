@@ -90,7 +90,11 @@ class Live:
         self._closed.set()
         atexit.unregister(self._exit)
         self._watch.unfollow(self._server.put)
-        self._tell("closed", "it goes on, and this tab keeps what came until then", _EXIT_S)
+        self._tell(
+            "closed",
+            "this tab keeps the batches shown so far, and the query goes on",
+            _EXIT_S,
+        )
         self._server.close()
 
     def settle(self) -> None:
@@ -105,8 +109,8 @@ class Live:
         if same and asked.port in (0, first.port, server.port):
             return
         raise InvalidRequest(
-            f"live: the query has its page at {server.place}; close it first to have it elsewhere, "
-            f"or call live() without arguments"
+            f"live: the query already has its page at {server.place}; to move it, close it first; "
+            "to get it, call live() without arguments"
         )
 
     def _wait_for_end(self) -> None:
@@ -209,7 +213,7 @@ def ending_of(running: Running, watch: Watch, *, ends: bool) -> Ending:
         if error is not None:
             return "failed", str(error)
         if watch.stopping or not ends:
-            return "stopped", "the query was stopped; started again, it goes on where it was"
-        return "finished", "the query has read all data that was there when it started"
+            return "stopped", "the query was stopped; its next start goes on where it stopped"
+        return "finished", "the query has read all data that existed when it started"
 
     return ending

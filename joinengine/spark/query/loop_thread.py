@@ -108,7 +108,7 @@ class Running:
             self._loop.run()
         except BaseException as error:
             if self._is_cut_short(error):
-                LOGGER.info("the running batch was cut short", exc_info=error)
+                LOGGER.info("joinengine: the running batch was interrupted", exc_info=error)
             else:
                 LOGGER.error("the query failed", exc_info=error)
                 self._error = plain_error(error)

@@ -41,13 +41,13 @@ def check_apart(written: Mapping[str, str], inputs: Iterable[str]) -> None:
         for other, taken in there[:number]:
             if path == taken:
                 raise InvalidRequest(
-                    f"{other} and {what} are both {path}; give each a folder of its own"
+                    f"{other} and {what} are both {path}; give each its own folder"
                 )
         for source in inputs:
             if _is_read_with(comparable(source).resolve(), path):
                 raise InvalidRequest(
-                    f"{what}: {path} lies in the folder {source} that the query reads: it would "
-                    f"read its own files; use a folder outside"
+                    f"{what}: {path} lies in the folder {source}, so the query would read its own "
+                    "files; give a folder outside it"
                 )
     places = dict(there)
     states = {"checkpointLocation", "stateLocation", "storeLocation"} & places.keys()
@@ -56,8 +56,8 @@ def check_apart(written: Mapping[str, str], inputs: Iterable[str]) -> None:
         inner, outer = places[rows], places[what]
         if inner.is_relative_to(outer) or _is_read_with(inner, outer):
             raise InvalidRequest(
-                f"{what} {written[what]} and {rows} {written[rows]}: one lies in the other, so "
-                f"state and results would be mixed; use two folders side by side"
+                f"{what} {written[what]} and {rows} {written[rows]}: one folder lies in the "
+                "other, so state and results would mix; give two folders side by side"
             )
 
 
@@ -92,7 +92,7 @@ def check_folder(path: Path, what: str) -> None:
             Path(mkdtemp(prefix=".joinengine-", dir=there)).rmdir()
     except OSError as error:
         raise InvalidRequest(
-            f"{what}: {path} cannot be made ({error.strerror}); give a folder that you may write"
+            f"{what}: {path} cannot be created ({error.strerror}); give a folder that you may write"
         ) from None
     if not os.access(there, os.W_OK | os.X_OK):
         raise InvalidRequest(f"{what}: {path} cannot be written; give a folder that you may write")

@@ -77,7 +77,7 @@ class Watch:
                 try:
                     take(record)
                 except Exception:  # the query does not depend on those who watch it
-                    _log.exception("joinengine: batch %s could not be told", record.batch)
+                    _log.exception("joinengine: batch %s could not be reported", record.batch)
         for text in [] if self._alerts is None else self._alerts.take(record):
             _log.warning("joinengine: %s", text)
         log_plans(record, self._plans, None if self.running is None else self.running.name)

@@ -107,8 +107,8 @@ class SparkLogs:
         """Say once that the query cannot go on without its checkpoint folder."""
         if self.apart and self.obstacle is not None:
             _log.warning(
-                "joinengine: %s keeps its progress in checkpointLocation %s alone: keep that "
-                "folder, because the query cannot be started elsewhere from its state in %s",
+                "joinengine: %s keeps its progress in checkpointLocation %s only; keep that "
+                "folder, because the state in %s alone cannot restart the query",
                 *(self.obstacle, self._checkpoint.spark, self._checkpoint.location),
             )
 
@@ -123,7 +123,7 @@ class SparkLogs:
             self._write(name, content)
         if missing and manifest.handed is not None:
             _log.warning(
-                "joinengine: checkpointLocation %s lacked Spark's logs of batch %s, which are "
+                "joinengine: checkpointLocation %s lacked Spark's logs of batch %s; they were "
                 "restored from the state in %s",
                 *(self._checkpoint.spark, manifest.handed.batch, self._checkpoint.location),
             )
@@ -141,9 +141,9 @@ class SparkLogs:
             return {}
         if there and max(there) > batch + 1:
             raise CheckpointMismatch(
-                f"checkpointLocation {self._checkpoint.spark} has seen batch {max(there)}, and the "
-                f"state in {self._checkpoint.location} ends with batch {batch}: it is older; "
-                f"restore the state, or start with a new checkpointLocation and stateLocation"
+                f"checkpointLocation {self._checkpoint.spark} has reached batch {max(there)}, but "
+                f"the state in {self._checkpoint.location} ends with the older batch {batch}; "
+                "restore the state, or start with a new checkpointLocation and stateLocation"
             )
         missing = dict[str, str]()
         for name, content in carried.items():
@@ -153,8 +153,8 @@ class SparkLogs:
             elif found != content:
                 raise CheckpointMismatch(
                     f"checkpointLocation {self._checkpoint.spark} and the state in "
-                    f"{self._checkpoint.location} are of two queries, or of two runs of one: their "
-                    f"{name} differ; give the folder that belongs to the state, or an empty one"
+                    f"{self._checkpoint.location} belong to two different queries or runs: their "
+                    f"{name} differ; give the folder that belongs to the state, or an empty folder"
                 )
         return missing
 
@@ -162,11 +162,11 @@ class SparkLogs:
         logs, location = self._checkpoint.spark, self._checkpoint.location
         found = max(there, default=None)
         state = "is empty" if found is None else f"ends with batch {found}"
-        why = self.obstacle or "the query, when it wrote that state,"
+        why = self.obstacle or "the query that wrote this state"
         return (
-            f"checkpointLocation {logs} {state}, and the state in {location} is that after batch "
-            f"{batch}: {why} keeps its progress in that folder alone; restore the folder, or start "
-            f"with a new checkpointLocation and stateLocation"
+            f"checkpointLocation {logs} {state}, but the state in {location} is at batch {batch}: "
+            f"{why} keeps its progress in that folder only; restore the folder, or start with a "
+            "new checkpointLocation and stateLocation"
         )
 
     # Files, by Spark's own file system
@@ -217,8 +217,8 @@ def offset_in(content: str | None, place: str) -> dict[str, int]:
 
 def _not_there(place: str) -> DamagedState:
     return DamagedState(
-        f"{place} is not there, or damaged: it is Spark's log of how far the batch goes; restore "
-        f"it from a copy"
+        f"{place} is missing or damaged: it is Spark's log of the offsets of a batch; restore it "
+        "from a copy"
     )
 
 
@@ -240,7 +240,7 @@ def _obstacle(frame: DataFrame) -> str | None:
         if name == "StreamingRelation" and str(node.toString()).startswith("FileSource"):
             return "Spark's file source"
         if name.startswith(_STATEFUL):
-            return f"a step of Spark's own before the join ({name})"
+            return f"a stateful step of Spark's own before the join ({name})"
         if name == "Join" and all(one.isStreaming() for one in _children(node)):
             return "a streaming join of Spark's own"
     return None

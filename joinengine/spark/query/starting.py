@@ -296,9 +296,9 @@ def _slots(request: Request) -> list[str]:
     for number, name in enumerate(request.query.sources):
         if number not in request.query.tables and number in request.frames:
             raise InvalidRequest(
-                f"durability: after a restart 'replicas' computes some batches again, from sources "
-                f"that joinengine reads itself, and Spark reads {name!r}; use parquet_stream, or "
-                f"durability batch"
+                "durability: 'replicas' needs sources that joinengine reads itself, so that a "
+                f"restart can compute batches again, and Spark reads {name!r}; use "
+                "parquet_stream, or durability 'batch'"
             )
     return executors_at_start(context)
 

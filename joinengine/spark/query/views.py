@@ -46,8 +46,8 @@ class Views:
             f"{chosen.choice.label} on {chosen.layout.instances}" for chosen in self._runner.chosen
         ]
         return (
-            f"JoinQuery{name} {active}: {batches:,} batches and {rows:,} tuples in this run; "
-            f"layout {', '.join(dict.fromkeys(layouts))}"
+            f"JoinQuery{name} {active}: {batches:,} batches and {rows:,} rows in this run; layout "
+            f"{', '.join(dict.fromkeys(layouts))}"
         )
 
     def html(self) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 #: Whether the system has POSIX terminals.
 _SINGLE_KEYS = find_spec("termios") is not None
-_LAST_WORDS = "joinengine: stopped on Ctrl-C; nothing is lost, start the query again to go on"
+_LAST_WORDS = "joinengine: stopped on Ctrl-C; nothing is lost. Start the query again to go on"
 #: How long one call waits, and thus how long Ctrl-C may, in seconds.
 _POLL_S = 0.2
 #: The least that Spark accepts.

@@ -35,7 +35,7 @@ from joinengine.spark.session.session import parallelism
 from joinengine.world.buckets import is_url
 from joinengine.world.world import MACHINE
 
-_INSTALL = "install joinengine there, or ship it (docs/cluster.md)"
+_INSTALL = "install joinengine on them, or ship it (docs/cluster.md)"
 _LACKING = re.compile(r"ModuleNotFoundError: No module named '([^'.]+)")
 _VERSIONS = re.compile(r"\[PYTHON_VERSION_MISMATCH\] (.*?),")
 _INSTEAD = {
@@ -105,9 +105,9 @@ def check_executors(
         _check_refusals(what, place, answers)
         if place in hosts:
             raise InvalidRequest(
-                f"{what}: {place} is not there for the executors on {_named(hosts[place])}; give "
-                f"a folder of a file system that the driver and all executors see under this path"
-                f"{_INSTEAD.get(what, ', or a place in an object store')}"
+                f"{what}: executors on {_named(hosts[place])} do not see {place}; give a folder "
+                "that the driver and all executors share under this "
+                f"path{_INSTEAD.get(what, ', or a place in an object store')}"
             )
 
 
@@ -115,9 +115,7 @@ def _check_refusals(what: str, place: str, answers: Collection[_Answer]) -> None
     refused = {one.host: one.refused[place] for one in answers if place in one.refused}
     if refused:
         why = next(iter(refused.values()))
-        raise InvalidRequest(
-            f"{what}: {place} cannot be read by the executors on {_named(refused)}: {why}"
-        )
+        raise InvalidRequest(f"{what}: executors on {_named(refused)} cannot read {place}: {why}")
 
 
 def _is_path(place: str | Path) -> bool:
@@ -154,8 +152,8 @@ def _plain(error: Exception, trace: str) -> Exception:
         return InvalidRequest(f"the Python of the executors lacks {lacking[1]}; {_INSTALL}")
     if versions is not None:
         return InvalidRequest(
-            f"{versions[1]}; set PYSPARK_PYTHON to a Python of that version, which all machines "
-            f"have under the same path"
+            f"{versions[1]}; set PYSPARK_PYTHON to a Python of the driver's version, at the same "
+            "path on all machines"
         )
     return error
 

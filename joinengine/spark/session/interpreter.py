@@ -44,12 +44,12 @@ def check_interpreter(context: Any) -> None:
         said = os.environ.get("PYSPARK_PYTHON")
         if said is not None and said != sys.executable:  # which joinengine.session() keeps, too
             raise InvalidRequest(
-                f"Spark's workers would run {fault}, because PYSPARK_PYTHON is {said}; unset it, "
-                f"or set PYSPARK_PYTHON={sys.executable}, before the session starts"
+                f"Spark's workers would run {fault}, because PYSPARK_PYTHON is {said}; before the "
+                f"session starts, unset PYSPARK_PYTHON or set it to {sys.executable}"
             )
         raise InvalidRequest(
-            f"Spark's workers would run {fault}; set PYSPARK_PYTHON={sys.executable} in the "
-            f"environment before the session starts, or use joinengine.session()"
+            f"Spark's workers would run {fault}; set PYSPARK_PYTHON={sys.executable} before the "
+            "session starts, or use joinengine.session()"
         )
 
 
@@ -63,7 +63,7 @@ def fault_of(executable: str, shipped: tuple[str, ...] = ()) -> str | None:
     if found == sys.executable:
         return None
     if found is None:
-        return f"{executable}, which is not there"
+        return f"{executable}, which does not exist"
     path = os.pathsep.join([*shipped, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [found, "-c", _PROBE, *NEEDED],
@@ -73,9 +73,9 @@ def fault_of(executable: str, shipped: tuple[str, ...] = ()) -> str | None:
         check=False,
     )
     if done.returncode:
-        return f"{found}, which ends with {(done.stderr.strip().splitlines() or ['an error'])[-1]}"
+        return f"{found}, which fails with {(done.stderr.strip().splitlines() or ['an error'])[-1]}"
     version, lacking = json.loads(done.stdout.splitlines()[-1])
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     if version != own:
-        return f"{found}, which is Python {version}, while the driver is Python {own}"
+        return f"{found}, which is Python {version}, but the driver is Python {own}"
     return f"{found}, which lacks {' and '.join(lacking)}" if lacking else None

@@ -37,18 +37,18 @@ def check_java() -> None:
     home, path = os.environ.get(_VARIABLE), java_path()
     if path is None and home:
         raise InvalidRequest(
-            f"{_VARIABLE} is {home}, and there is no program bin/java in it; unset it, so that the "
-            f"java on the PATH is taken, or set it to the folder of a Java {OLDEST} or 21"
+            f"{_VARIABLE} is {home}, which has no program bin/java; unset it to use the java on "
+            f"the PATH, or set it to the folder of a Java {OLDEST} or 21"
         )
     if path is None:
         raise InvalidRequest(
-            f"Spark runs on Java, and there is no java on the PATH; {_INSTALL}, or set {_VARIABLE}"
+            f"Spark needs Java, and no java is on the PATH; {_INSTALL}, or set {_VARIABLE}"
         )
     version = version_of(path)
     if version is not None and version < OLDEST:
         raise InvalidRequest(
-            f"Spark needs Java {OLDEST} or later, and {path} is Java {version}; {_INSTALL}, and "
-            f"set {_VARIABLE} if the old one has to stay"
+            f"Spark needs Java {OLDEST} or later, but {path} is Java {version}; {_INSTALL}. To "
+            f"keep the old one, set {_VARIABLE} to the new one"
         )
 
 

@@ -157,13 +157,13 @@ def prepare(spark: Any) -> None:
     """
     if _is_connect(spark):
         raise InvalidRequest(
-            "this is a Spark Connect session; joinengine needs a classic one: "
-            "SparkSession.builder.master(...), or joinengine.session()"
+            "joinengine needs a classic Spark session, and this is a Spark Connect session; use "
+            "SparkSession.builder.master(...) or joinengine.session()"
         )
     if not isinstance(spark, SparkSession):
         raise InvalidRequest(
-            f"{kind_of(spark)} is no Spark session; give one first, for example that of "
-            f"joinengine.session(): parquet_stream(spark, 'clicks')"
+            f"the first argument must be a Spark session, not {kind_of(spark)}; write "
+            "parquet_stream(joinengine.session(), 'clicks')"
         )
     # Spark warns of a name that is registered a second time.
     if not spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(NAME):
@@ -184,9 +184,8 @@ def warn_of_missing(spark: Any) -> None:
     )
     if missing:
         warnings.warn(
-            "joinengine runs faster in a session that was started with "
-            f"{'; '.join(missing)}. A query cannot set this for itself; joinengine.session() "
-            "starts such a session",
+            f"joinengine runs faster in a session started with {'; '.join(missing)}. A running "
+            "session cannot be changed; joinengine.session() starts one with these settings",
             stacklevel=2,
         )
 
@@ -254,7 +253,7 @@ def check_settings(spark: SparkSession) -> None:
     name = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
     if str(spark.conf.get(name, "true")).lower() == "false":
         raise InvalidRequest(
-            f"{name} is false: a retried shuffle could then mix two attempts; set it to true"
+            f"{name} is false, so a retried shuffle could mix rows of two attempts; set it to true"
         )
     check_interpreter(spark.sparkContext)
 

@@ -37,9 +37,9 @@ SAMPLE_ROWS = 10_000
 UNIX_SOCKETS = "PYSPARK_UDS_MODE"
 JVM_OPTIONS = "spark.driver.extraJavaOptions"
 #: What they are worth on two cores at half a million rows a batch (docs/decisions/0004).
-SOCKETS_GAIN = "15 ms less for each Python task"
-OPTIONS_GAIN = "a fifth less CPU for each row in the first minutes"
-MANAGER_GAIN = "10 ms less a batch for each of Spark's own file sources"
+SOCKETS_GAIN = "15 ms less per Python task"
+OPTIONS_GAIN = "a fifth less CPU per row in the first minutes"
+MANAGER_GAIN = "10 ms less per batch for each of Spark's own file sources"
 
 
 def fixed_width(schema: pa.Schema) -> float | None:
@@ -112,7 +112,7 @@ def missing(*, unix_sockets: bool, jvm_arguments: Iterable[str], manager: bool) 
     if not unix_sockets:
         found.append(f"{UNIX_SOCKETS}=true in the environment ({SOCKETS_GAIN})")
     if not any(argument.startswith(("-XX:Tier", "-Xint")) for argument in jvm_arguments):
-        found.append(f"thresholds of the JVM's compiler in {JVM_OPTIONS} ({OPTIONS_GAIN})")
+        found.append(f"JIT compiler thresholds in {JVM_OPTIONS} ({OPTIONS_GAIN})")
     if not manager:
         found.append(f"{CHECKPOINT_MANAGER}={BY_FILE_SYSTEM} ({MANAGER_GAIN})")
     return found

@@ -125,7 +125,7 @@ class Frames(HandsOver):
             found = self.query.exception()
             self._error = None if found is None else plain_error(found)
         except Exception as error:  # there is no JVM any more
-            _log.debug("joinengine: Spark's query cannot be asked how it ended", exc_info=error)
+            _log.debug("joinengine: Spark's query could not say how it ended", exc_info=error)
         finally:
             self._is_over.set()
 

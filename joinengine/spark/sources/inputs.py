@@ -76,8 +76,8 @@ class Stream:
         """The columns of its tuples. Raises InvalidRequest, by name, for one without a type."""
         for name, kind in self.unreadable.items():
             raise InvalidRequest(
-                f"{self.feed['path']}: column {name!r} is of type {kind}, which Spark does not "
-                f"have; write it in another type, or leave it out: .select([...])"
+                f"{self.feed['path']}: column {name!r} is of type {kind}, which Spark lacks; "
+                "write it as another type, or leave it out with .select([...])"
             )
         return self.reading.schema
 
@@ -154,7 +154,8 @@ class Stream:
         found = require_column(self.reading.schema, column, "withWatermark", exact=exact)
         if not pa.types.is_timestamp(found.type):
             raise InvalidRequest(
-                f"withWatermark: {found.name} is {found.type}; event time must be a timestamp"
+                f"withWatermark: event time must be a timestamp, and {found.name} is "
+                f"{found.type}; cast it"
             )
         delay_us = microseconds(delay, "withWatermark: delay")
         if delay_us < 0:
@@ -185,15 +186,15 @@ class Stream:
         found = column or next(iter(self.delays), None)
         if found is None:
             raise InvalidRequest(
-                f"{where} needs the column of event time; give a window (within=..), or "
-                f".withWatermark(column, delay)"
+                f"{where} needs the column of event time; give a window (within=..) or "
+                ".withWatermark(column, delay)"
             )
         computed = {step.name for step in self.reading.steps if isinstance(step, Computed)}
         folders = partition_columns(self.footers, self.feed["path"]).names
         if found in computed or found in folders:
             raise InvalidRequest(
-                f"{where} reads the times of {found!r} in the footers of files, which do not have "
-                f"this column; use order='name' or order='modified'"
+                f"{where} reads the times of {found!r} from the footers of files, and they lack "
+                "this column; use order='name' or order='modified'"
             )
         return self.feed | {"time": found}
 
@@ -208,8 +209,9 @@ class Stream:
 
         if self.feed.get("order", FileOrder.MODIFIED) != FileOrder.MODIFIED:
             raise InvalidRequest(
-                f"to_df: {self.feed['path']}: order={self.feed['order']!r} needs the list of files "
-                f"that a joinengine query keeps; give order='modified', or the stream to a join"
+                f"to_df: {self.feed['path']}: order={self.feed['order']!r} needs the list of "
+                "files that a joinengine query keeps; use order='modified', or pass the stream "
+                "to a join"
             )
 
         session.prepare(self.spark)
@@ -253,7 +255,7 @@ def _names_of(columns: tuple[str | list[str], ...]) -> list[str]:
     """Columns that are named one by one, or in a list."""
     found = [name for names in columns for name in check_names(names, "select", "select('a', 'b')")]
     if not found:
-        raise InvalidRequest("select: no column is named; name one at least")
+        raise InvalidRequest("select: no column is named; name at least one")
     return found
 
 
@@ -296,7 +298,7 @@ def parquet_stream(
     """
     if spark is None:
         raise InvalidRequest(
-            "parquet_stream: spark is None; give the session, joinengine.session()"
+            "parquet_stream: spark is None; pass a session, such as joinengine.session()"
         )
     session.prepare(spark)
     if type(rows_per_interval) is not int or rows_per_interval < 1:
@@ -334,11 +336,11 @@ def _said(schema: Any) -> pa.Schema | None:
         said = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     except Exception as error:
         why = in_a_line(str(error).partition("== SQL ==")[0])
-        raise InvalidRequest(f"schema: {quoted(schema)} is no list of columns: {why}") from None
+        raise InvalidRequest(f"schema: {quoted(schema)} is not a list of columns: {why}") from None
     if not isinstance(said, StructType):
         raise InvalidRequest(
-            f"schema: {schema!r} is a {type(schema).__name__}; give a StructType, or DDL text "
-            f"such as 'id bigint, at timestamp'"
+            f"schema: {schema!r} is a {type(schema).__name__}; give a StructType or DDL text, "
+            "such as 'id bigint, at timestamp'"
         )
     return types.arrow_schema(said)
 
@@ -355,8 +357,9 @@ def _warn_of_row_groups(path: str, rows: int, footers: Mapping[str, Footer]) -> 
     largest = max((n for footer in footers.values() for n in footer.rows), default=0)
     if largest > rows:
         _log.warning(
-            "joinengine: row groups of %s have up to %s rows, and an interval takes whole ones: "
-            "rows_per_interval=%s cannot be kept; write smaller row groups for smaller batches",
+            "joinengine: row groups of %s have up to %s rows, and a batch reads whole row "
+            "groups, so rows_per_interval=%s cannot be kept; write smaller row groups to get "
+            "smaller batches",
             *(path, f"{largest:,}", f"{rows:,}"),
         )
 

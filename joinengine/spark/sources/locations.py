@@ -40,14 +40,15 @@ def place(location: str | Path, what: str) -> str:
         )
     if "@" in bucket:
         raise InvalidRequest(
-            f"{what}: a URL of {scheme} holds no user and no password; give "
-            f"{scheme}://bucket/folder and the access by the environment (docs/cluster.md)"
+            f"{what}: a {scheme} URL may not contain a user or password; give "
+            f"{scheme}://bucket/folder, and set the credentials in the environment "
+            "(docs/cluster.md)"
         )
     parts = [part for part in parts if part]  # `//` is one `/`, as in a path
     odd = next((one for one in parts if one in (".", "..") or not one.isprintable()), None)
     if odd is not None:
         raise InvalidRequest(
-            f"{what}: {quoted(odd)} cannot be a part of a name in an object store; give another"
+            f"{what}: {quoted(odd)} cannot be part of a name in an object store; give another name"
         )
     return f"{scheme}://{'/'.join([bucket, *parts])}"
 
@@ -58,20 +59,20 @@ def local_path(location: str | Path, what: str) -> Path:
     Raises InvalidRequest for other schemes, by name.
     """
     if not isinstance(location, str | Path) or not str(location):
-        raise InvalidRequest(f"{what}: {location!r} is no path; give a folder")
+        raise InvalidRequest(f"{what}: {location!r} is not a path; give a folder")
     plain = str(location).removeprefix("file://").removeprefix("file:")
     longest = max(len(part.encode()) for part in plain.split("/"))
     if "\0" in plain or longest > _MOST_OF_A_NAME or len(plain.encode()) > _MOST_OF_A_PATH:
         raise InvalidRequest(
-            f"{what}: {quoted(plain)} can be no path: names have at most {_MOST_OF_A_NAME} bytes, "
-            f"paths {_MOST_OF_A_PATH}, and none of them is 0; give a folder"
+            f"{what}: {quoted(plain)} is not a valid path: names have at most {_MOST_OF_A_NAME} "
+            f"bytes, paths at most {_MOST_OF_A_PATH}, and none is a zero byte; give another folder"
         )
     scheme = _SCHEME.match(plain)
     if scheme is not None:
         urls = ", ".join(f"{one}://" for one in SCHEMES)
         raise InvalidRequest(
             f"{what}: {location} is not a path of a POSIX file system, and {scheme[1]} is not "
-            f"served here; use a local or shared folder{_instead(what, urls)}"
+            f"supported here; use a local or shared folder{_instead(what, urls)}"
         )
     return Path(plain).expanduser().absolute()
 

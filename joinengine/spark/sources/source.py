@@ -157,4 +157,4 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             skipped = list[Skipped]()
             yield from reading.batches(part, skipped)
             for one in skipped:  # there is no report in which it could be said
-                _log.warning("joinengine: source file %s is left out: it %s", *one)
+                _log.warning("joinengine: skipped source file %s: it %s", *one)

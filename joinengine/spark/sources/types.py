@@ -35,7 +35,7 @@ def arrow_schema(schema: StructType, what: str = "schema") -> pa.Schema:
         except Exception as error:
             raise InvalidRequest(
                 f"{what}: column {field.name!r} is of type {field.dataType.simpleString()}, which "
-                f"joinengine cannot carry; cast it or leave it out"
+                "joinengine does not support; cast it or leave it out"
             ) from error
     plain = to_arrow_schema(schema, timezone="UTC")
     return pa.schema([pa.field(field.name, field.type) for field in plain])
@@ -76,8 +76,10 @@ def folder_columns(
     what = f"parquet_stream: {folder}"
     if not exists(str(folder)):
         if any(char in str(folder) for char in "*?["):
-            raise InvalidRequest(f"{what} is a glob; give the folder, all files below it are read")
-        raise InvalidRequest(f"{what} does not exist; create it or give another")
+            raise InvalidRequest(
+                f"{what} is a glob; give the folder, and all files below it are read"
+            )
+        raise InvalidRequest(f"{what} does not exist; create it, or give another folder")
     if schema is not None:
         return _with_folders(str(folder), schema)
     footers, faults = survey(folder)
