@@ -92,7 +92,9 @@ def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_pa
         for refused in (2.5, "4", True, None):
             with pytest.raises(InvalidRequest, match=r"resize: instances: .* not a whole number"):
                 query.resize(refused)
-        with pytest.raises(InvalidRequest, match=r"switch_layout: instances: '4' .* not a whole num"):
+        with pytest.raises(
+            InvalidRequest, match=r"switch_layout: instances: '4' .* not a whole num"
+        ):
             query.switch_layout("hash", instances="4")
         with pytest.raises(InvalidRequest, match="bi cannot have 1"):
             query.switch_layout("bi", instances=1)
