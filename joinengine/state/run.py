@@ -267,7 +267,7 @@ class RunStore:
             if not file.is_known:
                 raise DamagedState(
                     f"run file {self._storage.folder}/{stored.name} has format {file.format!r}, "
-                    f"but this version reads format {RUN_FORMAT!r}; restore it from a copy"
+                    f"not {RUN_FORMAT!r}; restore it from a copy"
                 )
             self._open[stored.name] = _MappedFile(file)
         return self._open[stored.name]

@@ -383,12 +383,7 @@ def test_a_restorable_batch_that_is_damaged_is_refused_by_name():
         (Ftlb(), {}, "inner", "at least two executors"),
         (Ftlb(domains=1), {}, "inner", "at least two executors"),
         (Ftlb(domains=3), {}, "left", "protect inner joins only"),
-        (
-            Ftlb(domains=3),
-            {"recovery": Recovery.STORE},
-            "inner",
-            "which recovery 'store'",
-        ),
+        (Ftlb(domains=3), {"recovery": Recovery.STORE}, "inner", "which recovery 'store'"),
         (Ftlb(domains=3), {"lazy": True}, "inner", "moves 'eager'"),
         (Ftlb(domains=3, standby=True), {}, "inner", "give 5 or 7 instances"),
     ],

@@ -195,7 +195,7 @@ def test_a_feed_folds_its_log(folder, tmp_path, monkeypatch):
 
 def test_positions_beyond_the_log_are_refused(folder, tmp_path):
     found = feed(folder, tmp_path)
-    with pytest.raises(DamagedState, match="knows 0 row groups"):
+    with pytest.raises(DamagedState, match="lists 0 row groups"):
         found.row_groups(0, 2)
 
 
@@ -209,7 +209,7 @@ def test_a_changed_file_is_refused(folder, tmp_path):
     with pytest.raises(DamagedState, match="has changed since it was logged"):
         list(reading.batches([group]))
     (folder / "0.parquet").unlink()
-    with pytest.raises(DamagedState, match="is gone"):
+    with pytest.raises(DamagedState, match="is missing"):
         list(reading.batches([group]))
 
 

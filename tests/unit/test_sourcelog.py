@@ -189,7 +189,7 @@ def test_a_lost_file_is_refused_by_name(files, lost):
     for held in driver.names:
         if held == name or (lost == "fold" and int(held[:12]) < int(last) and held < name):
             del files[f"log/{held}"]
-    with pytest.raises(DamagedState, match=r"is missing, log/\d+ is there"):
+    with pytest.raises(DamagedState, match=r"is missing, but log/\d+ exists"):
         Driver(files)
 
 

@@ -120,7 +120,7 @@ def test_skipped_files_are_told_and_not_read(folder, tmp_path):
 
 def test_a_position_beyond_the_log_is_refused(folder):
     open_feed(folder).discover()
-    with pytest.raises(DamagedState, match="knows 6 row groups"):
+    with pytest.raises(DamagedState, match="lists 6 row groups"):
         streams([folder])((0,), (7,))
 
 

@@ -209,9 +209,8 @@ class Stream:
 
         if self.feed.get("order", FileOrder.MODIFIED) != FileOrder.MODIFIED:
             raise InvalidRequest(
-                f"to_df: {self.feed['path']}: order={self.feed['order']!r} needs the list of "
-                "files that a joinengine query keeps; use order='modified', or pass the stream "
-                "to a join"
+                f"to_df: {self.feed['path']}: order={self.feed['order']!r} needs the list of files "
+                "that a joinengine query keeps; use order='modified', or the stream in a join"
             )
 
         session.prepare(self.spark)
@@ -357,9 +356,8 @@ def _warn_of_row_groups(path: str, rows: int, footers: Mapping[str, Footer]) -> 
     largest = max((n for footer in footers.values() for n in footer.rows), default=0)
     if largest > rows:
         _log.warning(
-            "joinengine: row groups of %s have up to %s rows, and a batch reads whole row "
-            "groups, so rows_per_interval=%s cannot be kept; write smaller row groups to get "
-            "smaller batches",
+            "joinengine: row groups of %s have up to %s rows, and a batch reads whole ones, so "
+            "rows_per_interval=%s cannot be kept; write smaller row groups for smaller batches",
             *(path, f"{largest:,}", f"{rows:,}"),
         )
 
