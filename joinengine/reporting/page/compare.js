@@ -1,10 +1,9 @@
 // Layouts side by side: the runs of `compare` and `make bench` ranked by time, their load over the
 // instances, and all figures in a table that sorts.
 //
-// joinengineCompare(root, reports, openRun, verdict): fills `root` from the reports of docs/metrics.md,
-// of which any field may be missing; returns which is the fastest. openRun(i) shows the page of
-// reports[i]. `verdict`: sentences, or nothing. Whatever comes from a run goes into the document as
-// text, never as markup.
+// joinengineCompare(root, reports, openRun, verdict): fills `root` from the reports of docs/metrics.md, of which any
+// field may be missing; returns which is the fastest. openRun(i) shows the page of reports[i]. `verdict`: sentences, or
+// nothing. Whatever comes from a run goes into the document as text, never as markup.
 (() => {
   "use strict";
 
@@ -138,8 +137,7 @@
       common(works, (us) => `${count(us)} µs of emulated work a tuple`),
       common(all((run) => run.report.seed), (seed) => `seed ${seed}`),
     ];
-    const names = layouts.length > 3 ? plural(layouts.length, "layout")
-      : layouts.join(", ").replace(/, ([^,]*)$/, " and $1");
+    const names = layouts.length > 3 ? plural(layouts.length, "layout") : layouts.join(", ").replace(/, ([^,]*)$/, " and $1");
     return make("div", { class: "cmp-head" },
       make("h1", {}, `${all((run) => run.query).join(", ")}: the same join under ${names}`),
       make("p", { class: "cmp-note" }, facts.filter(Boolean).join(" · ")));
@@ -396,8 +394,7 @@
     root.classList.add("cmp");
     root.replaceChildren(
       heading(runs, layouts),
-      ...(verdict.length ? [make("ul", { class: "cmp-verdict" }, ...sentences)] : []),
-      ranking(groups, tools), loads(groups, tools), table(groups, tools));
+      ...(verdict.length ? [make("ul", { class: "cmp-verdict" }, ...sentences)] : []), ranking(groups, tools), loads(groups, tools), table(groups, tools));
     return groups[0].runs[0].index;
   };
 })();
