@@ -108,8 +108,8 @@ dist: $(READY)  ## a wheel and a source archive (dist), as they would be publish
 	@rm -rf build *.egg-info && $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@ls -l dist
 
-golden: $(READY)  ## write the filed plans and decisions, and docs/options.md, anew; read the diff
-	@echo "golden: tests/golden/plans, tests/golden/steps, docs/options.md"
+golden: $(READY)  ## write the filed plans and decisions, docs/options.md and tables of docs/metrics.md anew; read the diff
+	@echo "golden: tests/golden/plans, tests/golden/steps, docs/options.md, docs/metrics.md"
 	JOINENGINE_WRITE_GOLDEN=1 $(BIN)/pytest -q tests/golden
 
 pictures: $(READY)  ## take the pictures of pages anew (docs/page-*.png, docs/report.png)

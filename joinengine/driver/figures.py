@@ -85,8 +85,8 @@ _LINES = (
         "whole_reports",
         "operators",
         "operators whose tasks reported all keys that a plan may need",
-        ": under `ftlb` after an imbalance ([layouts](layouts.md#copies-of-keys)), under other "
-        "layouts that count keys always",
+        ": under layouts that report in two stages ([layouts](layouts.md#when-a-plan-is-taken)) "
+        "after an imbalance, under other layouts that count keys always",
     ),
     Figure(
         "run_files",

@@ -384,8 +384,7 @@ def _check_lateness(
 def _check_length(what: str, length_us: int) -> None:
     if abs(length_us) > INT_MAX:
         raise InvalidRequest(
-            f"{what} {describe(length_us)} is too long: the limit is '106751991 days'; give less, "
-            "or leave the window out"
+            f"{what} {describe(length_us)} is too long: the limit is '106751991 days'; give less"
         )
 
 

@@ -47,7 +47,7 @@ def resolve(
         known = ", ".join(name for side in sides for name in schemas[side].names)
         dots = "" if len(names) == 1 else ". Write a name that contains a dot as `a.b`"
         raise InvalidRequest(
-            f"{what}: column {written!r} is not there; the columns are {known}{dots}"
+            f"{what}: column {written!r} does not exist; the columns are {known}{dots}"
         )
     if len(found) > 1:
         raise InvalidRequest(

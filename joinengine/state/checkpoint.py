@@ -16,7 +16,7 @@ from joinengine.world.world import MACHINE, World
 
 _FOLDERS = (
     *("manifest", "runs", "exchange", "results", "sources"),
-    *("generations", "heartbeats", "boundary", "ticks", "showings"),
+    *("generations", "heartbeats", "boundary", "showings"),
 )
 
 

@@ -159,17 +159,22 @@ def test_a_band_self_join(joinengine, tmp_path):
 
 
 def test_lazy_moves_move_nothing(joinengine, tmp_path):
-    joinengine(
+    typed = (
         *("run", "eq5", "--layout", "hash", "--scale", 0.01, "--instances", 6, "--validate"),
         *("--window", "200s", "--moves", "lazy", "--switch", "3:dynamic", "--switch", "6:mnrt"),
         *("--resize", "5:9", "--json", tmp_path / "lazy.json", "--checkpoint", tmp_path / "kept"),
     )
+    done = joinengine(*typed)
+    assert "running eq5 under hash, Zipf 0" in done.stderr
     report = json.loads((tmp_path / "lazy.json").read_text())
     versions = [batch["layout_versions"] for batch in report["batches"]]
     assert report["valid"] is True
     assert report["output_rows"] > 0
     assert report["moved_rows"] == 0
     assert max(versions) > 1 == versions[-1]
+    again = joinengine(*typed)
+    assert "not compared with DuckDB: the run continued a checkpoint" in again.stderr
+    assert json.loads((tmp_path / "lazy.json").read_text())["valid"] is None
     assert "layout mnrt" in joinengine("state", tmp_path / "kept").stdout
 
 

@@ -202,14 +202,14 @@ REFUSED = {
         "layout": "mnrt",
     },
     "theta: 'id <' is not a valid predicate": {"on": theta("id <"), "layout": "bi"},
-    "theta: column 'left.sold' is not there; the columns are id": {
+    "theta: column 'left.sold' does not exist; the columns are id": {
         "on": theta("left.sold = 3"),
         "layout": "bi",
     },
     "theta: random in .* is not supported": {"on": theta("random() < 1"), "layout": "shuffle"},
     "where: expected a predicate, found 'id [+] 1' of type BIGINT": {"where": "id + 1"},
     "where: subquery in .* is not supported": {"where": "id in (select 1)"},
-    "left_where: column 'sold' is not there; the columns are id": {"left_where": "sold is null"},
+    "left_where: column 'sold' does not exist; the columns are id": {"left_where": "sold is null"},
     "right_where: column 'left.id' is not there": {"right_where": "left.id = 3"},
     "on: 2 conditions, 2 of them equi": {"on": [equi("id", "order_id"), equi("id", "order_id")]},
 }

@@ -132,7 +132,7 @@ def test_results_without_manifests_do_not_come_again(damaged, start):
 
 def test_folders_that_a_copy_has_left_out_are_made_again(damaged, start):
     """Tools that copy leave out empty folders."""
-    for folder in ("showings", "boundary", "ticks", "exchange", "results", "heartbeats"):
+    for folder in ("showings", "boundary", "exchange", "results", "heartbeats"):
         shutil.rmtree(damaged / STATE / folder, ignore_errors=True)
     query = start(compactEvery=50)
     query.processAllAvailable()

@@ -232,7 +232,7 @@ def test_reading_filters_and_casts(folder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("c > 1", "column 'c' is not there; the columns are b, a"),
+        ("c > 1", "column 'c' does not exist; the columns are b, a"),
         ("a >", "is not a valid predicate"),
         ("a + 1", "expected a predicate, found 'a . 1' of type (BIGINT|INTEGER)"),
         ("a in (select 1)", "subquery in .* is not supported"),

@@ -119,7 +119,10 @@ def test_what_is_no_level_is_refused_where_it_is_written(levels, refusal):
         ({"keys": [True]}, "level a: join 0: key True is not a value of column lk"),
         ({"keys": [1 << 70]}, "level a: join 0: key 1180591620717411303424 is not a value"),
         ({"keys": [[1, 2]]}, "level a: join 0: key [1, 2] has 2 parts, but the key columns are lk"),
-        ({"where": "lv = 3"}, "level a: join 0: where: column 'lv' is not there; the columns are"),
+        (
+            {"where": "lv = 3"},
+            "level a: join 0: where: column 'lv' does not exist; the columns are",
+        ),
         ({"where": "lk +"}, "level a: join 0: where: 'lk +' is not a valid predicate"),
         (
             {"where": "lk + 1"},

@@ -37,7 +37,7 @@ REFUSED = {
     "k.lat > 1": r"k is int64, which has no field 'lat'\. .* `k.lat`",
     "list.lat > 1": "list is list<.*>, which has no field",
     "a.b = 1": "column 'a.b' is not there; .* contains a dot as `a.b`",
-    "left.r = 1": "column 'left.r' is not there; the columns are geo, k",
+    "left.r = 1": "column 'left.r' does not exist; the columns are geo, k",
     "left.nothing.lat = 1": "column 'left.nothing.lat' is not there",
 }
 

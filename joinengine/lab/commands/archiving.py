@@ -34,7 +34,7 @@ _MOST_S = 300
     help="Replace an existing archive, for example after Spark has changed.",
 )
 def archive(again: bool) -> None:
-    """Make programs start sooner: write a class-data archive of Spark (160 MB) to the cache.
+    """Make programs start sooner: write a class-data archive of Spark (190 MB) to the cache.
 
     Run it once for each Java and Spark of this machine or image; it takes half a minute.
     `joinengine.session()`, and thus every command, starts its JVM with the archive.

@@ -77,6 +77,8 @@ def run(
         TimeElapsedColumn(),
     )
     quiet = not console.err.is_terminal  # else each bar leaves an empty line in a pipe
+    if quiet:
+        console.say(f"running {_title(query, options)}")
     with Progress(*columns, console=console.err, transient=True, disable=quiet) as progress:
         task = progress.add_task(_title(query, options), total=None, rate="")
 
@@ -137,5 +139,5 @@ def warm_up(spark: Any, query: Any, options: Any, state: str | None = None) -> N
 
 
 def _title(query: Any, options: Any) -> str:
-    skew = f" z={options.zipf:g}" if query.generated else ""
-    return f"{query.name} {options.layout.label}{skew}"
+    skew = f", Zipf {options.zipf:g}" if query.generated else ""
+    return f"{query.name} under {options.layout.label}{skew}"
