@@ -18,10 +18,11 @@ setup: $(READY)  ## build .venv, and find or install Java
 $(READY): pyproject.toml constraints.txt tools/ensure-java
 	@tools/ensure-java
 	@test -n "$(PYTHON)" || { echo "setup: needs Python 3.11 or newer on PATH (or: make PYTHON=/path/to/python)"; exit 1; }
-	@echo "setup: building .venv with $$($(PYTHON) --version)"
+	@echo "setup: building .venv with $$($(PYTHON) --version); it takes two to three minutes"
 	@$(PYTHON) -m venv .venv || { echo "setup: on Debian run: sudo apt-get install python3-venv"; exit 1; }
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
+	@echo "setup: done; source .venv/bin/activate, then joinengine --help"
 
 demo: $(READY)  ## a hot key by the clock: Spark, Spark salted by hand, hash, the default (out/demo)
 	@echo "demo: one product has 30 % of views and purchases; nothing is emulated"

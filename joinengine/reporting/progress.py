@@ -43,7 +43,8 @@ def batch_line(record: BatchRecord) -> str:
         one = record.busiest
         parts.append(
             f"{' and '.join(dict.fromkeys(join.layout for join in joins))}: load skew "
-            f"{one.skew:.2f}, busiest instance {one.instance} ({one.share:.0%}, {one.busy_s:.2f} s)"
+            f"{one.skew:.2f}, instance {one.instance} had {one.share:.0%} of the deliveries, "
+            f"{one.busy_s:.2f} s"
         )
     times = _event_time(joins)
     parts += [f"watermark {times['watermark']}"] if "watermark" in times else []

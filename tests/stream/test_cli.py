@@ -65,6 +65,7 @@ def test_a_run_as_a_user_types_it(home, tmp_path):
     assert report["output_rows"] > 0
     assert report["made_by"]["command"].startswith("__main__.py run eq5")
     assert "valid" in done.stdout
+    assert "zipf" in done.stdout
     assert "comparing with DuckDB" in done.stderr
     assert "Traceback" not in done.stderr
 

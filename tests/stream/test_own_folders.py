@@ -114,8 +114,10 @@ def run(joinengine, own, tmp_path):
     ids=["inner", "full", "using", "tumbling", "semi", "anti band", "time band", "open", "theta"],
 )
 def test_a_join_of_ones_own(run, arguments):
-    _, report = run(*arguments)
+    done, report = run(*arguments)
     assert report["valid"] is True
+    assert "zipf" not in done.stdout
+    assert "results: counted, not kept; --out FOLDER keeps them" in done.stdout
     assert report["output_rows"] > 20
     assert report["input_rows"] == 3 * (300 + 120)
     assert len(report["batches"]) >= 3

@@ -151,6 +151,8 @@ def run(
                 f"stopped on Ctrl-C after {batches:,} batches; the report covers them{more}"
             )
         _print_reports([report])
+        kept = "counted, not kept; --out FOLDER keeps them" if out_folder is None else out_folder
+        console.tell(f"results: {kept}", style="dim")
         console.write_json(json_path, report)
         told_page(page_path, report)
         if stopped:  # no key is waited for
