@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from joinengine import CheckpointMismatch, JoinEngineError, StreamJoin, active, equi, parquet_stream
+from joinengine.model.errors import DamagedState
 from tests.stream.cases import file_stream, pairs
 from tests.stream.conftest import same
 from tests.waiting import soon
@@ -118,6 +120,33 @@ def test_spark_s_part_of_the_checkpoint_cannot_be_taken_away(mixed, folders, tmp
     query = mixed().trigger(availableNow=True).start(out)
     with pytest.raises(CheckpointMismatch, match="does not follow micro-batch 3"):
         query.awaitTermination()
+
+
+def test_a_log_of_spark_s_that_is_damaged_is_refused_by_name(mixed, tmp_path):
+    """Spark itself says `assertion failed`, or the name of a Java class."""
+    out, logs = str(tmp_path / "out"), tmp_path / "checkpoint"
+    mixed().trigger(availableNow=True).start(out).awaitTermination()
+    whole = tmp_path / "whole"
+    shutil.copytree(logs, whole)
+    damages = {
+        "metadata": lambda place: place.unlink(),
+        "offsets": shutil.rmtree,
+        "offsets/3": lambda place: place.write_bytes(place.read_bytes().replace(b"v1", b"v7")),
+        "offsets/2": lambda place: place.write_bytes(b""),
+        "commits/3": _made_a_folder,
+    }
+    for name, damage in damages.items():
+        damage(logs / name)
+        with pytest.raises(DamagedState, match=f"^{logs / name} is missing or damaged: Spark"):
+            mixed().trigger(availableNow=True).start(out)
+        shutil.rmtree(logs)
+        shutil.copytree(whole, logs)
+    mixed().trigger(availableNow=True).start(out).awaitTermination()
+
+
+def _made_a_folder(place):
+    place.unlink()
+    place.mkdir()
 
 
 def test_two_threads_that_stop_wait_for_the_end(mixed, tmp_path):

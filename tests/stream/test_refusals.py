@@ -39,12 +39,12 @@ REFUSED = {
     "id of the left side is int64 and buyer of the right side is string, .* cast": {
         "on": equi("id", "buyer")
     },
-    "column 'id' of the right side is not there; .* are order_id": {"on": "id"},
+    "column 'id' of the right side does not exist; .* are order_id": {"on": "id"},
     "instances: layout auto needs from 1 to 65536 instances, found 0": {"instances": 0},
     "how: expected one of .*, found 'sideways'": {"how": "sideways"},
     "how: 'left' needs a window": {"how": "left_outer"},
     "the delay of o_ts is missing": {"within": tumbling("o_ts", "i_ts", size="1 s")},
-    "column 't' of the right side is not there": {
+    "column 't' of the right side does not exist": {
         "within": sliding("o_ts", "t", size="2 s", slide="1 s")
     },
     "event time must be a timestamp, but day is date32": {

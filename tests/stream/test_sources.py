@@ -168,13 +168,13 @@ def test_a_restart_has_the_columns_of_the_checkpoint(spark, inputs):
     run(joined(spark, inputs), inputs)
     put(inputs / "left", "bad.parquet", id=[3], name=["c"], more=[1])
     put(inputs / "left", "good.parquet", id=[4], name=["d"])
-    with pytest.raises(InvalidRequest, match=r"bad\.parquet .* no column 'more'.*'add' takes"):
+    with pytest.raises(InvalidRequest, match=r"bad\.parquet .* no column 'more'.*'add' adds"):
         run(joined(spark, inputs), inputs)
     query = run(joined(spark, inputs, on_bad_file="skip"), inputs)
     assert [row["id"] for row in results(inputs, "id")] == [1, 2, 4]
     assert "more" not in pq.read_table(inputs / "out").schema.names
     assert len(skipped_in(query)) == 1
-    with pytest.raises(InvalidRequest, match=r"bad\.parquet .* no column 'more'.*'add' takes"):
+    with pytest.raises(InvalidRequest, match=r"bad\.parquet .* no column 'more'.*'add' adds"):
         run(joined(spark, inputs), inputs)
     query = run(joined(spark, inputs, on_bad_file="skip"), inputs)
     assert skipped_in(query) == []
@@ -250,8 +250,8 @@ def test_a_query_over_columns_that_the_checkpoint_has_not(spark, inputs):
     with pytest.raises(InvalidRequest, match="another query"):
         started(other, inputs)
     asking = StreamJoin(left, right, on=equi("id", "key"), where="more > 0", instances=2)
-    with pytest.raises(InvalidRequest, match=r"'more' is not there.*schema_changes='add'"):
+    with pytest.raises(InvalidRequest, match=r"'more' does not exist.*schema_changes='add'"):
         started(asking, inputs)
     selecting = StreamJoin(left.select("id", "more"), right, on=equi("id", "key"), instances=2)
-    with pytest.raises(CheckpointMismatch, match=r"'more' is not there.*schema_changes='add'"):
+    with pytest.raises(CheckpointMismatch, match=r"'more' does not exist.*schema_changes='add'"):
         started(selecting, inputs)

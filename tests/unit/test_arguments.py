@@ -203,7 +203,7 @@ BUILT = {
     "select: 5 .* is not a column name": lambda: SIDES[0].select(5),
     "select: column 'x' does not exist": lambda: SIDES[0].select("a", "x"),
     "Stream.where: 5 .* is not text": lambda: SIDES[0].where(5),
-    "Stream.where: column 'usr' is not there": lambda: SIDES[0].where("usr = 'user-1'"),
+    "Stream.where: column 'usr' does not exist": lambda: SIDES[0].where("usr = 'user-1'"),
 }
 
 

@@ -36,9 +36,9 @@ REFUSED = {
     "left.geo.lon > 1": "geo has no fields 'lon'; its fields are Lat, in",
     "k.lat > 1": r"k is int64, which has no field 'lat'\. .* `k.lat`",
     "list.lat > 1": "list is list<.*>, which has no field",
-    "a.b = 1": "column 'a.b' is not there; .* contains a dot as `a.b`",
+    "a.b = 1": "column 'a.b' does not exist; .* contains a dot as `a.b`",
     "left.r = 1": "column 'left.r' does not exist; the columns are geo, k",
-    "left.nothing.lat = 1": "column 'left.nothing.lat' is not there",
+    "left.nothing.lat = 1": "column 'left.nothing.lat' does not exist",
 }
 
 

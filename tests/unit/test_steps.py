@@ -73,7 +73,7 @@ def test_a_key_that_is_cast(stream):
 
 
 REFUSED = {
-    "withColumn: b: column 'c' is not there": ("b", "c + 1"),
+    "withColumn: b: column 'c' does not exist": ("b", "c + 1"),
     "withColumn: b: random in .* is not supported": ("b", "random()"),
     "withColumn: b: .* has type INTERVAL, which cannot be a column": ("b", "interval '1 day'"),
     "withColumn: b: 5 .* is not text": ("b", 5),

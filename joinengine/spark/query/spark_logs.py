@@ -23,6 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from joinengine.model.errors import CheckpointMismatch, DamagedState
@@ -113,8 +115,29 @@ class SparkLogs:
             )
 
     def check(self, manifest: Manifest) -> None:
-        """Raise CheckpointMismatch if Spark's logs and the manifest do not go together."""
+        """Raise CheckpointMismatch if Spark's logs and the manifest do not go together.
+
+        Raises DamagedState for a log that Spark would stumble over, in its own words.
+        """
+        if not manifest.spark:  # else what is missing is written anew
+            self._check_readable()
         self._missing(manifest)
+
+    def _check_readable(self) -> None:
+        """Read what Spark reads first: its metadata, and the last two logs of either kind."""
+        begun = {log: sorted(self._batches(log)) for log in ("offsets", "commits")}
+        if not any(begun.values()):
+            return  # whether this is right, the first micro-batch shows
+        if not begun["offsets"]:
+            raise _not_there(f"{self._checkpoint.spark}/offsets")
+        last = (f"{log}/{number}" for log, numbers in begun.items() for number in numbers[-2:])
+        for name in ("metadata", *last):
+            try:
+                content = self._read(name)
+            except (Py4JJavaError, PySparkException) as error:  # its CRC differs; it is a folder
+                raise _not_there(f"{self._checkpoint.spark}/{name}") from error
+            if not content:
+                raise _not_there(f"{self._checkpoint.spark}/{name}")
 
     def mend(self, manifest: Manifest) -> None:
         """Write what the logs lack of the batch of `manifest`; raises as `check`."""
@@ -217,8 +240,8 @@ def offset_in(content: str | None, place: str) -> dict[str, int]:
 
 def _not_there(place: str) -> DamagedState:
     return DamagedState(
-        f"{place} is missing or damaged: it is Spark's log of the offsets of a batch; restore it "
-        "from a copy"
+        f"{place} is missing or damaged: Spark keeps there how far the query is; restore it from a "
+        "copy"
     )
 
 
