@@ -85,8 +85,8 @@ _LINES = (
         "whole_reports",
         "operators",
         "operators whose tasks reported all keys that a plan may need",
-        ": under layouts that report in two stages ([layouts](layouts.md#when-a-plan-is-taken)) "
-        "after an imbalance, under other layouts that count keys always",
+        ". Under layouts that report in two stages ([layouts](layouts.md#when-a-plan-is-taken)) they "
+        "do so after an imbalance, under other layouts that count keys in each batch",
     ),
     Figure(
         "run_files",
@@ -116,9 +116,10 @@ _LINES = (
     Figure(
         "candidates",
         "pairs",
-        "pairs of rows that joins compared; to be read beside output_rows",
-        ": under a window, few more than the results, unless a predicate or a band rejects many; "
-        "in a semi or anti join, rows of hot keys count once",
+        "pairs of rows that joins compared",
+        ". Compare it with `output_rows`. Under a window it should be little more, unless a "
+        "predicate or a band rejects many pairs. In a semi or anti join, each row of a hot key "
+        "counts once",
     ),
     Figure(
         "expired_rows",

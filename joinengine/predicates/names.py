@@ -45,10 +45,9 @@ def resolve(
         found = []
     if not found:
         known = ", ".join(name for side in sides for name in schemas[side].names)
+        known = f"the columns are {known}" if known else "it may use the columns of one side only"
         dots = "" if len(names) == 1 else ". Write a name that contains a dot as `a.b`"
-        raise InvalidRequest(
-            f"{what}: column {written!r} does not exist; the columns are {known}{dots}"
-        )
+        raise InvalidRequest(f"{what}: column {written!r} does not exist; {known}{dots}")
     if len(found) > 1:
         raise InvalidRequest(
             f"{what}: column {names[0]!r} is on both sides; write left.{written} or right.{written}"

@@ -157,5 +157,5 @@ def test_workers_without_packages_are_refused_before_anything_runs(folder):
     path = os.pathsep.join([str(bare.parent), os.environ["PATH"]])
     message, claimed = run(REFUSED, folder, PATH=path, PYSPARK_UDS_MODE="true")
     assert message.startswith(f"Spark's workers would run {bare}, which lacks joinengine and pyarr")
-    assert f"set PYSPARK_PYTHON={sys.executable} in the environment" in message
+    assert f"set PYSPARK_PYTHON={sys.executable} before the " in message
     assert not claimed
