@@ -350,7 +350,7 @@ def test_a_checkpoint_keeps_the_number_of_instances_unless_a_start_gives_one(tmp
     assert again.layout.instances == 4
     again.run_tuples(1, *batches[0])
     assert again.layout.instances == 4
-    with pytest.raises(InvalidRequest, match="layout bi-k cannot have 4"):
+    with pytest.raises(InvalidRequest, match="layout bi-k needs from 6"):
         LocalQuery(tmp_path, unsized, "bi-3")
     sized = LocalQuery(tmp_path, two_way(None, 8), "hash")
     assert sized.layout.instances == 8

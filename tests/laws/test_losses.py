@@ -173,7 +173,7 @@ def test_more_losses_than_copies_are_refused_by_name(tmp_path):
     feed(query, batches[:2], {})
     lose(query, {1, 2})
     with pytest.raises(
-        DamagedState, match=r"instances 1, 2 is lost, and of all keys of base home 1"
+        DamagedState, match=r"instances 1, 2 is lost, and no copy exists of all keys of base home 1"
     ):
         query.run_tuples(2, *batches[2])
 

@@ -117,7 +117,10 @@ def _values(report: dict[str, Any]) -> dict[str, Any]:
 def _table(columns: _Columns, lines: Sequence[Mapping[str, Any]]) -> Table:
     """Columns of which no line knows anything are left out, as the Zipf exponent of own folders."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    columns = tuple(one for one in columns if any(line[one[1]] is not None for line in lines))
+    unknown = {
+        field for _, field, _ in columns if lines and all(one[field] is None for one in lines)
+    }
+    columns = tuple(one for one in columns if one[1] not in unknown)
     for title, _, _ in columns:
         table.add_column(title, justify="left" if title == "layout" else "right", no_wrap=True)
     for line in lines:
