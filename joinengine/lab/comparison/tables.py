@@ -117,10 +117,8 @@ def _values(report: dict[str, Any]) -> dict[str, Any]:
 def _table(columns: _Columns, lines: Sequence[Mapping[str, Any]]) -> Table:
     """Columns of which no line knows anything are left out, as the Zipf exponent of own folders."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    unknown = {
-        field for _, field, _ in columns if lines and all(one[field] is None for one in lines)
-    }
-    columns = tuple(one for one in columns if one[1] not in unknown)
+    if lines:
+        columns = tuple(c for c in columns if any(line[c[1]] is not None for line in lines))
     for title, _, _ in columns:
         table.add_column(title, justify="left" if title == "layout" else "right", no_wrap=True)
     for line in lines:
