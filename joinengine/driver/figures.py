@@ -85,8 +85,8 @@ _LINES = (
         "whole_reports",
         "operators",
         "operators whose tasks reported all keys that a plan may need",
-        ". Under layouts that report in two stages ([layouts](layouts.md#when-a-plan-is-taken)) they "
-        "do so after an imbalance, under other layouts that count keys in each batch",
+        ". Under layouts that report in two stages ([layouts](layouts.md#when-a-plan-is-taken)) "
+        "they do so after an imbalance, under other layouts that count keys in each batch",
     ),
     Figure(
         "run_files",

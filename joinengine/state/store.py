@@ -39,7 +39,7 @@ class StoreSpeed:
     """How fast a store is: bytes a second, for each instance, and seconds for each request.
 
     >>> str(StoreSpeed())
-    '100.0 MB/s, 0.05 s a request (emulated)'
+    '100.0 MB/s, 0.05 s per request (emulated)'
     """
 
     bytes_per_s: float = 100e6

@@ -115,10 +115,10 @@ def _values(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(columns: _Columns, lines: Sequence[Mapping[str, Any]]) -> Table:
-    """Columns of which no line knows anything are left out, as the Zipf exponent of own folders."""
+    """The column of Zipf exponents is left out if no run has one: streams of one's own have none."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    if lines:
-        columns = tuple(c for c in columns if any(line[c[1]] is not None for line in lines))
+    if lines and all(line["zipf"] is None for line in lines):
+        columns = tuple(one for one in columns if one[1] != "zipf")
     for title, _, _ in columns:
         table.add_column(title, justify="left" if title == "layout" else "right", no_wrap=True)
     for line in lines:
