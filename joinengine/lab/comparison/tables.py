@@ -115,7 +115,7 @@ def _values(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(columns: _Columns, lines: Sequence[Mapping[str, Any]]) -> Table:
-    """The column of Zipf exponents is left out if no run has one: streams of one's own have none."""
+    """Without the column of Zipf exponents if no run has one, as over folders of one's own."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     if lines and all(line["zipf"] is None for line in lines):
         columns = tuple(one for one in columns if one[1] != "zipf")
