@@ -51,8 +51,8 @@ class StreamJoin(StreamQuery):
     the window of an unmatched tuple has closed, the tuple is a result. `suffixes` are added to
     column names that both sides have; None: such names are refused.
     `layout`: a name or an object of `joinengine.layouts`; None: `auto`, and a checkpoint keeps the
-    layout that it was begun with. `instances`: logical join workers; None: two per core of Spark,
-    at least 8, and a checkpoint keeps the number that it was begun with.
+    layout that it was begun with. `instances`: logical join workers; None: as many as
+    Spark has cores, and a checkpoint keeps its number if that is greater.
 
     Raises InvalidRequest, before anything runs, for arguments that cannot be served.
     """

@@ -19,16 +19,10 @@ from joinengine.model.habits import QUERY, not_there
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
 from joinengine.reporting.notebook import operators_html, page_part
-from joinengine.routing.routes import MAX_INSTANCES
 from joinengine.spark.query.frame_sinks import Transform
 from joinengine.spark.session.session import parallelism
 from joinengine.spark.sources import types
 from joinengine.spark.sources.inputs import Source, Stream, Table
-
-#: Of a new checkpoint, if no number is given. Instances are logical, and several work in one task:
-#: with one instance per core a hot key could only be moved whole. Eight cost two cores next to
-#: nothing (docs/decisions/0029-as-many-instances-as-balance-needs.md).
-FEWEST_INSTANCES, INSTANCES_PER_CORE = 8, 2
 
 
 class StreamQuery:
@@ -133,13 +127,17 @@ class StreamQuery:
 
 
 def number_of(instances: int | None) -> int:
-    """The number of instances that is asked for, or else that of a new checkpoint."""
+    """The number of instances that is asked for; else one per core, which a new checkpoint gets.
+
+    More per core cost more than they help, since `auto` divides a heavy key over any number (docs/
+    decisions/0029-as-many-instances-as-cores.md).
+    """
     if instances is not None:
         return check_count(instances, "instances")
     spark = SparkSession.getActiveSession()
     if spark is None:
         raise InvalidRequest("instances: no Spark session is active; give instances=, or start one")
-    return min(max(FEWEST_INSTANCES, INSTANCES_PER_CORE * parallelism(spark)), MAX_INSTANCES)
+    return parallelism(spark)
 
 
 def _describe(source: Source) -> str:

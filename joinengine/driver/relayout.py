@@ -93,10 +93,13 @@ def as_asked(
     """The state of a checkpoint with the layout that this start of the query asks for, and why.
 
     If the last start asked for the same, or this one for none, the layout stays as batches have
-    changed it since, and there is no reason. `sized`: this start asks for a number of instances.
+    changed it since, and there is no reason. `sized`: this start asks for a number of instances;
+    otherwise the checkpoint keeps its own, and grows if it has fewer than there are cores.
     """
     layouts = state.layouts
-    instances = operator.instances if sized else layouts.asked.wanted
+    instances = operator.instances
+    if not sized:
+        instances = max(instances, layouts.asked.wanted)
     if operator.policy.changes:
         choice.check(operator.condition, instances)
     if not choice.is_asked:

@@ -306,8 +306,7 @@ class QuerySpec:
     """All operators of one streaming query; the last one's results are the query's.
 
     `tables`: the bounded sources, which are read whole before the first batch. `unsized`: the
-    operators whose number of instances nobody gave: theirs is that of new checkpoints, and a
-    checkpoint keeps its own.
+    operators whose number of instances nobody gave, so that a checkpoint may keep its own.
     """
 
     operators: tuple[Operator, ...]

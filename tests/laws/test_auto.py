@@ -341,20 +341,22 @@ def test_a_checkpoint_keeps_the_layout_that_it_was_begun_with(tmp_path):
     assert isinstance(asked.layout, KeyBased)
 
 
-def test_a_checkpoint_keeps_the_number_of_instances_unless_a_start_gives_one(tmp_path):
+def test_a_checkpoint_keeps_a_greater_number_of_instances_unless_a_start_gives_one(tmp_path):
     batches = [([(i % 5, i, 0) for i in range(20)], [(i % 5, 100 + i, 0) for i in range(20)])]
     query = LocalQuery(tmp_path, two_way(None, 4), "hash")
     feed(query, batches)
-    unsized = replace(two_way(None, 8), unsized=frozenset({0}))
-    again = LocalQuery(tmp_path, unsized, "hash")
+    fewer, more = (replace(two_way(None, n), unsized=frozenset({0})) for n in (2, 8))
+    again = LocalQuery(tmp_path, fewer, "hash")
     assert again.layout.instances == 4
     again.run_tuples(1, *batches[0])
     assert again.layout.instances == 4
     with pytest.raises(InvalidRequest, match="layout bi-k needs from 6"):
-        LocalQuery(tmp_path, unsized, "bi-3")
-    sized = LocalQuery(tmp_path, two_way(None, 8), "hash")
-    assert sized.layout.instances == 8
+        LocalQuery(tmp_path, fewer, "bi-3")
+    sized = LocalQuery(tmp_path, two_way(None, 2), "hash")
+    assert sized.layout.instances == 2
     sized.run_tuples(2, *batches[0])
-    assert LocalQuery(tmp_path, unsized, "hash").layout.instances == 8
-    new = LocalQuery(tmp_path / "new", unsized, "hash")
-    assert new.layout.instances == 8
+    grown = LocalQuery(tmp_path, more, "hash")
+    assert grown.layout.instances == 8  # as many as there are cores now
+    grown.run_tuples(3, *batches[0])
+    assert LocalQuery(tmp_path, fewer, "hash").layout.instances == 8
+    assert LocalQuery(tmp_path / "new", fewer, "hash").layout.instances == 2
