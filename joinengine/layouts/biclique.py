@@ -29,7 +29,7 @@ from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, key_hash, u_of
 from joinengine.kernels.probing import expand_ranges
-from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router, check_tolerance
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
 from joinengine.routing.routes import MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
@@ -153,6 +153,10 @@ class _Biclique(LayoutChoice):
     """The base of `bi` and `bi-k`."""
 
     tolerance: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_tolerance(self)
 
     @abstractmethod
     def subgroups(self, instances: int) -> int:

@@ -253,6 +253,14 @@ def check_settings(choice: Any) -> None:
             object.__setattr__(choice, one.name, plain)  # it is frozen, and being made
 
 
+def check_tolerance(choice: Any) -> None:
+    """Raise InvalidRequest for a `tolerance` under which each batch would have a plan."""
+    if not choice.tolerance >= 1:
+        raise InvalidRequest(
+            f"{choice.name}: tolerance must be at least 1, found {choice.tolerance}"
+        )
+
+
 def without_keys(condition: Condition) -> str | None:
     """What joins with such a condition are, if any two of their tuples may match; None: by keys."""
     if isinstance(condition, Theta):

@@ -25,7 +25,7 @@ from typing_extensions import override
 from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, u_of
-from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router, check_tolerance
 from joinengine.model.keys import U_BITS, Placement, Side
 from joinengine.routing.routes import BOTH, Deliveries, Instances, storing
 from joinengine.routing.table import RoutingTable
@@ -111,6 +111,10 @@ class Dynamic(LayoutChoice):
     serves_theta: ClassVar[bool] = True
     serves_aggregates: ClassVar[bool] = False
     keeps_keys_whole: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_tolerance(self)
 
     @override
     def start(self, instances: int) -> Grid:

@@ -19,6 +19,7 @@ probe.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -98,8 +99,14 @@ class Ftlb(WithinLimit):
         if self.refill_rows < 1:
             raise InvalidRequest(f"ftlb: refill_rows must be at least 1, found {self.refill_rows}")
         for name in ("beta", "gamma", "backup_work", "underload"):
-            if not getattr(self, name) >= 0:
-                raise InvalidRequest(f"ftlb: {name} must be 0 or more, found {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidRequest(
+                    f"ftlb: {name} must be a number from 0 on, found {getattr(self, name)}"
+                )
+        if self.backup_work > 1:
+            raise InvalidRequest(
+                f"ftlb: backup_work must be at most 1, the work of a home, found {self.backup_work}"
+            )
         object.__setattr__(self, "levels", read_levels(self.levels))
         if self.standby and self.levels:
             raise InvalidRequest(

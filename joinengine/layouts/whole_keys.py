@@ -10,6 +10,7 @@ Source: Fang et al., 2016 (arXiv 1610.05121); Gedik, VLDBJ 2014 (readj); Zacheil
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -139,8 +140,8 @@ class _ByPriority(_ByRecords):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.beta >= 0:
-            raise InvalidRequest(f"{self.name}: beta must be 0 or more, found {self.beta}")
+        if not 0 <= self.beta < math.inf:
+            raise InvalidRequest(f"{self.name}: beta must be a number from 0 on, found {self.beta}")
 
 
 @dataclass(frozen=True)

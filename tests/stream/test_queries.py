@@ -77,10 +77,13 @@ def test_first_story(spark, options, layout):
     validated(spark, "first-story", replace(options, layout=choose(layout), disorder_us=SECOND))
 
 
-def test_choices_call_more_texts_new(spark, options):
+@pytest.mark.parametrize(
+    ("layout", "relayouts"), [("pkg", ()), ("hash", ((2, choose("pkg"), None),))]
+)
+def test_choices_call_more_texts_new(spark, options, layout, relayouts):
     """An instance that does not know all texts of a key errs; the report says by how much."""
     places = Places()
-    changed = replace(options, layout=choose("pkg"))
+    changed = replace(options, layout=choose(layout), relayouts=relayouts)
     report = run(spark, QUERIES["first-story"], changed, places, validate=True)
     assert report["valid"] is None
     assert report["output_rows"] - report["events"] == report["false_alarms"]

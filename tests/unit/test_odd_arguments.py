@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import pyarrow as pa
 import pytest
 
-from joinengine.layouts import BiK, DChoices, Ftlb, Pkg, WChoices
+from joinengine.layouts import (
+    Bi,
+    BiK,
+    DChoices,
+    Dynamic,
+    Ftlb,
+    MinMig,
+    Mixed,
+    Pkg,
+    WChoices,
+)
 from joinengine.model.columns import require_of
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
@@ -106,6 +118,14 @@ def test_texts_are_repeated_as_spark_does():
         (Ftlb, {"backups": 10**6}),
         *((layout, {"choices": n}) for layout in (Pkg, DChoices, WChoices) for n in (0, 10**18)),
         *((BiK, {"subgroup_count": n}) for n in (0, 10**18)),
+        *(
+            (layout, {"tolerance": tolerance})
+            for layout in (Bi, BiK, Dynamic)
+            for tolerance in (0.99, -1.0, math.nan)
+        ),
+        *((Ftlb, {name: math.inf}) for name in ("beta", "gamma", "backup_work", "underload")),
+        (Ftlb, {"backup_work": 3.0}),
+        *((layout, {"beta": beta}) for layout in (MinMig, Mixed) for beta in (-1.0, math.inf)),
     ],
 )
 def test_settings_that_no_layout_can_have(layout, settings):

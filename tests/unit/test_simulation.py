@@ -100,6 +100,18 @@ def test_filling_levels_the_lowest(level, tuples):
         assert filled[shares > 0].max() < filled.min() + 2
 
 
+@pytest.mark.parametrize(
+    ("level", "tuples", "shares"),
+    [
+        ([2.0**60, 2.0**60], 100, [50, 50]),
+        ([2.0**60, 2.0**60 + 512], 100, [100, 0]),
+        ([0.0, 2.0**60, 0.0], 101, [51, 0, 50]),
+    ],
+)
+def test_filling_loses_no_tuple_at_great_levels(level, tuples, shares):
+    assert fill(np.array(level), tuples).tolist() == shares
+
+
 def test_candidates_do_not_depend_on_what_else_there_is():
     hashes = np.arange(1000, dtype=np.uint64)
     two, five = candidates(hashes, 2, 50), candidates(hashes, 5, 50)

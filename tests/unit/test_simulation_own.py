@@ -327,3 +327,9 @@ def test_auto_weighs_the_copies_that_a_mode_makes():
     assert reports["auto"].busiest < 0.8 * reports["hash"].busiest
     assert reports["auto"].busiest < reports["mnrt"].busiest
     assert reports["auto"].deliveries < reports["mnrt"].deliveries
+
+
+def test_a_layout_needs_as_many_instances_as_in_a_run():
+    asked = ["simulate", "ftlb", "--instances", "1", "--intervals", "2", "--keys", "100"]
+    with pytest.raises(InvalidRequest, match="layout ftlb needs from 2"):
+        CliRunner().invoke(cli, asked, catch_exceptions=False, standalone_mode=False)

@@ -26,6 +26,7 @@ from joinengine.lab.simulation.workload import KeyStream, Shape, Workload
 from joinengine.layouts import LAYOUTS, choose
 from joinengine.layouts.key_based import Hash, Planned
 from joinengine.layouts.layout import LayoutChoice
+from joinengine.model.conditions import equi
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.run_report import made_by
@@ -352,4 +353,6 @@ def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
         )
     own = {f.name for f in fields(choice)}
     given = {key: settings[key] for key in SETTINGS if key in own and settings[key] is not None}
-    return replace(choice, **given)
+    made = replace(choice, **given)
+    made.check(equi("key", "key"), settings["instances"])
+    return made
