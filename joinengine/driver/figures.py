@@ -44,12 +44,19 @@ _LINES = (
     Figure(
         "state_bytes", "bytes", "size of these copies on disk", lasts=True, spark="memoryUsedBytes"
     ),
-    Figure("moved_rows", "rows", "copies that changed their home before the batch", words="moved"),
+    Figure(
+        "moved_rows",
+        "rows",
+        "copies that changed their home",
+        ", before the batch",
+        words="moved",
+    ),
     Figure("moved_bytes", "bytes", "size of the copies that changed their home"),
     Figure(
         "switched_roles",
         "keys",
-        "keys whose home and backup change roles after the batch (ftlb); their state does not move",
+        "keys whose home and backup changed roles (ftlb); their state does not move",
+        ". The plan that follows the batch changes them",
     ),
     Figure(
         "lost_instances",
@@ -60,8 +67,8 @@ _LINES = (
     Figure(
         "recovered_rows",
         "rows",
-        "lost copies of these instances that were restored: from other copies before the batch, "
-        "or from the store during it",
+        "lost copies that were restored",
+        ": from other copies before the batch, or from the store during it",
     ),
     Figure(
         "unbacked_keys",
@@ -85,8 +92,8 @@ _LINES = (
         "whole_reports",
         "operators",
         "operators whose tasks reported all keys that a plan may need",
-        ". Under layouts that report in two stages ([layouts](layouts.md#when-a-plan-is-taken)) "
-        "they do so after an imbalance, under other layouts that count keys in each batch",
+        ". Layouts that [report in two stages](layouts.md#when-a-plan-is-taken) do so only after "
+        "an imbalance; other layouts that count keys do so in every batch",
     ),
     Figure(
         "run_files",
@@ -119,7 +126,7 @@ _LINES = (
         "pairs of rows that joins compared",
         ". Compare it with `output_rows`. Under a window it should be little more, unless a "
         "predicate or a band rejects many pairs. In a semi or anti join, each row of a hot key "
-        "counts once",
+        "counts as one pair",
     ),
     Figure(
         "expired_rows",
