@@ -233,7 +233,7 @@ def test_over_a_folder_nothing_is_told_of_caches(tmp_path):
 #: Rows of the table in docs/cluster.md: what a request asks for, and at which of our folders.
 ROWS = {
     "runs written": {("put", "runs")},
-    "manifest, and the counts of a layout that plans": {("put", "manifest")},
+    "manifest written": {("put", "manifest")},
     "looks at the fence": {
         ("list_with_delimiter", "generations"),
         ("list_with_delimiter", "boundary"),

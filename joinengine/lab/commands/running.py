@@ -151,8 +151,7 @@ def run(
                 f"stopped on Ctrl-C after {batches:,} batches; the report covers them{more}"
             )
         _print_reports([report])
-        kept = "counted, not kept; --out FOLDER keeps them" if out_folder is None else out_folder
-        console.tell(f"results: {kept}", style="dim")
+        _tell_place(out_folder)
         console.write_json(json_path, report)
         told_page(page_path, report)
         if stopped:  # no key is waited for
@@ -161,6 +160,11 @@ def run(
         raise JoinEngineError("the results differ from DuckDB's")
     if validate and _lacks_rows(report):
         sys.exit(console.INCOMPLETE)
+
+
+def _tell_place(out: Path | None) -> None:
+    kept = "counted, not kept; --out FOLDER keeps them" if out is None else out
+    console.tell(f"results: {kept}", style="dim")
 
 
 def _lacks_rows(report: dict[str, Any]) -> bool:
