@@ -150,8 +150,7 @@ def run(
             console.say(
                 f"stopped on Ctrl-C after {batches:,} batches; the report covers them{more}"
             )
-        _print_reports([report])
-        _tell_place(out_folder)
+        _tell(report, out_folder)
         console.write_json(json_path, report)
         told_page(page_path, report)
         if stopped:  # no key is waited for
@@ -162,7 +161,8 @@ def run(
         sys.exit(console.INCOMPLETE)
 
 
-def _tell_place(out: Path | None) -> None:
+def _tell(report: dict[str, Any], out: Path | None) -> None:
+    _print_reports([report])
     kept = "counted, not kept; --out FOLDER keeps them" if out is None else out
     console.tell(f"results: {kept}", style="dim")
 
