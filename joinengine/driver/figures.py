@@ -93,7 +93,7 @@ _LINES = (
         "operators",
         "operators whose tasks reported all keys that a plan may need",
         ". Layouts that [report in two stages](layouts.md#when-a-plan-is-taken) do so only after "
-        "an imbalance; other layouts that count keys do so in every batch",
+        "an imbalance; other layouts that count keys do so in every batch that is not small",
     ),
     Figure(
         "run_files",
