@@ -354,5 +354,6 @@ def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
     own = {f.name for f in fields(choice)}
     given = {key: settings[key] for key in SETTINGS if key in own and settings[key] is not None}
     made = replace(choice, **given)
-    made.check(equi("key", "key"), settings["instances"])
+    if "instances" in settings:  # of a modelled cluster there are several numbers
+        made.check(equi("key", "key"), settings["instances"])
     return made
