@@ -36,7 +36,7 @@ class Cause(StrEnum):
     #: they are, and a key alone has more load than one instance may have
     HEAVY_KEY = "heavy key"
     #: a key that had more homes has less load again; beside keys of the other causes
-    COOLED_KEY = "key no longer heavy"
+    COOLED_KEY = "cooled key"
     #: the matrix or the biclique no longer fits the sizes of the streams
     SHAPE = "shape"
     #: a candidate layout has learnt which keys are heavy, or how loads are; nothing moves
@@ -135,7 +135,7 @@ class Cost:
 class KeyChange:
     """The keys of one hash that are placed anew, and why.
 
-    `load`: tuples that they brought in the last intervals; None: not counted. `cost` as in Reason.
+    `load`: that of the last intervals, in work or tuples; None: not counted. `cost` as in Reason.
     """
 
     hash_: int

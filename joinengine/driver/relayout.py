@@ -100,10 +100,10 @@ def as_asked(
     instances = operator.instances
     if not sized:
         instances = max(instances, layouts.asked.wanted)
-    if operator.policy.changes:
-        choice.check(operator.condition, instances)
     if not choice.is_asked:
         choice = layouts.asked.choice
+    if operator.policy.changes:
+        choice.check(operator.condition, instances)
     asked = Chosen.start(choice, instances)
     newest = layouts.newest
     if asked.starts_like(layouts.asked) or not operator.policy.changes:

@@ -360,3 +360,11 @@ def test_a_checkpoint_keeps_a_greater_number_of_instances_unless_a_start_gives_o
     grown.run_tuples(3, *batches[0])
     assert LocalQuery(tmp_path, fewer, "hash").layout.instances == 8
     assert LocalQuery(tmp_path / "new", fewer, "hash").layout.instances == 2
+
+
+def test_a_layout_that_a_checkpoint_keeps_needs_its_instances(tmp_path):
+    """A start that names a number and no layout."""
+    batches = [([(1, 1, 0)], [(1, 2, 0)])]
+    feed(LocalQuery(tmp_path, two_way(None, 6), "bi-3"), batches)
+    with pytest.raises(InvalidRequest, match="layout bi-k needs from 6 .* found 2"):
+        LocalQuery(tmp_path, two_way(None, 2), "auto", choice=Unasked())

@@ -299,7 +299,7 @@ def test_compare_draws_and_agrees(joinengine, home, tmp_path):
     assert (found["join"], found["on"]) == (2, "s_suppkey = l_suppkey")
     assert found["key"] == str(hottest)
     assert found["share"] == pytest.approx(rows / 6005, abs=0.1)
-    assert f"zipf 1.5: key {hottest} (s_suppkey = l_suppkey) brought" in done.stdout
+    assert f"zipf 1.5: key {hottest} (s_suppkey = l_suppkey) carried" in done.stdout
 
 
 def test_lists_and_explain(home, tmp_path, monkeypatch):

@@ -68,7 +68,7 @@ def test_the_verdict_names_the_key_and_compares_with_the_first_layout():
     first = report("hash", [[8, 0]])
     told = verdict([first, report("pkg", [[6, 2]]), report("mnrt", [[4, 4]], key=key)])
     assert told == [
-        "zipf 1: key 7 (a = b) brought 25% of the tuples; mnrt divided it over 2 instances",
+        "zipf 1: key 7 (a = b) carried 25% of the load; mnrt divided it over 2 instances",
         "zipf 1: batches waited 4.0 s for their slowest instance under mnrt, 8.0 s under hash, "
         "2.0 times less; the runs took 9.0 s and 9.0 s",
     ]

@@ -47,7 +47,7 @@ def busiest_s(report: dict[str, Any]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Heavy:
-    """A key that an operator has placed anew, and its load in tuples and as a share of all."""
+    """A key that an operator has placed anew, its load, and that as a share of all."""
 
     operator: int
     change: KeyChange
@@ -64,8 +64,8 @@ def hot_key(
 ) -> dict[str, Any] | None:
     """The heaviest key that a re-plan has placed anew, and how; None: none was.
 
-    `share`: of the tuples stored in the last intervals before that plan. `homes`: how many
-    instances hold the key before the first such plan, and after the last. `key`: its value, as it
+    `share`: of the load that the plan saw, expected work or, under `--load tuples`, tuples.
+    `homes`: how many instances hold the key before the first such plan, and after the last. `key`: its value, as it
     was told in the newest batch where the key was hot, or as the state has it; None: neither knows
     it, or not `by_value`.
     """
@@ -141,7 +141,7 @@ def _sentences(base: dict[str, Any], best: dict[str, Any]) -> list[str]:
     if key is not None:
         name = "a key" if key["key"] is None else f"key {key['key']}"
         told.append(
-            f"{start}{name} ({key['on']}) brought {key['share']:.0%} of the tuples; "
+            f"{start}{name} ({key['on']}) carried {key['share']:.0%} of the load; "
             f"{best['layout']} {key['done']}"
         )
     was, now = waited_s(base), waited_s(best)
