@@ -152,7 +152,6 @@ def fill(level: Floats, tuples: int) -> Ints:
     >>> fill(np.array([5.0, 1.0, 3.0]), 6).tolist()
     [0, 4, 2]
     """
-    level = level - level.min()  # what is far above 2^53 keeps its differences, and a few tuples
     order = np.argsort(level, kind="stable")
     filled = np.arange(1, len(level) + 1)
     tops = (np.cumsum(level[order]) + tuples) / filled  # the level if only the first i take part
@@ -160,6 +159,7 @@ def fill(level: Floats, tuples: int) -> Ints:
     exact = np.zeros(len(level))
     exact[order[:part]] = tops[part - 1] - level[order[:part]]
     shares = np.floor(exact).astype(np.int64)
+    # At levels above 2^53 a few tuples are less than a step of floats, so much may be missing.
     each, rest = divmod(tuples - int(shares.sum()), part)
     shares[order[:part]] += each
     shares[order[:rest]] += 1
