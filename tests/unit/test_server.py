@@ -246,6 +246,7 @@ def test_who_has_not_shown_the_token_shuts_nobody_out(monkeypatch):
     """One who holds all places of strangers loses the oldest to whoever comes next."""
     monkeypatch.setattr(module, "_MOST_STRANGERS", 3)
     monkeypatch.setattr(module, "_MOST_CONNECTIONS", 6)
+    monkeypatch.setattr(module, "_REQUEST_S", 10 * PATIENCE_S)  # so that it is not this that ends
     with served() as server, ExitStack() as idle:
         tabs = [Watching(server) for _ in range(3)]
         held = [
