@@ -366,5 +366,5 @@ def test_a_layout_that_a_checkpoint_keeps_needs_its_instances(tmp_path):
     """A start that names a number and no layout."""
     batches = [([(1, 1, 0)], [(1, 2, 0)])]
     feed(LocalQuery(tmp_path, two_way(None, 6), "bi-3"), batches)
-    with pytest.raises(InvalidRequest, match="layout bi-k needs from 6 .* found 2"):
+    with pytest.raises(InvalidRequest, match=r"layout bi-k needs from 6 .* found 2"):
         LocalQuery(tmp_path, two_way(None, 2), "auto", choice=Unasked())

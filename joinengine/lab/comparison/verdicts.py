@@ -65,9 +65,9 @@ def hot_key(
     """The heaviest key that a re-plan has placed anew, and how; None: none was.
 
     `share`: of the load that the plan saw, expected work or, under `--load tuples`, tuples.
-    `homes`: how many instances hold the key before the first such plan, and after the last. `key`: its value, as it
-    was told in the newest batch where the key was hot, or as the state has it; None: neither knows
-    it, or not `by_value`.
+    `homes`: how many instances hold the key before the first such plan, and after the last. `key`:
+    its value, as it was told in the newest batch where the key was hot, or as the state has it;
+    None: neither knows it, or not `by_value`.
     """
     heavy = max(_replaced(records), key=lambda one: one.load, default=None)
     if heavy is None:

@@ -210,11 +210,8 @@ class Watchers:
         ids = fixed_width(tuples.column(tuples.num_columns - 1), np.dtype(np.uint64))
         rows = np.arange(len(ids))
         times = latest_time(tuples, names) if names else None
-        timeless = no_time(tuples, names) if names else None
         if isinstance(spec.window, Sliding):
-            assert times is not None
-            if timeless is not None:  # in no window
-                rows, times = rows[~timeless], times[~timeless]
+            assert times is not None  # who has none is in no window, and was not admitted
             first, counts = spec.window.shared(times, times)
             windows = expand_ranges(first, counts)
             rows, first = np.repeat(rows, counts), np.repeat(first, counts)
@@ -224,6 +221,7 @@ class Watchers:
         closes = np.broadcast_to(
             np.asarray(closing_times(spec, side, times, None, self._batch), np.int64), len(ids)
         )
+        timeless = no_time(tuples, names) if names else None
         if timeless is not None:
             closes = np.where(timeless, EARLIEST, closes)
         return rows, ids, closes
