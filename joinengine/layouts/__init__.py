@@ -162,8 +162,9 @@ class Chosen:
         """Whether both begin with the same layout, whatever their planners do later."""
         if (self.choice.name, self.wanted) != (other.choice.name, other.wanted):
             return False
-        starts = (one.choice.start(self.wanted).to_json() for one in (self, other))
-        return self.choice == other.choice or next(starts) == next(starts)
+        return self.choice == other.choice or (
+            self.choice.start(self.wanted).to_json() == other.choice.start(self.wanted).to_json()
+        )
 
     @classmethod
     def from_json(cls, account: Mapping[str, Any]) -> Chosen:
