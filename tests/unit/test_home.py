@@ -30,6 +30,14 @@ def test_it_has_all_but_the_zip(cache):
     assert home.spark_home() == made
 
 
+def test_what_another_version_has_left_is_replaced():
+    loaded = home.spark_home().joinpath("python", "lib", *LOADED)
+    written = loaded.read_text()
+    loaded.write_text("import joinengine.gone\n")
+    home.spark_home()
+    assert loaded.read_text() == written
+
+
 def test_it_is_lent_while_a_jvm_starts():
     with home.lent_spark_home("local[2]"):
         assert os.environ["SPARK_HOME"] == str(home.spark_home())

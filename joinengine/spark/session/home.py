@@ -75,7 +75,8 @@ def spark_home() -> Path | None:
             if entry.name in _LINKED and not link.is_symlink():
                 _link(link, entry)
         loaded = home / "python" / "lib" / "pyspark.zip" / "pyspark_joinengine.py"
-        if not loaded.exists():
+        # Another version's may be there, which names modules that are no more.
+        if not loaded.exists() or loaded.read_text() != _LOADED:
             loaded.parent.mkdir(parents=True, exist_ok=True)
             passing = loaded.with_suffix(f".{os.getpid()}")
             passing.write_text(_LOADED)
