@@ -13,6 +13,7 @@ from joinengine.layouts.biclique import Bi, BiK
 from joinengine.layouts.choices import DChoices, Pkg, WChoices
 from joinengine.layouts.key_based import Hash, Mnrt, Qmmp
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router, by_instance
+from joinengine.layouts.layout_settings import read_settings
 from joinengine.layouts.matrix import Dynamic
 from joinengine.layouts.replicas import Ftlb
 from joinengine.layouts.shuffle import Shuffle
@@ -93,12 +94,12 @@ __all__ = [
 
 
 def choose(layout: str | LayoutChoice) -> LayoutChoice:
-    """A layout from its name, or the layout itself; a number in a name is its parameter.
+    """A layout from its name, with settings after a colon; or the layout itself.
 
-    Raises InvalidRequest for an unknown name.
+    Raises InvalidRequest for an unknown name or setting, and for a value that is none.
 
-    >>> choose("bi-6")
-    BiK(subgroup_count=6, tolerance=1.25)
+    >>> choose("bi-6").subgroup_count, choose("mixed:table_limit=300,beta=1.2").beta
+    (6, 1.2)
     """
     if isinstance(layout, type) or not hasattr(layout, "check"):
         if not isinstance(layout, str):
@@ -107,12 +108,16 @@ def choose(layout: str | LayoutChoice) -> LayoutChoice:
             )
     if not isinstance(layout, str):
         return layout
-    family, _, number = layout.rpartition("-")
+    name, colon, text = (part.strip() for part in layout.partition(":"))
+    family, _, number = name.rpartition("-")
+    given = dict[str, Any]()
     if family == "bi" and number.isdigit():
-        return BiK(subgroup_count=int(number))
-    if layout not in LAYOUTS:
+        name, given = BiK.name, {"subgroup_count": int(number)}
+    if name not in LAYOUTS:
         raise InvalidRequest(f"layout: expected one of {', '.join(LAYOUTS)}, found {layout!r}")
-    return LAYOUTS[layout]()
+    if colon:
+        given |= read_settings(LAYOUTS[name], name, text)
+    return LAYOUTS[name](**given)
 
 
 def asked_or_auto(layout: str | LayoutChoice | None) -> LayoutChoice:

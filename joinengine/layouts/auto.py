@@ -32,6 +32,7 @@ from joinengine.layouts import keyless
 from joinengine.layouts.biclique import Biclique
 from joinengine.layouts.key_based import KeyBased, WithinLimit, noise, plan_to
 from joinengine.layouts.layout import Layout, Plan, without_keys
+from joinengine.layouts.layout_settings import setting
 from joinengine.layouts.matrix import Grid
 from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
@@ -48,17 +49,16 @@ LISTED_PART = 0.5
 class Auto(WithinLimit):
     """Per key the cheapest of all modes.
 
-    `payback`: how many times a plan must save what it moves, before loads are expected to change.
-    `most_moved`: of the state, in one interval.
-    `intervals`: how far back changes of the loads are looked for. `keyless`: any two tuples may
-    match, so that it is a matrix or a biclique (`layouts.keyless`); follows from the join.
+    `keyless`: any two tuples may match, so that it is a matrix or a biclique (`layouts.keyless`).
     """
 
-    intervals: int = 8
-    min_gain: float = 0.02
-    payback: float = 1.0
-    most_moved: float = 0.5
-    keyless: bool = False
+    intervals: int = setting(8, "how many intervals back changes of the loads are looked for")
+    min_gain: float = setting(0.02, "a plan must remove so much overload, in means")
+    payback: float = setting(
+        1.0, "how many times a plan must save what it moves before the loads are expected to change"
+    )
+    most_moved: float = setting(0.5, "the part of the state that moves in an interval at most")
+    keyless: bool = setting(False, "", not_text="it follows from the join")
 
     name: ClassVar[str] = "auto"
     source: ClassVar[str] = "ours"
@@ -104,11 +104,11 @@ class Auto(WithinLimit):
         return keyless.restore(state) if self.keyless else super().restore(state)
 
     @override
-    def resize(self, layout: Layout, instances: int) -> Layout:
+    def resized(self, layout: Layout, instances: int) -> Layout:
         """By the rule of its kind."""
         if isinstance(layout, KeyBased):
-            return super().resize(layout, instances)
-        return keyless.choice_of(layout).resize(layout, instances)
+            return super().resized(layout, instances)
+        return keyless.choice_of(layout).resized(layout, instances)
 
     @override
     def grow(self, layout: Layout, held: Sequence[int]) -> Layout:

@@ -29,7 +29,8 @@ from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, key_hash, u_of
 from joinengine.kernels.probing import expand_ranges
-from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router, check_tolerance
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
+from joinengine.layouts.layout_settings import changed_settings, check_tolerance, setting
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import U_BITS, U_ONE, Placement, Side
 from joinengine.routing.routes import MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
@@ -149,10 +150,16 @@ def even(instances: Sequence[int], shares: Sequence[float] | None = None) -> tup
     return tuple(zip(instances, np.round(edges).astype(int).tolist(), strict=True))
 
 
+#: What the settings of `bi` and `bi-k` mean.
+_TOLERANCE = "how many times the best sizes' load the present sizes of the sides may have"
+_RESIZE = "whether instances change sides as the streams' sizes change; false: as in the paper"
+
+
 class _Biclique(LayoutChoice):
     """The base of `bi` and `bi-k`."""
 
     tolerance: float
+    resize: bool
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -183,7 +190,7 @@ class _Biclique(LayoutChoice):
     @override
     def history_intervals(self) -> int:
         """The sizes of the streams after the last one are enough."""
-        return 1
+        return 1 if self.resize else 0
 
     @override
     def plan(self, layout: Layout, history: Sequence[Interval]) -> Plan | None:
@@ -207,7 +214,7 @@ class _Biclique(LayoutChoice):
         return Plan(wanted, reason, rehome=True)
 
     @override
-    def resize(self, layout: Layout, instances: int) -> Biclique:
+    def resized(self, layout: Layout, instances: int) -> Biclique:
         """Add instances one by one to the fullest subgroup; with fewer instances it starts anew."""
         assert isinstance(layout, Biclique)
         if instances < layout.instances:
@@ -321,7 +328,8 @@ def _joined(
 class Bi(_Biclique):
     """Store anywhere on the own side, probe all of the other."""
 
-    tolerance: float = 1.25
+    tolerance: float = setting(1.25, _TOLERANCE)
+    resize: bool = setting(True, _RESIZE)
 
     name: ClassVar[str] = "bi"
     source: ClassVar[str] = "Lin et al., SIGMOD 2015"
@@ -337,10 +345,13 @@ class Bi(_Biclique):
 
 @dataclass(frozen=True)
 class BiK(_Biclique):
-    """`subgroup_count` subgroups a side, chosen by key hash; None: a quarter of the instances."""
+    """Each side has subgroups of instances; a key hash chooses one."""
 
-    subgroup_count: int | None = None
-    tolerance: float = 1.25
+    subgroup_count: int | None = setting(
+        None, "how many subgroups a side has; none: a quarter of the instances. bi-6 sets 6"
+    )
+    tolerance: float = setting(1.25, _TOLERANCE)
+    resize: bool = setting(True, _RESIZE)
 
     name: ClassVar[str] = "bi-k"
     source: ClassVar[str] = "Lin et al., SIGMOD 2015 (ContRand)"
@@ -364,4 +375,5 @@ class BiK(_Biclique):
     @override
     def label(self) -> str:
         """`bi-6` for six subgroups."""
-        return self.name if self.subgroup_count is None else f"bi-{self.subgroup_count}"
+        name = self.name if self.subgroup_count is None else f"bi-{self.subgroup_count}"
+        return name + changed_settings(self, but=["subgroup_count"])

@@ -52,7 +52,7 @@ def change(
     """From `layout`, which `before` made for `wanted` instances, to `choice` on `instances`."""
     # If only settings of the planner differ, the layout stays.
     if before.name == choice.name and _starts_alike(before, choice, wanted):
-        after = layout if wanted == instances else choice.resize(layout, instances)
+        after = layout if wanted == instances else choice.resized(layout, instances)
     else:
         after = _adopted(layout, choice, instances)
     return plan_between(layout, after, occasion)
@@ -81,7 +81,7 @@ def _adopted(layout: Layout, choice: LayoutChoice, instances: int) -> Layout:
     if isinstance(choice, Planned) and isinstance(layout, KeyBased):
         assert isinstance(fresh, KeyBased)
         if type(layout.base) is type(fresh.base):
-            return choice.resize(_whole(layout) if choice.keeps_keys_whole else layout, instances)
+            return choice.resized(_whole(layout) if choice.keeps_keys_whole else layout, instances)
     return fresh
 
 

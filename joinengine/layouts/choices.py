@@ -42,6 +42,7 @@ from joinengine.layouts.candidates import (
     least_degree,
 )
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
+from joinengine.layouts.layout_settings import setting
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing.routes import BOTH, MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
@@ -242,10 +243,10 @@ class CandidateBased(Layout):
 
 @dataclass(frozen=True)
 class Pkg(LayoutChoice):
-    """`choices` candidates for every key; loads are those of the last `intervals` intervals."""
+    """The same number of candidates for every key."""
 
-    choices: int = 2
-    intervals: int = 4
+    choices: int = setting(2, "how many candidates a key has")
+    intervals: int = setting(4, "over how many of the last intervals the load is taken")
 
     name: ClassVar[str] = "pkg"
     source: ClassVar[str] = "Nasir et al., ICDE 2015"
@@ -300,7 +301,7 @@ class Pkg(LayoutChoice):
         return ()
 
     @override
-    def resize(self, layout: Layout, instances: int) -> CandidateBased:
+    def resized(self, layout: Layout, instances: int) -> CandidateBased:
         """Candidates are drawn anew."""
         return self.start(instances)
 
@@ -368,12 +369,23 @@ class WChoices(_WithHead):
 class DChoices(_WithHead):
     """Keys of the head get as few candidates as let the loads be level."""
 
+    d: int | None = setting(
+        None, "how many candidates the heaviest keys have; none: as few as let the loads be level"
+    )
+
     name: ClassVar[str] = "d-choices"
     source: ClassVar[str] = "Nasir et al., ICDE 2016"
     summary: ClassVar[str] = "as pkg; the heaviest keys get as many candidates as they need"
     keeps_keys_whole: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.d is not None and not 1 <= self.d <= MAX_INSTANCES:
+            raise InvalidRequest(
+                f"{self.name}: d must be from 1 to {MAX_INSTANCES}, or None, found {self.d}"
+            )
+
     @override
     def degree(self, head: Sequence[float], instances: int) -> int:
-        """The least d for which each prefix of the head fits on its candidates."""
-        return least_degree(head, instances)
+        """`d`, or the least for which each prefix of the head fits on its candidates."""
+        return least_degree(head, instances) if self.d is None else min(self.d, instances)

@@ -29,6 +29,7 @@ from joinengine.balancing.shares import NewShares, build_table
 from joinengine.balancing.statistics import Floats, Interval, is_small
 from joinengine.layouts.copies import KeyCopies
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan
+from joinengine.layouts.layout_settings import setting
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing import table as routing_table
@@ -105,9 +106,12 @@ def asked_of(layout: Layout) -> int:
 
 @dataclass(frozen=True)
 class _KeyBasedChoice(LayoutChoice):
-    """The base of all key-based layouts; `base`: `modulo`, `ring` or `cells`."""
+    """The base of all key-based layouts."""
 
-    base: str = "modulo"
+    base: str = setting(
+        "modulo",
+        "how a key hash gives the base home: modulo, ring (consistent hashing) or cells (ranges)",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,7 +135,7 @@ class _KeyBasedChoice(LayoutChoice):
         return KeyBased(base, routing_table.from_json(state["table"]))
 
     @override
-    def resize(self, layout: Layout, instances: int) -> Layout:
+    def resized(self, layout: Layout, instances: int) -> Layout:
         """Keys of the table stay, unless one of their homes goes; other keys follow the base.
 
         A key that is now whole at its base home leaves the table.
@@ -150,7 +154,7 @@ class _KeyBasedChoice(LayoutChoice):
     @override
     def grow(self, layout: Layout, held: Sequence[int]) -> Layout:
         """One instance more."""
-        return self.resize(layout, layout.instances + 1)
+        return self.resized(layout, layout.instances + 1)
 
 
 @dataclass(frozen=True)
@@ -179,12 +183,9 @@ def plan_to(
 
 @dataclass(frozen=True)
 class Planned(_KeyBasedChoice):
-    """A key-based layout with a planner.
+    """A key-based layout with a planner."""
 
-    `intervals`: over how many of the last intervals the load is taken.
-    """
-
-    intervals: int = 4
+    intervals: int = setting(4, "over how many of the last intervals the load is taken")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -291,8 +292,10 @@ class WithinLimit(Planned):
     A plan pays if it removes overload of `min_gain` means, and more than counting noise.
     """
 
-    imbalance: float = 0.05
-    min_gain: float = 0.01
+    imbalance: float = setting(
+        0.05, "a plan is due above (1 + imbalance) means; theta_max of the papers"
+    )
+    min_gain: float = setting(0.01, "a plan must remove so much overload, in means")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,9 +10,8 @@ is stored and the later one probes, even if the layout changed between them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -22,7 +21,7 @@ from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, first_word
 from joinengine.kernels.probing import distinct
 from joinengine.layouts.copies import Copies, Copying
-from joinengine.model.arguments import check_count, check_number, check_text, check_truth
+from joinengine.layouts.layout_settings import changed_settings, check_settings
 from joinengine.model.conditions import Band, Condition, Theta
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
@@ -140,8 +139,8 @@ class LayoutChoice(Protocol):
 
     @property
     def label(self) -> str:
-        """The name, with the number that is its parameter, if it has one."""
-        return self.name
+        """The name, and the settings that are not the defaults, as a user may write it."""
+        return self.name + changed_settings(self)
 
     def settings(self) -> dict[str, Any]:
         """The settings as plain values; the class makes the same choice of them."""
@@ -220,7 +219,7 @@ class LayoutChoice(Protocol):
         return None
 
     @abstractmethod
-    def resize(self, layout: Layout, instances: int) -> Layout:
+    def resized(self, layout: Layout, instances: int) -> Layout:
         """The layout on `instances` instances, by its own rule."""
 
     @abstractmethod
@@ -229,36 +228,6 @@ class LayoutChoice(Protocol):
 
         `held` (N,): how much each instance holds; the fullest instance is to be relieved.
         """
-
-
-#: The type of a setting -> what checks a value.
-_CHECKS: Mapping[str, Callable[[Any, str], Any]] = {
-    "int": check_count,
-    "float": check_number,
-    "bool": check_truth,
-    "str": partial(check_text, example="'modulo'"),
-}
-
-
-def check_settings(choice: Any) -> None:
-    """Raise InvalidRequest, naming the layout, for a setting of another type than its field's.
-
-    Numbers of NumPy become plain ones, which a manifest can hold.
-    """
-    for one in fields(choice):
-        value = getattr(choice, one.name)
-        kind, _, none = str(one.type).partition(" | ")
-        if kind in _CHECKS and not (value is None and none):
-            plain = _CHECKS[kind](value, f"{choice.name}: {one.name}")
-            object.__setattr__(choice, one.name, plain)  # it is frozen, and being made
-
-
-def check_tolerance(choice: Any) -> None:
-    """Raise InvalidRequest for a `tolerance` under which each batch would have a plan."""
-    if not choice.tolerance >= 1:
-        raise InvalidRequest(
-            f"{choice.name}: tolerance must be at least 1, found {choice.tolerance}"
-        )
 
 
 def without_keys(condition: Condition) -> str | None:

@@ -25,7 +25,8 @@ from typing_extensions import override
 from joinengine.balancing.reasons import Balance, Cause, Cost, Reason
 from joinengine.balancing.statistics import Interval
 from joinengine.kernels.hashing import Words, u_of
-from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router, check_tolerance
+from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
+from joinengine.layouts.layout_settings import check_tolerance, setting
 from joinengine.model.keys import U_BITS, Placement, Side
 from joinengine.routing.routes import BOTH, Deliveries, Instances, storing
 from joinengine.routing.table import RoutingTable
@@ -98,12 +99,9 @@ class Grid(Layout):
 
 @dataclass(frozen=True)
 class Dynamic(LayoutChoice):
-    """A grid that adapts its shape; the largest power of two of instances is used.
+    """A grid that adapts its shape; the largest power of two of instances is used."""
 
-    `tolerance`: how much more than the best shape the present one may store.
-    """
-
-    tolerance: float = 1.25
+    tolerance: float = setting(1.25, "how many times the best shape's load the present may have")
 
     name: ClassVar[str] = "dynamic"
     source: ClassVar[str] = "Elseidy et al., PVLDB 2014"
@@ -150,7 +148,7 @@ class Dynamic(LayoutChoice):
         return Plan(Grid(reshaped(layout.cells, best[0])), reason, rehome=True)
 
     @override
-    def resize(self, layout: Layout, instances: int) -> Grid:
+    def resized(self, layout: Layout, instances: int) -> Grid:
         """Split every cell into two or four while there is room; a smaller grid starts anew."""
         assert isinstance(layout, Grid)
         cells = layout.cells

@@ -36,6 +36,7 @@ from joinengine.balancing.shares import NewShares
 from joinengine.balancing.statistics import Floats, Interval
 from joinengine.layouts.key_based import KeyBased, WithinLimit, noise
 from joinengine.layouts.layout import Layout
+from joinengine.layouts.layout_settings import setting
 from joinengine.layouts.service_levels import Level, most_backups, read_levels
 from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
@@ -50,30 +51,30 @@ from joinengine.routing.table import RoutingTable
 class Ftlb(WithinLimit):
     """Keys with `backups` copies beside their home, which change roles with it for balance.
 
-    An instance is out of tolerance above (1 + `imbalance`) means (the paper's theta_max), and below
-    (1 - `underload`) means (its theta_min); 1 or more: it may be idle.
     `levels`: other numbers of backups for some keys, as a mapping
-    (`joinengine.layouts.service_levels`).
-    `beta`, `gamma`: how much load and the number of copies count for what leaves an instance first
-    (`joinengine.balancing.ftlb`). `refill_rows`: about how many copies a batch makes anew for an
-    instance that has lost its state. `standby`: copies of instances in place of copies of keys.
+    (`joinengine.layouts.service_levels`). What leaves an instance first:
+    `joinengine.balancing.ftlb`.
     `intervals` is 1 unless it is given, since c(k) of the paper is the load of the last interval:
     then one batch passes between an imbalance and its plan; with w intervals it is w batches, each
     of which reports whole.
-    `domains`: instances whose numbers are equal modulo it fail together, so no two copies of a key
-    are at such, as long as there are others; None: each fails alone.
     """
 
-    intervals: int = 1
-    backups: int = 1
-    beta: float = 1.5
-    gamma: float = 1.0
-    backup_work: float = 0.5
-    refill_rows: int = 250_000
-    underload: float = 1.0
-    levels: Any = ()
-    standby: bool = False
-    domains: int | None = None
+    intervals: int = setting(1, "over how many of the last intervals the load is taken")
+    backups: int = setting(1, "how many copies a key has beside its home")
+    beta: float = setting(1.5, "how much a key's load counts for what leaves an instance first")
+    gamma: float = setting(1.0, "how much the number of its copies counts")
+    backup_work: float = setting(0.5, "the load of a backup, as a part of that of a home")
+    refill_rows: int = setting(
+        250_000, "about how many copies a batch makes anew for an instance that has lost its state"
+    )
+    underload: float = setting(
+        1.0, "a plan is due below (1 - underload) means, too; theta_min of the paper"
+    )
+    levels: Any = setting((), "", not_text="use --levels FILE, or Ftlb(levels=..)")
+    standby: bool = setting(False, "whether whole instances have copies, in place of keys")
+    domains: int | None = setting(
+        None, "instances of equal number modulo it fail together; none: each fails alone"
+    )
 
     name: ClassVar[str] = "ftlb"
     source: ClassVar[str] = "Fang et al., World Wide Web 2019, algorithms 1, 3 and 4"
@@ -216,7 +217,7 @@ class Ftlb(WithinLimit):
         return KeyBased(base, routing_table.from_json(state["table"]), incomplete)
 
     @override
-    def resize(self, layout: Layout, instances: int) -> KeyBased:
+    def resized(self, layout: Layout, instances: int) -> KeyBased:
         """Keys of the table stay, unless one of their copies goes; other keys follow the base.
 
         The next plan gives keys the backups that their levels now say.
@@ -276,7 +277,7 @@ class Ftlb(WithinLimit):
     @override
     def grow(self, layout: Layout, held: Sequence[int]) -> KeyBased:
         """One instance more, with its standbys."""
-        return self.resize(layout, layout.instances // self.group_size + 1)
+        return self.resized(layout, layout.instances // self.group_size + 1)
 
     @override
     def gather(self, base: Base, table: RoutingTable, history: Sequence[Interval]) -> Loads:

@@ -89,7 +89,7 @@ class Shuffle(LayoutChoice):
         return Shuffled(int(state["instances"]))
 
     @override
-    def resize(self, layout: Layout, instances: int) -> Shuffled:
+    def resized(self, layout: Layout, instances: int) -> Shuffled:
         return Shuffled(instances)
 
     @override

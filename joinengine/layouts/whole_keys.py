@@ -26,6 +26,7 @@ from joinengine.balancing.readj import plan_readj
 from joinengine.balancing.shares import NewShares
 from joinengine.balancing.statistics import Floats
 from joinengine.layouts.key_based import Planned, WithinLimit
+from joinengine.layouts.layout_settings import setting
 from joinengine.model.errors import InvalidRequest
 
 _FANG = "Fang et al., 2016"
@@ -65,9 +66,9 @@ class _Levelled(WithinLimit, _WholeKeys):
 
 @dataclass(frozen=True)
 class Readj(_Levelled):
-    """Swaps and moves of heavy keys; `sigma`: the least load of one, in means; None: searched."""
+    """Swaps and moves of heavy keys."""
 
-    sigma: float | None = None
+    sigma: float | None = setting(None, "the least load of a heavy key, in means; none: searched")
 
     name: ClassVar[str] = "readj"
     source: ClassVar[str] = "Gedik, VLDBJ 2014"
@@ -92,9 +93,11 @@ MOST_DEGREE = 16
 
 @dataclass(frozen=True)
 class _ByRecords(_Levelled):
-    """Keys are placed as records, rounded by R = 2^`degree`; None: key by key."""
+    """Keys are placed one by one, or as records."""
 
-    degree: int | None = None
+    degree: int | None = setting(
+        None, "keys are placed as records, rounded by R = 2^degree; none: one by one"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,7 +139,7 @@ class MinTable(_ByRecords):
 class _ByPriority(_ByRecords):
     """Keys leave by load^`beta` per tuple of state."""
 
-    beta: float = 1.5
+    beta: float = setting(1.5, "keys with the most load^beta for each tuple of state leave first")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,7 +164,7 @@ class MinMig(_ByPriority):
 class _Limited(_ByPriority):
     """The table stays within `table_limit` entries if it can."""
 
-    table_limit: int = 3000
+    table_limit: int = setting(3000, "the routing table has so many entries at most, if it can")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -208,8 +211,10 @@ class _ByDeviation(_WholeKeys):
     A plan is due if it is above `threshold`, and pays if it lowers the deviation by `min_gain`.
     """
 
-    threshold: float = 15.0
-    min_gain: float = 1.0
+    threshold: float = setting(
+        15.0, "a plan is due above this deviation: 100 * standard deviation / mean of the loads"
+    )
+    min_gain: float = setting(1.0, "a plan must lower the deviation by so much")
 
     def __post_init__(self) -> None:
         super().__post_init__()

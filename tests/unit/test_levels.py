@@ -199,7 +199,7 @@ def test_listed_keys_have_their_backups_from_the_first_batch_and_at_any_size():
     levels = fit({"a": {"keys": [1, 5], "backups": 3}})
     choice = Ftlb(levels=levels)
     start = choice.start(5)
-    for layout in (start, choice.resize(start, 7), choice.resize(start, 4)):
+    for layout in (start, choice.resized(start, 7), choice.resized(start, 4)):
         copies = {hash_: layout.place(hash_).holders for hash_ in levels[0].hashes}
         assert all(len(set(some)) == len(some) == 4 for some in copies.values())
 

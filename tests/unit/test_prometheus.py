@@ -100,7 +100,8 @@ def test_a_scrape_says_what_the_totals_the_record_and_the_state_say(query):
     assert found["joinengine_newest_timestamp_seconds", "0"] == max(join.newest) / 1e6
     lag = (max(join.newest) - join.watermark) / 1e6
     assert found["joinengine_watermark_lag_seconds", "0"] == lag > 0
-    assert found["joinengine_layout_info", "mnrt", "0"] == 1
+    layout = "mnrt:intervals=1,imbalance=0.0,min_gain=0.0"
+    assert found["joinengine_layout_info", layout, "0"] == 1
     assert found["joinengine_query_info", "an-id"] == 1
     assert found["joinengine_batch_start_timestamp_seconds",] == record.started
     assert found["joinengine_result_latency_seconds", "0.99"] == record.latency_s(0.99) > 0

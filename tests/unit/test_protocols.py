@@ -94,9 +94,9 @@ def test_a_forgotten_member_is_refused(heirs):
         for name in functions_of(one).keys() - one.__abstractmethods__
     }
     assert {name for name in optional if not name.startswith("LayoutChoice.")} == OPTIONAL
-    assert LayoutChoice.__abstractmethods__ == {"start", "restore", "resize", "grow"}
+    assert LayoutChoice.__abstractmethods__ == {"start", "restore", "resized", "grow"}
     with pytest.raises(TypeError, match="abstract"):
-        type("Half", (LayoutChoice,), {"start": None, "restore": None, "resize": None})()
+        type("Half", (LayoutChoice,), {"start": None, "restore": None, "resized": None})()
 
 
 def test_no_docstring_is_said_twice(heirs):

@@ -219,11 +219,11 @@ def test_a_resize_leaves_no_entries_for_keys_at_their_base_homes(base):
     choice = Mixed(base=base)
     hashes = np.arange(0, 1 << 40, (1 << 34) + 1, dtype=np.uint64)
     before = RoutingTable({int(h): Placement.whole(2) for h in hashes})
-    layout = choice.resize(KeyBased(BASES[base](3), before), 4)
+    layout = choice.resized(KeyBased(BASES[base](3), before), 4)
     homes = layout.base.homes(hashes)
     assert 0 < (homes == 2).sum() < len(hashes)
     assert list(layout.table.placements) == hashes[homes != 2].tolist()
-    layout = Mixed().resize(KeyBased(Modulo(3), RoutingTable({6: Placement.whole(2)})), 4)
+    layout = Mixed().resized(KeyBased(Modulo(3), RoutingTable({6: Placement.whole(2)})), 4)
     assert not layout.table.placements
 
 

@@ -31,6 +31,7 @@ from joinengine.lab.commands.run_options import (
     query_options,
 )
 from joinengine.layouts import LAYOUTS
+from joinengine.layouts.layout_settings import split_layouts
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 
 #: Spark ends a worker that had nothing to do for a minute.
@@ -176,7 +177,9 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
 @click.argument("query", required=False)
 @own_options
 @click.option(
-    "--layouts", "names", help="Layouts, such as hash,mnrt. [default: all that support QUERY]"
+    "--layouts",
+    "names",
+    help="Layouts, such as hash,mnrt:imbalance=0.02. [default: all that support QUERY]",
 )
 @click.option(
     "--zipf",
@@ -221,7 +224,7 @@ def compare(
     cells = [
         options_of(settings, layout=name, zipf=z)
         for z in (_numbers(exponents) if found.generated else [0.0])
-        for name in (_serving(found, settings) if names is None else _names(names))
+        for name in (_serving(found, settings) if names is None else split_layouts(names))
     ]
     check_levels(settings["levels"], [options.layout for options in cells])
     for options in cells:
@@ -280,13 +283,9 @@ def _serving(query: Any, settings: dict[str, Any]) -> list[str]:
     return serving
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def _numbers(text: str) -> list[float]:
     try:
-        return [float(part) for part in _names(text)]
+        return [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
         raise InvalidRequest(
             f"zipf: expected a list of numbers such as 0,0.8,1.5, found {text!r}"

@@ -20,7 +20,9 @@ from joinengine.lab.commands.run_options import (
     query_options,
 )
 from joinengine.lab.tpch.cache import passing_home
-from joinengine.layouts import LAYOUTS
+from joinengine.layouts import LAYOUTS, choose
+from joinengine.layouts.layout import LayoutChoice
+from joinengine.layouts.layout_settings import settings_of
 
 
 @click.command()
@@ -87,9 +89,13 @@ def state(
 
 
 @click.command("layouts")
+@click.argument("name", required=False, metavar="[NAME]")
 @click.option("--json", "json_path", type=PATH, help="Write the list to this file.")
-def list_layouts(json_path: Path | None) -> None:
-    """List the layouts, with their sources."""
+def list_layouts(name: str | None, json_path: Path | None) -> None:
+    """List the layouts, with their sources; with NAME, what one layout is and its settings."""
+    if name is not None:
+        _print_layout(choose(name), json_path)
+        return
     rows = [
         {
             "name": name,
@@ -99,6 +105,22 @@ def list_layouts(json_path: Path | None) -> None:
         for name, choice in LAYOUTS.items()
     ]
     _print_list(rows, json_path)
+
+
+def _print_layout(choice: LayoutChoice, json_path: Path | None) -> None:
+    settings = settings_of(choice)
+    console.tell(f"{choice.label}: {choice.summary}; serves {choice.serves()}  [{choice.source}]")
+    console.tell("")
+    if not settings:
+        console.tell("It has no settings.")
+    else:
+        first = settings[0]
+        console.tell(f"Settings, such as {choice.name}:{first.name}={first.default}:")
+        names, defaults = (max(len(one[at]) for one in settings) for at in (0, 1))
+        for one in settings:
+            console.tell(f"  {one.name:{names}}  {one.default:{defaults}}  {one.meaning}")
+    about = {"name": choice.name, "summary": choice.summary, "source": choice.source}
+    console.write_json(json_path, about | {"settings": [one._asdict() for one in settings]})
 
 
 @click.command("queries")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from joinengine.lab.simulation.key_files import HotKey
-from joinengine.layouts import LAYOUTS
+from joinengine.layouts import choose
 
 #: Up to here loads under `hash` are called level.
 LEVEL = 1.10
@@ -80,7 +80,7 @@ def advice(verdicts: Sequence[Verdict], hot: HotKey, tuples: int, instances: int
             f"key {hot.key} alone has {part:.1%} of the tuples, {share:.1f} times what an instance "
             f"should receive"
         )
-    whole = LAYOUTS[chosen.layout].keeps_keys_whole
+    whole = choose(chosen.layout).keeps_keys_whole
     how = "moves whole keys" if whole else "divides keys"
     moved = f", and {chosen.moved_rows:,.0f} tuples moved" if chosen.moved_rows else ""
     return (

@@ -338,9 +338,14 @@ def _phases(text: str) -> tuple[tuple[float, int], ...]:
 
 def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
     """The planner of this name, with the settings that it knows; None: a candidate layout."""
-    if name in METHODS and name != "hash":
+    family = name.partition(":")[0]
+    if family in METHODS and family != "hash":
+        if family != name:
+            raise InvalidRequest(
+                f"planner: simulate gives {family} no settings, found {name!r}; joinengine run does"
+            )
         return None
-    if name not in LAYOUTS:
+    if family not in LAYOUTS and not family.startswith("bi-"):
         known = [n for n in _simulated() if n not in METHODS]
         raise InvalidRequest(
             f"planner: expected one of {', '.join([*known, *METHODS])}, found {name!r}"

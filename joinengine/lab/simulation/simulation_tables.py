@@ -69,7 +69,7 @@ def tell_stream(
         part = one.rows / tuples
         keys.add_row(one.key, f"{one.rows:,}", f"{part:.2%}", f"{part * instances:.2f}")
     say(keys)
-    verdicts = [verdict(report) for report in reports if report["planner"] in LAYOUTS]
+    verdicts = [verdict(report) for report in reports if _is_layout(report)]
     say(_verdicts(verdicts, instances))
     say(f"{LEGEND}\n{OTHERS[sizes.other]} dynamic, bi and bi-k ignore keys: not simulated.")
     sentence = advice(verdicts, hot[0], tuples, instances)
@@ -79,6 +79,11 @@ def tell_stream(
         "layouts": [one._asdict() for one in verdicts],
         "advice": sentence,
     }
+
+
+def _is_layout(report: dict[str, Any]) -> bool:
+    """Whether a report is of a layout of the engine, and not of a candidate of a paper alone."""
+    return report["planner"].partition(":")[0] in LAYOUTS
 
 
 def _verdicts(verdicts: Sequence[Verdict], instances: int) -> Table:
