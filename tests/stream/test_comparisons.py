@@ -108,6 +108,23 @@ def test_without_emulated_work_the_whole_run_counts(comparison):
         assert column(tab, "slowest_instance_s") == []
 
 
+def test_where_instances_take_turns_their_busiest_one_counts(comparison):
+    """By the clock they are alike, however their work is shared out."""
+    plain = {"work_per_tuple_us": 0, "slowest_instance_s": None, "instances": 8, "cores": 2}
+    runs = [
+        made | plain | {"elapsed_s": 5.0 - n, "busiest_s": n}
+        for n, made in zip((3.5, 1.5, 2.5), RUNS, strict=True)
+    ]
+    with comparison(runs) as tab:
+        assert column(tab, "layout") == ["mnrt", "dynamic", "hash"]
+        assert column(tab, "busiest") == ["1.5", "2.5", "3.5"]
+        told = tab.locator("section[aria-labelledby=cmp-ranking] .cmp-note").first
+        expect(told).to_contain_text("8 instances took turns on 2 cores, so the clock cannot show")
+    enough = [made | {"cores": 8} for made in runs]
+    with comparison(enough) as tab:
+        assert column(tab, "layout") == ["hash", "dynamic", "mnrt"]
+
+
 def test_titles_sort_by_mouse_and_by_keyboard(comparison):
     with comparison(RUNS) as tab:
         late, name = (tab.locator(f"thead th[data-field={one}]") for one in ("late_rows", "layout"))

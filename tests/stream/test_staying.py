@@ -17,6 +17,7 @@ from joinengine import InvalidRequest, JoinEngineError, StreamJoin, parquet_stre
 from joinengine.spark.jobs import slots as staying
 from joinengine.spark.jobs.file_jobs import FileJobs
 from joinengine.spark.jobs.slots import SparkSlots, pool_of
+from joinengine.staying import pool as pools
 from joinengine.staying.pool import _LEFT_S
 from joinengine.staying.wire import Secret, connected
 from tests.stream.cases import pairs

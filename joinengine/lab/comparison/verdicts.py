@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from joinengine.balancing.reasons import KeyChange, Reason
 from joinengine.driver.records import BatchRecord
 from joinengine.model.keys import Mode, Placement
@@ -107,20 +105,28 @@ def _value(
 
 
 def verdict(reports: Sequence[dict[str, Any]]) -> list[str]:
-    """What the best layout of each skew does and saves against the first one, in sentences.
+    """What the best layout of each skew does and saves against `hash`, in sentences.
 
     The best layout is the one whose batches wait least for their slowest instance: by emulated
-    work, or, if there is none, by the seconds that were measured. No sentence: there is one layout,
-    or work takes so little that it does not count beside Spark's jobs.
+    work, or, if there is none, by the seconds that were measured. Where work takes so little that
+    seconds are noise, it is the one with the most even load. Without `hash` the first layout is
+    what others are compared with. No sentence: there is one layout.
     """
     sentences = list[str]()
     for z in dict.fromkeys(report["zipf"] for report in reports):
         ours = [report for report in reports if report["zipf"] == z]
-        waits = [waited_s(report) for report in ours]
-        if len(ours) > 1 and all(waits) and (ours[0]["work_per_tuple_us"] or waits[0] > WORTH_S):
-            best = int(np.argmin(waits))
-            near = not ours[0]["work_per_tuple_us"] and waits[best] > waits[0] * ALIKE
-            sentences += _sentences(ours[0], ours[0 if near else best])
+        if len(ours) < 2:
+            continue
+        base = next((report for report in ours if report["layout"] == "hash"), ours[0])
+        if not all(map(waited_s, ours)):
+            sentences += _of_load(base, min(ours, key=_uneven), "the reports tell no seconds")
+        elif base["work_per_tuple_us"] or waited_s(base) > WORTH_S:
+            best = min(ours, key=waited_s)
+            near = not base["work_per_tuple_us"] and waited_s(best) > waited_s(base) * ALIKE
+            sentences += _sentences(base, base if near else best)
+        else:
+            why = f"batches waited {waited_s(base):.1f} s in all, too little to compare seconds"
+            sentences += _of_load(base, min(ours, key=_uneven), why)
     return sentences
 
 
@@ -134,24 +140,46 @@ def waited_s(report: dict[str, Any]) -> float:
 
 
 def _sentences(base: dict[str, Any], best: dict[str, Any]) -> list[str]:
-    start = "" if base["zipf"] is None else f"zipf {base['zipf']:g}: "
     if best is base:
-        return [f"{start}no layout waited less for its slowest instance than {base['layout']}"]
-    told, key = list[str](), best["hot_key"]
-    if key is not None:
-        name = "a key" if key["key"] is None else f"key {key['key']}"
-        told.append(
-            f"{start}{name} ({key['on']}) carried {key['share']:.0%} of the load; "
-            f"{best['layout']} {key['done']}"
-        )
+        return [f"{_at(base)}no layout waited less for its slowest instance than {base['layout']}"]
     was, now = waited_s(base), waited_s(best)
     factor = f", {was / now:.1f} times less" if now else ""
-    told.append(
-        f"{start}batches waited {now:.1f} s for their slowest instance under {best['layout']}, "
+    waited = (
+        f"{_at(base)}batches waited {now:.1f} s for their slowest instance under {best['layout']}, "
         f"{was:.1f} s under {base['layout']}{factor}; "
         f"the runs took {best['elapsed_s']:.1f} s and {base['elapsed_s']:.1f} s"
     )
-    return told
+    return [*_of_key(best), waited]
+
+
+def _of_load(base: dict[str, Any], best: dict[str, Any], why: str) -> list[str]:
+    """Which layout has the most even load; `why`: seconds are not compared."""
+    if _uneven(best) > _uneven(base) * ALIKE:
+        return [f"{_at(base)}no layout had a more even load than {base['layout']}; {why}"]
+    skews = (
+        f"{_at(base)}the busiest instance received {_uneven(best):.2f} times the mean under "
+        f"{best['layout']}, {_uneven(base):.2f} times under {base['layout']}; {why}"
+    )
+    return [*_of_key(best), skews]
+
+
+def _of_key(report: dict[str, Any]) -> list[str]:
+    """What was done with the hot key of a run."""
+    key = report["hot_key"]
+    if key is None:
+        return []
+    name = "a key" if key["key"] is None else f"key {key['key']}"
+    share = f"{key['share']:.0%} of the load"
+    return [f"{_at(report)}{name} ({key['on']}) carried {share}; {report['layout']} {key['done']}"]
+
+
+def _at(report: dict[str, Any]) -> str:
+    return "" if report["zipf"] is None else f"zipf {report['zipf']:g}: "
+
+
+def _uneven(report: dict[str, Any]) -> float:
+    """The load skew of a run, in its last half."""
+    return float(report["load_skew"]["received"]["last_half"])
 
 
 def _done(before: Placement, after: Placement) -> str:

@@ -21,7 +21,7 @@ from joinengine.api.queries import StreamQuery
 from joinengine.driver.records import BatchRecord
 from joinengine.exchange.exchange import chosen_exchange
 from joinengine.kernels.hashing import hash_columns, multiset_checksum
-from joinengine.lab.comparison.verdicts import hot_key, slowest_instance_s
+from joinengine.lab.comparison.verdicts import busiest_s, hot_key, slowest_instance_s
 from joinengine.lab.queries.named_query import Options, Oracle, Query
 from joinengine.lab.queries.reach import fetch, reachable, results_place
 from joinengine.lab.tpch.generate import Say, silent
@@ -114,7 +114,8 @@ def run(
         if places.out is not None:
             fetch(results, places.out)
     report = _head(query, options, places.state) | run_report(records)
-    report |= {"slowest_instance_s": slowest_instance_s(report), "hot_key": hot, "story": story}
+    report |= {"slowest_instance_s": slowest_instance_s(report), "busiest_s": busiest_s(report)}
+    report |= {"cores": spark.sparkContext.defaultParallelism, "hot_key": hot, "story": story}
     report |= {"valid": None, "made_by": made_by()}
     if stopped:
         raise CutShort(report)
