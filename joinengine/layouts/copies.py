@@ -24,6 +24,7 @@ from joinengine.balancing.statistics import Floats, Interval
 from joinengine.layouts.service_levels import Level
 from joinengine.model.errors import DamagedState
 from joinengine.model.keys import ALL_WORDS, HASH_BITS, U_BITS, Placement
+from joinengine.model.texts import counted
 from joinengine.routing.base_functions import Backed
 from joinengine.routing.table import RoutingTable
 
@@ -218,7 +219,7 @@ def _no_copy(lost: Iterable[int], homes: list[int], keys: list[int]) -> str:
     if keys:
         shown = ", ".join(f"#{hash_:0{HASH_BITS // 4}x}" for hash_ in keys[:_MOST_KEYS])
         more = f" and {len(keys) - _MOST_KEYS:,} more" if len(keys) > _MOST_KEYS else ""
-        told.append(f"{len(keys):,} keys of the routing table ({shown}{more})")
+        told.append(f"{counted(len(keys), 'key')} of the routing table ({shown}{more})")
     return (
         f"the state of instances {named} is lost, and no copy exists of {' and '.join(told)}. "
         f"Restore checkpoint and output from a copy"

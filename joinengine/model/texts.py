@@ -1,4 +1,4 @@
-"""Conditions as text, for `explain` and for the accounts of checkpoints."""
+"""Conditions, sizes and numbers as text, for people and for the accounts of checkpoints."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ def condition_text(condition: Condition) -> str:
         text = f"{low}{condition.right} - {condition.left}{high}"
         return text if condition.equal is None else f"{condition_text(condition.equal)} and {text}"
     return condition.predicate
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "batch"), counted(1200, "batch"), counted(3, "row")
+    ('1 batch', '1,200 batches', '3 rows')
+    """
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
 def size_text(size_bytes: float) -> str:

@@ -16,6 +16,7 @@ from joinengine.kernels.hashing import hash_columns, key_hash, make_words
 from joinengine.kernels.probing import Needles, find, live_rows
 from joinengine.model.errors import CheckpointMismatch, InvalidRequest
 from joinengine.model.keys import U_ONE, Side
+from joinengine.model.texts import counted
 from joinengine.operators.base import Operator
 from joinengine.routing import table as routing_table
 from joinengine.state import manifests
@@ -111,15 +112,17 @@ def state_lines(report: dict[str, Any]) -> list[str]:
         lines.append(f"operator {join['join']}: {join['on']}")
         lines.append(
             f"  layout {join['layout']} on {join['instances']} instances, "
-            f"{join['routing_entries']} {'key' if join['routing_entries'] == 1 else 'keys'} in the "
+            f"{counted(join['routing_entries'], 'key')} in the "
             f"routing table, {join['split_keys']} split"
         )
         lines += [
-            f"  version {older['version']} ({older['layout']}) still has {older['rows']:,} rows"
+            f"  version {older['version']} ({older['layout']}) still has "
+            f"{counted(older['rows'], 'row')}"
             for older in join["older_versions"]
         ]
         lines.append(
-            f"  {join['rows']:,} rows in {join['runs']} runs and {join['files']} files, "
+            f"  {counted(join['rows'], 'row')} in {counted(join['runs'], 'run')} and "
+            f"{counted(join['files'], 'file')}, "
             f"{join['bytes']:,} bytes; rows per instance {join['rows_per_instance']}"
         )
     if "key" in report:

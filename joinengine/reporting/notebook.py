@@ -20,6 +20,7 @@ import pyarrow as pa
 from joinengine.driver.records import BatchRecord
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.keys import Side
+from joinengine.model.texts import counted
 from joinengine.operators.base import Operator, QuerySpec
 from joinengine.operators.timing import Flow
 from joinengine.reporting.explain import input_name, sized
@@ -111,7 +112,7 @@ def metrics_html(
     ]
     if records:
         parts.insert(0, load_picture(run_report(records)["received_per_instance"], "received"))
-    return page_part(f"metrics of {shown}{len(metrics):,} batches", *parts)
+    return page_part(f"metrics of {shown}{counted(len(metrics), 'batch')}", *parts)
 
 
 def load_picture(loads: Sequence[float], what: str) -> str:

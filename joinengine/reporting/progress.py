@@ -14,7 +14,7 @@ from typing import Any
 
 from joinengine.driver.figures import FIGURES
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.model.texts import size_text
+from joinengine.model.texts import counted, size_text
 from joinengine.reporting.run_report import STEPS, batch_rows
 
 #: The name of joinengine's metrics in `observedMetrics`.
@@ -29,16 +29,16 @@ def batch_line(record: BatchRecord) -> str:
     taken = whole_s(record)
     rows, size = (sum(getattr(j, name) for j in joins) for name in ("state_rows", "state_bytes"))
     parts = [
-        f"batch {record.batch}: {record.input_rows:,} rows in {taken:.2f} s "
+        f"batch {record.batch}: {counted(record.input_rows, 'row')} in {taken:.2f} s "
         f"({record.input_rows / taken if taken else 0:,.0f} rows/s)",
-        f"{record.output_rows:,} results",
-        f"state {rows:,} rows, {size_text(size)}",
+        counted(record.output_rows, "result"),
+        f"state {counted(rows, 'row')}, {size_text(size)}",
     ]
     for figure in FIGURES.values():
         count = sum(getattr(join, figure.name) for join in joins)
         parts += [f"{count:,} {figure.words}"] if count and figure.words else []
     split = sum(join.split_keys for join in joins)
-    parts += [f"{split:,} split {'key' if split == 1 else 'keys'}"] if split else []
+    parts += [counted(split, "split key")] if split else []
     if record.busiest is not None:
         one = record.busiest
         parts.append(

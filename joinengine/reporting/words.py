@@ -13,6 +13,7 @@ from joinengine.balancing.reasons import Cause, KeyChange, Reason
 from joinengine.driver.records import OperatorRecord
 from joinengine.model.keys import HASH_BITS, Mode, Placement
 from joinengine.model.recovery import Recovery
+from joinengine.model.texts import counted
 
 #: Homes of a key that are told by number; of more only how many there are.
 _MOST_HOMES = 12
@@ -123,11 +124,11 @@ def plan_words(
         parts.append(f"{sizes[0]} instances became {sizes[1]}")
     others = len(reason.keys) + reason.more_keys - 1
     if others > 0:
-        parts.append(f"{others:,} more {'key' if others == 1 else 'keys'} placed anew")
+        parts.append(f"{counted(others, 'more key')} placed anew")
     if moved is not None and moved[0]:
-        parts.append(f"{_rows(moved[0])} moved in {moved[1] * 1e3:,.0f} ms")
+        parts.append(f"{counted(moved[0], 'row')} moved in {moved[1] * 1e3:,.0f} ms")
     elif moved is None and reason.cost is not None and reason.cost.rows:
-        parts.append(f"about {_rows(round(reason.cost.rows))} to move")
+        parts.append(f"about {counted(round(reason.cost.rows), 'row')} to move")
     return "; ".join(parts)
 
 
@@ -171,10 +172,6 @@ def _backups(placement: Placement) -> str:
     return f", {noun} at {homes_words(placement.backups)}"
 
 
-def _rows(rows: int) -> str:
-    return "1 row" if rows == 1 else f"{rows:,} rows"
-
-
 def _loss_words(way: Recovery, instances: Sequence[int]) -> str:
     """How instances have gone on that had lost their state."""
     its = "its" if len(instances) == 1 else "their"
@@ -202,12 +199,15 @@ def _first(
         skew += f", {reason.after.skew:.2f} expected"
     if reason.shapes is not None and reason.after is not None:
         before, after = reason.shapes
+        fullest = counted(round(reason.before.greatest), "row")
         return (
             f"{before} no longer fitted the streams, now {after}; the fullest instance had "
-            f"{_rows(round(reason.before.greatest))}, {reason.after.greatest:,.0f} expected"
+            f"{fullest}, {reason.after.greatest:,.0f} expected"
         )
     if reason.cause is Cause.DECLINED and reason.cost is not None:
-        return f"{_CAUSES[reason.cause]}: {_rows(round(reason.cost.rows))} to move ({skew})"
+        return (
+            f"{_CAUSES[reason.cause]}: {counted(round(reason.cost.rows), 'row')} to move ({skew})"
+        )
     if not reason.keys:
         return f"{_CAUSES[reason.cause]} ({skew})"
     placed = (key for key in reason.keys if is_elsewhere(key.before, key.after))

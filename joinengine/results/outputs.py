@@ -26,6 +26,8 @@ from joinengine.world.storage import Storage
 #: The note of a checkpoint: the output folder.
 NOTE = "output.json"
 _RESULT = re.compile(r"part-\d{8,}-(\w+)-.*\.parquet")
+#: Where Spark's own file sink names the files of a folder, for readers that are to see no others.
+SPARKS_LOG = "_spark_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,12 @@ def _check_note(checkpoint: Checkpoint, output: Storage) -> None:
 
 
 def _check_others(output: Storage, *, shared: bool, overwrite: bool) -> None:
+    if SPARKS_LOG in output.names():
+        raise InvalidRequest(
+            f"path: {output.folder} holds {SPARKS_LOG}, a log that a streaming query of Spark's "
+            "has written. Readers in Spark follow this log and would not see joinengine's files; "
+            f"use another folder, or remove {SPARKS_LOG} once no query of Spark's writes there"
+        )
     if shared:
         return
     others = dict(_markers(output))

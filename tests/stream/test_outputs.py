@@ -58,6 +58,20 @@ def test_checkpoint_and_output_know_each_other(writer, folders, tmp_path):
     same(moved, pairs(folders, "id = order_id"))
 
 
+def test_a_folder_of_sparks_file_sink_is_refused(writer, folders, tmp_path):
+    """Spark's readers follow its log there, and would lack what others have written."""
+    out = tmp_path / "out"
+    (out / "_spark_metadata").mkdir(parents=True)
+    (out / "_spark_metadata" / "0").write_text("v1\n")
+    for options in ({}, {"shared": True}, {"overwrite": True}):
+        with pytest.raises(InvalidRequest, match=r"/out holds _spark_metadata, a log"):
+            writer(**options).start(str(out))
+    (out / "_spark_metadata" / "0").unlink()
+    (out / "_spark_metadata").rmdir()
+    run(writer(), out)
+    same(out, pairs(folders, "id = order_id"))
+
+
 def test_second_copies_of_state_in_another_place(writer, folders, tmp_path):
     """A run file that is damaged between two starts is taken from there."""
     out, copies = tmp_path / "out", tmp_path / "disk"

@@ -33,6 +33,7 @@ from joinengine.lab.commands.run_options import (
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.layout_settings import split_layouts
 from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.model.texts import counted
 
 #: Spark ends a worker that had nothing to do for a minute.
 IDLE_S = 50.0
@@ -149,7 +150,7 @@ def run(
             batches = len(report["batches"])
             more = "" if checkpoint is None else ". The same command continues the run"
             console.say(
-                f"stopped on Ctrl-C after {batches:,} batches; the report covers them{more}"
+                f"stopped on Ctrl-C after {counted(batches, 'batch')}; the report covers them{more}"
             )
         _tell(report, out_folder)
         console.write_json(json_path, report)

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from joinengine.lab.commands import console
 from joinengine.lab.commands.pages import OnStart
 from joinengine.lab.tpch.cache import new_log
+from joinengine.model.texts import counted
 
 
 @contextmanager
@@ -84,7 +85,7 @@ def run(
 
         def watch(rows: int, total: int, batches: int) -> None:
             elapsed = progress.tasks[0].elapsed or 1.0
-            rate = f"{rows / elapsed:,.0f} rows/s, {batches} batches"
+            rate = f"{rows / elapsed:,.0f} rows/s, {counted(batches, 'batch')}"
             progress.update(task, completed=rows, total=total, rate=rate)
 
         report = run_query(

@@ -27,6 +27,7 @@ from joinengine.lab.queries.reach import fetch, reachable, results_place
 from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.texts import counted
 from joinengine.predicates.engine import furnish
 from joinengine.reporting.run_report import checksum_text, made_by, run_report
 from joinengine.sources.readings import conform
@@ -191,7 +192,8 @@ def _ended(records: Sequence[BatchRecord], *, stopped: bool) -> dict[str, Any]:
     """How a run has ended that no error has."""
     at = records[-1].started + records[-1].seconds["elapsed_s"] if records else None
     if stopped:
-        words = f"the run was stopped after {len(records):,} batches, before it had read all data"
+        read = counted(len(records), "batch")
+        words = f"the run was stopped after {read}, before it had read all data"
         return {"how": "stopped", "words": words, "at": at}
     return {"how": "finished", "words": "the query has read all available data", "at": at}
 

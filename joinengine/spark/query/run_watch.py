@@ -12,6 +12,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from joinengine.driver.hot_keys import Heat
 from joinengine.driver.records import BatchRecord
+from joinengine.model.texts import counted
 from joinengine.reporting.alerts import Alerts
 from joinengine.reporting.plan_log import PlanLog, log_plans
 from joinengine.reporting.progress import filled, offsets, outline, whole_s
@@ -163,8 +164,9 @@ class Watch:
         results = self._dropped_rows + sum(record.output_rows for record in self.records)
         state = sum(join.state_rows for join in self.records[-1].joins)
         return (
-            f"joinengine: {batches:,} batches, {rows:,} rows read, {rows / spent:,.0f} rows/s, "
-            f"{results:,} results, {state:,} rows in the state"
+            f"joinengine: {counted(batches, 'batch')}, {counted(rows, 'row')} read, "
+            f"{rows / spent:,.0f} rows/s, "
+            f"{counted(results, 'result')}, {counted(state, 'row')} in the state"
         )
 
     def complete(self) -> list[BatchRecord]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.records import BatchRecord, rates_seen
-from joinengine.model.texts import Shown
+from joinengine.model.texts import Shown, counted
 from joinengine.reporting.explain import explain, waiting_for
 from joinengine.reporting.heads import head_of
 from joinengine.reporting.notebook import (
@@ -45,10 +45,8 @@ class Views:
         layouts = [
             f"{chosen.choice.label} on {chosen.layout.instances}" for chosen in self._runner.chosen
         ]
-        return (
-            f"JoinQuery{name} {active}: {batches:,} batches and {rows:,} rows in this run; layout "
-            f"{', '.join(dict.fromkeys(layouts))}"
-        )
+        done = f"{counted(batches, 'batch')} and {counted(rows, 'row')} in this run"
+        return f"JoinQuery{name} {active}: {done}; layout {', '.join(dict.fromkeys(layouts))}"
 
     def html(self) -> str:
         """The query for a notebook: how far it is, its operators, and their load so far."""
