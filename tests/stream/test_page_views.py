@@ -53,7 +53,7 @@ def test_a_slow_first_batch_does_not_hide_the_others(watch):
         expect(tab.locator("#times text.above")).to_have_count(0)
     with watch(slow) as tab:
         expect(tab.locator("#times text.above")).to_have_count(1)
-        expect(tab.locator("#times .legend")).to_contain_text("above the chart, to 1 min at most")
+        expect(tab.locator("#times .legend")).to_contain_text("above the chart (maximum 1 min)")
         texts = tab.locator("#times .chart .frame g text").all_text_contents()
         assert texts[1:2] == ["0.5 s"]
 

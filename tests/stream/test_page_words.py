@@ -40,7 +40,8 @@ def test_after_the_end_of_the_streams_there_is_no_watermark(watch):
     with watch(changed(joins=ended)) as tab:
         mark = about(tab, "watermark")
         expect(mark).to_contain_text("all data has been read")
-        expect(mark).to_contain_text(f"lags {UNKNOWN}: the streams have ended")
+        expect(mark).to_contain_text("the streams have ended")
+        expect(mark).not_to_contain_text("lags")
 
 
 def test_inputs_are_named_by_their_sides(watch):
@@ -91,9 +92,9 @@ def test_the_busiest_instance_is_compared_with_hash(watch):
     ):
         with watch(changed(joins={"greatest": 100, "hash_greatest": hashed})) as tab:
             expect(hot_words(tab)).to_have_text(now + more)
-            expect(tab.locator("#keys th:last-child").first).to_contain_text("received less")
+            expect(tab.locator("#keys th:last-child").first).to_contain_text("tuples fewer")
     with watch(changed(joins={"greatest": 1, "hash_greatest": None})) as tab:
-        expect(hot_words(tab)).to_contain_text("received 1 tuple in this batch; this layout counts")
+        expect(hot_words(tab)).to_contain_text("received 1 tuple in this batch; this layout does not count")
     with watch(changed(joins={"received": [0] * 8, "greatest": 0, "hash_greatest": 0})) as tab:
         expect(hot_words(tab)).to_be_empty()
 

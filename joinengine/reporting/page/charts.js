@@ -236,7 +236,7 @@ class StackChart extends LineChart {
     const usual = n < 5 ? greatest : 2 * [...this.sums].sort((a, b) => a - b)[Math.floor(0.9 * (n - 1))];
     this.isCut = usual > 0 && usual < greatest;
     this.top = (this.isCut ? usual : greatest) * 1.04 || 1;
-    const note = this.isCut ? [make("span", {}, `▲ goes on above the chart, to ${this.text(greatest)} at most`)] : [];
+    const note = this.isCut ? [make("span", {}, `▲ continues above the chart (maximum ${this.text(greatest)})`)] : [];
     this.legend.replaceChildren(...legendOf(series), ...note);
   }
 

@@ -17,7 +17,7 @@
     ["layout", "layout", (run) => run.layout, String, 1, ""],
     ["query", "query", (run) => run.query, String, 1, ""],
     ["zipf", "Zipf", (run) => run.zipf, String, 1, "exponent of the skew of the keys"],
-    ["rank", "rank", (run) => run.rank, count, 1, "place by time at this query and skew"],
+    ["rank", "rank", (run) => run.rank, count, 1, "rank by time among the runs of this query and skew"],
     ["slowest_instance_s", "slowest s", (run) => run.slowest, seconds, 1,
       "how long batches waited for their slowest instance: tuples times emulated work"],
     ["busiest", "busiest s", (run) => run.busiest, seconds, 1,
@@ -101,34 +101,13 @@
       layout: report.layout ?? "layout not known",
       zipf: given(report.zipf),
       slowest: report.work_per_tuple_us === 0 ? null : given(report.slowest_instance_s),
-      busiest: report.work_per_tuple_us === 0 ? given(report.busiest_s) ?? busiestOf(report) : null,
+      busiest: report.work_per_tuple_us === 0 ? given(report.busiest_s) : null,
       busy: report.work_per_tuple_us === 0 ? given(skewOf(report, "last_half", "busy")) : null,
       elapsed: given(report.elapsed_s),
       first: start ? summary(start.loads).skew : null,
       later: given(skewOf(report, "last_half")),
       valid: report.valid === true ? "yes" : report.valid === false ? "NO" : "not checked",
     };
-  }
-
-  /** The runs of one query at one skew, fastest first; sets their ranks. */
-  function groupsOf(runs) {
-    const groups = new Map();
-    for (const run of runs) {
-      const name = run.zipf === null ? run.query : `${run.query}, Zipf ${run.zipf}`;
-      if (!groups.has(name)) groups.set(name, { name, base: run, runs: [] });
-      groups.get(name).runs.push(run);
-    }
-    for (const group of groups.values()) {
-      group.emulated = group.runs.every((run) => run.slowest !== null);
-      // Instances that take turns on a core: by the clock all layouts are alike, however balanced.
-      group.takeTurns = !group.emulated
-        && group.runs.every((run) => run.busiest !== null && run.report.instances > run.report.cores);
-      const time = (run) => (group.emulated ? run.slowest : group.takeTurns ? run.busiest : run.elapsed);
-      for (const run of group.runs) run.time = time(run);
-      group.runs.sort((a, b) => (a.time ?? Infinity) - (b.time ?? Infinity) || a.index - b.index);
-      group.runs.forEach((run, place) => { run.rank = run.time === null ? null : place + 1; });
-    }
-    return [...groups.values()];
   }
 
   /** What was compared, and what all runs have in common. */
@@ -159,7 +138,7 @@
     return make("section", { "aria-labelledby": "cmp-ranking" },
       make("h2", { id: "cmp-ranking" }, "Ranking by time"),
       make("p", { class: "cmp-note" },
-        `${measure}: the shortest bar is the best. Beside it, rows/s of the run.`),
+        `${measure}: shorter is better. Beside each bar: rows/s of the run.`),
       make("div", { class: "cmp-panels" }, ...groups.map((group) => rankingOf(group, tools))));
   }
 
@@ -202,7 +181,7 @@
     show(first);
     const widths = groups.flatMap((group) => group.runs).map(widthOf);
     const forms = [
-      widths.some((n) => n < HEAT_FROM) ? "To one scale; a line per instance, the mean dashed." : null,
+      widths.some((n) => n < HEAT_FROM) ? "All panels have the same scale. Each line is an instance; the dashed line is the mean." : null,
       widths.some((n) => n >= HEAT_FROM) ? `From ${HEAT_FROM} instances on a row per instance, coloured by its load `
         + `over the mean, to ${HEAT_STOPS.at(-1)} times the mean.` : null,
     ].filter(Boolean);
@@ -335,7 +314,7 @@
     const meanings = shown.filter(([, , , , , meaning]) => meaning);
     return make("section", { "aria-labelledby": "cmp-figures" },
       make("h2", { id: "cmp-figures" }, "Figures"),
-      make("p", { class: "cmp-note" }, "The titles sort; the name of a layout opens its run."),
+      make("p", { class: "cmp-note" }, "Click a title to sort, or a layout to open its run."),
       make("div", { class: "cmp-scroll", tabindex: 0, role: "region", "aria-labelledby": "cmp-figures" },
         make("table", { class: "cmp-table" },
           make("caption", {}, "A row per run"),

@@ -111,7 +111,7 @@ function skewWords(skew) {
 class KeysView {
   constructor() {
     const columns = [["key", ""], ["share of the batch's rows", "share"], ["share of the state", "number"], ["rows", "number"], ["what is done", ""],
-      ["instances", ""], ["since batch", "number"], ["received less than under hash (modelled)", "number narrow"]];
+      ["instances", ""], ["since batch", "number"], ["tuples fewer than under hash (modelled)", "number narrow"]];
     const { box, body } = table("hot keys of the shown moment, the hottest first", columns);
     [this.box, this.body] = [box, body];
     this.none = make("p", { class: "words" });
@@ -135,7 +135,7 @@ class KeysView {
     const where = entry.first === entry.last ? "in this batch" : `in a batch (means over ${batchName(entry)})`;
     const received = ["The busiest instance received ", figure("received_greatest", now, count(now)),
       ` ${plural(now, "tuple").split(" ").at(-1)} ${where}; `];
-    if (hash === null) return [...received, "this layout counts no keys, so the load under hash is unknown."];
+    if (hash === null) return [...received, "this layout does not count keys, so the load under hash is unknown."];
     const times = ratio(hash / now);
     // A layout that does no better than hash earns no comparison.
     const more = hash > now && times !== ratio(1) ? `, ${times} times as many` : "";

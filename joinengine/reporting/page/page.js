@@ -184,7 +184,7 @@ class App {
 
   /** Why there is no batch to show. */
   nothing() {
-    if (!this.isLive && !this.run.told) return "This report holds no story of its batches, so there is nothing to draw.";
+    if (!this.isLive && !this.run.told) return "This report has no figures of single batches, so there is nothing to draw.";
     return this.isOver ? "No batch was computed." : "Waiting for the first batch.";
   }
 

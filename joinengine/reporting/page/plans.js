@@ -4,7 +4,7 @@ const PLANS_AT_ONCE = 50;
 // [kind, sign, meaning]: the signs differ in form too, so that colour is never the only difference.
 const PLAN_KINDS = [
   ["re-plan", "▲", "re-plan: a planner changed the layout for balance"],
-  ["change", "◆", "requested change, or growth"],
+  ["change", "◆", "change that was requested, or needed for capacity"],
   ["instances", "■", "instances joined or left"],
 ];
 

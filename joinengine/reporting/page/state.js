@@ -32,7 +32,7 @@ class StateView {
     return [
       ["query", figure("query", run.head.query, run.head.query ?? "without a name"), kind === "join" && how && !how.endsWith("join") ? `${how} join` : how ?? ""],
       ["layout", figure("layout", join.layout, join.layout ?? UNKNOWN),
-        join.versions > 1 ? `${join.versions} versions hold state` : plural(join.routing_entries ?? 0, "key") + " placed"],
+        join.versions > 1 ? `${join.versions} versions hold state` : `${join.routing_entries ? plural(join.routing_entries, "key") : "no key"} moved or divided`],
       ["instances", figure("instances", join.instances, count(join.instances)), this.skew(join)],
       ["batch", figure("batch", entry.last, count(entry.last)),
         make("span", {}, figure("input_rows", entry.input_rows, count(entry.input_rows)), entry.input_rows === 1 ? " row" : " rows")],
@@ -54,7 +54,7 @@ class StateView {
     const lags = ["lags ", figure("lag", lag, duration(lag))];
     // Without a window there is no watermark, and no forecast of the state.
     if (timed === false && !known(join.watermark) && !known(join.newest)) return told("no window", "needs none", figure("lag", lag, ""));
-    if (join.ended) return told("all data has been read", ...lags, ": the streams have ended");
+    if (join.ended) return told("all data has been read", "the streams have ended", figure("lag", lag, ""));
     if (known(join.watermark)) return told(instant(join.watermark / 1e6), ...lags);
     if (known(join.newest)) return told("none", ...lags);
     return told("none", "no event time yet", figure("lag", lag, ""));
@@ -66,7 +66,7 @@ class StateView {
   }
 
   forecast(field, join, text, timed) {
-    const unknown = timed === false ? "no forecast: no window" : "forecast none yet";
+    const unknown = timed === false ? "no forecast (no window)" : "no forecast yet";
     return known(join[field])
       ? make("span", {}, "forecast ", figure(field, join[field], text(join[field])))
       : make("span", {}, figure(field, join[field], unknown));
@@ -155,7 +155,7 @@ class WholeView {
       ["Zipf", known(report.zipf) ? String(report.zipf) : null],
       ["emulated work", report.work_per_tuple_us ? `${count(report.work_per_tuple_us)} µs a tuple` : null],
       ["recovery", report.store ? `${report.recovery}; store: ${report.store}` : report.recovery ?? null],
-      ["DuckDB agrees", { true: "yes", false: "no" }[report.valid] ?? "not asked"],
+      ["DuckDB agrees", { true: "yes", false: "no" }[report.valid] ?? "not compared"],
     ], { class: "whole" }));
   }
 }

@@ -7,11 +7,11 @@
 // The first one is what a batch waits for, and what is shown unless the reader asks for another.
 const MEASURES = {
   busy: { title: "busy", unit: "seconds", text: duration, axis: durationTicks,
-    meaning: "time that tasks worked for the instance in the batch" },
+    meaning: "working time of the instance in this batch" },
   received: { title: "received", unit: "tuples", text: count, axis: countTicks,
-    meaning: "tuples delivered to the instance in the batch, to store or to probe" },
+    meaning: "tuples that the instance received in this batch, to store or to probe" },
   stored: { title: "stored", unit: "tuples", text: count, axis: countTicks,
-    meaning: "copies of tuples that the instance holds after the batch" },
+    meaning: "copies of tuples that the instance holds after this batch" },
 };
 const FIRST_MEASURE = Object.keys(MEASURES)[0];
 const STEPS = [
@@ -24,13 +24,14 @@ const STEPS = [
 ];
 // The parts of the tasks' work; an operator of one's own may have others.
 const WORK = {
-  read: "taking the rows in from Spark",
+  read: "receiving rows from Spark",
   route: "hashing the keys, and choosing the instances of each tuple",
   exchange: "writing tuples for the tasks of other instances, and reading them there",
   open: "opening the stored runs of the instances",
-  move: "taking over stored tuples that have another home now",
+  move: "reading stored tuples that have moved here",
   sort: "sorting the arrived tuples by the hash of their keys",
-  probe: "finding pairs among the stored tuples, and testing the condition",
+  probe: "finding candidate pairs among the stored tuples",
+  match: "testing the condition on candidate pairs",
   store: "writing the arrived tuples into the state",
   result: "making the results of pairs, and writing them",
   merge: "merging small stored runs into larger ones",
@@ -145,13 +146,25 @@ function summary(loads) {
   return { total, mean, greatest, busiest, skew: mean > 0 ? greatest / mean : null };
 }
 
-/** Seconds that the busiest instance of each batch worked, of the operator that worked most; null: not known. */
-function busiestOf(report) {
-  const told = (report.joins ?? []).map((join) => join.busy_s_by_batch ?? []).filter((rows) => rows.length);
-  const total = (values) => values.reduce((sum, value) => sum + value, 0);
-  const all = (rows) => total(rows.map(total));
-  const most = told.reduce((top, rows) => (top && all(top) >= all(rows) ? top : rows), null);
-  return most && total(most.map((row) => summary(row).greatest));
+/** The runs of one query at one skew, fastest first; sets their ranks. */
+function groupsOf(runs) {
+  const groups = new Map();
+  for (const run of runs) {
+    const name = run.zipf === null ? run.query : `${run.query}, Zipf ${run.zipf}`;
+    if (!groups.has(name)) groups.set(name, { name, base: run, runs: [] });
+    groups.get(name).runs.push(run);
+  }
+  for (const group of groups.values()) {
+    group.emulated = group.runs.every((run) => run.slowest !== null);
+    // Instances that take turns on a core: by the clock all layouts are alike, however balanced.
+    group.takeTurns = !group.emulated
+      && group.runs.every((run) => run.busiest !== null && run.report.instances > run.report.cores);
+    const time = (run) => (group.emulated ? run.slowest : group.takeTurns ? run.busiest : run.elapsed);
+    for (const run of group.runs) run.time = time(run);
+    group.runs.sort((a, b) => (a.time ?? Infinity) - (b.time ?? Infinity) || a.index - b.index);
+    group.runs.forEach((run, place) => { run.rank = run.time === null ? null : place + 1; });
+  }
+  return [...groups.values()];
 }
 
 /** A skew of a report, of what was `received` or of seconds `busy`; null: not known, or nothing was received. */

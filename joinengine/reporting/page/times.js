@@ -37,15 +37,15 @@ class TimesView {
 const SMALL_CHARTS = [
   ["Rows per second", {}, () => [["rows/s", "c0", rowsPerSecond]]],
   ["Results of a batch", {}, () => [["results", "c0", (entry) => perBatch(entry, entry.output_rows)]]],
-  ["State rows, and the forecast at its fullest", {}, (join) => [
+  ["State rows, and the forecast of their maximum", {}, (join) => [
     ["state rows", "c0", (entry) => join(entry).state_rows],
     ["forecast", "c1 dashed", (entry) => join(entry).forecast_rows]]],
   ["Lag of the watermark behind the newest event time", { text: duration, axis: durationTicks }, (join) => [
     ["lag", "c0", (entry) => lagOf(join(entry))]]],
   ["Latency of results", { text: duration, axis: durationTicks }, () => [
-    ["half are out", "c0", (entry) => entry.latency_p50],
-    ["99 % are out", "c1 dashed", (entry) => entry.latency_p99]]],
-  ["Rows late, without a key, ahead, pending", {}, (join) => [
+    ["50 % written", "c0", (entry) => entry.latency_p50],
+    ["99 % written", "c1 dashed", (entry) => entry.latency_p99]]],
+  ["Rows: late, without a key, ahead of the clock, pending", {}, (join) => [
     ["late", "c1", (entry) => perBatch(entry, entry.late_rows)],
     ["without key", "c3 dashed", (entry) => perBatch(entry, entry.null_rows)],
     ["ahead", "c0 dashed", (entry) => perBatch(entry, entry.ahead_rows ?? 0)],
@@ -57,7 +57,7 @@ class FiguresView {
     this.charts = SMALL_CHARTS.map(([title, options, series]) =>
       [new LineChart(title, { ...options, pick: app.pick, height: 130, css: "small" }), series]);
     this.notes = make("p", { class: "words" });
-    this.root = card("figures", "Rates, state and rows set aside", null,
+    this.root = card("figures", "Rates, state, and rows left out", null,
       make("div", { class: "grid" }, ...this.charts.map(([chart]) => chart.root)), this.notes);
   }
 
