@@ -45,9 +45,16 @@ def resolve(
         found = []
     if not found:
         known = ", ".join(name for side in sides for name in schemas[side].names)
-        known = f"the columns are {known}" if known else "it may use the columns of one side only"
-        dots = "" if len(names) == 1 else ". Write a name that contains a dot as `a.b`"
-        raise InvalidRequest(f"{what}: column {written!r} does not exist; {known}{dots}")
+        if qualified and known:
+            known = f"the columns of the {sides[0].name.lower()} side are {known}"
+        else:
+            known = f"the columns are {known}" if known else "it may use columns of one side only"
+        other = sides[0].other
+        if qualified and _columns(names[1], schemas, [other], exact=exact):
+            hint = f". The {other.name.lower()} side has {names[1]!r}"
+        else:
+            hint = "" if len(names) == 1 else ". Write a name that contains a dot as `a.b`"
+        raise InvalidRequest(f"{what}: column {written!r} does not exist; {known}{hint}")
     if len(found) > 1:
         raise InvalidRequest(
             f"{what}: column {names[0]!r} is on both sides; write left.{written} or right.{written}"

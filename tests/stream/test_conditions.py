@@ -202,7 +202,7 @@ REFUSED = {
         "layout": "mnrt",
     },
     "theta: 'id <' is not a valid predicate": {"on": theta("id <"), "layout": "bi"},
-    "theta: column 'left.sold' does not exist; the columns are id": {
+    "theta: column 'left.sold' does not exist; the columns of the left side are id": {
         "on": theta("left.sold = 3"),
         "layout": "bi",
     },
@@ -210,7 +210,7 @@ REFUSED = {
     "where: expected a predicate, found 'id [+] 1' of type BIGINT": {"where": "id + 1"},
     "where: subquery in .* is not supported": {"where": "id in (select 1)"},
     "left_where: column 'sold' does not exist; the columns are id": {"left_where": "sold is null"},
-    "right_where: column 'left.id' does not exist; it may use the columns of one side only": {
+    "right_where: column 'left.id' does not exist; it may use columns of one side only": {
         "right_where": "left.id = 3"
     },
     "on: 2 conditions, 2 of them equi": {"on": [equi("id", "order_id"), equi("id", "order_id")]},

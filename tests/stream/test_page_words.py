@@ -94,7 +94,9 @@ def test_the_busiest_instance_is_compared_with_hash(watch):
             expect(hot_words(tab)).to_have_text(now + more)
             expect(tab.locator("#keys th:last-child").first).to_contain_text("tuples fewer")
     with watch(changed(joins={"greatest": 1, "hash_greatest": None})) as tab:
-        expect(hot_words(tab)).to_contain_text("received 1 tuple in this batch; this layout does not count")
+        expect(hot_words(tab)).to_contain_text(
+            "received 1 tuple in this batch; this layout does not count"
+        )
     with watch(changed(joins={"received": [0] * 8, "greatest": 0, "hash_greatest": 0})) as tab:
         expect(hot_words(tab)).to_be_empty()
 

@@ -35,6 +35,8 @@ def test_a_query_tells_how_it_runs(joined, tmp_path):
     heard = []
     query.add_listener(heard.append)
     query.add_listener(lambda progress: 1 / 0)
+    with pytest.raises(InvalidRequest, match=r"add_listener: None is not a function; give a func"):
+        query.add_listener(None)
     query.awaitTermination()
     rows = query.metrics().to_pylist()
     assert query.done == (sum(row["input_rows"] for row in rows), 4)

@@ -63,3 +63,25 @@ def test_a_java_on_the_path_is_followed_to_its_folder(monkeypatch, tmp_path):
         check_java()
     os.remove(home / "release")
     check_java()  # nobody tells: Spark will
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_java_8_with_its_compiler_has_its_program_one_folder_deeper(monkeypatch, tmp_path):
+    home = java_in(tmp_path / "jdk8", "1.8.0_392")
+    java_in(home / "jre")
+    monkeypatch.setenv("JAVA_HOME", str(home / "jre"))
+    with pytest.raises(InvalidRequest, match="jre/bin/java is Java 8;"):
+        check_java()
+
+
+@pytest.mark.parametrize(("said", "number"), [("1.8.0_392", 8), ("11.0.2", 11), ("21", None)])
+@pytest.mark.usefixtures("no_java")
+def test_a_wrapper_is_asked(said, number, monkeypatch, tmp_path):
+    home = java_in(tmp_path / "java")
+    (home / "bin" / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{said}\"' >&2\n")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    if number is None:
+        check_java()
+        return
+    with pytest.raises(InvalidRequest, match=rf"bin/java is Java {number};"):
+        check_java()

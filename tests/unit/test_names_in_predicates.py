@@ -37,7 +37,11 @@ REFUSED = {
     "k.lat > 1": r"k is int64, which has no field 'lat'\. .* `k.lat`",
     "list.lat > 1": "list is list<.*>, which has no field",
     "a.b = 1": "column 'a.b' does not exist; .* contains a dot as `a.b`",
-    "left.r = 1": "column 'left.r' does not exist; the columns are geo, k",
+    "left.r = 1": (
+        r"column 'left.r' does not exist; the columns of the left side are geo, k, .*\. "
+        r"The right side has 'r'$"
+    ),
+    "left.none = 1": r"left side are geo, k, .*\. Write a name that contains a dot as",
     "left.nothing.lat = 1": "column 'left.nothing.lat' does not exist",
 }
 

@@ -39,9 +39,9 @@ def archive(again: bool) -> None:
     Run it once for each Java and Spark of this machine or image; it takes half a minute.
     `joinengine.session()`, and thus every command, starts its JVM with the archive.
     """
+    check_java()
     key, folder = archive_key(), archive_folder()
     if key is None:
-        check_java()
         raise InvalidRequest("archive: Spark is not installed; install pyspark")
     before = archives()
     if before and not again:

@@ -12,6 +12,8 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from joinengine.driver.hot_keys import Heat
 from joinengine.driver.records import BatchRecord
+from joinengine.model.arguments import kind_of
+from joinengine.model.errors import InvalidRequest
 from joinengine.model.texts import counted
 from joinengine.reporting.alerts import Alerts
 from joinengine.reporting.plan_log import PlanLog, log_plans
@@ -118,7 +120,15 @@ class Watch:
         record.trigger_s = max(elapsed_s, spent_s)
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener` after each batch from now on."""
+        """Call `listener` after each batch from now on.
+
+        Raises InvalidRequest for what cannot be called, such as a listener object of Spark's.
+        """
+        if not callable(listener):
+            raise InvalidRequest(
+                f"add_listener: {kind_of(listener)} is not a function; give a function that takes "
+                f"the progress of a batch. A StreamingQueryListener goes to spark.streams"
+            )
         self._listeners.append(listener)
 
     def story(self, fresh: Callable[[], Story]) -> Story:

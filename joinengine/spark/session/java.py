@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from joinengine.model.errors import InvalidRequest
@@ -16,6 +18,10 @@ from joinengine.model.errors import InvalidRequest
 #: The oldest Java that Spark 4 runs on.
 OLDEST = 17
 _VARIABLE = "JAVA_HOME"
+#: The main number of a version: 8 is written 1.8.
+_NUMBER = r"(?:1\.)?(\d+)"
+#: How long a Java may take to tell its version, in seconds.
+_ASK_S = 20.0
 _INSTALL = (
     f"install Java {OLDEST} or 21 (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
     f"Fedora: dnf install java-21-openjdk-headless; macOS: brew install openjdk@17)"
@@ -32,7 +38,8 @@ def java_path() -> Path | None:
 def check_java() -> None:
     """Raise InvalidRequest if there is no Java for Spark to start, or one that is too old.
 
-    Its version is read from the file that is beside each Java, since asking it takes 0.1 s.
+    Its version is read from the file that is beside each Java, since asking it takes 0.1 s. Where
+    there is none, it is asked.
     """
     home, path = os.environ.get(_VARIABLE), java_path()
     if path is None and home:
@@ -44,7 +51,7 @@ def check_java() -> None:
         raise InvalidRequest(
             f"Spark needs Java, and no java is on the PATH; {_INSTALL}, or set {_VARIABLE}"
         )
-    version = version_of(path)
+    version = version_of(path) or _told_by(path)
     if version is not None and version < OLDEST:
         raise InvalidRequest(
             f"Spark needs Java {OLDEST} or later, but {path} is Java {version}; {_INSTALL}. To "
@@ -54,9 +61,22 @@ def check_java() -> None:
 
 def version_of(path: Path) -> int | None:
     """The main number of a Java's version; None: nothing beside it tells."""
-    release = path.resolve().parent.parent / "release"
-    try:
-        found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(), re.MULTILINE)
-    except (OSError, UnicodeDecodeError):
-        return None
-    return None if found is None else int(found[1])
+    # Of a Java 8 with its compiler, the program is in jre/bin.
+    for folder in path.resolve().parents[1:3]:
+        with suppress(OSError, UnicodeDecodeError):
+            release = (folder / "release").read_text()
+            if found := re.search(rf'^JAVA_VERSION="{_NUMBER}', release, re.MULTILINE):
+                return int(found[1])
+    return None
+
+
+def _told_by(path: Path) -> int | None:
+    """What a Java says of itself: a wrapper has no file beside it; None: it says nothing."""
+    command = [str(path), "-version"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=_ASK_S
+        )
+        if found := re.search(rf'version "{_NUMBER}', done.stderr + done.stdout):
+            return int(found[1])
+    return None
