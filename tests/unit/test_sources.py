@@ -361,7 +361,7 @@ def test_row_groups_that_are_larger_than_an_interval_are_told(folder, monkeypatc
         assert caplog.text == ""
         parquet_stream("a session", folder, rows_per_interval=1)
     assert "have up to 2 rows" in caplog.text
-    assert "rows_per_interval=1 cannot be kept" in caplog.text
+    assert "batches have more than 1 rows of it" in caplog.text
 
 
 def test_where_the_columns_are_said_few_footers_are_read(folder, footers_read, monkeypatch):

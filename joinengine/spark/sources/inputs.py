@@ -357,7 +357,7 @@ def _warn_of_row_groups(path: str, rows: int, footers: Mapping[str, Footer]) -> 
     if largest > rows:
         _log.warning(
             "joinengine: row groups of %s have up to %s rows, and a batch reads whole ones, so "
-            "rows_per_interval=%s cannot be kept; write smaller row groups for smaller batches",
+            "batches have more than %s rows of it; write smaller row groups for smaller batches",
             *(path, f"{largest:,}", f"{rows:,}"),
         )
 
