@@ -32,33 +32,33 @@ demo: $(READY)  ## a hot key by the clock: Spark, Spark salted by hand, hash, th
 # half their time for programs that they have started, so there is one process more than cores.
 PARALLEL := --numprocesses $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))) --maxprocesses 4
 
-test: $(READY)  ## the tests (minutes)
+test: $(READY)  ## run the tests (about twenty minutes)
 	@echo "test: everything but the slow matrices, on all cores"
 	@tools/ensure-chromium --find >/dev/null || \
 		echo "test: no Chromium: the tests that look at pages are skipped (tools/ensure-chromium gets one)"
 	@$(BIN)/joinengine archive &    # some fifty JVMs start twice as fast
 	$(BIN)/pytest -m "not slow" $(PARALLEL)
 
-durations: $(READY)  ## how long the tests take, filed anew (tests/durations.json): processes are balanced by it
+durations: $(READY)  ## measure how long each test takes, and store it (tests/durations.json)
 	@echo "durations: as make test; read the diff"
 	@$(BIN)/joinengine archive
 	JOINENGINE_WRITE_DURATIONS=1 $(BIN)/pytest -m "not slow" $(PARALLEL)
 
 test-all: $(READY)  ## the tests and the slow matrices; finds or installs Chromium
 	@tools/ensure-chromium
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs,slow]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[dev,docs,slow]'
 	@echo "test-all: everything, on all cores"
 	@$(BIN)/joinengine archive
 	JOINENGINE_WANTS_CHROMIUM=1 JOINENGINE_EXAMPLES=25 $(BIN)/pytest $(PARALLEL)
 
-chaos: $(READY)  ## thousands of seeds of the fault simulator; then real processes and disks are harmed
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slow]'
+chaos: $(READY)  ## run thousands of simulated faults, then harm real processes and disks (over an hour)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[dev,slow]'
 	@echo "chaos: 5,000 seeds, some fifteen minutes on two cores"
 	$(BIN)/python -m tests.simulator --seeds 5000
 	@echo "chaos: 30 runs of real processes, an hour"
 	$(BIN)/python -m tests.chaos --runs 30
 
-bench: $(READY)  ## what skew costs under each layout, ranked, validated (out/bench); QUICK=1: seven layouts
+bench: $(READY)  ## rank the layouts under skew, with checked results (out/bench); QUICK=1: seven layouts
 	@echo "bench: EQ5 and BNCI, z = 0, 0.8, 1.5, with emulated work; then hot keys on both sides, without any"
 	$(BIN)/python -m benchmarks.layouts --out out/bench $(if $(QUICK),--quick)
 
@@ -74,7 +74,7 @@ bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding; a 
 	@echo "bench-kernels: rows per second of the array kernels, ms per instance of a join task"
 	$(BIN)/pytest benchmarks/kernels --benchmark-only --benchmark-columns=min,median,rounds
 
-bench-files: $(READY)  ## a look at a folder of a million files, and a start that knows them all
+bench-files: $(READY)  ## find files in a folder of a million files, and start on it
 	@echo "bench-files: the folder lies in memory; some minutes, most of them to make it"
 	$(BIN)/pytest benchmarks/files --benchmark-only --benchmark-columns=min,median,max,rounds
 
@@ -98,32 +98,32 @@ bench-papers: $(READY)  ## what the papers state of decisions, beside what comes
 	@echo "bench-papers: some minutes"
 	$(BIN)/python -m benchmarks.papers --out out/papers
 
-docs: $(READY)  ## the site of the documentation (out/site); links are checked
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+docs: $(READY)  ## build the documentation site (out/site) and check its links
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[dev,docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "docs: out/site/index.html; each page also as Markdown, listed in out/site/llms.txt"
 
-dist: $(READY)  ## a wheel and a source archive (dist), as they would be published
+dist: $(READY)  ## build the wheel and the source archive (dist)
 	@rm -rf dist build
 	$(BIN)/python -c "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
 	@rm -rf build *.egg-info && $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@ls -l dist
 
-golden: $(READY)  ## write the filed plans and decisions, docs/options.md and tables of docs/metrics.md anew; read the diff
+golden: $(READY)  ## rewrite the golden files and the generated tables of the docs; review the diff
 	@echo "golden: tests/golden/plans, tests/golden/steps, docs/options.md, docs/metrics.md"
 	JOINENGINE_WRITE_GOLDEN=1 $(BIN)/pytest -q tests/golden
 
-pictures: $(READY)  ## take the pictures of pages anew (docs/page-*.png, docs/report.png)
+pictures: $(READY)  ## redraw the pictures of the docs
 	@tools/ensure-chromium
 	@echo "pictures: runs of eq5, looked at in Chromium; some minutes"
 	JOINENGINE_WANTS_CHROMIUM=1 JOINENGINE_WRITE_PICTURES=1 $(BIN)/pytest -q tests/stream/test_watched.py
 
-lint: $(READY)  ## style and mistakes
+lint: $(READY)  ## check style
 	@echo "lint: ruff"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(READY)  ## types
+types: $(READY)  ## check types
 	@echo "types: mypy"
 	$(BIN)/mypy
 
@@ -135,7 +135,7 @@ fmt: $(READY)  ## format in place
 # Where generated streams may lie (joinengine.lab.tpch.generate.home).
 CACHES := $(or $(JOINENGINE_HOME),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/joinengine $(HOME)/Library/Caches/joinengine)
 
-clean:  ## remove what the jobs made
+clean:  ## remove what the other jobs made
 	@echo "clean: removing .venv, out and caches"
 	rm -rf .venv out build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .benchmarks spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

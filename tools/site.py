@@ -1,14 +1,17 @@
 """What the site of the documentation has beyond the pages in docs/ (hooks of mkdocs.yml).
 
 The README is its first page; CHANGELOG and CONTRIBUTING are pages; `api.md` is made of docstrings.
-Links to files that are no pages, such as examples, become plain text. Beside each page lies its
-Markdown, and `llms.txt` lists all of them for programs that read.
+Links to files that are no pages, such as examples, become plain text. Links to files that do not
+exist stay, and end the build. Beside each page lies its Markdown, and `llms.txt` lists all of them
+for programs that read.
 """
 
 from __future__ import annotations
 
+import inspect
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +24,54 @@ BESIDE = {
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
 }
+#: Classes that users make: their arguments are shown, and what they inherit.
+MADE = ("StreamAggregate", "StreamJoin")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 _HIDDEN = re.compile(r"^<!--.*?-->\n", re.M | re.S)
 _order = list[str]()
 _markdown = dict[str, tuple[str, str]]()
 
 
-def api() -> str:
-    """The page of the public names, in the order of the package."""
+def public() -> list[str]:
+    """The public names, in the order of the page."""
     names = [name for name in joinengine.__all__ if not name.startswith("_")]
-    return "\n\n".join(
-        ["# API", *(f"::: joinengine.{name}" for name in sorted(names, key=str.lower))]
-    )
+    return sorted(names, key=str.lower)
+
+
+def api() -> str:
+    """The page of the public names, to be filled by mkdocstrings."""
+    options = "\n    options:\n      merge_init_into_class: true\n      inherited_members: true"
+    parts = [f"::: joinengine.{name}{options * (name in MADE)}" for name in public()]
+    return "\n\n".join(["# API", *parts])
+
+
+def api_as_markdown(filters: list[str]) -> str:
+    """The same page as text. `filters`: those of mkdocstrings, each `!` and what hides a name."""
+    hidden = re.compile("|".join(one.removeprefix("!") for one in filters))
+    parts = ["# API"]
+    for name in public():
+        found = getattr(joinengine, name)
+        plain = inspect.isclass(found) and name not in MADE
+        parts += [f"## `{name}{'' if plain else _signature(found)}`", inspect.getdoc(found) or ""]
+        if inspect.isclass(found) and not issubclass(found, Exception):
+            parts += _members(name, found, hidden)
+    return "\n\n".join(parts) + "\n"
+
+
+def _members(owner: str, kind: type, hidden: re.Pattern[str]) -> Iterator[str]:
+    """Headings and docstrings of the methods and properties of a class, as they are written."""
+    named = {name: one for base in reversed(kind.__mro__[:-1]) for name, one in vars(base).items()}
+    for name, one in named.items():
+        is_property = isinstance(one, property)
+        if not hidden.search(name) and (is_property or inspect.isfunction(one)):
+            yield f"### `{owner}.{name}{'' if is_property else _signature(one)}`"
+            yield inspect.getdoc(one) or ""
+
+
+def _signature(function: Any) -> str:
+    """The arguments of a function, without `self`. Annotations are texts."""
+    plain = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
+    return re.sub(r"^\(self(, )?", "(", plain)
 
 
 def on_config(config: Any) -> Any:
@@ -75,7 +114,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         path = posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
         site = pages.get(path, path.removeprefix("docs/"))
         if files.get_file_from_path(site) is None or (path == site and path not in BESIDE.values()):
-            return text
+            return text if (ROOT / path).exists() else found[0]
         relative = posixpath.relpath(site, posixpath.dirname(here) or ".")
         return f"{mark}[{text}]({relative}{anchor or ''})"
 
@@ -90,6 +129,8 @@ def on_post_build(config: Any) -> None:
         Path(config.site_dir),
         [f"# {config.site_name}", "", f"> {config.site_description}", ""],
     )
+    filters = config.plugins["mkdocstrings"].config.handlers["python"]["options"]["filters"]
+    _markdown["api.md"] = "API", api_as_markdown(filters)
     for place in _order:
         title, text = _markdown[place]
         path = site / place

@@ -41,19 +41,25 @@ from joinengine.spark.sources.inputs import Source
 
 
 class StreamAggregate(StreamQuery):
-    """Groups of a stream, or of a `StreamJoin`, added up window by window.
+    """Windowed counts and sums over a stream or a `StreamJoin`.
 
-    `by`: the columns that name a group (NULL is a group); none: all tuples are one group.
+    `by`: the grouping columns; NULL is a group. If empty, all rows form one group.
     `aggregates`: output column -> `count(*)`, or `count`, `sum`, `min`, `max` or `avg` of an SQL
-    expression. `window`: `windows(...)`; None: the windows of the source, which is then a tumbling
-    or sliding join. `top`: only the groups with the greatest values, per window. Results also have
-    window_start and window_end; when the window has ended, they go to the sink.
-    `layout`: says which instance adds a tuple up. `aggregators` instances (None: as many as
-    `instances`) merge the partial results, after every `merge_every` batches. The greater
-    `merge_every` is, the fewer partial results there are, and the later results come.
+    expression.
+    `window`: `windows(...)`. If not given: the windows of the source, which must then be a tumbling
+    or sliding join.
+    `top`: keep only the groups with the greatest values of each window.
+    `layout`: chooses the instance that adds up a row.
+    `instances`: the number of instances that add up rows. If not given: one per core.
+    `aggregators`: the number of instances that merge their partial results. If not given: as many
+    as `instances`.
+    `merge_every`: merge partial results after this many batches. A greater number means fewer
+    partial results, and later results.
 
-    Sums of integers have 64 bits (an error beyond), sums of decimals 38 digits; averages are
-    doubles. Raises InvalidRequest, before anything runs, for arguments that cannot be served.
+    Results have the additional columns window_start and window_end, and are written when their
+    window has ended. Sums of integers have 64 bits, and a greater sum is an error. Sums of decimals
+    have 38 digits. Averages are doubles. Raises InvalidRequest for arguments that cannot be served,
+    before anything runs.
     Source: partial results and their merging, Nasir et al., ICDE 2015, section 3.
     """
 

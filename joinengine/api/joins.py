@@ -37,24 +37,28 @@ from joinengine.spark.sources.inputs import Source, schema_of
 
 
 class StreamJoin(StreamQuery):
-    """A join of two streams, or of a stream and another `StreamJoin` or a table.
+    """A join of two streams, or of a stream with another `StreamJoin` or a table.
 
-    `left`, `right`: streaming DataFrames, `Stream`s, or `StreamJoin`s; the same object twice is a
-    self-join: it is read once, and a tuple meets itself. One side may be a bounded DataFrame, a
-    *table*: it is read whole before the first batch, and joined rows keep the stream's event time.
+    `left`, `right`: streaming DataFrames, `Stream`s or `StreamJoin`s. If both are the same object,
+    it is read once and joined with itself; each row then also meets itself. One side may be a
+    bounded DataFrame: a *table*, read once before the first batch. Rows joined with a table keep
+    the stream's event time.
     `on`: `equi(...)`, `band(...)`, a list of one of each, `theta(...)`, or column names that both
-    sides have (one output column each). `where`: a predicate over both sides that a pair must also
-    fulfil (a column that both sides have is written `left.name` or `right.name`). `left_where`,
-    `right_where`: predicates that a tuple of that side must fulfil to enter the join.
-    `within`: `within(...)`, `tumbling(...)` or `sliding(...)`; None: the full history. `how`:
-    inner, left, right, full, left_semi or left_anti, or another of Spark's names for these; when
-    the window of an unmatched tuple has closed, the tuple is a result. `suffixes` are added to
-    column names that both sides have; None: such names are refused.
-    `layout`: a name or an object of `joinengine.layouts`; None: `auto`, and a checkpoint keeps the
-    layout that it was begun with. `instances`: logical join workers; None: as many as
-    Spark has cores, and a checkpoint keeps its number if that is greater.
+    sides have. Each of these names is one output column.
+    `within`: the window: `within(...)`, `tumbling(...)` or `sliding(...)`. None keeps all rows for
+    ever.
+    `how`: inner, left, right, full, left_semi or left_anti, or another of Spark's names for them.
+    A row without a partner becomes a result when its window has closed.
+    `where`: a predicate over both sides that a pair must also fulfil. If both sides have a column,
+    write `left.name` or `right.name`.
+    `left_where`, `right_where`: predicates that a row of that side must fulfil to enter the join.
+    `suffixes`: added to column names that both sides have. Without it, such names are an error.
+    `layout`: a name, with settings if wanted (`mnrt:imbalance=0.02`), or an object of
+    `joinengine.layouts`. If not given: the checkpoint's layout, or `auto` for a new checkpoint.
+    `instances`: the number of logical workers. If not given: one per core; an existing checkpoint
+    keeps a greater number.
 
-    Raises InvalidRequest, before anything runs, for arguments that cannot be served.
+    Raises InvalidRequest for arguments that cannot be served, before anything runs.
     """
 
     def __init__(  # noqa: PLR0913

@@ -22,10 +22,10 @@ MakeOperator = Callable[[int, FromSource, pa.Schema, int], Operator]
 
 
 class StreamOperator(StreamQuery):
-    """An operator over one stream, with the writer, the layouts and the guarantees of a join.
+    """Your own operator over one stream, with the writer, layouts and guarantees of a join.
 
-    `make(index, source, schema, instances)` returns the operator (docs/operators.md). `layout`: a
-    name or an object of `joinengine.layouts`. None for this or for `instances`: as for a join.
+    `make(index, source, schema, instances)`: returns the operator (docs/operators.md).
+    `layout`, `instances`: as in `StreamJoin`.
 
     Raises InvalidRequest, before anything runs, if the source is not a stream or the layout cannot
     serve the operator.

@@ -75,12 +75,12 @@ class StreamQuery:
 
     @property
     def schema(self) -> Any:
-        """The Spark schema of the results (before `transform`)."""
+        """The Spark schema of the results, before `transform`."""
         return types.spark_schema(self._output_schema())
 
     @property
     def writeStream(self) -> JoinWriter:
-        """The writer: it says where results go, and starts the query."""
+        """A writer, which chooses the sink and starts the query."""
         return JoinWriter(self._resolved(), of=repr(self))
 
     def _resolved(self) -> ResolvedJoin:
@@ -97,7 +97,7 @@ class StreamQuery:
         )
 
     def transform(self, function: Transform) -> Self:
-        """Apply a stateless DataFrame function to each batch's results, before the sink."""
+        """Apply a stateless DataFrame function to the results of each batch, before the sink."""
         other = object.__new__(type(self))
         other.__dict__ = dict(self.__dict__)
         before = self._transform
@@ -105,11 +105,11 @@ class StreamQuery:
         return other
 
     def explain(self) -> str:
-        """The operators, their layouts, and when a tuple leaves the state, as text."""
+        """The operators, their layouts, and when a row leaves the state, as text."""
         return explain(self.query(), [join._choice for join in self._flat()[0]])
 
     def query(self) -> QuerySpec:
-        """The whole query: this operator and those that it reads, with numbers for all inputs."""
+        """The whole query as data: this operator and the operators that it reads, all numbered."""
         joins, sources = self._flat()
         index = {id(join): number for number, join in enumerate(joins)}
         specs = tuple(join._spec(number, index, sources) for number, join in enumerate(joins))

@@ -49,7 +49,10 @@ _VIEW = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class JoinWriter:
-    """It says where results go, and starts the query. Each call returns a new writer."""
+    """Chooses the sink and the options of a query, and starts it.
+
+    Each method returns a new writer; `start` and `toTable` return the running query.
+    """
 
     join: ResolvedJoin
     sink: str | None = None
@@ -72,15 +75,18 @@ class JoinWriter:
         return f"<JoinWriter of {self.of}: {', '.join(told)}; .start() starts it>"
 
     def format(self, source: str) -> JoinWriter:
-        """`parquet` (exactly once), `noop`, `console`, `memory`, or any batch format of Spark."""
+        """Choose the sink: `parquet`, `noop`, `console`, `memory`, or any batch format of Spark.
+
+        Each result is in `parquet` exactly once, and in a format of Spark at least once.
+        """
         return replace(self, sink=source)
 
     def option(self, key: str, value: Any) -> JoinWriter:
-        """Set an option of the sink, or one of joinengine's; case does not matter in its name.
+        """Set an option of the sink or of joinengine; case does not matter in its name.
 
-        `help(JoinWriter.option)` and docs/options.md list all of joinengine's.
+        `help(JoinWriter.option)` and docs/options.md list the options of joinengine.
 
-        Raises InvalidRequest for a value that is no text, number or bool; `start` refuses unknown
+        Raises InvalidRequest for a value that is no text, number or bool. `start` refuses unknown
         options.
         """
         if isinstance(key, str) and key.lower() == given.PARTITION_BY.lower():
@@ -95,7 +101,7 @@ class JoinWriter:
         return writer
 
     def checksummed(self) -> JoinWriter:
-        """Also compute a checksum of all result rows (some 10 ns a value)."""
+        """Also compute a checksum of all result rows. It costs about 10 ns for each value."""
         return replace(self, checksum=True)
 
     def relayout(
@@ -123,10 +129,10 @@ class JoinWriter:
         return replace(self, schedule={**self.schedule, batch: wishes})
 
     def fail(self, batch: int, *instances: int) -> JoinWriter:
-        """Make instances of all joins lose their state before batch `batch`, to see what follows.
+        """Let instances of all joins lose their state before batch `batch`, to test recovery.
 
-        Raises InvalidRequest for a batch before 1 or no instance; `start` refuses it for a layout
-        that keeps no copies, and for operators that have none of all they hold.
+        Raises InvalidRequest for a batch before 1, or if no instance is given. `start` refuses it
+        if the layout or an operator keeps no copies of its state.
         """
         given.check_batch("fail", batch)
         if not instances or not all(map(_is_whole, instances)):
@@ -137,31 +143,31 @@ class JoinWriter:
         return replace(self, losses={**self.losses, batch: lost})
 
     def kill(self, batch: int) -> JoinWriter:
-        """Kill an executor of Spark, and its disk, before batch `batch`, to see what follows.
+        """Kill a Spark executor and its local disk before batch `batch`, to test recovery.
 
-        Raises InvalidRequest for a batch before 1; `start` refuses it where there is no executor.
+        Raises InvalidRequest for a batch before 1. `start` refuses it if there are no executors.
         """
         given.check_batch("kill", batch)
         return replace(self, kills=self.kills | {batch})
 
     def partitionBy(self, *cols: str | Sequence[str]) -> JoinWriter:
-        """Write results into Hive folders, `column=value`, as Spark's `partitionBy` does.
+        """Write results into Hive folders, `column=value`, like Spark's `partitionBy`.
 
-        The columns are in the folders' names and not in the files.
+        The columns are then in the names of the folders, not in the files.
         """
         return replace(self, partitions=given.columns(given.PARTITION_BY, cols))
 
     def queryName(self, queryName: str) -> JoinWriter:
-        """Name the query; the memory sink gives its table this name.
+        """Name the query. The table of the memory sink has this name too.
 
-        Raises InvalidRequest for a name that is empty.
+        Raises InvalidRequest for an empty name.
         """
         if not check_text(queryName, "queryName", "queryName('clicks')").strip():
             raise InvalidRequest("queryName: the name is empty; give a name, or leave it out")
         return replace(self, name=queryName)
 
     def trigger(self, *args: Any, **trigger: Any) -> JoinWriter:
-        """Say when batches start: `processingTime=`, `availableNow=True` or `once=True`.
+        """Choose when batches start: `processingTime=`, `availableNow=True` or `once=True`.
 
         Raises InvalidRequest for anything else.
         """
@@ -173,7 +179,10 @@ class JoinWriter:
         return replace(self, when=given.trigger_of(trigger))
 
     def outputMode(self, outputMode: str) -> JoinWriter:
-        """Only `append` is served: results are never taken back."""
+        """Accept `append`, the only output mode: joinengine never takes results back.
+
+        Raises InvalidRequest for any other mode.
+        """
         if str(outputMode).lower() != "append":
             raise InvalidRequest(
                 f"outputMode: expected 'append', the only mode of joinengine, found {outputMode!r}"
@@ -181,7 +190,7 @@ class JoinWriter:
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinWriter:
-        """Hand each batch's results to `func(frame, batch)`, at least once."""
+        """Call `func(frame, batch)` with the results of each batch, at least once per batch."""
         if not callable(func):
             raise InvalidRequest(
                 f"foreachBatch: expected a function func(frame, batch), found {func!r}"
@@ -189,21 +198,22 @@ class JoinWriter:
         return replace(self, function=func, table=None)
 
     def foreach(self, f: Any) -> JoinWriter:
-        """Not served: raises InvalidRequest."""
+        """Not supported: raises InvalidRequest. Use `foreachBatch`."""
         raise InvalidRequest(
             "foreach is not supported; use .foreachBatch(func), where func(frame, batch) may call "
             "frame.foreachPartition(...)"
         )
 
     def toTable(self, tableName: str) -> JoinQuery:
-        """Append the results to a table, at least once, and start the query."""
+        """Start the query, and append its results to a table, at least once."""
         return replace(self, table=tableName, function=None).start()
 
     def start(self, path: str | None = None) -> JoinQuery:
-        """Check, recover the checkpoint, and start the query.
+        """Check the query, recover its checkpoint, and start it.
 
-        Raises InvalidRequest (also CheckpointMismatch) before any job; DamagedState if the
-        checkpoint cannot be trusted.
+        `path`: the folder for the results, the same as `.option("path", ...)`. Raises
+        InvalidRequest, or CheckpointMismatch, before any job runs. Raises DamagedState if a file of
+        the checkpoint is missing or damaged.
         """
         options = self.settings
         if path is not None:

@@ -153,10 +153,11 @@ def windows(
     idle_after: Duration | None = None,
     max_ahead: Duration | None = None,
 ) -> Windows:
-    """Windows of `size` over the event time `time`, one starting every `slide` (None: `size`).
+    """Windows of length `size` over event time; one starts every `slide`.
 
-    `time`: a column; if the source is a join, it may be several, and the latest counts. `delay`,
-    `idle_after`, `max_ahead` and errors as in `within`.
+    `time`: the event-time column. A source that is a join may have several; the latest counts.
+    `slide`: if not given, `size`: windows then follow one another.
+    `delay`, `idle_after`, `max_ahead` and errors: as in `within`.
 
     >>> windows("ts", "1 minute").slide_us
     60000000
@@ -174,12 +175,14 @@ def windows(
 
 
 def top(k: int, *, by: str, error: float | None = None) -> Top:
-    """Per window, the `k` groups with the greatest values of the aggregate `by`.
+    """Keep the `k` groups of each window with the greatest values of the aggregate `by`.
 
-    Of equal values the least group comes first. `error`: find them by sketches, for `count(*)` by
-    one column; a count errs by at most this part of the window's tuples, and the columns
-    `<by>_low` and `<by>_high` are its bounds. Raises InvalidRequest if k is below 1, or if `error`
-    is not a part of 1.
+    Of equal values, the least group comes first.
+    `error`: count with sketches, to save memory; only for `count(*)` by one column. A count is
+    wrong by at most this fraction of the window's rows. The columns `<by>_low` and `<by>_high` are
+    its bounds.
+
+    Raises InvalidRequest if `k` is below 1, or if `error` is not from 1e-6 to below 1.
     """
     check_text(by, "top: by", "top(10, by='n')")
     if check_count(k, "top") < 1:

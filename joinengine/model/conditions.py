@@ -87,10 +87,10 @@ Condition = Equi | Band | Theta
 
 
 def equi(left: Columns, right: Columns, *, floats: str = "refused") -> Equi:
-    """Equal values in `left` and `right`; lists make a composite key.
+    """Match equal values of `left` and `right`; lists make a composite key.
 
-    `floats`: "normalised" lets `float` and `double` be keys: -0.0 equals 0.0, and NaN equals NaN,
-    as in Spark. Raises InvalidRequest if the lists are empty or differ in length.
+    `floats`: "normalised" allows `float` and `double` keys. Then -0.0 equals 0.0, and NaN equals
+    NaN, as in Spark. Raises InvalidRequest if the lists are empty or differ in length.
 
     >>> equi("o_orderkey", "l_orderkey").left
     ('o_orderkey',)
@@ -111,10 +111,11 @@ def band(
     lower: Bound | str | None = None,
     upper: Bound | str | None = None,
 ) -> Band:
-    """Lower <= right - left <= upper, both ends included; an absent bound is open.
+    """Match pairs with lower <= right - left <= upper; an absent bound is open.
 
-    Bounds are numbers, or durations (`"10 seconds"`, timedelta) for dates and timestamps. Raises
-    InvalidRequest if lower is above upper, if there is no bound, or if a bound is no number.
+    `lower`, `upper`: numbers, or for dates and timestamps durations (`"10 seconds"` or a
+    timedelta). Raises InvalidRequest if lower is above upper, if there is no bound, or if a bound
+    is neither a finite number nor a duration.
 
     >>> band("a", "b", lower="-1 minute", upper="0 s").lower
     datetime.timedelta(days=-1, seconds=86340)
@@ -157,7 +158,10 @@ def _bound(name: str, bound: Bound | str | None) -> Bound | None:
 
 
 def theta(predicate: str) -> Theta:
-    """Any SQL predicate over `left.` and `right.` columns."""
+    """Match pairs for which an SQL predicate is true, such as 'left.a < right.b'.
+
+    It may use all functions of docs/predicates.md. Raises InvalidRequest for an empty predicate.
+    """
     if not check_text(predicate, "theta", "theta('left.a < b')").strip():
         raise InvalidRequest("theta: the predicate is empty; give one, for example 'left.a < b'")
     return Theta(predicate)

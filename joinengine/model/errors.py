@@ -8,19 +8,19 @@ from __future__ import annotations
 
 
 class JoinEngineError(Exception):
-    """The base of all errors that joinengine raises on purpose."""
+    """The base class of all errors that joinengine raises on purpose."""
 
 
 class InvalidRequest(JoinEngineError):
-    """The request cannot be served as it stands; nothing was started."""
+    """joinengine cannot do what was asked; it has started nothing."""
 
 
 class CheckpointMismatch(InvalidRequest):
-    """The checkpoint belongs to another query, or is of another format."""
+    """The checkpoint belongs to another query, or has another format."""
 
 
 class TakenOver(JoinEngineError):
-    """Another driver has taken the checkpoint over; this one has stopped and changed nothing."""
+    """Another driver has taken over the checkpoint. This driver has stopped; nothing is lost."""
 
 
 class _TakenOver(TakenOver, CheckpointMismatch):
@@ -36,15 +36,15 @@ def taken_over(message: str) -> TakenOver:
 
 
 class StoreUnreachable(JoinEngineError):
-    """An object store did not do what it was asked, however often; nothing was committed."""
+    """An object store failed again and again; the batch was not committed."""
 
 
 class CannotWrite(JoinEngineError):
-    """A disk is full, over its quota, read-only or not ours; the batch was not committed."""
+    """A disk is full, over quota, read-only or not permitted; the batch was not committed."""
 
 
 class DamagedState(JoinEngineError):
-    """A file of the checkpoint is missing, truncated or altered; the message names it."""
+    """A file of the checkpoint is missing, truncated or changed; the message names it."""
 
 
 class UnreadableFile(DamagedState):

@@ -264,16 +264,17 @@ def within(
 ) -> Within:
     """Match pairs with lower <= right time - left time <= upper; an absent bound is open.
 
-    Without `upper` left tuples are kept for ever, without `lower` right tuples. `left`, `right`:
-    the event-time column of each side; if the side is itself a join, it may be several, and the
-    latest counts. `delay`: how long a tuple may lag behind the newest of its side, one value or
-    (left, right); default: the inputs' own `withWatermark`. `idle_after`: a side that
-    has brought no tuple for so long (wall time) no longer holds the watermark up. `max_ahead`: a
-    tuple whose event time is further ahead of the driver's clock than that is refused and counted;
-    else a single one, of a clock that is wrong, makes all tuples after it late.
+    `left`, `right`: the event-time column of each side. A side that is a join may have several; the
+    latest of them counts.
+    `lower`, `upper`: without `upper`, left rows are kept for ever; without `lower`, right rows are.
+    `delay`: how far a row may lag behind the newest row of its side, one value or (left, right). If
+    not given: the delay of the input's `withWatermark`.
+    `idle_after`: a side without new rows for this wall time no longer holds the watermark back.
+    `max_ahead`: a row further ahead of the driver's clock is refused and counted. If not given, one
+    row with a wrong time in the future can make all later rows late.
 
     Raises InvalidRequest if there is no bound, lower is above upper, a delay or `max_ahead` is
-    negative, a length is beyond 64-bit integers, or a text is no duration.
+    negative, a length exceeds 64-bit integers, or a text is no duration.
 
     >>> within("a", "b", lower="-1 hour", upper="0 seconds").span_us
     3600000000
@@ -299,8 +300,8 @@ def tumbling(
 ) -> Sliding:
     """Match pairs in the same window of `size`; windows follow one another from 1970 on.
 
-    Results carry window_start and window_end. `delay`, `idle_after`, `max_ahead` and errors as in
-    `within`.
+    Results have the columns window_start and window_end. The other arguments and errors are those
+    of `within`.
 
     >>> tumbling("a", "b", "5 minutes").slide_us
     300000000
@@ -319,11 +320,11 @@ def sliding(
     idle_after: Duration | None = None,
     max_ahead: Duration | None = None,
 ) -> Sliding:
-    """Match pairs once per window of `size`, one starting every `slide`, that holds both.
+    """Match a pair once for each window that holds both rows.
 
-    Results carry window_start and window_end. If `slide` is greater than `size`, there are gaps
-    between windows, and tuples in a gap match nothing. `delay`, `idle_after`, `max_ahead` and
-    errors as in `within`.
+    A window has length `size`, and one starts every `slide`. Results have the columns window_start
+    and window_end. If `slide` is greater than `size`, rows between windows match nothing. The other
+    arguments and errors are those of `within`.
     """
     given = _Given("sliding", delay, idle_after, max_ahead)
     return _sliding(given, (left, right), (size, slide))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -83,3 +84,12 @@ def test_the_readme_links_the_words_of_the_glossary():
     used = {one for one in words if re.search(rf"\b{one.replace('-', '[ -]')}s?\b", text)}
     assert used - everyday <= linked
     assert len(linked) > 8
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 1200
+
+
+def test_the_offline_build_fetches_the_build_system_that_the_project_requires():
+    (required,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert f"'{required}'" in (ROOT / "docs" / "install.md").read_text()

@@ -28,16 +28,16 @@ _POLL_S = 0.05
 
 
 def active() -> list[JoinQuery]:
-    """The queries that run in this process, in the order in which they were started."""
+    """The queries that are running in this process, in the order of their starts."""
     with _changing:
         return [query for query in _started.values() if query.isActive]
 
 
 def awaitAnyTermination(timeout: float | None = None) -> bool | None:
-    """Wait until one of the queries ends that run in this process; at once if none does.
+    """Wait until one of the queries of this process ends; return at once if none is running.
 
-    With `timeout` (seconds), returns whether one has. Ctrl-C stops them all. Raises the error that
-    ended the query, if one did, as a JoinEngineError.
+    With `timeout` (seconds), return whether one has ended. Ctrl-C stops all of them. If an error
+    ended the query, raises it as a JoinEngineError.
     """
     queries = active()
     if timeout is not None:

@@ -32,7 +32,7 @@ _log = logging.getLogger("joinengine")
 
 
 class JoinQuery:
-    """The handle of a running query; mirrors Spark's `StreamingQuery`."""
+    """The handle of a running query, modelled on Spark's `StreamingQuery`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class JoinQuery:
         ends: bool = False,
         showing: Showing = Showing(),  # noqa: B008 (it is frozen)
     ) -> None:
-        """`ends`: the query stops when it has read what was there at its start."""
+        """`ends`: the query ends when it has read the data that was there at its start."""
         self._running = running
         self._runner = runner
         self._watch = watch
@@ -64,12 +64,12 @@ class JoinQuery:
 
     @property
     def query(self) -> StreamingQuery | None:
-        """Spark's handle; None: all sources are joinengine's own, and its own loop runs them."""
+        """Spark's handle. None if all sources are joinengine's own: then Spark runs no query."""
         return self._running.query
 
     @property
     def id(self) -> str:
-        """The query's id; the same over restarts."""
+        """The id of the query; a restart keeps it."""
         return self._running.id
 
     @property
@@ -79,12 +79,12 @@ class JoinQuery:
 
     @property
     def name(self) -> str | None:
-        """The name of the query; None: it has none."""
+        """The name of the query, or None."""
         return self._running.name
 
     @property
     def isActive(self) -> bool:
-        """Whether the query runs."""
+        """Whether the query is running."""
         return self._running.isActive
 
     @property
@@ -94,34 +94,35 @@ class JoinQuery:
 
     @property
     def lastProgress(self) -> StreamingQueryProgress | None:
-        """The last batch in Spark's form; docs/metrics.md says what the fields mean.
+        """The last batch, in Spark's form; docs/metrics.md describes the fields.
 
-        None: no batch is over yet.
+        None until the first batch is done.
         """
         found = self.recentProgress
         return found[-1] if found else None
 
     @property
     def recentProgress(self) -> list[StreamingQueryProgress]:
-        """The last batches (100 unless set), each as `lastProgress`."""
+        """The last batches (100 by default), each as in `lastProgress`."""
         return self._watch.recent_progress()
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener(progress)` after each batch from now on; `progress` as in `lastProgress`.
+        """Call `listener(progress)` after each later batch; `progress` is as in `lastProgress`.
 
-        The call comes when the batch is committed, and the next batch waits for it. Where Spark
-        runs the query, it has not counted its own time by then, and `durationMs` holds joinengine's
-        steps. If a listener raises, that is logged, and the query goes on. It may `stop` the query.
+        The batch is committed before the call, and the next batch waits until the call returns. A
+        listener may `stop` the query. If a listener raises an error, the error is logged and the
+        query goes on. If Spark runs the query, Spark has not yet counted its own time at the call:
+        `durationMs` then holds joinengine's steps.
         """
         self._watch.add_listener(listener)
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait until the query ends; with `timeout` (seconds), returns whether it has.
+        """Wait until the query ends. With `timeout` (seconds), return whether it has ended.
 
-        On a terminal one line shows how far the query is. Ctrl-C stops the query and raises
+        On a terminal, a line shows the progress. Ctrl-C stops the query and raises
         KeyboardInterrupt; a script that does not catch it ends with exit code 130. If an error
-        ended the query, raises it as a JoinEngineError, and TakenOver if another driver goes on
-        with the checkpoint. After `live(wait=True)` it then waits for a key, on a terminal.
+        ended the query, raises it as a JoinEngineError; TakenOver means that another driver goes on
+        with the checkpoint. After `live(wait=True)`, it then waits for a key on a terminal.
         """
         try:
             ended = wait(self._running.wait, self.stop, timeout, self._watch.line, self._last_words)
@@ -142,12 +143,12 @@ class JoinQuery:
         return ended if timeout is not None else None
 
     def processAllAvailable(self) -> None:
-        """Wait until all data that is there now is processed; raises as `awaitTermination`."""
+        """Wait until all data that is there now is processed; raises like `awaitTermination`."""
         with self._runner.fenced():
             self._running.process_all()
 
     def exception(self) -> JoinEngineError | None:
-        """The error that ended the query; None: no error did."""
+        """The error that ended the query, or None."""
         return self._running.error()
 
     def _raise(self) -> None:
@@ -157,15 +158,15 @@ class JoinQuery:
             raise error
 
     def end(self) -> None:
-        """End the query; the running batch is cut short, and the next start does it again."""
+        """End the query at once. The running batch is cut short, and the next start repeats it."""
         self._watch.stopping = True
         self._running.stop()
 
     def stop(self) -> None:
         """End the query, and show the results that it holds back.
 
-        The running batch is cut short; the next start does it again. A listener may call it: the
-        batch that it was told of is done then, and the query ends behind it.
+        The running batch is cut short, and the next start repeats it. If a listener calls `stop`,
+        the listener's batch is complete, and the query ends after it.
         """
         self.end()
         if self.exception() is None:
@@ -180,15 +181,19 @@ class JoinQuery:
         token: str | None = None,
         wait: bool = False,
     ) -> Live:
-        """Open a page that shows the query while it runs; `url` of what it returns is its address.
+        """Open a page that shows the query while it runs. The result's `url` is the address.
 
-        `port`: 0: any free one; one in use gives the next free one. `host`: another than loopback
-        lets other machines in. `token`: 16 to 200 characters, which the URL must have. What is None
-        the options `livePort`, `liveHost`, `liveToken` say, or variables of the environment; else
-        it is any free port, loopback, and a random token (docs/watching.md). A second call returns
-        the same page. `wait`: when the query has ended, `awaitTermination` waits for a key, on a
-        terminal. The page never keeps the process alive. Raises InvalidRequest for a place that
-        cannot be had, and if the query has its page at another one.
+        `port`: the port of the page; 0 takes any free one. If the port is in use, the page takes
+        the next free one.
+        `host`: the address to listen on. Any address but loopback lets other machines in.
+        `token`: 16 to 200 characters that the URL must contain.
+        `wait`: after the query has ended, `awaitTermination` waits for a key on a terminal.
+
+        An argument that is not given is taken from the options `livePort`, `liveHost` and
+        `liveToken`, then from the environment, and else is any free port, loopback or a random
+        token (docs/watching.md). A second call returns the same page. The page never keeps the
+        process alive. Raises InvalidRequest if the address cannot be used, or if the query already
+        has its page at another address.
         """
         return self._pages.open(port, host, token, wait=wait)
 
@@ -203,42 +208,41 @@ class JoinQuery:
         return Live(server, self.name or "joinengine query", self._watch, self._ending)
 
     def batches(self) -> list[BatchRecord]:
-        """The records of the batches that this run has computed, of the last 10,000 at least."""
+        """Records of the batches of this run: of the last 10,000, or more."""
         return self._views.batches()
 
     @property
     def done(self) -> tuple[int, int]:
-        """Tuples read and batches done so far by this run; costs nothing."""
+        """How many rows this run has read, and how many batches it has done. Costs nothing."""
         return self._watch.done
 
     def progress(self) -> str:
-        """A line for each batch of `batches`, and one for the sum of the whole run."""
+        """A line of text for each of `batches`, and one line for the whole run."""
         return self._views.progress()
 
     def metrics(self) -> pa.Table:
-        """One row per batch of `batches`, with the columns of the JSON report's `batches`."""
+        """One row for each batch, with the columns of `batches` in the JSON report."""
         return self._views.metrics()
 
     def story(self) -> dict[str, Any]:
-        """What a page of the run draws, as a JSON value; bounded, however long the run is.
+        """The data that a page of the run draws, as a JSON value.
 
-        From the first call on it is kept up to date batch by batch.
+        It stays small, however long the run is. After the first call, each batch updates it.
         """
         return self._views.story()
 
     def switch_layout(self, layout: str | LayoutChoice, instances: int | None = None) -> None:
-        """Run under another layout from the next batch on; results stay the same.
+        """Change the layout from the next batch on, and perhaps `instances`. Results stay the same.
 
-        Raises InvalidRequest for a layout that cannot serve the operators, and if the query has
-        ended.
+        Raises InvalidRequest if the layout cannot serve the operators, or if the query has ended.
         """
         n = None if instances is None else check_count(instances, "switch_layout: instances")
         self._ask("switch_layout", Relayout(choose(layout), n))
 
     def resize(self, instances: int) -> None:
-        """Run on `instances` instances from the next batch on; the layout says how it grows.
+        """Run on `instances` instances from the next batch on. The layout decides how it grows.
 
-        Raises InvalidRequest for a number that the layout cannot have, and if the query has ended.
+        Raises InvalidRequest if the layout cannot have this number, or if the query has ended.
         """
         self._ask("resize", Relayout(instances=check_count(instances, "resize: instances")))
 
@@ -251,9 +255,9 @@ class JoinQuery:
         self._runner.relayout(wish_recovered(wish, self._runner.settings.recovery))
 
     def explain(self) -> str:
-        """The operators as they are now, when a tuple leaves the state, and a forecast, as text.
+        """The present operators, when a row leaves the state, and a forecast of the state, as text.
 
-        The forecast says how many rows and bytes the state will hold at its fullest, if tuples come
-        as in this run so far. Wishes that wait for the next batch are named.
+        The forecast gives the greatest number of rows and bytes of the state, if rows keep arriving
+        as in this run so far. The text also names changes that wait for the next batch.
         """
         return self._views.explain()

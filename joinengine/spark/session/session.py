@@ -81,20 +81,22 @@ _starting = threading.Lock()
 def session(
     name: str = "joinengine", master: str | None = None, *, ui: bool = False, **settings: str
 ) -> SparkSession:
-    """A SparkSession with settings that help; `settings`: further ones, with `__` for dots.
+    """A SparkSession with settings that suit joinengine.
 
-    `master`: None: that of spark-submit if it has started this program, else local[*]. Spark's web
-    page is off, and its log has errors only: `spark.sparkContext.setLogLevel("WARN")` has Spark say
-    more. If this process has a session, it is returned as it is, with joinengine's source
-    registered.
+    `master`: if not given, that of spark-submit, else `local[*]`.
+    `ui`: turn on Spark's web page, at `spark.sparkContext.uiWebUrl`.
+    `settings`: further settings of Spark, with `__` for dots: `spark__driver__memory="4g"`.
 
-    `ui=True` turns the page on (its address is `spark.sparkContext.uiWebUrl`), under a local master
-    for this machine alone. It costs some 5 MB of the driver's heap, since it keeps the last 200
-    jobs only, and no time of a batch that showed beside the noise (docs/metrics.md). Jobs there are
-    called after query, batch, and step or operator; of state, watermarks and instances it knows
-    nothing, nor of the tuples of a `parquet_stream`.
+    If this process already has a session, that one is returned. It gets joinengine's source, and
+    those of the settings that can still be changed, among them the time zone UTC.
 
-    Raises InvalidRequest if there is no Java, or one that is too old for Spark.
+    Spark logs errors only; `spark.sparkContext.setLogLevel("WARN")` makes it log more. The web page
+    is off by default. Under a local master, only this machine can open it. It costs about 5 MB of
+    the driver's heap, because it keeps the last 200 jobs only, and no measurable time
+    (docs/metrics.md). Its jobs are named after the query, the batch, and the step or operator. It
+    shows no state, watermarks or instances, nor the rows of a `parquet_stream`.
+
+    Raises InvalidRequest if there is no Java, or if Java is too old for Spark.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     master = "local[*]" if master is None and not submitted else master

@@ -40,9 +40,10 @@ _log = logging.getLogger("joinengine")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stream:
-    """Parquet files as a stream; route tasks read them, so no tuple passes through the JVM.
+    """Parquet files as a stream, made by `parquet_stream`.
 
-    Made by `parquet_stream`. Immutable; `where` and `select` return narrower streams.
+    Python tasks read the files, so no row passes through the JVM. A stream never changes: its
+    methods return new streams.
     """
 
     spark: Any
@@ -68,7 +69,7 @@ class Stream:
 
     @property
     def schema(self) -> Any:
-        """The Spark schema of its tuples. Raises InvalidRequest for a column that has none."""
+        """The Spark schema of its rows. Raises InvalidRequest for a column that has none."""
         return types.spark_schema(self.delivered)
 
     @property
@@ -109,11 +110,10 @@ class Stream:
         return stream if self.selected is None else stream.select(*self.selected)
 
     def where(self, predicate: str) -> Stream:
-        """Only tuples for which `predicate` is true, filtered as they are read.
+        """Keep only rows for which `predicate` is true; the others are dropped as they are read.
 
-        It is in the dialect of all predicates (docs/predicates.md), over the columns of the files
-        and those that were computed, in the time zone of the Spark session. Raises InvalidRequest
-        for anything else.
+        `predicate`: SQL (docs/predicates.md) over the columns of the files and computed columns, in
+        the time zone of the Spark session. Raises InvalidRequest for anything else.
         """
         return self._filtered(check_text(predicate, "Stream.where", "'a > 3'"), session.zone())
 
@@ -124,11 +124,11 @@ class Stream:
         return replace(self, reading=reading)
 
     def withColumn(self, name: str, expression: str) -> Stream:
-        """With a further column, or another in place of one that has its name.
+        """Add a column, or replace the column that has its name.
 
-        `expression`: SQL in the dialect of predicates (docs/predicates.md), over the columns of the
-        files and those that were computed: "cast(amount as double)". It is computed as tuples are
-        read. Raises InvalidRequest for anything else.
+        `expression`: SQL (docs/predicates.md) over the columns of the files and computed columns,
+        such as "cast(amount as double)". It is computed as rows are read. Raises InvalidRequest for
+        anything else.
         """
         if not check_text(name, "withColumn", "withColumn('day', 'cast(sold_at as date)')"):
             raise InvalidRequest("withColumn: the name of the column is empty; give one")
@@ -146,9 +146,9 @@ class Stream:
         return replace(self, reading=new, selected=selected)
 
     def withWatermark(self, column: str, delay: str | timedelta) -> Stream:
-        """How late tuples may be by the event time `column`, for windows that do not say `delay`.
+        """Set how late rows may be by the event time `column`, for windows without `delay`.
 
-        Raises InvalidRequest for a column that is not there or is no time, and for a delay below 0.
+        Raises InvalidRequest if the column is missing or is no timestamp, or if `delay` is below 0.
         """
         exact = session.case_sensitive()
         found = require_column(self.reading.schema, column, "withWatermark", exact=exact)
@@ -163,9 +163,9 @@ class Stream:
         return replace(self, delays={**self.delays, found.name: delay_us})
 
     def select(self, *columns: str | list[str]) -> Stream:
-        """Only these columns, in this order; the others are not read.
+        """Keep only these columns, in this order; other columns are not read.
 
-        Raises InvalidRequest for a column that is not there.
+        Raises InvalidRequest for a column that does not exist.
         """
         names = _names_of(columns)
         if not self.unreadable.keys().isdisjoint(names):
@@ -199,11 +199,11 @@ class Stream:
         return self.feed | {"time": found}
 
     def to_df(self) -> DataFrame:
-        """The same tuples as an ordinary streaming DataFrame of rows.
+        """The same rows as an ordinary streaming DataFrame.
 
         Its offsets count row groups in the order of the files' modification times: keep the files.
-        Raises InvalidRequest for another order: no list of the files is kept, so a file that comes
-        later, and before others in that order, would shift the offsets.
+        Raises InvalidRequest for another `order`: the DataFrame keeps no list of files, so a later
+        file that belongs before others would shift the offsets.
         """
         import json  # noqa: PLC0415
 
@@ -226,7 +226,7 @@ class Stream:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
-    """A bounded Parquet file or folder, by its path, for the table side of a join."""
+    """A bounded Parquet file or folder, named by its path, for the table side of a join."""
 
     spark: Any
     path: str
@@ -236,7 +236,7 @@ class Table:
         return f"<Table of {self.path}: {_columns(self.schema)}>"
 
     def select(self, *columns: str | list[str]) -> Table:
-        """Only these columns. Raises InvalidRequest for a column that is not there."""
+        """Keep only these columns. Raises InvalidRequest for a column that does not exist."""
         return replace(self, schema=pa.schema(_chosen(self.schema, _names_of(columns))))
 
     def to_df(self) -> DataFrame:
@@ -275,25 +275,25 @@ def parquet_stream(
     settle: str = "30 s",
     order: str = "modified",
 ) -> Stream:
-    """The Parquet files below `folder` as a stream; new files are picked up as they appear.
+    """A stream of the Parquet files in `folder` and its subfolders.
 
-    An interval (micro-batch) takes whole row groups until `rows_per_interval` rows are reached.
-    Write files elsewhere and rename them into the folder. The columns are those of all files that
-    are there now, in the widest type of each, and those that folders below are named for
-    (`day=2026-03-01`); a file that lacks a column has NULL there. `schema` (a Spark StructType, or
-    its DDL text) says the columns instead, and is needed if the folder is still empty; give it if
-    there are very many files, whose footers need not be read then.
+    New files are read as they appear. Write a file elsewhere, and move it into the folder when it
+    is complete. A batch reads whole row groups until it has `rows_per_interval` rows.
 
-    `on_bad_file`: what happens at a file that is not Parquet, does not fit the columns, or that
-    cannot be read any more: `fail` ends the query with a sentence that names it, `skip` leaves it
-    out and names it in the metrics. `schema_changes`: whether a column that the stream has not
-    makes a file bad (`refuse`), or is left out until the query starts again (`add`). `settle`: how
-    long since its last change a file may be half-written. `order`: how the files that are there are
-    put in order: by their modification times (`modified`), their paths (`name`), or the earliest
-    event time in their footers (`time`); what comes later is read later (docs/sources.md).
+    `schema`: the columns, as a StructType or DDL text. If not given: all columns of the files that
+    are there now, each in its widest type, and those in names of folders (`day=2026-03-01`). An
+    empty folder needs it. With very many files it saves time: at most a thousand footers are read.
+    A file that lacks a column has NULL there.
+    `on_bad_file`: a file is bad if it cannot be read or does not fit the columns. `fail` ends the
+    query with an error that names it; `skip` leaves it out and names it in the metrics.
+    `schema_changes`: `refuse` calls a file with a further column bad; `add` leaves this column out
+    until the query starts again.
+    `settle`: a file that cannot be read is tried again until it has not changed for this long.
+    `order`: how files that are there are sorted: by modification time (`modified`), path (`name`),
+    or the earliest event time in the footer (`time`). Later files are read later (docs/sources.md).
 
-    Raises InvalidRequest for a missing folder, an empty one without schema, files whose columns do
-    not go together, and for arguments of other types or values.
+    Raises InvalidRequest for a missing folder, an empty folder without `schema`, files whose
+    columns do not go together, and wrong arguments.
     """
     if spark is None:
         raise InvalidRequest(
