@@ -102,6 +102,7 @@ docs: $(READY)  ## build the documentation site (out/site) and check its links
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[dev,docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "docs: out/site/index.html; each page also as Markdown, listed in out/site/llms.txt"
+	@echo "docs: for the search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/site"
 
 dist: $(READY)  ## build the wheel and the source archive (dist)
 	@rm -rf dist build
