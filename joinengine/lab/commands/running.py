@@ -165,7 +165,7 @@ def run(
 
 def _tell(report: dict[str, Any], out: Path | None) -> None:
     _print_reports([report])
-    kept = "counted, not kept; --out FOLDER keeps them" if out is None else out
+    kept = "counted only; use --out FOLDER to keep them" if out is None else out
     console.tell(f"results: {kept}", style="dim")
 
 
