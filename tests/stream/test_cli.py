@@ -219,8 +219,6 @@ LEVELS = {
         pytest.param(
             "taskb", "ftlb", "their standbys have taken over their keys", marks=pytest.mark.slow
         ),
-            "taskb", "ftlb", "their standbys have taken over their keys", marks=pytest.mark.slow
-        ),
         ("store", "mnrt", "it was read again from the store"),
     ],
 )
