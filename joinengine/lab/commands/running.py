@@ -77,7 +77,8 @@ Examples:
     "losses",
     multiple=True,
     metavar="BATCH:INSTANCE[,INSTANCE]",
-    help="Make instances lose their state before this batch; needs --layout ftlb or a store.",
+    help="Make instances lose their state before this batch; needs --layout ftlb or --recovery "
+    "store.",
 )
 @click.option(
     "--kill",
