@@ -62,7 +62,7 @@ class Auto(WithinLimit):
 
     name: ClassVar[str] = "auto"
     source: ClassVar[str] = "ours"
-    summary: ClassVar[str] = "divides each hot key in the cheapest way, by measured costs"
+    summary: ClassVar[str] = "divides a hot key if that saves time, in the way that costs least"
     serves_theta: ClassVar[bool] = True
     keeps_keys_whole: ClassVar[bool] = False
 

@@ -250,7 +250,10 @@ class Pkg(LayoutChoice):
 
     name: ClassVar[str] = "pkg"
     source: ClassVar[str] = "Nasir et al., ICDE 2015"
-    summary: ClassVar[str] = "two candidates a key; store at the emptier, probe both"
+    summary: ClassVar[str] = (
+        "partial key grouping: each key has two instances; a row is stored at the one with less "
+        "load, and probes both"
+    )
     keeps_keys_whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

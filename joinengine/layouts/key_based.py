@@ -353,7 +353,7 @@ class Qmmp(_Splitting):
 
     name: ClassVar[str] = "qmmp"
     source: ClassVar[str] = "Fang et al., JOS 2017, algorithm 3"
-    summary: ClassVar[str] = "splits keys freely, wherever a load ends"
+    summary: ClassVar[str] = "quickly make migration plan: splits keys freely, wherever a load ends"
 
     @override
     def changes(self, loads: Loads) -> NewShares:
@@ -366,7 +366,10 @@ class Mnrt(_Splitting):
 
     name: ClassVar[str] = "mnrt"
     source: ClassVar[str] = "Fang et al., JOS 2017, algorithm 4"
-    summary: ClassVar[str] = "splits keys on demand and merges them back"
+    summary: ClassVar[str] = (
+        "migration plan, split key, network cost and routing table: splits keys on demand and "
+        "merges them back"
+    )
 
     @override
     def changes(self, loads: Loads) -> NewShares:

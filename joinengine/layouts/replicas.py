@@ -78,7 +78,10 @@ class Ftlb(WithinLimit):
 
     name: ClassVar[str] = "ftlb"
     source: ClassVar[str] = "Fang et al., World Wide Web 2019, algorithms 1, 3 and 4"
-    summary: ClassVar[str] = "keys with backups, which change roles for balance and survive losses"
+    summary: ClassVar[str] = (
+        "fault tolerance and load balance: keeps backup copies of keys, which take over for "
+        "balance and after a loss"
+    )
     serves_aggregates: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -114,7 +114,10 @@ class Llfd(_ByRecords):
 
     name: ClassVar[str] = "llfd"
     source: ClassVar[str] = f"{_FANG}, algorithm 1"
-    summary: ClassVar[str] = "heaviest key to the least loaded instance, exchanging lighter ones"
+    summary: ClassVar[str] = (
+        "least-load fit decreasing: the heaviest key goes to the least loaded instance, in "
+        "exchange for lighter keys"
+    )
 
     @override
     def moves(self, loads: Loads) -> NewShares:
@@ -128,7 +131,7 @@ class MinTable(_ByRecords):
 
     name: ClassVar[str] = "mintable"
     source: ClassVar[str] = f"{_FANG}, algorithm 2"
-    summary: ClassVar[str] = "smallest routing table, from scratch each time"
+    summary: ClassVar[str] = "keeps the routing table small; plans anew each time"
 
     @override
     def moves(self, loads: Loads) -> NewShares:
@@ -153,7 +156,7 @@ class MinMig(_ByPriority):
 
     name: ClassVar[str] = "minmig"
     source: ClassVar[str] = f"{_FANG}, algorithm 3"
-    summary: ClassVar[str] = "least migration; its routing table grows"
+    summary: ClassVar[str] = "moves as little as possible; its routing table grows"
 
     @override
     def moves(self, loads: Loads) -> NewShares:
@@ -249,7 +252,9 @@ class DlbLight(_ByDeviation):
 
     name: ClassVar[str] = "dlb-l"
     source: ClassVar[str] = "Zacheilas et al., DAIS 2016, algorithm 1"
-    summary: ClassVar[str] = "moves the lightest keys of the most loaded instance"
+    summary: ClassVar[str] = (
+        "dynamic load balancing, light: moves the lightest keys of the most loaded instance"
+    )
 
     @override
     def moves(self, loads: Loads) -> NewShares:
@@ -262,7 +267,9 @@ class DlbHeavy(_ByDeviation):
 
     name: ClassVar[str] = "dlb-h"
     source: ClassVar[str] = "Zacheilas et al., DAIS 2016, algorithm 1"
-    summary: ClassVar[str] = "moves the heaviest keys of the most loaded instance"
+    summary: ClassVar[str] = (
+        "dynamic load balancing, heavy: moves the heaviest keys of the most loaded instance"
+    )
 
     @override
     def moves(self, loads: Loads) -> NewShares:
@@ -275,7 +282,7 @@ class Lptf(_ByDeviation):
 
     name: ClassVar[str] = "lptf"
     source: ClassVar[str] = "Zacheilas et al., DAIS 2016, section 5"
-    summary: ClassVar[str] = "longest processing time first, from nothing; moves most keys"
+    summary: ClassVar[str] = "longest processing time first: places all keys anew; moves most keys"
 
     @override
     def moves(self, loads: Loads) -> NewShares:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, FromSource, Input
 from joinengine.model.windows import Window
@@ -114,6 +115,21 @@ def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstr
     if lag is None:
         return Limit(-math.inf, lags)
     return Limit(upstream.states[source.operator].clock.watermark - lag, lags)
+
+
+def left_out_text(source: Input, delay_us: int | None, ahead_us: int | None) -> str:
+    """Which rows of an input are left out, as the end of a line; how late decides its source.
+
+    >>> left_out_text(FromSource(0), 300_000_000, None)
+    '; a row is late only if it is more than 5 min behind the newest'
+    """
+    parts = list[str]()
+    if not isinstance(source, FromOperator):
+        lag = describe(delay_us or 0)
+        parts.append(f"; a row is late only if it is more than {lag} behind the newest")
+    if ahead_us is not None:
+        parts.append(f"; left out if more than {describe(ahead_us)} ahead of the clock")
+    return "".join(parts)
 
 
 def followed(

@@ -42,9 +42,9 @@ def batch_line(record: BatchRecord) -> str:
     if record.busiest is not None:
         one = record.busiest
         parts.append(
-            f"{' and '.join(dict.fromkeys(join.layout for join in joins))}: load skew "
-            f"{one.skew:.2f}, instance {one.instance} had {one.share:.0%} of the deliveries, "
-            f"{one.busy_s:.2f} s"
+            f"layout {' and '.join(dict.fromkeys(join.layout for join in joins))}, load skew "
+            f"{one.skew:.2f} (instance {one.instance} received {one.share:.0%} of the rows and "
+            f"was busy for {one.busy_s:.2f} s)"
         )
     times = _event_time(joins)
     parts += [f"watermark {times['watermark']}"] if "watermark" in times else []

@@ -15,19 +15,21 @@ from joinengine.model.keys import HASH_BITS, Mode, Placement
 from joinengine.model.recovery import Recovery
 from joinengine.model.texts import counted
 
-#: Homes of a key that are told by number; of more only how many there are.
-_MOST_HOMES = 12
+#: Homes of a key are told by number in as many ranges; of more only how many homes there are.
+_MOST_RANGES = 12
+#: From so many consecutive numbers on they are told as a range.
+_RANGE = 3
 
 #: How a key lies: mode, sides and homes; the shares of its homes do not count.
 Manner = tuple[object, ...]
 
 _CAUSES = {
-    Cause.OVERLOAD: "loads were out of tolerance",
+    Cause.OVERLOAD: "the loads differed too much",
     Cause.HEAVY_KEY: "a key was too heavy for one instance",
     Cause.COOLED_KEY: "a key fits one instance again",
-    Cause.SHAPE: "the shape no longer fitted the streams",
-    Cause.HEAD: "other keys became heavy",
-    Cause.LOADS: "loads became known",
+    Cause.SHAPE: "the shape no longer suited the streams",
+    Cause.HEAD: "the set of heavy keys changed",
+    Cause.LOADS: "new loads were measured",
     Cause.DECLINED: "a plan would have cost more than it saves",
     Cause.SWITCH: "another layout was requested",
     Cause.RESIZE: "another number of instances was requested",
@@ -56,14 +58,25 @@ def key_words(hash_: int, names: Mapping[int, str]) -> str:
 def homes_words(homes: Sequence[int]) -> str:
     """Instances in words.
 
-    >>> homes_words([3]), homes_words([9, 3, 7]), homes_words(range(40))
+    >>> homes_words([3]), homes_words([9, 3, 7]), homes_words(range(0, 80, 2))
     ('instance 3', 'instances 3, 7, 9', '40 instances')
+    >>> homes_words(range(8)), homes_words([6, 2, 1, 0])
+    ('instances 0 to 7', 'instances 0 to 2, 6')
     """
     if len(homes) == 1:
         return f"instance {homes[0]}"
-    if len(homes) > _MOST_HOMES:
+    ranges = list[list[int]]()
+    for home in sorted(homes):
+        if ranges and home == ranges[-1][-1] + 1:
+            ranges[-1].append(home)
+        else:
+            ranges.append([home])
+    parts = list[str]()
+    for one in ranges:
+        parts += [f"{one[0]} to {one[-1]}"] if len(one) >= _RANGE else map(str, one)
+    if len(parts) > _MOST_RANGES:
         return f"{len(homes)} instances"
-    return f"instances {', '.join(map(str, sorted(homes)))}"
+    return f"instances {', '.join(parts)}"
 
 
 def placement_words(
@@ -80,7 +93,7 @@ def placement_words(
     ('moved', 'moved to instance 3, backup at instance 4')
     """
     if placement is None:
-        return "any", "goes to any instance: the layout does not place by key"
+        return "any", "not placed by key under this layout"
     homes = placement.homes
     match placement.mode:
         case Mode.WHOLE if listed:
@@ -92,8 +105,8 @@ def placement_words(
         case Mode.COPIED:
             split, copied = placement.split_side, placement.split_side.other
             return "copied", (
-                f"{split.name.lower()} side split over {homes_words(homes)}, "
-                f"{copied.name.lower()} side copied to each"
+                f"{split.name.lower()} rows split over {homes_words(homes)}, "
+                f"{copied.name.lower()} rows copied to each"
             )
         case Mode.GRID:
             rows, columns = placement.rows, placement.columns
@@ -121,10 +134,12 @@ def plan_words(
     if reason.cause is not Cause.LOSS:
         parts.append(_first(reason, names, instances, shares, sided=sided))
     if sizes is not None:
-        parts.append(f"{sizes[0]} instances became {sizes[1]}")
+        parts.append(f"the number of instances changed from {sizes[0]} to {sizes[1]}")
     others = len(reason.keys) + reason.more_keys - 1
     if others > 0:
-        parts.append(f"{counted(others, 'more key')} placed anew")
+        parts.append(
+            f"{counted(others, 'more key')} {'was' if others == 1 else 'were'} moved or divided"
+        )
     if moved is not None and moved[0]:
         parts.append(f"{counted(moved[0], 'row')} moved in {moved[1] * 1e3:,.0f} ms")
     elif moved is None and reason.cost is not None and reason.cost.rows:
@@ -146,10 +161,10 @@ def key_change_words(change: KeyChange, *, sided: bool = True) -> str:
         return f"a backup became the home: instance {after.homes[0]}{_backups(after)}"
     if before.homes == after.homes and len(before.backups) != len(after.backups):
         came = len(after.backups) > len(before.backups)
-        what = "got backups" if came else "gave up backups"
+        what = "now has more backups" if came else "now has fewer backups"
         return f"{what}; home at instance {after.homes[0]}{_backups(after)}"
     words = placement_words(after, sided=sided)[1]
-    return words if is_elsewhere(before, after) else f"other shares, {words}"
+    return words if is_elsewhere(before, after) else f"its shares changed; {words}"
 
 
 def is_elsewhere(before: Placement, after: Placement) -> bool:
@@ -177,12 +192,26 @@ def _loss_words(way: Recovery, instances: Sequence[int]) -> str:
     its = "its" if len(instances) == 1 else "their"
     match way:
         case Recovery.REPLICAS:
-            after = "keys with a home there go on at their backups"
+            after = f"the backups of {its} keys have taken over"
         case Recovery.TASKB:
-            after = f"{its} keys go on at {its} standby{'' if its == 'its' else 's'}"
+            who = "standby has" if its == "its" else "standbys have"
+            after = f"{its} {who} taken over {its} keys"
         case Recovery.STORE:
             after = "it was read again from the store, whose speed is emulated"
     return f"{homes_words(instances)} lost {its} state; {after}"
+
+
+def _shapes_words(before: str, after: str) -> str:
+    """How a shape changed; a grid that stays a grid is named once.
+
+    >>> _shapes_words("a grid of 2 x 4 instances", "a grid of 8 x 1 instances")
+    'the grid changed from 2 x 4 to 8 x 1 instances'
+    """
+    grid, noun = "a grid of ", " instances"
+    if before.startswith(grid) and after.startswith(grid):
+        was = before.removeprefix(grid).removesuffix(noun)
+        return f"the grid changed from {was} to {after.removeprefix(grid)}"
+    return f"the shape changed from {before} to {after}"
 
 
 def _first(
@@ -201,8 +230,8 @@ def _first(
         before, after = reason.shapes
         fullest = counted(round(reason.before.greatest), "row")
         return (
-            f"{before} no longer fitted the streams, now {after}; the fullest instance had "
-            f"{fullest}, {reason.after.greatest:,.0f} expected"
+            f"{_shapes_words(before, after)}; the fullest instance held {fullest}, and should now "
+            f"hold {reason.after.greatest:,.0f}"
         )
     if reason.cause is Cause.DECLINED and reason.cost is not None:
         return (

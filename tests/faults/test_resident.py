@@ -15,7 +15,7 @@ def seen(reported):
 def test_there_is_a_task_for_each_core_and_each_knows_its_executor(seen):
     found = seen["stay"]
     assert set(found["by"]) == {"stay"}
-    assert "tasks: resident from batch to batch" in found["explain"]
+    assert "tasks: resident: they run from batch to batch" in found["explain"]
     assert len(found["executors"]) == found["slots"] == 2
     assert all(one.startswith("executor_") for one in found["executors"])
     assert found["host"] == "127.0.0.1"
@@ -59,6 +59,6 @@ def test_an_address_that_executors_cannot_reach_is_told_once(seen):
     assert "spark.driver.host" in said
     assert said.endswith("each step runs as a job")
     assert all("cannot reach the driver" in by for by in found["by"])
-    assert "tasks: jobs of Spark: executors cannot reach" in found["explain"]
+    assert "tasks: each step is a Spark job, because executors cannot reach" in found["explain"]
     assert not found["holds"]
     assert found["right"]

@@ -142,7 +142,7 @@ def test_what_is_lost_is_made_anew_in_the_background(tmp_path):
     reason = joins(query)[2].reason
     assert reason.cause is Cause.LOSS
     assert plan_words(reason, {}, 4) == (
-        "instance 1 lost its state; keys with a home there go on at their backups"
+        "instance 1 lost its state; the backups of its keys have taken over"
     )
     assert joins(query)[-1].state_rows == 2 * sum(len(side) for one in batches for side in one)
     whole = next(n for n, join in enumerate(joins(query)) if n > 2 and not join.unbacked_keys)

@@ -143,7 +143,7 @@ def test_all_keys_of_an_instance_go_on_at_its_standby(tmp_path):
     query.run_tuples(5, *batches[5])
     join = joins(query)[5]
     assert join.lost == [lost]
-    words = f"instance {lost} lost its state; its keys go on at its standby"
+    words = f"instance {lost} lost its state; its standby has taken over its keys"
     assert plan_words(join.reason, {}, 8) == words
     for row in query.layout.base.roles.tolist():
         assert row[0] == (row[1] + 4 if lost in row else row[1] - 4)

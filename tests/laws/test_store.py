@@ -307,7 +307,7 @@ def test_more_losses_than_copies_are_read_from_the_store_that_is_kept(recovery):
     check_results(query, batches)
     assert [noticed(query, number) for number in (2, 6)] == [[[1]], [[1, 2]]]
     told = [plan_words(query.records[n].joins[0].reason, {}, 4) for n in (2, 6)]
-    assert ("go on at their backups" in told[0]) == (recovery is Recovery.REPLICAS)
+    assert ("keys have taken over" in told[0]) == (recovery is Recovery.REPLICAS)
     assert ("read again from the store" in told[0]) == (recovery is Recovery.STORE)
     assert "read again from the store" in told[1]
 

@@ -153,7 +153,7 @@ def test_a_change_of_the_number_of_instances_is_told(tmp_path):
     query = run_of(tmp_path, "hash", [([(i, i, 0)], []) for i in range(3)], schedule=schedule)
     (plan,) = follow(query).whole()["plans"]
     assert (plan["batch"], plan["cause"], plan["instances"]) == (0, "resize", [3, 5])
-    assert "3 instances became 5" in plan["words"]
+    assert "the number of instances changed from 3 to 5" in plan["words"]
 
 
 def test_a_switch_is_told_and_the_key_lies_elsewhere_since(tmp_path):
@@ -182,7 +182,8 @@ def test_the_forecast_is_told_once_it_is_known(tmp_path):
     rates = stories.rates_seen(query.records)
     ours = {side: flow for (_, side), flow in rates.items()}
     text = query.query.operators[0].lines(["l", "r"], newest, ours)
-    told = sum(int(line.split("some ")[1].split(" rows")[0]) for line in text if "some " in line)
+    said = [line.split("forecast: about ")[1] for line in text if "forecast: about " in line]
+    told = sum(int(line.split(" rows")[0]) for line in said)
     assert joins[-1]["forecast_rows"] == pytest.approx(told, abs=1)
 
 
@@ -218,7 +219,7 @@ def test_an_aggregation_has_no_sides():
         Mode.COPIED, (Fragment(0, 0, 1 << 23), Fragment(1, 1 << 23, U_ONE)), Side.LEFT
     )
     assert placement_words(placement, sided=False) == ("split", "split over instances 0, 1")
-    assert "side copied to each" in placement_words(placement)[1]
+    assert "rows copied to each" in placement_words(placement)[1]
 
 
 def test_a_plan_is_told_by_a_key_that_lives_elsewhere():
@@ -237,7 +238,7 @@ def test_a_plan_is_told_by_a_key_that_lives_elsewhere():
     reason = Reason(Cause.OVERLOAD, Balance(60.0, 50.0), keys=changes)
     words = plan_words(reason, {1: "a", 2: "b"}, 2)
     assert words.startswith("key b carried 10% of the load, at instance 0; split over instances 2")
-    assert key_change_words(changes[0]).startswith("other shares, split over")
+    assert key_change_words(changes[0]).startswith("its shares changed; split over")
 
 
 @pytest.mark.parametrize(
@@ -245,13 +246,13 @@ def test_a_plan_is_told_by_a_key_that_lives_elsewhere():
     [
         (
             Dynamic(),
-            "a grid of 2 x 2 instances no longer fitted the streams, now a grid of 4 x 1 "
-            "instances; the fullest instance had 430 rows, 260 expected",
+            "the grid changed from 2 x 2 to 4 x 1 instances; the fullest instance held 430 rows, "
+            "and should now hold 260",
         ),
         (
             Bi(),
-            "2 left and 2 right instances no longer fitted the streams, now 3 left and 1 right "
-            "instances; the fullest instance had 400 rows, 267 expected",
+            "the shape changed from 2 left and 2 right instances to 3 left and 1 right instances; "
+            "the fullest instance held 400 rows, and should now hold 267",
         ),
     ],
 )

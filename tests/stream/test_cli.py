@@ -215,8 +215,10 @@ LEVELS = {
 @pytest.mark.parametrize(
     ("recovery", "layout", "way"),
     [
-        ("replicas", "ftlb", "keys with a home there go on at their backups"),
-        pytest.param("taskb", "ftlb", "their keys go on at their standbys", marks=pytest.mark.slow),
+        ("replicas", "ftlb", "the backups of their keys have taken over"),
+        pytest.param(
+            "taskb", "ftlb", "their standbys have taken over their keys", marks=pytest.mark.slow
+        ),
         ("store", "mnrt", "it was read again from the store"),
     ],
 )
@@ -310,7 +312,7 @@ def test_lists_and_explain(home, tmp_path, monkeypatch):
     path = str(tmp_path / "plan.json")
     assert invoke(cli, ["explain", "eq5", "--window", "3 minutes", "--json", path]).exit_code == 0
     plan = "\n".join(json.loads((tmp_path / "plan.json").read_text())["plan"])
-    assert "leaves when the watermark passes the latest of r_ts or n_ts + 180 s" in plan
+    assert "a row is kept until the watermark passes the latest of r_ts or n_ts + 180 s" in plan
     for command in ([], ["run"], ["compare"], ["explain"], ["state"], ["layouts"], ["queries"]):
         assert invoke(cli, [*command, "--help"]).exit_code == 0
 

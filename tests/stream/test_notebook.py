@@ -146,8 +146,9 @@ def test_a_join_shows_what_it_joins_and_when_tuples_leave(shown):
     assert rows["where"] == "left.word <> right.word"
     assert rows["window"] == "0 s <= r_time - l_time <= 60 min"
     assert rows["layout"].startswith("mnrt on 3 instances")
-    assert "leaves when the watermark passes l_time + 60 min; late when 60 s behind" in rows["left"]
-    assert "leaves when the watermark passes r_time + 0 s; late when 60 s behind" in rows["right"]
+    late = "; a row is late only if it is more than 60 s behind the newest"
+    assert f"kept until the watermark passes l_time + 60 min{late}" in rows["left"]
+    assert f"kept until the watermark passes r_time + 0 s{late}" in rows["right"]
     assert "load" not in rows
 
 

@@ -234,7 +234,7 @@ def test_explain_ones_own_reads_no_more_than_footers(home, own):
         *(home, no_session, "explain", "--left", own / "clicks", "--right", own / "purchases"),
         *(*KEYS, *INTERVAL, "--suffixes", "_c,_p"),
     )
-    assert "leaves when the watermark passes clicked_at + 0.5 s" in done.stdout
+    assert "a row is kept until the watermark passes clicked_at + 0.5 s" in done.stdout
     assert f"folder {own / 'clicks'}" in done.stdout
 
 
@@ -258,7 +258,7 @@ def test_the_layout_follows_the_condition_where_none_is_given(own, tmp_path, con
 def test_explain_keeps_nothing(tmp_path):
     done = called(tmp_path / "home", no_session, "explain", "q5")
     assert not (tmp_path / "home").exists()
-    assert "left  lineitem, generated: probes the table" in done.stdout
+    assert "left  lineitem, generated: rows are matched with the table and not kept" in done.stdout
     assert "table customer, generated" in done.stdout
     assert "/joinengine-" not in done.stdout
 

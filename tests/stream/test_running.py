@@ -72,7 +72,7 @@ def test_a_query_tells_how_it_runs(joined, tmp_path):
     plan = query.explain()
     assert repr(plan) == plan
     assert "layout auto on 4 instances" in plan
-    forecast = re.findall(r"some ([\d,]+) rows and [\d.]+ kB in the state", plan)
+    forecast = re.findall(r"forecast: about ([\d,]+) rows, [\d.]+ kB \([\d,.]+ rows per", plan)
     held = query.batches()[-1].joins[0].side_rows
     for said, rows in zip(forecast, held, strict=True):
         assert int(said) == pytest.approx(rows, rel=0.35)

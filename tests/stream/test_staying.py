@@ -77,7 +77,7 @@ def runs(pid):
 def test_all_steps_of_a_batch_are_orders(writer, folders, tmp_path, orders, pool):
     query = writer(compactEvery=2).start(str(tmp_path / "out"))
     query.processAllAvailable()
-    assert "tasks: resident from batch to batch" in query.explain()
+    assert "tasks: resident: they run from batch to batch" in query.explain()
     assert pool.holds
     folders.add()
     query.processAllAvailable()
@@ -232,7 +232,7 @@ def test_jobs_do_it_if_they_are_asked_to(writer, folders, tmp_path, orders):
     query = writer(tasks="jobs").trigger(availableNow=True).start(str(tmp_path / "out"))
     query.awaitTermination()
     assert orders == []
-    assert "tasks: jobs of Spark: option 'tasks' is 'jobs'" in query.explain()
+    assert "tasks: each step is a Spark job, because option 'tasks' is 'jobs'" in query.explain()
     same(tmp_path / "out", pairs(folders, "id = order_id"))
 
 

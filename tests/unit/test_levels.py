@@ -262,7 +262,9 @@ def test_words_of_a_key_that_changes_its_level():
     less, more = Placement.whole(1, (2,)), Placement.whole(1, (2, 4))
     change = KeyChange(7, Cause.LEVELS, less, more, None, None)
     assert key_change_words(change) == (
-        "got backups; home at instance 1, backups at instances 2, 4"
+        "now has more backups; home at instance 1, backups at instances 2, 4"
     )
     change = KeyChange(7, Cause.LEVELS, more, less, None, None)
-    assert key_change_words(change) == ("gave up backups; home at instance 1, backup at instance 2")
+    assert key_change_words(change) == (
+        "now has fewer backups; home at instance 1, backup at instance 2"
+    )

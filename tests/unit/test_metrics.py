@@ -69,7 +69,7 @@ def test_a_batch_names_its_busiest_instance(record):
     assert (row["busiest_instance"], row["busiest_s"], row["layouts"]) == (1, 0.2, ["mnrt"])
     assert row["busiest_share"] == pytest.approx(2 / 3)
     line = progress.batch_line(record)
-    assert "mnrt: load skew 1.33, instance 1 had 67% of the deliveries, 0.20 s" in line
+    assert "load skew 1.33 (instance 1 received 67% of the rows and was busy for 0.20 s)" in line
     record.joins.append(OperatorRecord(2, received=[0, 9], busy_s=[0.0, 0.5]))
     assert batch_rows(record)["busiest_s"] == 0.5  # of the operator that received most
     record.joins = [OperatorRecord(2, received=[0, 0])]

@@ -184,7 +184,9 @@ def test_a_page_is_made_of_all_runs_of_a_comparison():
     content = page_content(comparison("eq5", [run_of("hash"), run_of()]))
     assert [run["layout"] for run in content["reports"]] == ["hash", "mnrt"]
     (sentence,) = content["verdict"]
-    assert sentence.startswith("zipf 1.5: batches waited 3.0 s for their slowest instance")
+    assert sentence.startswith(
+        "zipf 1.5: batches waited 9.0 s for their slowest instance under hash and 3.0 s"
+    )
 
 
 def test_many_runs_share_the_room_of_a_few(monkeypatch):

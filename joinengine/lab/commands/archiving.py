@@ -36,7 +36,8 @@ _MOST_S = 300
 def archive(again: bool) -> None:
     """Make programs start sooner: write a class-data archive of Spark (190 MB) to the cache.
 
-    Run it once for each Java and Spark of this machine or image; it takes half a minute.
+    Run it once per machine or image, and again after an upgrade of Java or Spark. It takes half a
+    minute.
     `joinengine.session()`, and thus every command, starts its JVM with the archive.
     """
     check_java()

@@ -67,22 +67,33 @@ def query_options(command: Command) -> Command:
         click.option("--levels", type=PATH, help="ftlb: file of service levels, TOML or JSON."),
         click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
         click.option("--interval-rows", type=int, help="Rows per batch, over all sources."),
-        click.option("--window", type=DURATION, help="Greatest time difference of a pair."),
+        click.option(
+            "--window",
+            type=DURATION,
+            help="Greatest time difference between two matching rows; in q5 and topk, length of "
+            "the windows.",
+        ),
         click.option("--rate", type=float, help="Rows per second of event time."),
         click.option(
-            "--span", type=DURATION, help="Event time of the stream. [default: 1280s, for q5 1h]"
+            "--span",
+            type=DURATION,
+            help="How much event time the stream covers. [default: 1280s, for q5 1h]",
         ),
         click.option(
             "--order",
             type=click.Choice([one.value for one in TableOrder]),
             default=TableOrder.UNIFORM.value,
             show_default=True,
-            help="When the rows of dimension tables arrive.",
+            help="When rows of dimension tables arrive: spread over the stream, first, or last.",
         ),
         click.option(
             "--disorder", type=DURATION, default="0s", help="Greatest random delay of a row."
         ),
-        click.option("--shift-every", type=DURATION, help="Make other keys hot after this time."),
+        click.option(
+            "--shift-every",
+            type=DURATION,
+            help="Change the hot keys each time this much event time has passed.",
+        ),
         click.option(
             "--aggregators",
             type=int,
@@ -146,17 +157,30 @@ def engine_options(command: Command) -> Command:
 OWN = (
     ("left", "FOLDER", "Left side, instead of QUERY: a folder or URL of your own Parquet files."),
     ("right", "FOLDER", "Right side: a folder or URL of your own Parquet files."),
-    ("on", "A=B,..", "Key columns, left=right; K alone if both sides have K, shown once."),
-    ("floats", "KIND", "normalised: compare float keys of --on as Spark does, not refuse them."),
+    ("on", "A=B,..", "Key columns as left=right. A name alone means that both sides have it."),
+    (
+        "floats",
+        "KIND",
+        "Write normalised to allow float keys in --on; they are then compared as in Spark.",
+    ),
     ("band", "A,B,LOWER,UPPER", "Match if LOWER <= b - a <= UPPER; an empty bound is open."),
     ("theta", "SQL", "Any predicate over left. and right. columns."),
     ("within", "LT,RT,LOWER,UPPER", "Match if LOWER <= right time - left time <= UPPER."),
     ("tumbling", "LT,RT,SIZE", "Match if both times are in one window of SIZE."),
     ("sliding", "LT,RT,SIZE,SLIDE", "As --tumbling, but a window starts every SLIDE."),
-    ("delay", "D[,D]", "How late rows may be, for both sides or each; required for windows."),
-    ("max-ahead", "D", "Refuse and count rows that are further ahead of the clock than D."),
+    (
+        "delay",
+        "D[,D]",
+        "How late rows may be: one duration for both sides, or one for each. Required with a "
+        "window.",
+    ),
+    (
+        "max-ahead",
+        "D",
+        "Leave out (and count) rows whose time is more than D ahead of the clock.",
+    ),
     ("how", "TYPE", "inner, left, right, full, left_semi or left_anti. [default: inner]"),
-    ("where", "SQL", "Further predicate that a pair must fulfil."),
+    ("where", "SQL", "Another condition on a pair."),
     ("left-where", "SQL", "Predicate that a left row must fulfil to enter the join."),
     ("right-where", "SQL", "Predicate that a right row must fulfil to enter the join."),
     ("suffixes", "L,R", "Suffixes for column names that both sides have, such as _l,_r."),

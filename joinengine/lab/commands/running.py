@@ -77,7 +77,8 @@ Examples:
     "losses",
     multiple=True,
     metavar="BATCH:INSTANCE[,INSTANCE]",
-    help="Make instances lose their state before this batch; needs --layout ftlb or a store.",
+    help="Make instances lose their state before this batch; needs --layout ftlb or --recovery "
+    "store.",
 )
 @click.option(
     "--kill",
@@ -165,7 +166,7 @@ def run(
 
 def _tell(report: dict[str, Any], out: Path | None) -> None:
     _print_reports([report])
-    kept = "counted, not kept; --out FOLDER keeps them" if out is None else out
+    kept = "counted only; use --out FOLDER to keep them" if out is None else out
     console.tell(f"results: {kept}", style="dim")
 
 

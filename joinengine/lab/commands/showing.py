@@ -88,6 +88,10 @@ def state(
     console.write_json(json_path, report)
 
 
+#: Layouts that are listed before the others.
+_FIRST = ("auto", "hash", "dynamic")
+
+
 @click.command("layouts")
 @click.argument("name", required=False, metavar="[NAME]")
 @click.option("--json", "json_path", type=PATH, help="Write the list to this file.")
@@ -102,7 +106,7 @@ def list_layouts(name: str | None, json_path: Path | None) -> None:
             "summary": f"{choice.summary}; serves {choice.serves()}",
             "source": choice.source,
         }
-        for name, choice in LAYOUTS.items()
+        for name, choice in sorted(LAYOUTS.items(), key=lambda one: one[0] not in _FIRST)
     ]
     _print_list(rows, json_path)
 

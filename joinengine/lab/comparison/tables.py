@@ -45,11 +45,11 @@ _RANKED: _Columns = (
     ("skew", "later", "{:.2f}"),
     ("valid", "valid", "{}"),
 )
-_LOAD = "tuples that the busiest instance received, over the mean"
-_SKEW = f"skew: {_LOAD}, in the first batch; later: the same in the last half of the run"
+_LOAD = "rows that the busiest instance received, divided by the mean"
+_SKEW = f"skew: {_LOAD}, in the first batch. later: the same in the second half of the run"
 _BUSY = (
-    "busiest s: seconds that the busiest instance of each batch worked, added up; busy: seconds "
-    "that the busiest instance worked in the last half of the run, over the mean"
+    "busiest s: time that the busiest instance of each batch worked, summed over the batches. "
+    "busy: the busiest instance's working time divided by the mean, in the second half of the run"
 )
 
 
@@ -66,10 +66,10 @@ def summary_legend(reports: Sequence[dict[str, Any]]) -> list[str]:
         return [_BUSY, _SKEW]
     emulated = ", ".join(f"{work:,} us" for work in sorted(works))
     return [
-        f"work is emulated: an instance waits {emulated} for each tuple that it receives, and the "
-        "instances wait side by side",
-        "slowest s: how long batches waited for their slowest instance (tuples times work); "
-        "run s: the whole run, by the clock; moved: tuples of the state that changed their home",
+        f"work is emulated: an instance waits {emulated} for each row it receives; instances wait "
+        "in parallel",
+        "slowest s: time that batches waited for their slowest instance (rows times work). "
+        "run s: time of the whole run, measured. moved: stored rows that moved to another instance",
         _SKEW,
     ]
 
@@ -87,16 +87,16 @@ def ranking_table(reports: Sequence[dict[str, Any]]) -> Table:
 def ranking_legend(work_us: int) -> list[str]:
     """What the columns of `ranking_table` mean; `work_us`: emulated work for a tuple, or 0."""
     waited = (
-        f"tuples that it receives, times {work_us:,} us of emulated work"
+        f"rows that it received, times {work_us:,} us of emulated work"
         if work_us
-        else "seconds that it worked, as measured; nothing is emulated"
+        else "time that it worked, measured; no work is emulated"
     )
     return [
-        f"slowest s: how long batches wait for their slowest instance: {waited}; "
-        "rows/s: by the clock, and so with Spark's jobs",
-        "stored: copies held at the end; sent: tuples delivered to instances, to store or to "
-        "probe; moved: tuples of the state that changed their home",
-        f"skew: {_LOAD}, in the last half of the run",
+        f"slowest s: time that batches waited for their slowest instance ({waited}). "
+        "rows/s: measured, Spark's jobs included",
+        "stored: rows held at the end, copies included. sent: rows delivered to instances, to be "
+        "stored or compared. moved: stored rows that moved to another instance",
+        f"skew: {_LOAD}, in the second half of the run",
     ]
 
 

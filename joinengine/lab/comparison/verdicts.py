@@ -141,13 +141,17 @@ def waited_s(report: dict[str, Any]) -> float:
 
 def _sentences(base: dict[str, Any], best: dict[str, Any]) -> list[str]:
     if best is base:
-        return [f"{_at(base)}no layout waited less for its slowest instance than {base['layout']}"]
+        less = "less" if base["work_per_tuple_us"] else "much less"
+        return [
+            f"{_at(base)}under no other layout did batches wait {less} for their slowest instance "
+            f"than under {base['layout']}"
+        ]
     was, now = waited_s(base), waited_s(best)
-    factor = f", {was / now:.1f} times less" if now else ""
+    less = f" ({1 - now / was:.0%} less)" if was else ""
     waited = (
-        f"{_at(base)}batches waited {now:.1f} s for their slowest instance under {best['layout']}, "
-        f"{was:.1f} s under {base['layout']}{factor}; "
-        f"the runs took {best['elapsed_s']:.1f} s and {base['elapsed_s']:.1f} s"
+        f"{_at(base)}batches waited {was:.1f} s for their slowest instance under {base['layout']} "
+        f"and {now:.1f} s under {best['layout']}{less}. "
+        f"The runs took {base['elapsed_s']:.1f} s and {best['elapsed_s']:.1f} s"
     )
     return [*_of_key(best), waited]
 
@@ -169,8 +173,10 @@ def _of_key(report: dict[str, Any]) -> list[str]:
     if key is None:
         return []
     name = "a key" if key["key"] is None else f"key {key['key']}"
+    left, _, right = key["on"].partition(" = ")
+    name += f" of {left}" if left == right else f" ({key['on']})"
     share = f"{key['share']:.0%} of the load"
-    return [f"{_at(report)}{name} ({key['on']}) carried {share}; {report['layout']} {key['done']}"]
+    return [f"{_at(report)}{name} carried {share}, and {report['layout']} {key['done']}"]
 
 
 def _at(report: dict[str, Any]) -> str:

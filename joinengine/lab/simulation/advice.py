@@ -1,4 +1,4 @@
-"""Which layout serves a stream of the user's: what each would make of it, and one sentence.
+"""Which layout serves a stream of the user's: the load under each, and the one to take.
 
 A layout is judged by its busiest instance, since the slowest one decides how long a batch takes:
 the tuples delivered to it over those that each instance would receive if all loads were level and
@@ -52,14 +52,20 @@ def verdict(report: dict[str, Any]) -> Verdict:
 
 
 def recommended(verdicts: Sequence[Verdict]) -> Verdict:
-    """The layout to take: the cheapest, or `hash` if that is level or hardly dearer."""
+    """The layout to take: the cheapest; or, if hardly dearer, `hash`, else `auto`.
+
+    `hash` also if it is level. `auto` is the default of a run, where it also weighs measured costs.
+    """
     by_hash = next(one for one in verdicts if one.layout == "hash")
     best = min(verdicts, key=lambda one: one.cost)
-    return by_hash if by_hash.cost <= max(LEVEL, best.cost * AS_GOOD) else best
+    if by_hash.cost <= max(LEVEL, best.cost * AS_GOOD):
+        return by_hash
+    auto = (one for one in verdicts if one.layout == "auto")
+    return next((one for one in auto if one.cost <= best.cost * AS_GOOD), best)
 
 
 def advice(verdicts: Sequence[Verdict], hot: HotKey, tuples: int, instances: int) -> str:
-    """One sentence: the layout to take, and why; `hot` is the heaviest of the keys of `tuples`."""
+    """The layout to take, and why; `hot` is the heaviest of the keys of `tuples`."""
     chosen = recommended(verdicts)
     by_hash = next(one for one in verdicts if one.layout == "hash")
     busiest = f"the busiest of {instances} instances receives {by_hash.busiest:.2f} times its share"
@@ -67,24 +73,25 @@ def advice(verdicts: Sequence[Verdict], hot: HotKey, tuples: int, instances: int
         others = [one for one in verdicts if one.layout != "hash"]
         best = min(others, key=lambda one: one.busiest, default=None)
         if best is None:
-            return f"Take hash: {busiest}."
+            return f"Take hash. Under hash, {busiest}."
         return (
-            f"Take hash: {busiest}, and no layout does much better "
+            f"Take hash. Under hash, {busiest}. No other layout does much better "
             f"(the best, {best.layout}: {best.busiest:.2f})."
         )
     part = hot.rows / tuples
-    share = part * instances
-    why = f"heavy keys meet at one instance (the heaviest, {hot.key}, has {part:.1%} of the tuples)"
-    if share > 1:
-        why = (
-            f"key {hot.key} alone has {part:.1%} of the tuples, {share:.1f} times what an instance "
-            f"should receive"
-        )
+    why = f"several heavy keys share one instance (the heaviest, key {hot.key}, has {part:.1%})"
+    if part * instances > 1:
+        why = f"key {hot.key} has {part:.1%} of the rows"
     whole = choose(chosen.layout).keeps_keys_whole
     how = "moves whole keys" if whole else "divides keys"
-    moved = f", and {chosen.moved_rows:,.0f} tuples moved" if chosen.moved_rows else ""
-    return (
-        f"Take {chosen.layout}: under hash {busiest}, since {why}; {chosen.layout} {how}, and the "
-        f"busiest receives {chosen.busiest:.2f} times its share, at {chosen.deliveries:.2f} "
-        f"deliveries a tuple{moved}."
+    does = [how, f"sends each row to {chosen.deliveries:.2f} instances on average"]
+    if chosen.moved_rows:
+        does.append(f"moves {chosen.moved_rows:,.0f} rows")
+    name = chosen.layout
+    told = (
+        f"Take {name}. Under hash, {busiest}, because {why}. Under {name}, the busiest "
+        f"receives {chosen.busiest:.2f} times its share. {name[:1].upper()}{name[1:]} "
+        f"{', '.join(does[:-1])}{',' * (len(does) > 2)} and {does[-1]}."
     )
+    saves = " A run divides a key only if this saves more time than it costs."
+    return told + saves * (name == "auto")

@@ -63,7 +63,9 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 )
 @click.option("--time", help="Event time of --stream, for intervals by time. [default: by rows]")
 @click.option(
-    "--every", metavar="DURATION", help="Length of an interval of --time. [default: 1/50]"
+    "--every",
+    metavar="DURATION",
+    help="Length of an interval of --time. [default: 1/50 of the stream]",
 )
 @click.option(
     "--rows", type=int, help="Rows per interval. [default: 1,000,000; for --stream 1/50 of it]"
@@ -72,7 +74,7 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
     "--fluctuation",
     default=0.0,
     show_default=True,
-    help="Greatest change of an instance's load per interval, in mean loads.",
+    help="Greatest change of an instance's load in an interval, as a multiple of the mean load.",
 )
 @click.option(
     "--drift",
@@ -82,8 +84,15 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 )
 @click.option("--instances", default=8, show_default=True, help="Number of instances.")
 @click.option("--intervals", type=int, help="Number of intervals. [default: 50; for --stream all]")
-@click.option("--window", default=5, show_default=True, help="Intervals that state is kept.")
-@click.option("--imbalance", type=float, help="Tolerance of planners. [default: their own]")
+@click.option(
+    "--window",
+    default=5,
+    show_default=True,
+    help="Number of intervals for which state is kept.",
+)
+@click.option(
+    "--imbalance", type=float, help="Tolerance of planners. [default: each planner's own]"
+)
 @click.option("--beta", type=float, help="Weight of load in the migration priority.")
 @click.option("--table-limit", type=int, help="Most entries of a routing table.")
 @click.option("--degree", type=int, help="Place similar keys together, rounded to 2^degree.")
@@ -92,7 +101,10 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
     "--threshold", type=float, help="DLB, LPTF: tolerated deviation of loads, in percent."
 )
 @click.option(
-    "--min-gain", type=float, help="Least gain of a re-plan, in means (DLB, LPTF: points)."
+    "--min-gain",
+    type=float,
+    help="Smallest gain for which a planner re-plans, as a multiple of the mean load (DLB, LPTF: "
+    "percentage points).",
 )
 @click.option(
     "--base", type=click.Choice(list(BASES)), help="Function that gives each key its base home."
@@ -137,8 +149,8 @@ SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "m
 @click.option(
     "--other",
     type=click.Choice([one.value for one in Other]),
-    help="Whether the other stream has the same hot keys, or even ones. [default: same; for "
-    "--stream even]",
+    help="Keys of the other stream: the same hot keys (same), or all equally often (even). "
+    "[default: same; for --stream even]",
 )
 @click.option("--reasons", is_flag=True, help="Show why each planner re-planned.")
 @click.option("--seed", default=0, show_default=True, help="Random seed.")

@@ -49,11 +49,11 @@ _OPTIONS = (
     ("--task-cost", str, "5 ms", "With --nodes: fixed time that an executor needs for a task."),
 )
 LEGEND = (
-    "rows/s and all seconds are modelled, but for the driver's: these were measured here, of the "
-    "engine's own driver\nover simulated tasks. skew: the busiest instance's deliveries over the "
-    "mean. A batch is the sum of driver,\nstart (of tasks, by Spark), network, work (of the "
-    "busiest instance) and store. table: keys in the routing table;\nMB: what tasks report in a "
-    "batch; KB: its manifest"
+    "All times and rates are modelled, except the driver's time, which was measured here on "
+    "simulated tasks.\nskew: rows that the busiest instance receives, divided by the mean. "
+    "batch s: the sum of driver, start (of tasks,\nby Spark), network, work (of the busiest "
+    "instance) and store. table: keys in the routing table. MB: what tasks\nreport in a batch. KB: "
+    "its manifest"
 )
 #: Columns of text that the table takes.
 WIDTH = 116

@@ -117,7 +117,7 @@ def simulate_each(
                 reports.append(report)
                 one = verdict(report)
                 say(
-                    f"{name}: busiest {one.busiest:.2f}, {one.deliveries:.2f} deliveries per row "
+                    f"{name}: busiest {one.busiest:.2f}, {one.deliveries:.2f} instances per row "
                     f"({time.monotonic() - began:.1f} s)"
                 )
             progress.advance(task)

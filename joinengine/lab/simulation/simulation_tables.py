@@ -18,32 +18,31 @@ Show = Callable[[dict[str, float]], str]
 LISTED = 10
 
 PLANNED = (
-    "before, after: greatest load over the mean, less 1, as an interval comes and under the plan "
-    "after it; migrated: part of\nthe state that moves; table: keys in the routing table; split: "
-    "keys at several instances; probes: tuples that go to a\nfurther instance only to be compared; "
-    "plan ms: time of the planner"
+    "before, after: greatest load / mean - 1, before and after the plan of an interval. migrated: "
+    "part of the state that\nmoves. table: keys in the routing table. split: keys at several "
+    "instances. probes: rows that go to a further instance\nonly to be compared. plan ms: time of "
+    "the planner"
 )
 COSTS = (
-    "keys moved, tuples moved: by one re-plan, mean; kB: what tasks would tell the driver of their "
-    "keys, in three forms"
+    "keys moved, rows moved: mean of a re-plan. kB: size of the tasks' key reports, in three "
+    "formats"
 )
 CHOSEN = (
-    "I(m): greatest load less the mean, in tuples, after all m tuples; I(m)/m: that for each "
-    "tuple; mean I(t)/t: its mean over\nthe stream; counters: (key, instance) pairs with a state; "
-    "replication: instances of a key, mean; tuples/s: at saturation,\nmodelled (--work-per-tuple)"
+    "I(m): greatest load minus mean load after all m rows. I(m)/m: the same, per row. mean I(t)/t: "
+    "its mean over the stream.\ncounters: pairs of a key and an instance with state. replication: "
+    "mean number of instances of a key. rows/s: at saturation,\nmodelled (--work-per-tuple)"
 )
 #: Under the table of layouts, by the other side of the join.
 LEGEND = (
-    "busiest: what the busiest instance receives, over what each would receive if loads were level "
-    "and each tuple went to one\ninstance: 1.00 is the best, and a batch takes as long as the "
-    "busiest. deliveries: instances that a tuple goes to, mean.\nmoved tuples: state that changes "
-    "its instance. The first interval, in which no planner has seen a load, does not count."
+    "busiest: rows that the busiest instance receives, divided by its share under an even load "
+    "(1.00 is best).\ndeliveries: mean number of instances that a row goes to. moved: stored rows "
+    "that change instance.\nThe first interval is left out, because planners have seen no load yet."
 )
 OTHERS = {
-    Other.EVEN: "As if the other stream brought as many tuples, with even keys (--other same: with "
-    "the same hot keys).",
-    Other.SAME: "As if the other stream brought as many tuples, of each key as many; a divided key "
-    "is then compared at all its homes.",
+    Other.EVEN: "Assumes that the other stream has as many rows, spread evenly over the keys "
+    "(--other same: over the same hot keys).",
+    Other.SAME: "Assumes that the other stream has as many rows of each key, so that rows of a "
+    "divided key go to more instances.",
 }
 
 
@@ -61,17 +60,20 @@ def tell_stream(
     without, what = stream.without_key, "key" if stream.time is None else "key or a time"
     lacking = f", {without:,} of them without a {what}, which no layout stores" if without else ""
     say(
-        f"{stream.path}: {tuples + without:,} tuples{lacking}; {stream.distinct:,} keys in "
+        f"{stream.path}: {tuples + without:,} rows{lacking}; {stream.distinct:,} keys in "
         f"{', '.join(stream.columns)}, {stream.length} intervals\n"
     )
-    keys = _table("hottest keys", ["key", "tuples", "share", "over an instance's share"])
+    keys = _table("hottest keys", ["key", "rows", "share", "times an instance's share"])
     for one in hot:
         part = one.rows / tuples
         keys.add_row(one.key, f"{one.rows:,}", f"{part:.2%}", f"{part * instances:.2f}")
     say(keys)
     verdicts = [verdict(report) for report in reports if _is_layout(report)]
     say(_verdicts(verdicts, instances))
-    say(f"{LEGEND}\n{OTHERS[sizes.other]} dynamic, bi and bi-k ignore keys: not simulated.")
+    say(
+        f"{LEGEND}\n{OTHERS[sizes.other]}\ndynamic, bi and bi-k are not simulated, because they do "
+        "not plan by the loads of keys."
+    )
     sentence = advice(verdicts, hot[0], tuples, instances)
     say(f"\n{sentence}")
     return {
@@ -88,8 +90,8 @@ def _is_layout(report: dict[str, Any]) -> bool:
 
 def _verdicts(verdicts: Sequence[Verdict], instances: int) -> Table:
     """One line for each layout, the best first."""
-    columns = ["layout", "busiest", "deliveries", "moved tuples", "re-plans"]
-    table = _table(f"what each layout makes of it, on {instances} instances", columns)
+    columns = ["layout", "busiest", "deliveries", "moved", "re-plans"]
+    table = _table(f"load under each layout, on {instances} instances", columns)
     for one in sorted(verdicts, key=lambda one: one.busiest):
         moved = f"{one.moved_rows:,.0f}"
         cells = [f"{one.busiest:.2f}", f"{one.deliveries:.2f}", moved, str(one.replans)]
@@ -123,7 +125,7 @@ def tables(reports: Sequence[dict[str, Any]]) -> list[tuple[Table, str]]:
     if choosers:
         table = _table(
             "candidate layouts",
-            ["method", "I(m)", "I(m)/m", "mean I(t)/t", "counters", "replication", "tuples/s"],
+            ["method", "I(m)", "I(m)/m", "mean I(t)/t", "counters", "replication", "rows/s"],
         )
         for report in choosers:
             table.add_row(
@@ -142,13 +144,12 @@ def tables(reports: Sequence[dict[str, Any]]) -> list[tuple[Table, str]]:
 def _costs(planners: Sequence[dict[str, Any]]) -> Table:
     """The table of what re-plans move, and of the bytes that tasks report."""
     kinds = ("raw", "compact", "two_stage")
-    columns = ["planner", "keys moved", "tuples moved", *(f"{kind} kB" for kind in kinds)]
+    columns = ["planner", "keys moved", "rows moved", *(f"{kind} kB" for kind in kinds)]
     rated = planners[0]["mean"]["modelled_rows_per_s"] is not None
     table = _table(
-        "moved by a re-plan; kB that tasks report in an interval: raw (by key), compact (by "
-        "record), two_stage (loads first)"
-        + ("; tuples/s at saturation, modelled" if rated else ""),
-        [*columns, *(["tuples/s"] if rated else [])],
+        "moved by a re-plan; size of the reports of an interval: raw (by key), compact (by "
+        "record), two_stage (loads first)" + ("; rows/s at saturation, modelled" if rated else ""),
+        [*columns, *(["rows/s"] if rated else [])],
     )
     for report in planners:
         moved, mean = report["per_replan"], report["mean"]

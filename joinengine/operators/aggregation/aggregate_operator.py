@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from joinengine.exchange.roles import Admission
 from joinengine.layouts.layout import LayoutChoice
-from joinengine.model.aggregation import Stage
+from joinengine.model.aggregation import AggregateFunction, Stage
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator
@@ -25,8 +25,18 @@ from joinengine.operators.aggregation.aggregate_task import (
 )
 from joinengine.operators.base import LayoutPolicy, OneInput, Operator, OperatorTask, Order
 from joinengine.operators.desk import Desk, TaskHeader
-from joinengine.operators.timing import Flow, Limit, Upstream, limit_of_side
+from joinengine.operators.timing import Flow, Limit, Upstream, left_out_text, limit_of_side
 from joinengine.state.operator_state import OperatorState
+
+_MERGES = "merges partial results"
+#: What aggregates are called.
+_NOUNS = {
+    AggregateFunction.COUNT: "counts",
+    AggregateFunction.SUM: "sums",
+    AggregateFunction.MEAN: "means",
+    AggregateFunction.MIN: "least values",
+    AggregateFunction.MAX: "greatest values",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +127,30 @@ class Aggregation(AggregateSpec, OneInput, Operator):
     ) -> list[str]:
         (name,) = inputs
         if self.stage is Stage.PARTIAL:
-            time = " or ".join(self.times(Side.LEFT))
-            ahead = self.window.ahead_us
-            often = f"every {self.merge_every} batches" if self.merge_every > 1 else "every batch"
+            (source,), time = self.inputs, " or ".join(self.times(Side.LEFT))
+            often = f"{self.merge_every} batches" if self.merge_every > 1 else "batch"
+            left_out = left_out_text(source, self.window.delays_us[0], self.window.ahead_us)
             return [
-                f"operator {self.index}: partial results by {self._grouping_text()}",
+                f"operator {self.index}: {self._in_words()}",
                 f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
-                f"  {name}: added up by {time}, passed on {often}; late when "
-                f"{describe(self.window.delays_us[0] or 0)} behind the newest"
-                + ("" if ahead is None else f"; refused when {describe(ahead)} ahead of the clock"),
+                f"  {name}: added up by {time}; partial results are sent on after every {often}"
+                f"{left_out}",
             ]
-        what = "merges" if self.stage is Stage.MERGE else f"takes the top of {name}"
+        what = f"keeps the top groups of {name}," if self.stage is Stage.TOP else _MERGES
         return [
-            f"operator {self.index}: {what} on {self.instances} aggregators",
-            "  a partial result leaves when the last window that holds it has ended",
+            f"operator {self.index}: {what} on {self.instances} instances",
+            "  a partial result is kept until its last window has ended",
         ]
+
+    def _in_words(self) -> str:
+        """What is computed, by which groups, in which windows; for people."""
+        panes = self.grouping.panes
+        made = dict.fromkeys(_NOUNS[one.function] for one in self.grouping.aggregates)
+        groups = ", ".join(self.grouping.groups)
+        slides = panes.slide_us != panes.size_us
+        starts = f" starting every {describe(panes.slide_us)}" if slides else ""
+        by = f" by {groups}" if groups else ""
+        return f"{' and '.join(made)}{by}, in windows of {describe(panes.size_us)}{starts}"
 
     def _grouping_text(self) -> str:
         panes = self.grouping.panes

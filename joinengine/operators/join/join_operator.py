@@ -16,7 +16,7 @@ from joinengine.exchange.roles import Admission, Matchless
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.durations import describe, describe_about
 from joinengine.model.keys import Side
-from joinengine.model.query import FromOperator, JoinType
+from joinengine.model.query import JoinType
 from joinengine.model.texts import condition_text, size_text
 from joinengine.model.windows import Sliding
 from joinengine.operators.accounts import common_account, key_schema
@@ -25,7 +25,14 @@ from joinengine.operators.desk import Desk
 from joinengine.operators.join.join_spec import JoinSpec
 from joinengine.operators.join.join_task import join_arrived
 from joinengine.operators.join.watchers import CLOSING, SEEN, UNREAD, WATCHERS
-from joinengine.operators.timing import Flow, Limit, Upstream, batches_held, limit_of_side
+from joinengine.operators.timing import (
+    Flow,
+    Limit,
+    Upstream,
+    batches_held,
+    left_out_text,
+    limit_of_side,
+)
 from joinengine.state.operator_state import PENDING, STATE, OperatorState
 from joinengine.state.run import Run
 
@@ -142,7 +149,7 @@ class Join(JoinSpec, Operator):
         where = "" if self.predicate is None else f", where {self.predicate.text}"
         on = condition_text(self.condition)
         return [
-            f"operator {self.index}: join, {self.how.value}, on {on}{where}",
+            f"operator {self.index}: {self.how.value.replace('_', ' ')} join on {on}{where}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
             *(f"    {line}" for line in choice.lines()),
             *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in Side),
@@ -190,24 +197,22 @@ class Join(JoinSpec, Operator):
         if self.table is side:
             return f"{name}: read whole before the first batch, and kept"
         if self.table is not None:
-            return f"{name}: probes the table, and is not kept"
+            return f"{name}: rows are matched with the table and not kept"
         if window is None:
-            return f"{name}: kept for ever (full history)"
-        late = f"late when {describe(window.delays_us[side] or 0)} behind the newest"
-        late = "" if isinstance(self.inputs[side], FromOperator) else f"; {late}"
-        if window.ahead_us is not None:
-            late += f"; refused when {describe(window.ahead_us)} ahead of the clock"
+            return f"{name}: kept for ever, because the join has no window"
+        late = left_out_text(self.inputs[side], window.delays_us[side], window.ahead_us)
         if window.endless is side:
             bound = "upper" if side is Side.LEFT else "lower"
-            return f"{name}: kept for ever (the interval has no {bound} bound){late}"
+            return f"{name}: kept for ever, because `within` has no {bound} bound{late}"
         time = " or ".join(window.times[side])
         time = f"the latest of {time}" if len(window.times[side]) > 1 else time
         if isinstance(window, Sliding):
-            leaves = f"leaves when the last window that holds {time} has ended"
+            until = f"its last window (by {time}) has ended"
         else:
-            kept = describe(window.last_partners(side, 0))
-            leaves = f"leaves when the watermark passes {time} + {kept}"
-        return f"{name}: {leaves}{late}"
+            reach = int(window.last_partners(side, 0))
+            sign = "-" if reach < 0 else "+"
+            until = f"the watermark passes {time} {sign} {describe(abs(reach))}"
+        return f"{name}: a row is kept until {until}{late}"
 
     @override
     def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:
@@ -233,7 +238,7 @@ class Join(JoinSpec, Operator):
         if flow is None or not rows:
             return ""
         return (
-            f"; some {rows:,.0f} rows and {size_text(rows * flow.copy_bytes)} in the state, at "
-            f"{flow.rows_per_s:,.1f} a second of event time in batches of "
-            f"{describe_about(flow.batch_us)}"
+            f"; forecast: about {rows:,.0f} rows, {size_text(rows * flow.copy_bytes)} "
+            f"({flow.rows_per_s:,.1f} rows per second of event time, batches of "
+            f"{describe_about(flow.batch_us)})"
         )

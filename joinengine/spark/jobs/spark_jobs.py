@@ -107,8 +107,11 @@ class SparkJobs(Jobs):
         if why is None:
             why = self._pool.obstacle
         if why is None:
-            return "resident from batch to batch, until another job of the session waits for slots"
-        return f"jobs of Spark: {why}"
+            return (
+                "resident: they run from batch to batch, and end when another job of the session "
+                "needs their slots"
+            )
+        return f"each step is a Spark job, because {why}"
 
     @property
     @override

@@ -70,9 +70,11 @@ class Novelty(NoveltySpec, OneInput, Operator):
         self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
     ) -> list[str]:
         return [
-            f"operator {self.index}: novelty: {self._rule} before, by {self.key}",
+            f"operator {self.index}: finds rows whose `{self.terms}` are at most "
+            f"{self.threshold} similar to the {self.history} before them with the same "
+            f"`{self.key}`",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
-            f"  {inputs[0]}: judged when the watermark has passed",
+            f"  {inputs[0]}: a row is judged once the watermark has passed its time",
         ]
 
     @property
