@@ -13,7 +13,7 @@ from joinengine.reporting.run_report import BATCH_SCHEMA, STEPS, batch_rows, run
 from tests.unit.metrics import PAGE, named, same
 
 #: What `running.run` adds.
-RUN = ("valid", "made_by", "slowest_instance_s", "hot_key", "story")
+RUN = ("valid", "made_by", "slowest_instance_s", "busiest_s", "cores", "hot_key", "story")
 
 
 @pytest.fixture
