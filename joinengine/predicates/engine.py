@@ -15,6 +15,9 @@ from joinengine.model.errors import InvalidRequest
 
 #: Characters of a text that `repeat` makes.
 MOST_REPEATED = 1_000_000
+#: What must not hold of s, whose parts become t, and what is said if it does.
+_TOO_LONG = f"(length(s) + 1) * length(t)::hugeint > {100 * MOST_REPEATED}"
+_MAKES = f" makes a text of more than {100 * MOST_REPEATED} characters"
 _SETTINGS = {"threads": "1", "enable_external_access": "false"}
 #: Spark's functions that DuckDB has not, or has with another meaning: name -> macro. Division by
 #: zero is NULL here; in Spark it is an error, which would end a running query, in DuckDB infinity.
@@ -44,10 +47,10 @@ FORMS = {
         f"then error('repeat makes a text of more than {MOST_REPEATED} characters') "
         f"else repeat(s, least(n, {MOST_REPEATED} // greatest(length(s), 1))) end"
     ),
+    # Constants are folded before a case decides: no branch may make what is refused.
     "replace": (
-        f"(s, f, t) as case when length(s) * length(t)::hugeint > {100 * MOST_REPEATED} "
-        f"then error('replace makes a text of more than {100 * MOST_REPEATED} characters') "
-        f"else replace(s, f, t) end"
+        f"(s, f, t) as case when {_TOO_LONG} then error('replace{_MAKES}') "
+        f"else replace(case when {_TOO_LONG} then '' else s end, f, t) end"
     ),
     "nvl": "(x, y) as coalesce(x, y)",
     "isnull": "(x) as x is null",
@@ -65,7 +68,10 @@ FORMS |= {name: f"(s, p) as {word}_escape(s, p, '\\')" for name, word in PATTERN
 MATCHES = {"rlike": {2}, "regexp": {2}, "regexp_like": {2}, "regexp_replace": {3}}
 MATCHES["regexp_extract"] = {2, 3}
 FORMS |= {name: "(s, p) as regexp_matches(s, p)" for name in ("rlike", "regexp", "regexp_like")}
-FORMS["regexp_replace"] = "(s, p, t) as regexp_replace(s, p, t, 'g')"
+FORMS["regexp_replace"] = (
+    f"(s, p, t) as case when {_TOO_LONG} then error('regexp_replace{_MAKES}') "
+    f"else regexp_replace(case when {_TOO_LONG} then '' else s end, p, t, 'g') end"
+)
 FORMS["regexp_extract"] = "(s, p) as regexp_extract(s, p, 1), (s, p, n) as regexp_extract(s, p, n)"
 _OFFSET = re.compile(r"[+-]\d{1,2}(:\d{2})?")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -94,6 +96,30 @@ def test_long_predicates_are_not_repeated_whole(odd):
 def test_a_constant_of_gigabytes_is_refused(greedy):
     with pytest.raises(InvalidRequest, match=r"makes a text of more than \d+ characters"):
         compile_predicate(greedy, COLUMNS, "where")
+
+
+GREEDY = """
+import resource, sys, pyarrow as pa
+from joinengine.model.errors import InvalidRequest
+from joinengine.predicates.dialect import compile_predicate
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+columns = (pa.schema([("s", pa.string())]), pa.schema([]))
+try:
+    compile_predicate(sys.argv[1], columns, "where")
+except InvalidRequest as refusal:
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print("characters" in str(refusal), grown < 400_000)
+"""
+
+
+@pytest.mark.parametrize("name", ["replace", "regexp_replace"])
+def test_what_is_refused_is_not_made_first(name):
+    """Constants are folded, whatever branch they are in. 5 kB would make 5 GB."""
+    greedy = f"{name}(repeat('a', 1000000), 'a', '{'b' * 5000}') = s"
+    done = subprocess.run(
+        [sys.executable, "-c", GREEDY, greedy], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["True", "True"], done.stderr
 
 
 def test_texts_are_repeated_as_spark_does():

@@ -49,14 +49,9 @@ LAYOUT_HELP = (
 
 def query_options(command: Command) -> Command:
     """Options of all commands that run or explain a query."""
+    number = "Number of instances of each operator."
     options = [
-        click.option(
-            "--instances",
-            type=int,
-            default=8,
-            show_default=True,
-            help="Number of instances of each operator.",
-        ),
+        click.option("--instances", type=int, default=8, show_default=True, help=number),
         click.option(
             "--scale",
             type=float,
@@ -64,36 +59,7 @@ def query_options(command: Command) -> Command:
             show_default=True,
             help="TPC-H scale factor; 1 is 6 million lineitems.",
         ),
-        click.option("--levels", type=PATH, help="ftlb: file of service levels, TOML or JSON."),
-        click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
-        click.option("--interval-rows", type=int, help="Rows per batch, over all sources."),
-        click.option(
-            "--window",
-            type=DURATION,
-            help="Greatest time difference between two matching rows; in q5 and topk, length of "
-            "the windows.",
-        ),
-        click.option("--rate", type=float, help="Rows per second of event time."),
-        click.option(
-            "--span",
-            type=DURATION,
-            help="How much event time the stream covers. [default: 1280s, for q5 1h]",
-        ),
-        click.option(
-            "--order",
-            type=click.Choice([one.value for one in TableOrder]),
-            default=TableOrder.UNIFORM.value,
-            show_default=True,
-            help="When rows of dimension tables arrive: spread over the stream, first, or last.",
-        ),
-        click.option(
-            "--disorder", type=DURATION, default="0s", help="Greatest random delay of a row."
-        ),
-        click.option(
-            "--shift-every",
-            type=DURATION,
-            help="Change the hot keys each time this much event time has passed.",
-        ),
+        *_stream_options(),
         click.option(
             "--aggregators",
             type=int,
@@ -117,6 +83,41 @@ def query_options(command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def _stream_options() -> list[Any]:
+    """What the streams of a query of ours are like."""
+    return [
+        click.option("--levels", type=PATH, help="ftlb: file of service levels, TOML or JSON."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
+        click.option("--interval-rows", type=int, help="Rows per batch, over all sources."),
+        click.option(
+            "--window",
+            type=DURATION,
+            help="Greatest time between two matching rows; in q5 and topk, length of the windows.",
+        ),
+        click.option("--rate", type=float, help="Rows per second of event time."),
+        click.option(
+            "--span",
+            type=DURATION,
+            help="How much event time the stream covers. [default: 1280s, for q5 1h]",
+        ),
+        click.option(
+            "--order",
+            type=click.Choice([one.value for one in TableOrder]),
+            default=TableOrder.UNIFORM.value,
+            show_default=True,
+            help="When rows of dimension tables arrive: spread over the stream, first, or last.",
+        ),
+        click.option(
+            "--disorder", type=DURATION, default="0s", help="Greatest random delay of a row."
+        ),
+        click.option(
+            "--shift-every",
+            type=DURATION,
+            help="Change the hot keys each time this much event time has passed.",
+        ),
+    ]
 
 
 class _Text(click.ParamType[str]):
@@ -297,20 +298,19 @@ def _window(given: dict[str, Any]) -> Window | None:
     """What --within, --tumbling and --sliding say; None: the full history."""
     kinds = [name for name in ("within", "tumbling", "sliding") if given[name] is not None]
     if not kinds:
-        for name in ("delay", "max-ahead"):
-            if given[name] is not None:
-                raise click.UsageError(
-                    f"--{name} applies to windows; give --within, --tumbling or --sliding too"
-                )
+        if name := next((one for one in ("delay", "max-ahead") if given[one] is not None), None):
+            raise click.UsageError(
+                f"--{name} applies to windows; give --within, --tumbling or --sliding too"
+            )
         return None
     if len(kinds) > 1:
         raise click.UsageError(f"--{kinds[0]} and --{kinds[1]} are both windows; give one")
-    delays = None if given["delay"] is None else _split(given["delay"])
-    if delays is None:
+    if given["delay"] is None:
         raise click.UsageError(
             f"--{kinds[0]} needs --delay, which says how late rows may be. Write for example "
             f"--delay '10 s', or one for each side: --delay '10 s,1 minute'"
         )
+    delays = _split(given["delay"])
     if len(delays) > len(("left", "right")):
         raise InvalidRequest(f"delay: expected D or D,D, found {given['delay']!r}")
     delay: Any = delays[0] if len(delays) == 1 else (delays[0], delays[1])
