@@ -44,7 +44,7 @@ from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE
 
 #: What Spark takes for the name of a temporary view.
-_VIEW = re.compile(r"\w+")
+_VIEW = re.compile(r"\w+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -359,7 +359,8 @@ class JoinWriter:
             raise InvalidRequest("memory: the table has no name; give .queryName(name)")
         if not _VIEW.fullmatch(name):
             raise InvalidRequest(
-                f"memory: expected a table name of letters, digits and _, found {quoted(name)}"
+                f"memory: expected a table name of the letters a to z, digits and _, found "
+                f"{quoted(name)}"
             )
         spark = self.join.spark
         return lambda checkpoint, query: self._frames(

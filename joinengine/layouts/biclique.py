@@ -361,10 +361,10 @@ class BiK(_Biclique):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.subgroup_count is not None and not 1 <= self.subgroup_count <= MAX_INSTANCES:
+        most = MAX_INSTANCES // 2  # each has an instance a side
+        if self.subgroup_count is not None and not 1 <= self.subgroup_count <= most:
             raise InvalidRequest(
-                f"bi-k: subgroup_count must be from 1 to {MAX_INSTANCES}, found "
-                f"{self.subgroup_count}"
+                f"bi-k: subgroup_count must be from 1 to {most}, found {self.subgroup_count}"
             )
 
     @override

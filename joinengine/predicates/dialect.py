@@ -129,7 +129,12 @@ def parsed(text: str, what: str) -> Any:
     except ValueError as error:
         raise InvalidRequest(f"{what}: {quoted(text)}: {error}") from None
     row = engine().execute("select json_serialize_sql(?)", [f"select ({inside})"]).fetchall()[0]
-    tree = json.loads(row[0])
+    try:
+        tree = json.loads(row[0])
+    except RecursionError:
+        raise InvalidRequest(
+            f"{what}: {quoted(text)} is nested too deeply; compute parts of it before the join"
+        ) from None
     if tree.get("error"):
         why = in_a_line(tree["error_message"])
         raise InvalidRequest(

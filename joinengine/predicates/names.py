@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.model.texts import quoted
 
 
 class Reference(NamedTuple):
@@ -54,7 +55,7 @@ def resolve(
             hint = f". The {other.name.lower()} side has {names[1]!r}"
         else:
             hint = "" if len(names) == 1 else ". Write a name that contains a dot as `a.b`"
-        raise InvalidRequest(f"{what}: column {written!r} does not exist; {known}{hint}")
+        raise InvalidRequest(f"{what}: column {quoted(written)} does not exist; {known}{hint}")
     if len(found) > 1:
         raise InvalidRequest(
             f"{what}: column {names[0]!r} is on both sides; write left.{written} or right.{written}"

@@ -34,6 +34,10 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b\s*/\s*s")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
+#: The longest time of a request that is emulated.
+MOST_LATENCY_US = 60_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSpeed:
     """How fast a store is: bytes a second, for each instance, and seconds for each request.
@@ -64,6 +68,11 @@ class StoreSpeed:
         waits_us = microseconds(latency, what) if comma else round(cls().latency_s * 1e6)
         if waits_us < 0:
             raise InvalidRequest(f"{what}: {describe(waits_us)} is negative; use 0 or more")
+        if waits_us > MOST_LATENCY_US:
+            raise InvalidRequest(
+                f"{what}: {describe(waits_us)} per request is too long; use at most "
+                f"{describe(MOST_LATENCY_US)}"
+            )
         return cls(float(match[1]) * 1000 ** _POWERS[match[2]], waits_us / 1e6)
 
     def __str__(self) -> str:

@@ -63,4 +63,4 @@ def test_the_length_of_a_batch_is_told_as_a_duration(batch_s, told):
     flow = Flow(1000.0, batch_s * S, 0.0, 0.0, 40.0)
     operator = query.operators[0]
     lines = operator.lines(["a", "b"], choose("mnrt"), dict.fromkeys(Side, flow))
-    assert sum(line.endswith(f" in batches of {told}") for line in lines) == 2
+    assert sum(line.endswith(f", batches of {told})") for line in lines) == 2

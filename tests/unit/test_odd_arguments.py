@@ -58,6 +58,21 @@ def test_a_password_in_a_url_is_not_repeated():
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize("bucket", ["buc ket", "a|b", "[bad", "b\u00fcro"])
+def test_an_odd_bucket_is_named(bucket):
+    with pytest.raises(InvalidRequest, match=r"stateLocation: .* is not a name of a bucket"):
+        place(f"s3://{bucket}/x", "stateLocation")
+
+
+@pytest.mark.parametrize("odd", ["+".join(["n"] * 400) + " = 1", "c" * 20_000 + " = 1"])
+def test_deep_and_long_predicates_are_refused_in_brief(odd):
+    with pytest.raises(
+        InvalidRequest, match=r"^where: .*(nested too deeply|does not exist)"
+    ) as told:
+        compile_predicate(odd, COLUMNS, "where")
+    assert len(str(told.value)) < 700
+
+
 def test_two_slashes_are_one():
     assert place("s3://bucket//a//b/", "stateLocation") == "s3://bucket/a/b"
 

@@ -163,6 +163,7 @@ def test_a_flag_is_refused_in_the_words_of_the_writer():
             "work-per-tuple: expected a duration of 0 or more, found -1 s",
         ),
         ("--store", "slow", "store: 'slow' is not a speed of a store"),
+        ("--store", "1 MB/s, 2 minutes", "store: 120 s per request is too long; use at most 60 s"),
         ("--moves", "now", "'now' is not one of 'eager', 'lazy'"),
     ):
         done = CliRunner().invoke(cli, ["run", "eq5", flag, text])

@@ -20,6 +20,9 @@ _REMOTE = (
     *("--state", "left", "right"),
 )
 
+#: What names of buckets and containers are made of.
+_BUCKET = re.compile(r"[\w.-]+", re.ASCII)
+
 
 def place(location: str | Path, what: str) -> str:
     """The URL of a place in an object store, or a folder as `local_path` gives it.
@@ -37,6 +40,11 @@ def place(location: str | Path, what: str) -> str:
     if not bucket:
         raise InvalidRequest(
             f"{what}: {in_a_line(location)} names no bucket; write {scheme}://bucket/folder"
+        )
+    if not _BUCKET.fullmatch(bucket) and "@" not in bucket:
+        raise InvalidRequest(
+            f"{what}: {quoted(bucket)} is not a name of a bucket: these have letters, digits, '.', "
+            "'-' and '_'"
         )
     if "@" in bucket:
         raise InvalidRequest(
