@@ -152,7 +152,7 @@ def test_the_command_says_that_it_models(tmp_path):
     )
     assert told.exit_code == 0
     assert "modelled: a batch by nodes" in told.output
-    assert "rows/s and all seconds are modelled" in told.output
+    assert "All times and rates are modelled" in told.output
     report = json.loads((tmp_path / "n.json").read_text())
     assert [(one["nodes"], one["layout"]) for one in report["nodes"]] == [(2, "mnrt"), (5, "mnrt")]
     assert all(one["modelled"] is True for one in report["nodes"])
