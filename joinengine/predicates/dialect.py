@@ -57,17 +57,7 @@ _UNITS = {
     "date_part": {"year", "quarter", "month", "day", "hour", "minute"},
     "date_trunc": {"year", "quarter", "month", "week", "day", "hour", "minute", "second"},
 }
-_PERIODS = (
-    "year",
-    "month",
-    "week",
-    "day",
-    "hour",
-    "minute",
-    "second",
-    "millisecond",
-    "microsecond",
-)
+_PERIODS = tuple("year month week day hour minute second millisecond microsecond".split())
 #: `interval 3 days` is a call of one of these, with a constant that is cast and cut.
 _INTERVALS = {f"to_{period}s" for period in _PERIODS}
 _INTERVAL = re.compile(rf"(\s*-?\d+\s+({'|'.join(_PERIODS)})s?)+\s*", re.IGNORECASE)
