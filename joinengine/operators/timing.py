@@ -122,6 +122,8 @@ def left_out_text(source: Input, delay_us: int | None, ahead_us: int | None) -> 
 
     >>> left_out_text(FromSource(0), 300_000_000, None)
     '; a row is late only if it is more than 5 min behind the newest'
+    >>> left_out_text(FromOperator(0), 0, None)
+    ''
     """
     parts = list[str]()
     if not isinstance(source, FromOperator):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from joinengine import StreamJoin, TakenOver, active, equi, parquet_stream, within
+from joinengine import InvalidRequest, StreamJoin, TakenOver, active, equi, parquet_stream, within
 from joinengine.spark.query.frame_sinks import TransformedParquetSink
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
@@ -55,6 +55,9 @@ def test_foreach_batch_gets_frames_and_numbers(writer, folders):
 
 
 def test_memory(spark, writer, folders):
+    for odd in ("größe", "a b; drop"):
+        with pytest.raises(InvalidRequest, match="memory: expected a table name of the letters"):
+            writer().format("memory").queryName(odd).start()
     writer().format("memory").queryName("joined").start().awaitTermination()
     table = spark.table("joined")
     assert table.count() == expected(folders).total()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +87,12 @@ def test_a_wrapper_is_asked(said, number, monkeypatch, tmp_path):
         return
     with pytest.raises(InvalidRequest, match=rf"bin/java is Java {number};"):
         check_java()
+
+
+def test_make_names_a_wrong_java_home(tmp_path):
+    """Spark would start that one, whatever else is there."""
+    tool = Path(__file__).parents[2] / "tools" / "ensure-java"
+    wrong = os.environ | {"JAVA_HOME": str(tmp_path)}
+    done = subprocess.run([tool], env=wrong, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"JAVA_HOME is {tmp_path}, which has no program bin/java; unset it" in done.stderr

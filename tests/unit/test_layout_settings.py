@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from joinengine.lab.commands.showing import list_layouts
+from joinengine.lab.simulation.command import simulate
 from joinengine.layouts import LAYOUTS, Bi, BiK, Chosen, DChoices, Hash, Mixed, choose
 from joinengine.layouts.layout_settings import settings_of, split_layouts
 from joinengine.model.errors import InvalidRequest
@@ -113,6 +114,21 @@ def test_the_heaviest_keys_have_as_many_candidates_as_asked():
     assert DChoices(d=3).degree([0.9], 8) == 3
     assert DChoices(d=30).degree([0.9], 8) == 8
     assert DChoices().degree([0.9], 8) > 3
+
+
+def test_simulate_shows_layouts_with_their_settings_whole(tmp_path):
+    """An option counts for the layouts whose name does not set it."""
+    report = tmp_path / "s.json"
+    names = ["mnrt:imbalance=0.02,base=ring", "mixed"]
+    sizes = ["--keys", "300", "--intervals", "3", "--imbalance", "0.5", "--json", str(report)]
+    done = CliRunner().invoke(simulate, [*names, *sizes], catch_exceptions=False)
+    assert done.exit_code == 0
+    shown = ["mnrt:base=ring,imbalance=0.02", "mixed:imbalance=0.5"]
+    assert [run["planner"] for run in json.loads(report.read_text())["runs"]] == shown
+    assert all(name in done.output for name in shown)
+    assert "\u2026" not in done.output
+    refused = CliRunner().invoke(simulate, ["d-choices:d=3"])
+    assert "simulate gives d-choices no settings" in str(refused.exception)
 
 
 def test_the_command_lists_the_settings_of_a_layout(tmp_path):

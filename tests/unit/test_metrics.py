@@ -68,8 +68,8 @@ def test_a_batch_names_its_busiest_instance(record):
     assert row["load_skew"] == pytest.approx(4 / 3)
     assert (row["busiest_instance"], row["busiest_s"], row["layouts"]) == (1, 0.2, ["mnrt"])
     assert row["busiest_share"] == pytest.approx(2 / 3)
-    line = progress.batch_line(record)
-    assert "load skew 1.33 (instance 1 received 67% of the rows and was busy for 0.20 s)" in line
+    busiest = "instance 1 received 67% of the rows and was busy for 0.20 s"
+    assert f"layout mnrt, load skew 1.33 ({busiest})" in progress.batch_line(record)
     record.joins.append(OperatorRecord(2, received=[0, 9], busy_s=[0.0, 0.5]))
     assert batch_rows(record)["busiest_s"] == 0.5  # of the operator that received most
     record.joins = [OperatorRecord(2, received=[0, 0])]

@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import Progress
+from rich.table import Table
 
 from joinengine.lab.simulation import nodes
 from joinengine.lab.simulation.candidate_layouts import METHODS, Estimate
@@ -34,6 +36,8 @@ from joinengine.routing.base_functions import BASES
 
 out = Console(soft_wrap=True)
 PATH = click.Path(path_type=Path)
+#: Columns of text that no table needs.
+_WIDEST = 1000
 #: Options that a planner has under the same name.
 SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "min_gain", "degree")
 
@@ -204,7 +208,7 @@ def simulate(
         content |= tell_stream(own, reports, sizes, _print)
     if planners:
         for table, legend in tables(reports):
-            out.print(table)
+            _print(table)
             out.print(legend, style="dim", markup=False, highlight=False)
     for report in reports:
         for interval, reason in report.get("reasons", {}).items():
@@ -233,9 +237,7 @@ def _simulate_nodes(
         reports = nodes.scaled(
             choices, numbers, workload, machines, settings, lambda: progress.advance(task)
         )
-    # A figure that is cut off is worse than a line that wraps.
-    wide = Console(soft_wrap=True, width=max(out.width, nodes.WIDTH))
-    wide.print(nodes.nodes_table(reports))
+    _print(nodes.nodes_table(reports))
     out.print(nodes.LEGEND, style="dim", markup=False, highlight=False)
     _keep({"settings": settings, "nodes": reports, "made_by": made_by()}, json_path, None)
 
@@ -282,7 +284,12 @@ def _keep(content: dict[str, Any], json_path: Path | None, figure: Path | None) 
 
 
 def _print(what: Any) -> None:
-    out.print(what, markup=False, highlight=False)
+    """A table as wide as it is: a figure that is cut off is worse than a line that wraps."""
+    where = out
+    if isinstance(what, Table):
+        needed = Measurement.get(out, out.options.update(max_width=_WIDEST), what).maximum
+        where = Console(soft_wrap=True, width=max(out.width, needed))
+    where.print(what, markup=False, highlight=False)
 
 
 def _simulated() -> list[str]:
@@ -368,8 +375,9 @@ def _planner(name: str, settings: dict[str, Any]) -> Planned | Hash | None:
             f"planner: simulate needs a planner of keys, which {name} lacks; use joinengine run "
             f"--layout {name}"
         )
-    own = {f.name for f in fields(choice)}
-    given = {key: settings[key] for key in SETTINGS if key in own and settings[key] is not None}
+    # What stands beside a name counts for this planner, an option for the others.
+    free = {f.name for f in fields(choice) if getattr(choice, f.name) == f.default}
+    given = {key: settings[key] for key in SETTINGS if key in free and settings[key] is not None}
     made = replace(choice, **given)
     if "instances" in settings:  # of a modelled cluster there are several numbers
         made.check(equi("key", "key"), settings["instances"])

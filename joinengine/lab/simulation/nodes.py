@@ -55,8 +55,6 @@ LEGEND = (
     "instance) and store. table: keys in the routing table. MB: what tasks\nreport in a batch. KB: "
     "its manifest"
 )
-#: Columns of text that the table takes.
-WIDTH = 116
 
 
 def nodes_options(command: Command) -> Command:
