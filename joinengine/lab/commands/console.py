@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
 out = Console(soft_wrap=True)
 err = Console(soft_wrap=True, file=os.fdopen(os.dup(2), "w", buffering=1))
@@ -20,9 +22,20 @@ INTERRUPTED = 128 + signal.SIGINT
 INCOMPLETE = 3
 
 
+#: Columns of text that no table needs.
+_WIDEST = 1000
+
+
 def tell(line: str, style: str | None = None) -> None:
     """A line of the results."""
     out.print(line, style=style, markup=False, highlight=False)
+
+
+def tell_table(table: Table) -> None:
+    """A table as wide as it is: a figure that is cut off is worse than a line that wraps."""
+    needed = Measurement.get(out, out.options.update(max_width=_WIDEST), table).maximum
+    wide = Console(soft_wrap=True, width=max(out.width, needed), file=out.file)
+    wide.print(table, markup=False, highlight=False)
 
 
 def say(message: str) -> None:

@@ -303,14 +303,11 @@ def _numbers(text: str) -> list[float]:
 
 def _print_reports(reports: list[dict[str, Any]]) -> None:
     from joinengine.lab.comparison.tables import (  # noqa: PLC0415
-        TABLE_WIDTH,
         summary_legend,
         summary_table,
     )
 
-    # A figure that is cut off is worse than a line that wraps.
-    console.out.width = max(console.out.width, TABLE_WIDTH)
-    console.out.print(summary_table(reports))
+    console.tell_table(summary_table(reports))
     for line in summary_legend(reports):
         console.tell(line, style="dim")
 

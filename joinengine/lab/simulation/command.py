@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.measure import Measurement
 from rich.progress import Progress
 from rich.table import Table
 
+from joinengine.lab.commands import console
 from joinengine.lab.simulation import nodes
 from joinengine.lab.simulation.candidate_layouts import METHODS, Estimate
 from joinengine.lab.simulation.key_files import StreamFile
@@ -34,10 +34,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.run_report import made_by
 from joinengine.routing.base_functions import BASES
 
-out = Console(soft_wrap=True)
 PATH = click.Path(path_type=Path)
-#: Columns of text that no table needs.
-_WIDEST = 1000
 #: Options that a planner has under the same name.
 SETTINGS = ("imbalance", "beta", "table_limit", "sigma", "threshold", "base", "min_gain", "degree")
 
@@ -209,7 +206,7 @@ def simulate(
     if planners:
         for table, legend in tables(reports):
             _print(table)
-            out.print(legend, style="dim", markup=False, highlight=False)
+            console.tell(legend, style="dim")
     for report in reports:
         for interval, reason in report.get("reasons", {}).items():
             _print(f"{report['planner']}, interval {interval}: {reason}")
@@ -238,7 +235,7 @@ def _simulate_nodes(
             choices, numbers, workload, machines, settings, lambda: progress.advance(task)
         )
     _print(nodes.nodes_table(reports))
-    out.print(nodes.LEGEND, style="dim", markup=False, highlight=False)
+    console.tell(nodes.LEGEND, style="dim")
     _keep({"settings": settings, "nodes": reports, "made_by": made_by()}, json_path, None)
 
 
@@ -284,12 +281,7 @@ def _keep(content: dict[str, Any], json_path: Path | None, figure: Path | None) 
 
 
 def _print(what: Any) -> None:
-    """A table as wide as it is: a figure that is cut off is worse than a line that wraps."""
-    where = out
-    if isinstance(what, Table):
-        needed = Measurement.get(out, out.options.update(max_width=_WIDEST), what).maximum
-        where = Console(soft_wrap=True, width=max(out.width, needed))
-    where.print(what, markup=False, highlight=False)
+    (console.tell_table if isinstance(what, Table) else console.tell)(what)
 
 
 def _simulated() -> list[str]:
