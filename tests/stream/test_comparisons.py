@@ -120,6 +120,8 @@ def test_where_instances_take_turns_their_busiest_one_counts(comparison):
         assert column(tab, "busiest") == ["1.5", "2.5", "3.5"]
         told = tab.locator("section[aria-labelledby=cmp-ranking] .cmp-note").first
         expect(told).to_contain_text("8 instances took turns on 2 cores, so the clock cannot show")
+        expect(tab.locator(".cmp-rank").first).to_contain_text("busiest instance; dashed")
+        expect(tab.locator(".cmp-rank").first).not_to_contain_text("by the clock")
     enough = [made | {"cores": 8} for made in runs]
     with comparison(enough) as tab:
         assert column(tab, "layout") == ["hash", "dynamic", "mnrt"]

@@ -157,7 +157,7 @@
         make("span", { class: "cmp-time" }, duration(run.time)),
         make("span", { class: "cmp-rate" }, `${count(rate)}/s`));
     });
-    const note = group.emulated ? "slowest instance" : "whole run, by the clock";
+    const note = group.emulated ? "slowest instance" : group.takeTurns ? "busiest instance" : "whole run, by the clock";
     return make("div", { class: "cmp-rank", "data-group": group.name },
       make("h3", {}, group.name, make("small", {}, ` ${note}; dashed: ${group.base.layout}`)),
       make("ol", {}, ...bars));
