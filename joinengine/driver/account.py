@@ -9,7 +9,7 @@ from joinengine.model.errors import CheckpointMismatch
 from joinengine.model.keys import Side
 from joinengine.operators.base import QuerySpec
 from joinengine.state.checkpoint import Checkpoint, read_account, write_account
-from joinengine.state.fence import check_generations
+from joinengine.state.fence import check_markers
 from joinengine.state.manifests import FORMAT, READ
 
 
@@ -48,7 +48,7 @@ def claim(
     kept = {str(number): columns for number, columns in (streams or {}).items()}
     location, found = checkpoint.location, read_account(checkpoint)
     if found is not None:
-        check_generations(checkpoint)
+        check_markers(checkpoint)
         if found["format"] not in READ:
             raise CheckpointMismatch(
                 f"checkpoint {location} has format {found['format']}, but this version writes "

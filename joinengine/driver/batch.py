@@ -137,17 +137,17 @@ class BatchRunner:
         """Call `observer` with the record of each batch that is computed."""
         self._observers.append(observer)
 
-    def recover(self) -> None:
+    def recover(self, generation: int | None = None) -> None:
         """Take the checkpoint over, and finish what a kill has interrupted: deliver the last batch.
 
         An older driver on the checkpoint stops at its next step, perhaps after one more commit.
+        `generation` is given if it has been claimed already.
         """
-        self.generation = fence.claim(self._checkpoint)
+        self.generation = fence.claim(self._checkpoint) if generation is None else generation
         if self._aside is not None:
             self._aside.prepare()
         self._take_up_newest()
-        # After a sleep since `claim` a newer driver may have committed what was just read, and
-        self.check_alone()  # would remove the files of this one
+        self.check_alone()  # a newer driver may have committed that, and its files are not to go
         self._restore()
         if self._store is not None:
             self._store.take_up(self.manifest.operators)

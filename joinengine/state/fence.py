@@ -50,26 +50,50 @@ def thin(markers: Storage) -> None:
 
 def claim(checkpoint: Checkpoint) -> int:
     """The generation of a driver that starts now, greater than all before."""
-    who = json.dumps(checkpoint.world.process()).encode()
     while True:
         wanted = greatest(checkpoint.generations, 0) + 1
-        # If the number was used before and its marker removed, a greater marker exists: try again.
-        created = mark(checkpoint.generations, wanted, who)
-        if created and greatest(checkpoint.generations, 0) == wanted:
-            thin(checkpoint.generations)
+        if claims(checkpoint, wanted):
             return wanted
 
 
-def check_generations(checkpoint: Checkpoint) -> None:
-    """Raise DamagedState if all markers of generations are gone, and batches have been committed.
+def claims(checkpoint: Checkpoint, wanted: int) -> bool:
+    """Whether a driver that starts now gets generation `wanted`; False: another one has it."""
+    who = json.dumps(checkpoint.world.process()).encode()
+    # If the number was used before and its marker removed, a greater marker exists.
+    created = mark(checkpoint.generations, wanted, who)
+    if not created or greatest(checkpoint.generations, 0) != wanted:
+        return False
+    thin(checkpoint.generations)
+    return True
 
-    A driver would get a number that another has had, and with it the names of that one's files.
+
+def claimed_by(generations: Storage, generation: int) -> dict[str, object]:
+    """The host and process of a driver, as it said at its start; empty: it is not known."""
+    try:
+        who = json.loads(generations.get(f"{generation:08d}"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return who if isinstance(who, dict) else {}
+
+
+def check_markers(checkpoint: Checkpoint) -> None:
+    """Raise DamagedState if all markers of generations are gone, or all manifests after the closed.
+
+    Without the markers a driver would get a number that another has had, and with it the names of
+    that one's files. The boundary rises only below a manifest that stays.
     """
-    markers = checkpoint.generations
-    if greatest(markers, 0) == 0 and checkpoint.manifests.names():
+    markers, manifests = checkpoint.generations, checkpoint.manifests
+    boundary = greatest(checkpoint.boundary, -1)
+    names = manifests.names()
+    if names and greatest(markers, 0) == 0:
         raise DamagedState(
             f"{markers.folder}, which lists the drivers of the checkpoint, is missing or empty; "
             "restore it from a copy"
+        )
+    if boundary >= 0 and max(names, default="") <= f"{boundary:08d}.json":
+        raise DamagedState(
+            f"{manifests.folder} is missing or holds no manifest after batch {boundary}, but the "
+            "checkpoint has gone on; restore it from a copy"
         )
 
 
@@ -81,11 +105,8 @@ def check_generation(generations: Storage, generation: int) -> None:
     newest = greatest(generations, 0)
     if newest <= generation:
         return
-    try:
-        who = json.loads(generations.get(f"{newest:08d}"))
-        by = f"on {who['host']}, process {who['pid']}"
-    except (OSError, ValueError):
-        by = "no longer running"
+    who = claimed_by(generations, newest)
+    by = f"on {who.get('host')}, process {who.get('pid')}" if who else "no longer running"
     location = generations.folder.rsplit("/", 2)[0]
     raise taken_over(
         f"another driver ({by}) has taken over checkpoint {location}: it has generation {newest}, "

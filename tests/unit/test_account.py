@@ -9,8 +9,10 @@ import pytest
 
 from joinengine.driver.account import account_of, check_types, kept_columns
 from joinengine.driver.account import claim as examine
-from joinengine.model.errors import CheckpointMismatch
+from joinengine.model.errors import CheckpointMismatch, DamagedState
+from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.state.manifests import name_of
 from tests.harness import two_way
 
 
@@ -73,3 +75,16 @@ def test_keys_keep_their_type_and_payload_need_not():
     check_types(query, with_columns(query, pa.field("lv", pa.decimal128(20, 0))))
     with pytest.raises(CheckpointMismatch, match="'lk' is int64 in the"):
         check_types(query, with_columns(query, pa.field("lk", pa.decimal128(20, 0))))
+
+
+def test_manifests_that_are_gone_are_damage_and_not_another_driver(checkpoint):
+    account = account_of(two_way(None, 3))
+    first = claim(checkpoint, account)
+    fence.claim(checkpoint)
+    fence.raise_boundary(checkpoint, 6)
+    checkpoint.manifests.put(name_of(7), b"")
+    assert claim(checkpoint, account) == first
+    checkpoint.manifests.delete(name_of(7))
+    checkpoint.manifests.put(name_of(6), b"")  # an old one that is still to be removed
+    with pytest.raises(DamagedState, match="no manifest after batch 6"):
+        claim(checkpoint, account)

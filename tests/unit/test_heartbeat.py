@@ -12,7 +12,7 @@ import pytest
 
 from joinengine.model.errors import InvalidRequest
 from joinengine.spark.query import heartbeat
-from joinengine.spark.query.heartbeat import Heartbeat, Takeover, beating, check_alone
+from joinengine.spark.query.heartbeat import Heartbeat, Takeover, beating, check_alone, claim_after
 from joinengine.state import fence
 from joinengine.state.checkpoint import Checkpoint
 from tests.waiting import soon
@@ -24,6 +24,7 @@ def checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.05)
     monkeypatch.setattr(heartbeat, "DEAD_S", 0.6)
     monkeypatch.setattr(heartbeat, "_LOOK_S", 0.02)
+    monkeypatch.setattr(heartbeat, "_BEGIN_S", 0.5)
     made = Checkpoint.below(tmp_path / "checkpoint")
     made.create()
     assert fence.claim(made) == 1
@@ -39,12 +40,12 @@ def other():
     child.wait()
 
 
-def write(checkpoint, pid=None, **more):
+def write(checkpoint, pid=None, generation=1, **more):
     """The heartbeat of a process of this machine, changed by `more`."""
     mine = heartbeat._process(checkpoint.world)
     known = {"pid": pid, "started": heartbeat._started(pid)} if pid is not None else {}
     beat = {**mine, **known, "beats": 0, **more}
-    checkpoint.heartbeats.put("00000001", json.dumps(beat).encode())
+    checkpoint.heartbeats.put(f"{generation:08d}", json.dumps(beat).encode())
     return beat
 
 
@@ -76,6 +77,32 @@ def test_a_process_that_has_died_is_not(checkpoint, other):
     assert is_free(checkpoint)
     other.wait()
     assert is_free(checkpoint)
+
+
+def test_a_driver_that_has_only_claimed_is_waited_for(checkpoint, other):
+    said = json.dumps({**checkpoint.world.process(), "pid": other.pid}).encode()
+    fence.mark(checkpoint.generations, 2, said)
+    assert is_free(checkpoint)  # its query ended long ago, and the process goes on
+    late = threading.Timer(0.1, lambda: write(checkpoint, other.pid, generation=2))
+    late.start()
+    assert not is_free(checkpoint)
+    late.join()
+
+
+def test_of_two_starts_at_once_one_is_refused(checkpoint, other):
+    """The other one claims, and beats, between this one's look and its claim."""
+    last = check_alone(checkpoint, Takeover.WAIT)
+    assert fence.claim(checkpoint) == 2
+    write(checkpoint, other.pid, generation=2)
+    with pytest.raises(InvalidRequest, match=f"process {other.pid}. is running on checkpoint"):
+        claim_after(checkpoint, last, Takeover.WAIT)
+    assert fence.greatest(checkpoint.generations, 0) == 2  # the other one goes on
+    assert claim_after(checkpoint, last, Takeover.TAKE) == 3
+
+
+def test_a_claim_is_followed_by_a_beat_before_anything_else(checkpoint):
+    with beating(checkpoint, 1):
+        assert checkpoint.heartbeats.names() == ["00000001"]
 
 
 @pytest.mark.parametrize("who", ["this process", "another with its number", "one that has ended"])

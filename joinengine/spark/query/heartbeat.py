@@ -5,7 +5,9 @@ a restart after a crash from a program that was started twice.
 
 How: a running query *beats*: it writes a file that says which process it is and how often it has
 beaten, and removes the file when it ends. Who finds such a file looks on the same machine whether
-that process lives, and elsewhere waits for the next beat.
+that process lives, and elsewhere waits for the next beat. The first beat follows the claim of a
+generation at once, and a generation is claimed only if it follows the one that was looked at: of
+two starts at the same time, one is refused.
 
 Law: no result depends on it. Cost: a small file every BEAT_S.
 """
@@ -24,7 +26,7 @@ from typing import Any
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.fence import greatest
+from joinengine.state.fence import claimed_by, claims, greatest
 from joinengine.world.storage import Storage
 from joinengine.world.world import World
 
@@ -37,6 +39,8 @@ _PATIENCE_S = 3.0
 _PROC = Path("/proc")
 #: How often somebody who waits for a beat looks.
 _LOOK_S = 0.25
+#: A driver of this machine that has claimed the checkpoint beats within this time.
+_BEGIN_S = 1.0
 
 
 class Takeover(StrEnum):
@@ -53,12 +57,13 @@ class Heartbeat:
         self._beats = checkpoint.heartbeats
         self._name = f"{generation:08d}"
         self._who = _process(checkpoint.world)
-        self._stopping = Event()
+        self._begun, self._stopping = Event(), Event()
         self._thread = Thread(target=self._run, name="joinengine heartbeat", daemon=True)
 
     def start(self) -> None:
         """Beat from now on; the files of drivers before are removed."""
         self._thread.start()
+        self._begun.wait(_PATIENCE_S)
 
     def stop(self) -> None:
         """Beat no more, and leave nothing; a store that does not answer is not waited for."""
@@ -68,6 +73,7 @@ class Heartbeat:
     def _run(self) -> None:
         beats = 0
         self._beat(beats)
+        self._begun.set()
         with suppress(Exception):  # no result depends on it
             self._beats.delete(*(name for name in self._beats.names() if name < self._name))
         while not self._stopping.wait(BEAT_S):
@@ -95,15 +101,19 @@ def beating(checkpoint: Checkpoint, generation: int) -> Iterator[Heartbeat]:
         raise
 
 
-def check_alone(checkpoint: Checkpoint, takeover: Takeover) -> None:
-    """Raise InvalidRequest if another driver runs on the checkpoint; under TAKE, say so instead.
+def check_alone(checkpoint: Checkpoint, takeover: Takeover) -> int:
+    """The newest generation, whose driver has ended.
 
-    If the other one ran on another machine, it waits DEAD_S at most; under TAKE for nobody.
+    Raises InvalidRequest if that driver runs; under TAKE, says so instead. If it ran on another
+    machine, this waits DEAD_S at most; under TAKE for nobody.
     """
-    newest = f"{greatest(checkpoint.generations, 0):08d}"
+    generation = greatest(checkpoint.generations, 0)
+    newest = f"{generation:08d}"
     who = _read(checkpoint.heartbeats, newest)
+    if who is None and takeover is Takeover.WAIT and _may_begin(checkpoint, generation):
+        who = _first_beat(checkpoint, newest)
     if who is None:
-        return
+        return generation
     other = f"another driver (on {who.get('host')}, process {who.get('pid')})"
     lives = _lives_here(who, _process(checkpoint.world))
     if takeover is Takeover.TAKE:
@@ -112,13 +122,42 @@ def check_alone(checkpoint: Checkpoint, takeover: Takeover) -> None:
                 "joinengine: %s %s on checkpoint %s; this driver takes over and stops it",
                 *(other, "is running" if lives else "may be running", checkpoint.location),
             )
-        return
+        return generation
     if not (_beats_again(checkpoint, newest, who) if lives is None else lives):
-        return
+        return generation
     raise InvalidRequest(
         f"takeover: {other} is running on checkpoint {checkpoint.location}; stop it first, or "
         "start with .option('takeover', 'take') (--takeover take), which stops it"
     )
+
+
+def claim_after(checkpoint: Checkpoint, generation: int, takeover: Takeover) -> int:
+    """The generation of this driver: the next one after `generation`, as `check_alone` gave it.
+
+    If another driver has started since, that is looked at as well. Raises as `check_alone`.
+    """
+    while not claims(checkpoint, generation + 1):
+        generation = check_alone(checkpoint, takeover)
+    return generation + 1
+
+
+def _may_begin(checkpoint: Checkpoint, generation: int) -> bool:
+    """Whether the process that has claimed `generation` lives, as another one of this machine.
+
+    Then it has just begun, or its query has ended and it goes on with something else.
+    """
+    who, mine = claimed_by(checkpoint.generations, generation), checkpoint.world.process()
+    is_other = who.get("host") == mine["host"] and who.get("pid") != mine["pid"]
+    return is_other and _started(who.get("pid")) is not None
+
+
+def _first_beat(checkpoint: Checkpoint, name: str) -> dict[str, Any] | None:
+    """The heartbeat that comes within _BEGIN_S, if one does."""
+    waited_s = 0.0
+    while (who := _read(checkpoint.heartbeats, name)) is None and waited_s < _BEGIN_S:
+        checkpoint.world.sleep(_LOOK_S)
+        waited_s += _LOOK_S
+    return who
 
 
 def _lives_here(who: dict[str, Any], mine: dict[str, Any]) -> bool | None:

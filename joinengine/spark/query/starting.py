@@ -100,7 +100,7 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
     streams.check()
     with _page_of(request) as server:
         stop_on(checkpoint.location)
-        heartbeat.check_alone(checkpoint, request.takeover)
+        last = heartbeat.check_alone(checkpoint, request.takeover)
         # Nothing is written before here: a start that is refused has changed nothing.
         for what, folder in places.items():
             if "://" not in folder and not Path(folder).exists():
@@ -109,8 +109,9 @@ def start(request: Request, sink_of: SinkFactory) -> JoinQuery:
         owner.take(checkpoint)
         if output is not None:
             outputs.take(checkpoint, output[0], owner.query, output[1])
-        runner.recover()
-        with heartbeat.beating(checkpoint, runner.generation) as beat:
+        generation = heartbeat.claim_after(checkpoint, last, request.takeover)
+        with heartbeat.beating(checkpoint, generation) as beat:
+            runner.recover(generation)
             streams.take_over(runner.generation)
             frames = None
             if request.frames:
