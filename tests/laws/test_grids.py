@@ -66,6 +66,18 @@ def test_a_block_has_neighbours_of_one_group_and_all_that_they_meet(asked):
     assert (taken == ~others).all()
 
 
+@pytest.mark.parametrize("parts", [1, 4, 16])
+def test_a_part_of_the_rows_of_a_divided_key_has_blocks_too(parts):
+    """Of `parts` homes each has a row in `parts`: what these meet lies further apart."""
+    begin = np.arange(0, 64_000, parts)
+    lengths = np.full(len(begin), 1_000)
+    blocks, others = grids.blocks_of(np.zeros(len(begin), int), begin, lengths)
+    assert others.mean() < 0.01  # the last rows may be too few
+    cells = ((blocks.last - blocks.first) * (blocks.high - blocks.low)).sum()
+    assert cells < lengths.sum() / (1 - grids.SPARE)
+    assert len(blocks.first) * grids.FEW < cells
+
+
 @pytest.mark.parametrize("text", PREDICATES)
 @relaxed
 @given(stretches(), st.randoms(use_true_random=False), st.integers(1, 5))
