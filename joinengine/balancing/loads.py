@@ -47,6 +47,13 @@ DEPART_PART = 0.1
 FEW_TUPLES = 2.0
 
 
+#: The fields of Loads that are (K,).
+_OF_KEYS = (
+    *("hashes", "homes", "spread", "fixed", "held", "held_fixed"),
+    *("copied", "split_sides", "pairs", "backup"),
+)
+
+
 @dataclass(frozen=True)
 class Loads:
     """A planner's input: K keys over N instances. All loads are in tuples, or work told in tuples.
@@ -114,6 +121,36 @@ class Loads:
             return np.asarray(self.rest + moved)
         copied = np.bincount(self.backup_instances, self.backup[self.backup_keys], minlength=n)
         return np.asarray(self.rest + moved + copied)
+
+    def heavy(self, least: float, table: RoutingTable) -> Loads:
+        """The loads in which a key below `least` cannot be moved, unless the table lists it."""
+        heavy = self.spread + self.fixed >= least
+        heavy[table.columns.rows_in(self.hashes)[1]] = True
+        ours, backed = heavy[self.keys], heavy[self.backup_keys]
+        some = self._only(~ours, ~backed)
+        numbers = np.cumsum(heavy) - 1
+        return replace(
+            self,
+            **{name: getattr(self, name)[heavy] for name in _OF_KEYS},
+            **{name: getattr(self, name)[:, heavy] for name in ("whole", "carried")},
+            keys=numbers[self.keys[ours]],
+            instances=self.instances[ours],
+            shares=self.shares[ours],
+            backup_keys=numbers[self.backup_keys[backed]],
+            backup_instances=self.backup_instances[backed],
+            rest=some.as_planned(),
+        )
+
+    def _only(self, fragments: Bools, backups: Bools) -> Loads:
+        """The loads without some fragments and backups."""
+        return replace(
+            self,
+            keys=self.keys[fragments],
+            instances=self.instances[fragments],
+            shares=self.shares[fragments],
+            backup_keys=self.backup_keys[backups],
+            backup_instances=self.backup_instances[backups],
+        )
 
     def under(self, fixed: Floats) -> Loads:
         """The loads if each home of a key pays `fixed` (K,) at present."""

@@ -37,12 +37,17 @@ from joinengine.layouts.matrix import Grid
 from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.routing.base_functions import Base
-from joinengine.routing.moves import plan_moves, replaced
+from joinengine.routing.moves import Moves, plan_moves, replaced
 from joinengine.routing.table import RoutingTable
 
 #: The first plan must save this part of what a task works whatever comes. Tasks count listed keys
 #: from then on, for a fifth of it; and so much what a few thousand tuples cost is uncertain.
-LISTED_PART = 0.5
+LISTED_PART = 1.0
+#: An instance need not be relieved of less than this part of what a task works.
+TASK_PART = 0.1
+#: A key is left where it is if its load is below this part of what an instance has as a mean:
+#: thousands of such keys would have to move to relieve one instance.
+LIGHT = 0.01
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,9 @@ class Auto(WithinLimit):
         base, table, recent = layout.base, layout.table, alike(agreeing(history))
         loads = self.gather(base, table, recent)
         before = loads.per_instance()
-        counted = Counted(loads, recent[-1], self.limit(before))
+        loads = loads.heavy(LIGHT * float(before.mean()), table)
+        tolerance = self._tolerance(loads, before)
+        counted = Counted(loads, recent[-1], (1 + tolerance) * float(before.mean()))
         due = self._is_due(table, loads, before)
         wanted = self._wanted(table, history, counted, due=due)
         if wanted.placements == table.placements:
@@ -172,10 +179,8 @@ class Auto(WithinLimit):
             return None
         gain = self._gain(_of_tasks(loads, before), _of_tasks(loads, after), due=due)
         gain -= _listing(table, loads) if due else 0.0
-        # The new homes read what moves side by side.
-        readers = max(len({pull.target for pull in plan.moves.pulls}), 1)
-        cost = self.payback * loads.row * _rows(plan) / readers
-        if gain > 0 and gain * expected_life(history) > cost:
+        cost = self.payback * loads.row * _rows(plan) / _readers(loads, plan.moves)
+        if gain > 0 and gain / len(recent) * expected_life(history) > cost:
             return plan
         if gain <= 0 or not due:
             return None
@@ -188,9 +193,19 @@ class Auto(WithinLimit):
         """The table that would be best, whether or not it pays."""
         loads, limit = counted.loads, counted.limit
         stay, cold = resting(table, loads, history, limit)
-        return (
-            divide(table, loads, self.imbalance, stay) if due else gather(table, loads, limit, cold)
-        )
+        if not due:
+            return gather(table, loads, limit, cold)
+        return divide(table, loads, limit / float(loads.per_instance().mean()) - 1, stay)
+
+    def _tolerance(self, loads: Loads, level: Floats) -> float:
+        """By what part an instance may be above the mean.
+
+        If a task has many instances, that of one is a small part of what the task works.
+        """
+        if not 0 < loads.hosts < loads.n_instances:
+            return self.imbalance
+        of_task = TASK_PART * float(_of_tasks(loads, level).mean())
+        return max(self.imbalance, of_task / max(float(level.mean()), ROUNDING) - 1)
 
     def _gain(self, before: Floats, after: Floats, *, due: bool) -> float:
         """What a plan saves an interval, for loads (T,) of tasks; 0: no more than noise.
@@ -245,6 +260,12 @@ class Unasked(Auto):
 def _rows(plan: Plan) -> float:
     assert plan.reason.cost is not None
     return plan.reason.cost.rows
+
+
+def _readers(loads: Loads, moves: Moves) -> int:
+    """How many tasks read what moves side by side: those of the new homes."""
+    targets = np.array([pull.target for pull in moves.pulls], np.int64)
+    return max(len(np.unique(loads.tasks[targets])), 1)
 
 
 def _listing(table: RoutingTable, loads: Loads) -> float:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -100,7 +101,14 @@ def test_of_two_starts_at_once_one_is_refused(checkpoint, other):
     assert claim_after(checkpoint, last, Takeover.TAKE) == 3
 
 
-def test_a_claim_is_followed_by_a_beat_before_anything_else(checkpoint):
+def test_a_claim_is_followed_by_a_beat_before_anything_else(checkpoint, monkeypatch):
+    put = type(checkpoint.heartbeats).put
+
+    def slowly(*beat):
+        time.sleep(0.2)
+        put(*beat)
+
+    monkeypatch.setattr(type(checkpoint.heartbeats), "put", slowly)
     with beating(checkpoint, 1):
         assert checkpoint.heartbeats.names() == ["00000001"]
 

@@ -1,0 +1,95 @@
+"""`auto` where tasks have many instances, and keys are many: it moves what counts for a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joinengine.balancing.loads import gather_loads
+from joinengine.balancing.reasons import Cause
+from joinengine.layouts import Auto
+from joinengine.layouts import auto as rules
+from joinengine.model.keys import U_ONE, Fragment, Mode, Placement, Side
+from joinengine.routing.moves import Moves, Pull
+from joinengine.routing.table import RoutingTable
+from tests.laws.intervals import counted
+
+#: A key that a task cannot bear.
+HOT = (40_000, 40_000, 1e8)
+
+
+def plan_of(interval, instances, choice=None, repeated=1):
+    choice = choice or Auto()
+    return choice.plan(choice.start(instances), [interval] * repeated)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    part=st.sampled_from([0.0, 0.01, 0.5, 3.0]),
+    hosts=st.sampled_from([0, 2]),
+)
+def test_loads_without_light_keys_are_the_same_at_each_instance(seed, part, hosts):
+    rng = np.random.default_rng(seed)
+    heavy = {key: (*rng.integers(1, 900, 2), 10.0 ** rng.uniform(0, 6)) for key in range(6)}
+    interval = counted(heavy, 4, keys=300, hosts=hosts)
+    hash_ = int(interval.hashes[rng.integers(len(interval.hashes))])
+    split = Placement(Mode.SPLIT, (Fragment(1, 0, 1 << 20), Fragment(2, 1 << 20, U_ONE)))
+    table = RoutingTable({hash_: split})
+    loads = gather_loads([interval], table, Auto().start(4).base)
+    least = part * float(loads.per_instance().mean())
+    some = loads.heavy(least, table)
+    assert np.allclose(some.per_instance(), loads.per_instance())
+    assert np.allclose(some.as_planned(), loads.as_planned())
+    assert hash_ in some.hashes.tolist()
+    kept = np.isin(loads.hashes, some.hashes)
+    assert ((loads.spread + loads.fixed)[~kept] < least).all()
+    assert np.allclose(np.bincount(some.keys, some.shares, len(some.hashes)), 1.0)
+
+
+def test_keys_without_weight_stay_where_they_are_beside_a_hot_one(monkeypatch):
+    """To level what a hot key leaves over takes hundreds of moves that nobody would see."""
+    light = {1 + 64 * number: (12, 12, 1) for number in range(1, 300)}  # of one instance
+    heavy = {0: (20_000, 20_000, 4e6), **light}
+    interval = counted(heavy, 64, tuples=2.0, pairs=1.0, keys=20_000)
+    plan = plan_of(interval, 64)
+    assert plan.reason.cause is Cause.HEAVY_KEY
+    assert len(plan.layout.table.placements) <= 3
+    monkeypatch.setattr(rules, "LIGHT", 0.0)
+    assert len(plan_of(interval, 64).layout.table.placements) > 100
+
+
+@pytest.mark.parametrize(("instances", "most"), [(8, 8), (64, 24)])
+def test_a_hot_key_has_as_many_homes_as_a_batch_gains_by(instances, most):
+    """Of two tasks with 32 instances each, which work one after another, a few suffice."""
+    interval = counted({0: HOT}, instances, hosts=2)
+    plan = plan_of(interval, instances)
+    (placed,) = plan.layout.table.placements.values()
+    assert 2 <= len(placed.homes) <= most
+    loads = gather_loads([interval], plan.layout.table, plan.layout.base)
+    tasks = np.bincount(loads.tasks, loads.per_instance())
+    assert tasks.max() <= 1.15 * tasks.mean()
+
+
+@pytest.mark.parametrize(("hosts", "readers"), [(0, 3), (2, 1), (3, 3), (4, 2)])
+def test_what_moves_is_read_by_tasks_and_not_by_instances(hosts, readers):
+    loads = gather_loads([counted({}, 8, hosts=hosts)], RoutingTable(), Auto().start(8).base)
+    pulls = tuple(Pull(Side.LEFT, 1, target, 0, 9) for target in (0, 2, 4, 4))
+    assert rules._readers(loads, Moves(pulls)) == readers
+    assert rules._readers(loads, Moves()) == 1
+
+
+def test_intervals_that_agree_save_no_more_than_one():
+    """The same loads, seen once for four intervals' life, or four times for one interval's."""
+    interval = counted({0: (4_000, 100, 1e5)}, 8, state=60.0)
+    lives = []
+    for payback in np.geomspace(0.1, 100, 40):
+        choice = Auto(payback=float(payback))
+        lives.append([bool(plan_of(interval, 8, choice, n).moves) for n in (1, 4)])
+    once, often = np.array(lives).sum(axis=0)
+    # Seen four times it is expected to last four times as long.
+    ratio = (100 / 0.1) ** ((often - once) / 39)
+    assert 0 < once < often < 40
+    assert ratio == pytest.approx(4, rel=0.3)
