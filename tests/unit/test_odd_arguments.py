@@ -23,6 +23,7 @@ from joinengine.layouts import (
 from joinengine.model.columns import require_of
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.predicates.computed_columns import compile_column
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.predicates.theta import passes
 from joinengine.spark.query.query_folders import check_apart
@@ -71,6 +72,46 @@ def test_deep_and_long_predicates_are_refused_in_brief(odd):
     ) as told:
         compile_predicate(odd, COLUMNS, "where")
     assert len(str(told.value)) < 700
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "(" * 9_000 + "n = 1",  # for which DuckDB's parser takes minutes
+        "(" * 600 + "n = 1" + ")" * 600,
+        "abs(" * 990 + "n" + ")" * 990 + " = 1",  # beyond what DuckDB serves
+        "n / " * 250 + "n = 1",  # only once macros are expanded
+        "n + " * 325 + "n = 1",
+        "replace(" * 12 + "s" + ", 'a', 'b')" * 12 + " = 'c'",  # 3^12 copies of s
+        "repeat(" * 4 + "s" + ", 2)" * 4 + " = 'c'",
+    ],
+    ids=lambda text: text[:8],
+)
+def test_what_is_nested_too_deeply_is_refused_at_once_and_in_our_words(odd):
+    told = []
+    for compiling in (
+        lambda: compile_predicate(odd, COLUMNS, "where"),
+        lambda: compile_column("made", odd, COLUMNS[0]),
+    ):
+        with pytest.raises(InvalidRequest, match="nested too deeply; compute parts") as refusal:
+            compiling()
+        told.append(str(refusal.value))
+    assert [one.partition(": ")[0] for one in told] == ["where", "withColumn"]
+    assert not any("max_expression_depth" in one for one in told)
+
+
+@pytest.mark.parametrize(
+    "served",
+    [
+        "s = '" + "(" * 9_000 + "'",
+        "(" * 400 + "n = 1" + ")" * 400,
+        "replace(" * 5 + "s" + ", 'a', 'b')" * 5 + " = 'c'",
+        " and ".join(["n = 1"] * 900),
+    ],
+    ids=lambda text: text[:8],
+)
+def test_what_is_long_or_nested_less_deeply_is_served(served):
+    assert compile_predicate(served, COLUMNS, "where").columns
 
 
 def test_two_slashes_are_one():
