@@ -43,6 +43,7 @@ from joinengine.layouts.candidates import (
 )
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.layout_settings import setting
+from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing.routes import BOTH, MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
@@ -245,7 +246,7 @@ class CandidateBased(Layout):
 class Pkg(LayoutChoice):
     """The same number of candidates for every key."""
 
-    choices: int = setting(2, "how many candidates a key has")
+    choices: int = setting(2, "how many candidates a key has, of the instances at most")
     intervals: int = setting(4, "over how many of the last intervals the load is taken")
 
     name: ClassVar[str] = "pkg"
@@ -265,6 +266,15 @@ class Pkg(LayoutChoice):
         if self.intervals < 1:
             raise InvalidRequest(
                 f"{self.name}: intervals must be at least 1, found {self.intervals}"
+            )
+
+    @override
+    def check(self, condition: Condition, instances: int) -> None:
+        super().check(condition, instances)
+        if self.choices > max(instances, Pkg.choices):  # the default serves a single instance, too
+            raise InvalidRequest(
+                f"{self.name}: choices must be at most the number of instances, {instances}, found "
+                f"{self.choices}"
             )
 
     @override

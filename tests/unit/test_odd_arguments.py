@@ -9,6 +9,7 @@ import sys
 import pyarrow as pa
 import pytest
 
+from joinengine.lab.queries.named_query import Options
 from joinengine.layouts import (
     Bi,
     BiK,
@@ -21,6 +22,7 @@ from joinengine.layouts import (
     WChoices,
 )
 from joinengine.model.columns import require_of
+from joinengine.model.conditions import equi
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.predicates.computed_columns import compile_column
@@ -214,6 +216,22 @@ def test_settings_that_no_layout_can_have(layout, settings):
     (name,) = settings
     with pytest.raises(InvalidRequest, match=f"^{layout.name}: {name} "):
         layout(**settings)
+
+
+@pytest.mark.parametrize("layout", [Pkg, DChoices, WChoices])
+def test_a_key_has_no_more_candidates_than_there_are_instances(layout):
+    on = equi("a", "b")
+    for choices, instances in ((65_536, 4), (5, 4), (3, 1)):
+        with pytest.raises(InvalidRequest) as told:
+            layout(choices=choices).check(on, instances)
+        assert str(told.value) == (
+            f"{layout.name}: choices must be at most the number of instances, {instances}, found "
+            f"{choices}"
+        )
+    layout(choices=4).check(on, 4)
+    layout().check(on, 1)
+    with pytest.raises(InvalidRequest, match="choices must be at most"):
+        Options(layout=layout(choices=9), instances=8)  # of `run` and `compare`
 
 
 def test_columns_in_the_wrong_order_are_said_to_be():
