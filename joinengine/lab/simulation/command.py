@@ -202,7 +202,7 @@ def simulate(
     reports, stopped = simulate_each(named, stream, sizes, settings)
     content = {"settings": settings, "runs": reports, "stopped": stopped, "made_by": made_by()}
     if own is not None:
-        content |= tell_stream(own, reports, sizes, _print)
+        content |= tell_stream(own, reports, stopped, sizes, _print)
     if planners:
         for table, legend in tables(reports):
             _print(table)
