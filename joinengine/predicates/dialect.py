@@ -22,7 +22,13 @@ from joinengine.model.keys import Side
 from joinengine.model.texts import in_a_line, quoted
 from joinengine.predicates.engine import FORMS, MATCHES, PATTERNS, engine, form
 from joinengine.predicates.names import resolve
-from joinengine.predicates.nesting import DEPTH_OF_DUCKDB, check_brackets, check_written, shallow, too_deep
+from joinengine.predicates.nesting import (
+    DEPTH_OF_DUCKDB,
+    check_brackets,
+    check_written,
+    shallow,
+    too_deep,
+)
 from joinengine.predicates.patterns import (
     check_extracted,
     check_replaced,

@@ -57,6 +57,11 @@ def refusal(verb: str, url: str, error: Exception) -> Exception:
         return InvalidRequest(
             f"bucket {bucket} does not exist; create it, or correct the name (URL {url})"
         )
+    if "Account must be specified" in told:
+        return InvalidRequest(
+            f"{bucket} names no account of Azure; write abfss://container@account.dfs.core.windows"
+            ".net/folder, or set AZURE_STORAGE_ACCOUNT_NAME for the driver and the executors"
+        )
     if "169.254.169.254" in told or "metadata.google" in told:
         return InvalidRequest(
             f"no credentials for {bucket}; set them in the environment of the driver and of the "

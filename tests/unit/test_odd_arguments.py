@@ -61,6 +61,16 @@ def test_a_password_in_a_url_is_not_repeated():
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "url", ["abfss://user:secret@account.dfs.core.windows.net/x", "abfs://c@a/x"]
+)
+def test_an_account_of_azure_is_told_from_a_user(url):
+    with pytest.raises(InvalidRequest, match="user or password; give abfss?://container@acc"):
+        place(url, "stateLocation")
+    with pytest.raises(InvalidRequest, match="user or password; give az://bucket/folder"):
+        place("az://data@account.dfs.core.windows.net/x", "stateLocation")
+
+
 @pytest.mark.parametrize("bucket", ["buc ket", "a|b", "[bad", "b\u00fcro"])
 def test_an_odd_bucket_is_named(bucket):
     with pytest.raises(InvalidRequest, match=r"stateLocation: .* is not a name of a bucket"):
