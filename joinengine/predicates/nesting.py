@@ -1,8 +1,8 @@
 """How deep a predicate may be nested.
 
 Why: DuckDB's parser takes minutes for thousands of parentheses of which one is not closed. A macro
-of DuckDB's writes an argument out as often as it uses it, so that `replace` inside `replace` triples
-with each level.
+of DuckDB's writes an argument out as often as it uses it, so that `replace` inside `replace` grows
+by a factor of three with each level.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def shallow(what: str, text: str) -> Iterator[None]:
 
 
 def check_brackets(sql: str, what: str, text: str) -> None:
-    """Refuse `text`, in DuckDB's words `sql`, if more than MOST_NESTED brackets are open at once."""
+    """Refuse `text`, in DuckDB's words `sql`, if more than MOST_NESTED brackets are open."""
     brackets = re.findall(r"[()\[\]]", _QUOTED.sub("", sql))
     if max(accumulate(1 if one in "([" else -1 for one in brackets), default=0) > MOST_NESTED:
         raise too_deep(what, text)

@@ -65,7 +65,7 @@ def test_a_password_in_a_url_is_not_repeated():
     "url", ["abfss://user:secret@account.dfs.core.windows.net/x", "abfs://c@a/x"]
 )
 def test_an_account_of_azure_is_told_from_a_user(url):
-    with pytest.raises(InvalidRequest, match="user or password; give abfss?://container@acc"):
+    with pytest.raises(InvalidRequest, match=r"user or password; give abfss?://container@acc"):
         place(url, "stateLocation")
     with pytest.raises(InvalidRequest, match="user or password; give az://bucket/folder"):
         place("az://data@account.dfs.core.windows.net/x", "stateLocation")

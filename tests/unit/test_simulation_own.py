@@ -373,5 +373,5 @@ def test_a_layout_needs_as_many_instances_as_in_a_run():
 @pytest.mark.parametrize("planner", ["pkg", "potc"])
 def test_a_key_has_no_more_candidates_than_there_are_instances(planner):
     asked = ["simulate", "hash", planner, "--instances", "4", "--choices", "65536"]
-    with pytest.raises(InvalidRequest, match="choices: expected at most .* instances, 4, found"):
+    with pytest.raises(InvalidRequest, match=r"choices: expected at most .* instances, 4, found"):
         CliRunner().invoke(cli, asked, catch_exceptions=False, standalone_mode=False)
