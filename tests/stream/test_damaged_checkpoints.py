@@ -73,6 +73,9 @@ def harm(path, how):
     elif how == "a folder":
         path.unlink()
         path.mkdir()
+    elif how == "a file":
+        shutil.rmtree(path, ignore_errors=True)
+        path.touch()
     elif how == "deep":
         path.write_bytes(b"[" * 200_000)
     elif how == "cut":
@@ -97,6 +100,9 @@ def harm(path, how):
         ("manifest/*", "a folder", "should be a file and is a folder"),
         ("runs/*", "a folder", "should be a file and is a folder"),
         ("sources/0/*", "a folder", "should be a file and is a folder"),
+        ("runs", "a file", "runs should be a folder and is a file"),
+        ("sources/0", "a file", "sources/0 should be a folder and is a file"),
+        ("out", "a file", "_joinengine should be a folder and is a file"),
         ("manifest", "removed", "manifest is missing or (empty, but .* holds results|holds no)"),
         (
             "sources",
@@ -114,6 +120,7 @@ def harm(path, how):
 @pytest.mark.parametrize("tasks", ["auto", pytest.param("jobs", marks=pytest.mark.slow)])
 def test_what_cannot_be_trusted_is_refused_by_name(what, how, said, tasks, damaged, start):
     places = {"held": "out/_joinengine/*/g*-*", "marker": "out/_joinengine/*.json"}
+    places["out"] = "out/_joinengine"
     *_, path = sorted(damaged.glob(places.get(what, f"{STATE}/{what}")))
     harm(path, how)
     with pytest.raises(JoinEngineError, match=said) as raised:
