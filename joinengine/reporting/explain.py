@@ -13,6 +13,7 @@ from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, Input
+from joinengine.model.spelling import printed_lines
 from joinengine.model.texts import Shown, counted
 from joinengine.operators.base import Operator, QuerySpec, sides_of
 from joinengine.operators.timing import Flow
@@ -45,7 +46,7 @@ def explain(
         inputs = [input_name(query, source) for source in operator.inputs]
         ours = {side: flow for (number, side), flow in seen.items() if number == operator.index}
         now = operator if instances is None else sized(operator, instances[operator.index])
-        lines += now.lines(inputs, choice, ours)
+        lines += map(printed_lines, now.lines(inputs, choice, ours))
         lines += compared_in_vain([record.joins[operator.index] for record in records])
     lines += [] if tasks is None else [f"tasks: {tasks}"]
     lines += [f"requested: {_wished(wish)}; takes effect with the next batch" for wish in wishes]
