@@ -74,8 +74,8 @@ def refusal(verb: str, url: str, error: Exception) -> Exception:
             "write, list and delete in this bucket"
         )
     return StoreUnreachable(
-        f"the object store did not {verb} {url} within {PATIENCE_S} s ({_reason(told)}), so the "
-        "batch is not committed; start the query again when the store answers"
+        f"the object store did not {verb} {url} within {PATIENCE_S} s ({_reason(told)}); nothing "
+        "is lost: start the query again when the store answers"
     )
 
 

@@ -89,8 +89,8 @@ def refused(path: str, number: int) -> CannotWrite:
     """The error of the engine for one of the disk, by its `errno`."""
     what, hint = _REFUSALS[number]
     return CannotWrite(
-        f"{path} cannot be written: {what} ({os.strerror(number)}); the batch is not committed, "
-        f"and nothing is lost: {hint}, and start the query again"
+        f"{path} cannot be written: {what} ({os.strerror(number)}); nothing is lost: {hint}, and "
+        "start the query again"
     )
 
 

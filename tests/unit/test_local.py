@@ -75,7 +75,7 @@ def test_a_file_that_does_not_fit_is_refused_by_name(storage, write, room):
         pytest.raises(CannotWrite, match=r"/files/\S+\.?\S* cannot be written: .*ulimit") as caught,
     ):
         write(storage)
-    assert "the batch is not committed" in str(caught.value)
+    assert "nothing is lost: " in str(caught.value)
     storage.delete(*storage.names())
     write(storage)
     assert len(storage.names()) == 1
