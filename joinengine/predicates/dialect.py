@@ -22,13 +22,7 @@ from joinengine.model.keys import Side
 from joinengine.model.texts import in_a_line, quoted
 from joinengine.predicates.engine import FORMS, MATCHES, PATTERNS, engine, form
 from joinengine.predicates.names import resolve
-from joinengine.predicates.nesting import (
-    DEPTH_OF_DUCKDB,
-    check_brackets,
-    check_written,
-    shallow,
-    too_deep,
-)
+from joinengine.predicates.nesting import check_brackets, check_said, check_written, shallow
 from joinengine.predicates.patterns import (
     check_extracted,
     check_replaced,
@@ -131,8 +125,7 @@ def parsed(text: str, what: str) -> Any:
         tree = json.loads(row[0])
     if tree.get("error"):
         why = in_a_line(tree["error_message"])
-        if DEPTH_OF_DUCKDB in why:
-            raise too_deep(what, text)
+        check_said(why, what, text)
         raise InvalidRequest(
             f"{what}: {quoted(text)} is not a valid predicate: {why} (a column name that is an SQL "
             f"keyword needs backticks, such as `at`)"
@@ -316,8 +309,7 @@ class Translation:
             return str(found.types[0])
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
-            if DEPTH_OF_DUCKDB in first:
-                raise too_deep(self.what, self.text) from None
+            check_said(first, self.what, self.text)
             raise InvalidRequest(f"{self.what}: {quoted(self.text)}: {first}") from None
         finally:
             here.unregister("pairs")

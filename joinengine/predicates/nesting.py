@@ -19,17 +19,17 @@ from joinengine.model.texts import quoted
 from joinengine.predicates.engine import FORMS
 
 #: Brackets inside each other. DuckDB itself serves some 1,000.
-MOST_NESTED = 500
+_MOST_NESTED = 500
 #: So often a part may be written out; with `replace` five times inside itself it is 243 times.
-MOST_WRITTEN = 250
+_MOST_WRITTEN = 250
 #: The setting that DuckDB names if a text is nested too deeply for it; users cannot change it.
-DEPTH_OF_DUCKDB = "max_expression_depth"
+_DEPTH_OF_DUCKDB = "max_expression_depth"
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
 #: Where another form of a macro begins, for another number of arguments.
 _FORM = re.compile(r", (?=\([a-z](?:, [a-z])*\) as )")
 
 
-def too_deep(what: str, text: str) -> InvalidRequest:
+def _too_deep(what: str, text: str) -> InvalidRequest:
     """The refusal of `text`, which the argument `what` has."""
     return InvalidRequest(
         f"{what}: {quoted(text)} is nested too deeply; compute parts of it before the join"
@@ -42,20 +42,26 @@ def shallow(what: str, text: str) -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise too_deep(what, text) from None
+        raise _too_deep(what, text) from None
 
 
 def check_brackets(sql: str, what: str, text: str) -> None:
-    """Refuse `text`, in DuckDB's words `sql`, if more than MOST_NESTED brackets are open."""
+    """Refuse `text`, in DuckDB's words `sql`, if more than _MOST_NESTED brackets are open."""
     brackets = re.findall(r"[()\[\]]", _QUOTED.sub("", sql))
-    if max(accumulate(1 if one in "([" else -1 for one in brackets), default=0) > MOST_NESTED:
-        raise too_deep(what, text)
+    if max(accumulate(1 if one in "([" else -1 for one in brackets), default=0) > _MOST_NESTED:
+        raise _too_deep(what, text)
+
+
+def check_said(said: str, what: str, text: str) -> None:
+    """Refuse `text` if DuckDB has `said` that it is nested too deeply."""
+    if _DEPTH_OF_DUCKDB in said:
+        raise _too_deep(what, text) from None
 
 
 def check_written(tree: Any, what: str, text: str) -> None:
     """Refuse `text`, whose syntax tree is `tree`, if macros write a part out too often."""
-    if _times_written(tree) > MOST_WRITTEN:
-        raise too_deep(what, text)
+    if _times_written(tree) > _MOST_WRITTEN:
+        raise _too_deep(what, text)
 
 
 def _times_written(tree: Any) -> int:
