@@ -6,8 +6,13 @@ The public names are loaded when they are first used (PEP 562), so that what nee
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from joinengine.model.spelling import print_arguments
+
+logging.getLogger("joinengine").addFilter(print_arguments)
 
 if TYPE_CHECKING:
     from joinengine.api.aggregates import StreamAggregate

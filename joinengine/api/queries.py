@@ -16,6 +16,7 @@ from joinengine.model.arguments import check_count
 from joinengine.model.conditions import Computed
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.habits import QUERY, not_there
+from joinengine.model.spelling import printed_lines
 from joinengine.operators.base import QuerySpec
 from joinengine.reporting.explain import explain
 from joinengine.reporting.notebook import operators_html, page_part
@@ -63,7 +64,7 @@ class StreamQuery:
         last, choice = query.operators[-1], self._choice
         account = last.account()
         told = [str(account[part]) for part in ("how", "on", "within") if account.get(part)]
-        return (
+        return printed_lines(
             f"<{type(self).__name__} of {' and '.join(query.sources)}: {', '.join(told)}; "
             f"layout {choice.label} on {last.instances} instances>"
         )

@@ -21,6 +21,7 @@ from joinengine.layouts import choose
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.arguments import check_text
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.spelling import printed_lines
 from joinengine.model.texts import quoted
 from joinengine.results.compaction import CompactingSink
 from joinengine.results.folders import check_partitions
@@ -72,7 +73,7 @@ class JoinWriter:
         kind = "foreachBatch" if self.function is not None else self.sink or "no sink yet"
         shown = self.settings | {name: "..." for name in self.settings if name == "liveToken"}
         told = [kind, *(f"{name}={value!r}" for name, value in shown.items())]
-        return f"<JoinWriter of {self.of}: {', '.join(told)}; .start() starts it>"
+        return printed_lines(f"<JoinWriter of {self.of}: {', '.join(told)}; .start() starts it>")
 
     def format(self, source: str) -> JoinWriter:
         """Choose the sink: `parquet`, `noop`, `console`, `memory`, or any batch format of Spark.

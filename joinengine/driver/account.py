@@ -48,6 +48,7 @@ def claim(
     kept = {str(number): columns for number, columns in (streams or {}).items()}
     location, found = checkpoint.location, read_account(checkpoint)
     if found is not None:
+        checkpoint.check_folders()
         check_markers(checkpoint)
         if found["format"] not in READ:
             raise CheckpointMismatch(

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from threading import RLock
 from typing import Any
 
@@ -108,8 +107,7 @@ class BatchRunner:
         )
         self._counts: Counts = {}
         self._take_up_newest()
-        for wish in chain.from_iterable(settings.schedule.values()):
-            self._check(wish)
+        self._check(self._wishes.coming(self.manifest.batch + 1))
         check_losses(query.operators, self.manifest.operators, settings)
         self._sink.check_held(showings.staged(self.manifest), checkpoint)
 
@@ -130,7 +128,7 @@ class BatchRunner:
 
     def relayout(self, wish: Relayout) -> None:
         """Change all layouts after the running batch; InvalidRequest if one of them cannot."""
-        self._check(wish)
+        self._check(self._wishes.coming(self.manifest.batch + 1, wish))
         self._wishes.add(wish)
 
     def observe(self, observer: Callable[[BatchRecord], None]) -> None:
@@ -381,9 +379,10 @@ class BatchRunner:
         """Raise TakenOver if another driver was started on the checkpoint."""
         fence.check_generation(self._checkpoint.generations, self.generation)
 
-    def _check(self, wish: Relayout) -> None:
+    def _check(self, wishes: Sequence[Relayout]) -> None:
+        count, naming = len(self.query.operators), self.settings.naming
         for operator, state in zip(self.query.operators, self.manifest.operators, strict=True):
-            here = fitted_wish(wish, operator, len(self.query.operators), self.settings.naming)
+            here = [fitted_wish(wish, operator, count, naming) for wish in wishes]
             relayout.check(operator, state.layouts, here)
 
     def _deliver(self, *, whole: bool = False) -> None:

@@ -36,16 +36,18 @@ def fitted_wish(wish: Relayout, operator: Operator, operators: int, naming: Nami
     return replace(wish, choice=fitted(wish.choice, operator, operators, naming))
 
 
-def check(operator: Operator, layouts: Layouts, wish: Relayout) -> None:
-    """Raise InvalidRequest for a layout that cannot serve the operator."""
+def check(operator: Operator, layouts: Layouts, wishes: Sequence[Relayout]) -> None:
+    """Raise InvalidRequest if wishes, granted one after another, end at a layout that cannot be."""
     policy = operator.policy
     if not policy.changes:
         return
-    choice = wish.choice or layouts.newest.choice
-    instances = layouts.newest.wanted if wish.instances is None else wish.instances
-    choice.check(operator.condition, instances)
-    if not policy.copies:
-        check_aggregates(choice)
+    choice, instances = layouts.newest.choice, layouts.newest.wanted
+    for wish in wishes:
+        choice = wish.choice or choice
+        instances = instances if wish.instances is None else wish.instances
+        choice.check(operator.condition, instances)
+        if not policy.copies:
+            check_aggregates(choice)
 
 
 def after_batch(

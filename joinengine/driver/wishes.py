@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from joinengine.state.wished import Relayout
 
@@ -27,6 +28,14 @@ class Wishes:
     def before(self, batch: int) -> tuple[Relayout, ...]:
         """The wishes to grant before a batch: the scheduled ones, then those that have come."""
         return (*self._schedule.get(batch, ()), *self._waiting)
+
+    def coming(self, batch: int, *new: Relayout) -> list[Relayout]:
+        """All wishes in the order in which they will be granted, `new` ones before the scheduled.
+
+        `batch`: what was scheduled for it, or for one before, is granted.
+        """
+        later = (self._schedule[at] for at in sorted(self._schedule) if at > batch)
+        return [*self._waiting, *new, *chain.from_iterable(later)]
 
     def granted(self, wishes: Sequence[Relayout]) -> None:
         """Let those wait no more that a committed batch of this driver has granted."""

@@ -14,10 +14,19 @@ import numpy as np
 
 from joinengine.kernels.hashing import Words, mix
 from joinengine.kernels.probing import Ints
+from joinengine.model.errors import InvalidRequest
 from joinengine.routing.routes import Instances
 
 #: How close d-choices comes to level (ICDE 2016, epsilon).
 EPSILON = 1e-4
+
+
+def check_choices(name: str, choices: int, instances: int) -> None:
+    """Raise InvalidRequest, naming the layout, for more candidates of a key than instances."""
+    if choices > instances:
+        raise InvalidRequest(
+            f"{name}: choices must be at most the number of instances, {instances}, found {choices}"
+        )
 
 
 def candidates(hashes: Words, choices: int, instances: int) -> Instances:

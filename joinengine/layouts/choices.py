@@ -10,13 +10,11 @@ tuples of a key at once; heavy keys one by one, light keys some thousands at a t
 
 Law: a stored tuple is at a candidate of its key, and no later layout leaves out a candidate that
 holds any of the key's state. A key that has cooled is stored at `choices` candidates again at once;
-its tuples probe the other candidates until their state has gone. A task sees the loads of other
-tasks at the next batch, not before.
+its tuples probe the others until their state has gone. Loads of other tasks come a batch later.
 Cost: one sort of the words, and d messages a tuple.
 Source: Nasir et al., ICDE 2015 (pkg) and ICDE 2016 (d-choices, w-choices). Ours: the head comes
-from exact counts of the heaviest keys, which the tasks make anyway, instead of a SpaceSaving
-summary; "store at one, probe all", since the papers serve aggregation; loads and the head go by
-work, if it is weighed. Within a batch a task counts tuples.
+from exact counts, which tasks make anyway, not from SpaceSaving; "store at one, probe all", since
+the papers aggregate; loads and the head go by work, if weighed. In a batch a task counts tuples.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ from joinengine.kernels.hashing import Words, key_hash
 from joinengine.kernels.probing import Ints, expand_ranges, group_keys
 from joinengine.layouts.candidates import (
     candidates,
+    check_choices,
     covering,
     drawn_for,
     each_once,
@@ -43,6 +42,7 @@ from joinengine.layouts.candidates import (
 )
 from joinengine.layouts.layout import Layout, LayoutChoice, Plan, Router
 from joinengine.layouts.layout_settings import setting
+from joinengine.model.conditions import Condition
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Placement, Side
 from joinengine.routing.routes import BOTH, MAX_INSTANCES, PROBE, STORE, Deliveries, Instances
@@ -245,7 +245,7 @@ class CandidateBased(Layout):
 class Pkg(LayoutChoice):
     """The same number of candidates for every key."""
 
-    choices: int = setting(2, "how many candidates a key has")
+    choices: int = setting(2, "how many candidates a key has, of the instances at most")
     intervals: int = setting(4, "over how many of the last intervals the load is taken")
 
     name: ClassVar[str] = "pkg"
@@ -266,6 +266,12 @@ class Pkg(LayoutChoice):
             raise InvalidRequest(
                 f"{self.name}: intervals must be at least 1, found {self.intervals}"
             )
+
+    @override
+    def check(self, condition: Condition, instances: int) -> None:
+        super().check(condition, instances)
+        if self.choices != Pkg.choices:  # the default serves a single instance, too
+            check_choices(self.name, self.choices, instances)
 
     @override
     def start(self, instances: int) -> CandidateBased:

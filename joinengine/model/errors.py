@@ -6,9 +6,14 @@ message says what was asked, the value, and what to change.
 
 from __future__ import annotations
 
+from joinengine.model.spelling import printed_lines
+
 
 class JoinEngineError(Exception):
     """The base class of all errors that joinengine raises on purpose."""
+
+    def __init__(self, *told: object) -> None:
+        super().__init__(*(printed_lines(t) if isinstance(t, str) else t for t in told))
 
 
 class InvalidRequest(JoinEngineError):
@@ -36,11 +41,11 @@ def taken_over(message: str) -> TakenOver:
 
 
 class StoreUnreachable(JoinEngineError):
-    """An object store failed again and again; the batch was not committed."""
+    """An object store failed again and again. The next start of the query goes on."""
 
 
 class CannotWrite(JoinEngineError):
-    """A disk is full, over quota, read-only or not permitted; the batch was not committed."""
+    """A disk is full, over quota, read-only or not permitted. The next start goes on."""
 
 
 class DamagedState(JoinEngineError):

@@ -26,6 +26,7 @@ from joinengine.kernels.hashing import Words, first_word, key_hash
 from joinengine.kernels.probing import Ints, Needles, distinct, rows_among, rows_of_keys
 from joinengine.kernels.seating import keys_of, seats_of
 from joinengine.model.keys import Side
+from joinengine.model.spelling import printable
 from joinengine.state.run import OpenRun
 from joinengine.wire.reports import HotKey
 
@@ -215,7 +216,7 @@ def _spelled(value: pa.Scalar) -> str | None:
         text = value.as_buffer().to_pybytes().decode(errors="backslashreplace")
     except (ArithmeticError, NotImplementedError, ValueError):
         return None
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return printable(text)
 
 
 def _cut(text: str) -> str:

@@ -22,6 +22,7 @@ from joinengine.model.keys import Side
 from joinengine.model.texts import in_a_line, quoted
 from joinengine.predicates.engine import FORMS, MATCHES, PATTERNS, engine, form
 from joinengine.predicates.names import resolve
+from joinengine.predicates.nesting import check_brackets, check_said, check_written, shallow
 from joinengine.predicates.patterns import (
     check_extracted,
     check_replaced,
@@ -118,15 +119,13 @@ def parsed(text: str, what: str) -> Any:
         inside = in_duckdb(text.strip())
     except ValueError as error:
         raise InvalidRequest(f"{what}: {quoted(text)}: {error}") from None
+    check_brackets(inside, what, text)
     row = engine().execute("select json_serialize_sql(?)", [f"select ({inside})"]).fetchall()[0]
-    try:
+    with shallow(what, text):
         tree = json.loads(row[0])
-    except RecursionError:
-        raise InvalidRequest(
-            f"{what}: {quoted(text)} is nested too deeply; compute parts of it before the join"
-        ) from None
     if tree.get("error"):
         why = in_a_line(tree["error_message"])
+        check_said(why, what, text)
         raise InvalidRequest(
             f"{what}: {quoted(text)} is not a valid predicate: {why} (a column name that is an SQL "
             f"keyword needs backticks, such as `at`)"
@@ -155,9 +154,11 @@ class Translation:
         Raises InvalidRequest for expressions that are not served, and types that do not go
         together.
         """
-        for expression in tree["statements"][0]["node"]["select_list"]:
-            self._settle(expression, tree)
-        sql = _written(tree)
+        with shallow(self.what, self.text):
+            check_written(tree, self.what, self.text)
+            for expression in tree["statements"][0]["node"]["select_list"]:
+                self._settle(expression, tree)
+            sql = _written(tree)
         return sql, self._type_of(sql)
 
     def empty(self) -> pa.Table:
@@ -308,6 +309,7 @@ class Translation:
             return str(found.types[0])
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
+            check_said(first, self.what, self.text)
             raise InvalidRequest(f"{self.what}: {quoted(self.text)}: {first}") from None
         finally:
             here.unregister("pairs")

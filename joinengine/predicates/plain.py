@@ -128,10 +128,10 @@ def test_of(predicate: Predicate, columns: Sequence[Column]) -> Test | None:
 def _condition_of(predicate: Predicate) -> _Condition | None:
     here = engine(predicate.zone)
     told = here.execute("select json_serialize_sql(?)", [predicate.sql]).fetchall()[0][0]
-    (tree,) = json.loads(told)["statements"][0]["node"]["select_list"]
     try:
+        (tree,) = json.loads(told)["statements"][0]["node"]["select_list"]
         return _condition(tree)
-    except _NotPlain:
+    except (_NotPlain, RecursionError):
         return None
 
 

@@ -26,7 +26,12 @@ _LETTERS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 
 def in_duckdb(text: str) -> str:
-    """The same predicate for DuckDB's parser. Raises ValueError for constants that Spark lacks."""
+    """The same predicate for DuckDB's parser.
+
+    Raises ValueError for constants that Spark lacks, and if there is nothing.
+    """
+    if not text:
+        raise ValueError("the expression is empty; write one, or leave it out")
     return _TOKENS.sub(_plain, text)
 
 

@@ -8,11 +8,13 @@ from dataclasses import is_dataclass, replace
 from typing import Any
 
 from joinengine.driver.records import BatchRecord, OperatorRecord
+from joinengine.driver.settings import Settings
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, Input
-from joinengine.model.texts import Shown
+from joinengine.model.spelling import printed_lines
+from joinengine.model.texts import Shown, counted
 from joinengine.operators.base import Operator, QuerySpec, sides_of
 from joinengine.operators.timing import Flow
 from joinengine.state.wished import Relayout
@@ -44,7 +46,7 @@ def explain(
         inputs = [input_name(query, source) for source in operator.inputs]
         ours = {side: flow for (number, side), flow in seen.items() if number == operator.index}
         now = operator if instances is None else sized(operator, instances[operator.index])
-        lines += now.lines(inputs, choice, ours)
+        lines += map(printed_lines, now.lines(inputs, choice, ours))
         lines += compared_in_vain([record.joins[operator.index] for record in records])
     lines += [] if tasks is None else [f"tasks: {tasks}"]
     lines += [f"requested: {_wished(wish)}; takes effect with the next batch" for wish in wishes]
@@ -92,6 +94,25 @@ def waiting_for(query: QuerySpec, records: Sequence[BatchRecord]) -> list[str]:
                 f"there is no watermark. With availableNow the query ends here; {then}"
             )
     return found
+
+
+def not_reached(settings: Settings, batches: range) -> list[str]:
+    """What was planned for batches that a run did not have, as a sentence; none: nothing was.
+
+    `batches`: the numbers of the run's batches. A layout for the batch after the last one is there.
+    """
+    losses = settings.losses.items()
+    planned = [
+        *((batch, f"the loss of instance {one}") for batch, them in losses for one in them),
+        *((batch, "the kill of an executor") for batch in settings.kills),
+    ]
+    missed = [one for one in planned if one[0] not in batches]
+    missed += [(at, "the change of layout") for at in settings.schedule if at > batches.stop]
+    if not missed:
+        return []
+    told = ", ".join(f"{what} before batch {batch}" for batch, what in sorted(missed))
+    which = f", {batches[0]} to {batches[-1]}" if batches else ""
+    return [f"not reached: {told}; this run had {counted(len(batches), 'batch')}{which}"]
 
 
 def sized(operator: Operator, instances: int) -> Operator:

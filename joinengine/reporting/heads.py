@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, Input
+from joinengine.model.spelling import printed_lines
 from joinengine.operators.base import Operator, QuerySpec
 from joinengine.reporting.explain import input_name
 from joinengine.reporting.thinning import Entry
@@ -29,7 +30,7 @@ def head_of(
     """What a story says of the query itself. `ids`: of the query and of the run."""
     return {
         "format": FORMAT,
-        "query": name or "joinengine query",
+        "query": printed_lines(name or "joinengine query"),
         "id": None if ids is None else ids[0],
         "run_id": None if ids is None else ids[1],
         "started": None,
@@ -50,14 +51,14 @@ def short_name(source: str) -> str:
 def _operator(query: QuerySpec, number: int, choice: LayoutChoice) -> Entry:
     operator = query.operators[number]
     account = operator.account()
-    inputs = [_input(query, source) for source in operator.inputs]
-    _, _, *leaves = operator.lines(inputs, choice, {})
+    inputs = [printed_lines(_input(query, source)) for source in operator.inputs]
+    _, _, *leaves = map(printed_lines, operator.lines(inputs, choice, {}))
     return {
         "number": number,
         "kind": _kind(operator),
-        "on": str(account.get("on", "")),
+        "on": printed_lines(str(account.get("on", ""))),
         "how": str(account.get("how", "")),
-        "within": None if account.get("within") is None else str(account["within"]),
+        "within": None if account.get("within") is None else printed_lines(str(account["within"])),
         "timed": operator.window is not None,
         "keyed": bool(operator.admission(Side.LEFT).keying.needed(Side.LEFT)),
         "inputs": inputs,

@@ -12,6 +12,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import pyarrow as pa
 from joinengine.driver.records import BatchRecord
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.keys import Side
+from joinengine.model.spelling import printed_lines
 from joinengine.model.texts import counted
 from joinengine.operators.base import Operator, QuerySpec
 from joinengine.operators.timing import Flow
@@ -60,7 +62,7 @@ def operators_html(
         flows = {side: flow for (n, side), flow in (rates or {}).items() if n == number}
         now = operator if instances is None else sized(operator, instances[number])
         inputs = [input_name(query, source) for source in operator.inputs]
-        rows = [*_facts(now, choice), *_sides(now.lines(inputs, choice, flows))]
+        rows = [*_facts(now, choice), *_sides(map(printed_lines, now.lines(inputs, choice, flows)))]
         if loads:
             rows.append(("load", load_picture(loads[number]["received_per_instance"], "received")))
         name = f"operator {number}: {type(operator).__name__.lower()}"
@@ -161,12 +163,12 @@ def _facts(operator: Operator, choice: LayoutChoice) -> list[tuple[str, str]]:
     instances = getattr(operator, "instances", None)
     size = "" if instances is None else f" on {instances:,} instances"
     facts.append(("layout", f"{choice.label}{size}: {choice.summary}"))
-    return [(name, escape(str(text))) for name, text in facts if text]
+    return [(name, escape(printed_lines(str(text)))) for name, text in facts if text]
 
 
-def _sides(lines: Sequence[str]) -> Iterable[tuple[str, str]]:
+def _sides(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
     """Of the lines of `explain` those of the inputs: which they are, when their tuples leave."""
-    for text in lines[1:]:
+    for text in islice(lines, 1, None):
         if text.lstrip().startswith("layout "):  # said already
             continue
         word, _, rest = text.strip().partition(" ")

@@ -11,7 +11,8 @@ is created, the merged files are garbage; if after, the next driver renames them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from typing_extensions import override
@@ -22,6 +23,8 @@ from joinengine.results.showings import Held, Showing
 from joinengine.results.sinks import STAGING, ParquetSink, show
 from joinengine.results.staging import visible_name
 from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.buckets import is_url
+from joinengine.world.storage import StoredFile
 
 #: Runs merging tasks, somewhere; returns their reports in the order of the tasks.
 Merge = Callable[[Sequence[MergeTask]], Sequence[MergeReport]]
@@ -84,5 +87,20 @@ class CompactingSink(ParquetSink):
                 MergeTask(folder, tuple(pack), place, generation, self.cutting, self.fsync)
             )
         if tasks:
-            names += [name for report in self.merge(tasks) for name in report.files]
+            with self._leaving_nothing(staged, generation):
+                names += [name for report in self.merge(tasks) for name in report.files]
         return names
+
+    @contextmanager
+    def _leaving_nothing(self, staged: Sequence[StoredFile], generation: int) -> Iterator[None]:
+        """What tasks have written inside is removed if they fail: the disk may be full.
+
+        An object store has room, and may be what has failed.
+        """
+        try:
+            yield
+        except Exception:
+            if not is_url(self.storage.folder):
+                with suppress(Exception):  # the first error is the one to tell
+                    self.clean(staged, range(generation, generation + 1))
+            raise

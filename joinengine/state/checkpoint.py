@@ -10,7 +10,7 @@ from typing import Any
 
 from joinengine.model.errors import DamagedState
 from joinengine.world.buckets import is_url
-from joinengine.world.local import PRIVATE
+from joinengine.world.local import PRIVATE, not_a_folder
 from joinengine.world.storage import Storage
 from joinengine.world.world import MACHINE, World
 
@@ -114,6 +114,14 @@ class Checkpoint:
     def granted(self) -> int:
         """Who may do what in folders that hold state: their owner alone, unless `mode` says."""
         return PRIVATE if self.mode is None else self.mode
+
+    def check_folders(self) -> None:
+        """Raise DamagedState if a file is in place of a folder; a store has no folders."""
+        if self.is_remote:
+            return
+        for name, is_folder in self.storage.entries():
+            if name in (*_FOLDERS, "store") and not is_folder:
+                raise not_a_folder(self.storage.at(name).folder)
 
     def create(self) -> None:
         """Make the folders that are missing, and give all of them their mode."""

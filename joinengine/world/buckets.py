@@ -57,6 +57,11 @@ def refusal(verb: str, url: str, error: Exception) -> Exception:
         return InvalidRequest(
             f"bucket {bucket} does not exist; create it, or correct the name (URL {url})"
         )
+    if "Account must be specified" in told:
+        return InvalidRequest(
+            f"{bucket} names no account of Azure; write abfss://container@account.dfs.core.windows"
+            ".net/folder, or set AZURE_STORAGE_ACCOUNT_NAME for the driver and the executors"
+        )
     if "169.254.169.254" in told or "metadata.google" in told:
         return InvalidRequest(
             f"no credentials for {bucket}; set them in the environment of the driver and of the "
@@ -69,8 +74,8 @@ def refusal(verb: str, url: str, error: Exception) -> Exception:
             "write, list and delete in this bucket"
         )
     return StoreUnreachable(
-        f"the object store did not {verb} {url} within {PATIENCE_S} s ({_reason(told)}), so the "
-        "batch is not committed; start the query again when the store answers"
+        f"the object store did not {verb} {url} within {PATIENCE_S} s ({_reason(told)}); nothing "
+        "is lost: start the query again when the store answers"
     )
 
 

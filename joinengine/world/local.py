@@ -43,10 +43,14 @@ _REFUSALS = {
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """An error of the disk inside becomes CannotWrite; `path`: the file or folder."""
+    """An error of the disk inside becomes CannotWrite; `path`: the file or folder.
+
+    A file in place of a folder becomes DamagedState.
+    """
     try:
         yield
     except OSError as error:
+        _check_above(path, error)
         if error.errno not in _REFUSALS:
             raise
         raise refused(path, error.errno) from None
@@ -54,10 +58,11 @@ def writing(path: str) -> Iterator[None]:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """A folder in place of a file becomes DamagedState."""
+    """A folder in place of a file becomes DamagedState, and so does the reverse above it."""
     try:
         yield
-    except OSError:
+    except OSError as error:
+        _check_above(path, error)
         if os.path.isdir(path):
             raise DamagedState(
                 f"{path} should be a file and is a folder; restore it from a copy"
@@ -65,12 +70,27 @@ def reading(path: str) -> Iterator[None]:
         raise
 
 
+def _check_above(path: str, error: OSError) -> None:
+    """Raise DamagedState if a file is in place of a folder above `path`."""
+    if isinstance(error, NotADirectoryError):
+        above = os.path.dirname(path)
+        while not os.path.lexists(above):
+            above = os.path.dirname(above)
+        if not os.path.isdir(above):
+            raise not_a_folder(above) from None
+
+
+def not_a_folder(path: str) -> DamagedState:
+    """The error for a file in place of a folder."""
+    return DamagedState(f"{path} should be a folder and is a file; restore it from a copy")
+
+
 def refused(path: str, number: int) -> CannotWrite:
     """The error of the engine for one of the disk, by its `errno`."""
     what, hint = _REFUSALS[number]
     return CannotWrite(
-        f"{path} cannot be written: {what} ({os.strerror(number)}); the batch is not committed, "
-        f"and nothing is lost: {hint}, and start the query again"
+        f"{path} cannot be written: {what} ({os.strerror(number)}); nothing is lost: {hint}, and "
+        "start the query again"
     )
 
 
@@ -84,6 +104,8 @@ def make_folder(path: str, mode: int | None = None) -> None:
             granted = os.stat(above).st_mode & 0o777 if mode is None else mode
             with suppress(FileExistsError):
                 os.mkdir(path, granted)
+            if not os.path.isdir(path):
+                raise not_a_folder(path)
         if mode is not None:
             os.chmod(path, mode)
 

@@ -43,7 +43,7 @@ class Story:
             (home / name).mkdir(parents=True)
         mounted(self.small, "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs")
 
-    def run(self, files):
+    def run(self, files, **options):
         """Run over what is there, with so many files more; what the query said, None: nothing."""
         there = len(list((self.home / "in").glob("l/*")))
         for number in range(there, there + files):
@@ -57,7 +57,7 @@ class Story:
         writer = joined.writeStream.format("parquet").trigger(availableNow=True)
         try:
             query = writer.option("checkpointLocation", str(self.home / "checkpoint"))
-            query = query.option("compression", "none").start(str(self.home / "out"))
+            query = query.options(compression="none", **options).start(str(self.home / "out"))
             query.awaitTermination()
         except JoinEngineError as error:
             return f"{type(error).__name__}: {error}"
@@ -68,6 +68,10 @@ class Story:
         found = Counter(pq.read_table(self.home / "out", columns=["lk"])["lk"].to_pylist())
         pairs = len(list((self.home / "in").glob("l/*"))) * ROWS
         return len(found) == pairs and set(found.values()) == {1}
+
+    def shown(self):
+        """How many rows are visible."""
+        return pq.read_table(self.home / "out", columns=["lk"]).num_rows
 
     def used(self):
         """Bytes on the small disk."""
@@ -94,6 +98,22 @@ def full(spark, home, small):
     return {"said": said, "whole": story.whole(), "grown": grown}
 
 
+def merging(spark, home, small):
+    """There is room for the results of some batches, and not for the file that they become."""
+    story = Story(spark, home, small)
+    said = [story.run(1, compactEvery=9)]
+    size = story.used()  # of the results of a batch
+    filler = story.small / ".filler"
+    filler.write_bytes(bytes(DISK_BYTES - size - int(4.5 * size)))
+    before, shown = story.used(), story.shown()
+    said += [story.run(3, compactEvery=9), story.run(0, compactEvery=9)]
+    grown = (story.used() - before) / size
+    assert story.shown() == shown
+    filler.unlink()
+    said.append(story.run(0, compactEvery=9))
+    return {"said": said, "whole": story.whole(), "grown": grown}
+
+
 def read_only(spark, home, small):
     """The disk is made read-only, and can be written again."""
     story = Story(spark, home, small)
@@ -114,6 +134,7 @@ def main():
         for small in ("checkpoint", "out"):
             name = f"{story.__name__} {small}"
             told[name] = story(spark, home / name.replace(" ", "-"), small)
+    told["merging"] = merging(spark, home / "merging", "out")
     print(json.dumps(told))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import zlib
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from joinengine.driver.account import account_of, claim
 from joinengine.layouts import Mnrt
 from joinengine.model.errors import CheckpointMismatch, DamagedState
 from joinengine.state import manifests
-from joinengine.state.checkpoint import ACCOUNT, write_account
+from joinengine.state.checkpoint import ACCOUNT, Checkpoint, write_account
 from joinengine.state.manifests import FORMAT
 from joinengine.state.run import RunStores
 from joinengine.world.world import MACHINE
@@ -129,6 +130,31 @@ def test_a_damaged_account_of_the_query_is_refused_by_name(query):
         damage(path)
         with pytest.raises(DamagedState, match=ACCOUNT):
             claim(checkpoint, wanted)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("manifest", "runs", "exchange", "results", "sources", "generations", "heartbeats"),
+        *("boundary", "showings", "store"),
+    ],
+)
+def test_a_file_in_place_of_a_folder_is_refused_by_name(query, name):
+    wanted, checkpoint = account_of(query.query), query.checkpoint
+    write_account(checkpoint, {"format": FORMAT, "id": "q", "query": wanted})
+    path = Path(checkpoint.storage.folder) / name
+    shutil.rmtree(path, ignore_errors=True)
+    path.touch()
+    with pytest.raises(DamagedState, match=f"/{name} should be a folder and is a file"):
+        claim(checkpoint, wanted)
+
+
+def test_a_file_in_place_of_all_folders_is_refused_by_name(query):
+    checkpoint = Checkpoint.below(query.folder / "new")
+    (query.folder / "new").mkdir()
+    (query.folder / "new" / "joinengine").touch()
+    with pytest.raises(DamagedState, match="new/joinengine should be a folder and is a file"):
+        claim(checkpoint, account_of(query.query)).take(checkpoint)
 
 
 def test_an_account_of_an_older_version_is_read(query):

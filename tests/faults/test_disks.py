@@ -29,11 +29,24 @@ def test_a_full_disk_ends_the_query_in_a_sentence_and_it_goes_on_when_there_is_r
     assert (first, last) == (None, None)
     for said in (full, again):
         assert said.startswith("CannotWrite: ")
-        assert "No space left on device" in said and "the batch is not committed" in said
+        assert "No space left on device" in said and "nothing is lost: make room" in said
         assert f"/full-{place}/{place}" in said
     assert story["whole"]
     # What failed leaves no more than a few small files behind.
     assert story["grown"] < LEFT_BYTES // 2
+
+
+def test_a_disk_that_is_full_while_results_are_merged(told):
+    """Their batches are committed, and the results still held back."""
+    story = told["merging"]
+    first, full, again, last = story["said"]
+    assert (first, last) == (None, None)
+    for said in (full, again):
+        assert said.startswith("CannotWrite: ") and "/merging/out/_joinengine/" in said
+        assert "No space left on device" in said and "not committed" not in said
+    assert story["whole"]
+    # Held back are the results of three batches, and nothing of the file that did not fit.
+    assert 2.5 < story["grown"] < 3.5
 
 
 @pytest.mark.parametrize("place", ["checkpoint", pytest.param("out", marks=pytest.mark.slow)])

@@ -78,6 +78,14 @@ def test_without_domains_keys_go_where_they_went():
             assert np.array_equal(plain.roles, wrapped)
 
 
+def test_with_more_domains_than_instances_each_instance_fails_alone():
+    """A cluster may have more executors than a join has instances, also after a resize."""
+    plain, wide = Ftlb().start(6), Ftlb(domains=10).start(6)
+    assert plain == wide
+    assert wide.copied.is_apart(10)
+    assert Ftlb(domains=10).resized(wide, 4) == Ftlb().start(4)
+
+
 def test_all_instances_follow_each_other():
     for domains in range(1, 7):
         found = list(following(4, 6, domains))

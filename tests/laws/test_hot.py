@@ -146,7 +146,7 @@ ODD = {
     "sentinel": (pa.timestamp("us", "Europe/Berlin"), [253402300799000000, 0]),
     "dates": (pa.date32(), [2**31 - 1, -(2**31), 0]),
     "nanoseconds": (pa.timestamp("ns"), [2**62 + 1, 0]),
-    "not-utf8": (pa.string(), [b"caf\xff\xe9", b"a\n\x1b[31m", b""]),
+    "not-utf8": (pa.string(), [b"caf\xff\xe9", b"a\n\x1b[31m", b"", "a\u202eb".encode()]),
 }
 
 

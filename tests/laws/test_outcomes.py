@@ -7,8 +7,9 @@ from unittest.mock import patch
 
 import pytest
 
-from joinengine.layouts import Ftlb, Hash, Mixed
-from joinengine.model.errors import JoinEngineError
+from joinengine.driver.settings import Settings
+from joinengine.layouts import BiK, Ftlb, Hash, Mixed, Pkg
+from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.skipped import Skipped
 from joinengine.state import manifests
 from joinengine.state.wished import Relayout
@@ -86,6 +87,60 @@ def test_a_wish_waits_for_a_batch_that_is_committed():
     query.run_tuples(1, *SIDES)
     assert query.runner.wishes == []
     assert query.layout.instances == 5
+
+
+SMALL, WIDE = Relayout(instances=4), Relayout(Pkg(choices=6))
+
+
+def test_a_wish_is_refused_that_another_one_makes_impossible():
+    """Six candidates a key, on four instances: whichever of the two wishes comes first."""
+    jobs = InlineJobs(world=MemoryWorld())
+    query = LocalQuery("/q", two_way(None, 8), "mnrt", jobs=jobs)
+    query.run_tuples(0, *SIDES)
+    query.runner.relayout(WIDE)
+    for _ in range(2):  # it waits, and is granted
+        with pytest.raises(InvalidRequest, match=r"pkg: choices must be .* instances, 4, found 6"):
+            query.runner.relayout(SMALL)
+        query.runner.relayout(Relayout(instances=7))
+        query.run_tuples(query.runner.manifest.batch + 1, *SIDES)
+    assert query.layout.instances == 7
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        ({3: [SMALL], 1: [WIDE]}, "choices must be at most"),
+        ({1: [SMALL], 3: [WIDE]}, "choices must be at most"),
+        ({1: [Relayout(BiK(6))]}, "bi-k needs from 12"),
+        ({1: [WIDE], 2: [Relayout(Hash())], 3: [SMALL]}, None),
+        ({2: [Relayout(BiK(6))], 1: [Relayout(instances=12)]}, None),
+        ({1: [WIDE, Relayout(Hash(), 4)]}, None),
+    ],
+)
+def test_scheduled_wishes_are_checked_as_they_follow_each_other(schedule, said):
+    jobs, settings = InlineJobs(world=MemoryWorld()), Settings(schedule=schedule)
+
+    def begin():
+        return LocalQuery("/q", two_way(None, 8), "mnrt", jobs=jobs, settings=settings)
+
+    if said is not None:
+        with pytest.raises(InvalidRequest, match=said):
+            begin()
+        return
+    query = begin()
+    for batch in range(4):
+        query.run_tuples(batch, *SIDES)
+        query.restart()  # what was granted before is not asked for again
+
+
+def test_a_wish_is_refused_that_does_not_go_with_what_is_scheduled():
+    jobs, settings = InlineJobs(world=MemoryWorld()), Settings(schedule={5: [SMALL]})
+    query = LocalQuery("/q", two_way(None, 8), "mnrt", jobs=jobs, settings=settings)
+    with pytest.raises(InvalidRequest, match="choices must be at most"):
+        query.runner.relayout(WIDE)
+    for batch in range(5):
+        query.run_tuples(batch, *SIDES)
+    query.runner.relayout(Relayout(Pkg(choices=6), 6))
 
 
 def test_a_skipped_file_is_named_when_its_batch_counts(caplog):

@@ -73,6 +73,9 @@ def harm(path, how):
     elif how == "a folder":
         path.unlink()
         path.mkdir()
+    elif how == "a file":
+        shutil.rmtree(path, ignore_errors=True)
+        path.touch()
     elif how == "deep":
         path.write_bytes(b"[" * 200_000)
     elif how == "cut":
@@ -97,6 +100,10 @@ def harm(path, how):
         ("manifest/*", "a folder", "should be a file and is a folder"),
         ("runs/*", "a folder", "should be a file and is a folder"),
         ("sources/0/*", "a folder", "should be a file and is a folder"),
+        ("runs", "a file", "runs should be a folder and is a file"),
+        ("exchange", "a file", "exchange should be a folder and is a file"),
+        ("showings", "a file", "showings should be a folder and is a file"),
+        ("sources/0", "a file", "source log .* lists 0 row groups of"),
         ("manifest", "removed", "manifest is missing or (empty, but .* holds results|holds no)"),
         (
             "sources",

@@ -127,6 +127,19 @@ def test_a_run_that_ends_says_why_rows_still_wait(spark, folders, tmp_path, capl
     assert not query.metrics()["output_rows"].to_pylist()[0]
 
 
+def test_a_run_that_ends_names_what_it_did_not_reach(joined, tmp_path, caplog):
+    writer = joined.writeStream.format("noop").trigger(availableNow=True)
+    writer = writer.options(checkpointLocation=tmp_path / "checkpoint", recovery="store")
+    query = writer.fail(99, 3).relayout(4, "hash").start()
+    query.awaitTermination()
+    query.awaitTermination()
+    (said,) = [one.message for one in caplog.records if "not reached" in one.message]
+    assert said == (
+        "joinengine: not reached: the loss of instance 3 before batch 99; this run had 4 batches, "
+        "0 to 3"
+    )
+
+
 def test_a_stop_in_the_middle_of_a_batch_is_no_failure(joined, tmp_path, capfd):
     """It is cut short, or done, if it is almost."""
     query = start(joined, tmp_path, processingTime="1 hour")

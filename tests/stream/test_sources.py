@@ -255,3 +255,23 @@ def test_a_query_over_columns_that_the_checkpoint_has_not(spark, inputs):
     selecting = StreamJoin(left.select("id", "more"), right, on=equi("id", "key"), instances=2)
     with pytest.raises(CheckpointMismatch, match=r"'more' does not exist.*schema_changes='add'"):
         started(selecting, inputs)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "schema: no column is named"),
+        ("id bigint,", r"schema: 'id bigint,' is not a list of columns: \[PARSE_SYNTAX_ERROR\]"),
+        ("id nope", "schema: 'id nope' is not a list of columns: .* data type"),
+        ("id bigint, id int", "schema: column 'id' is given twice"),
+        ("id interval", "schema: column 'id' is of type interval, which joinengine does not"),
+        ("bigint", "schema: 'bigint' is a str; give a StructType or DDL text"),
+        ("id bigint\u202e", r"schema: 'id bigint\\u202e' is not a list of columns"),
+        ("x" * 5000, r"schema: 'x{200}\.\.' is not a list of columns"),
+    ],
+)
+def test_columns_in_words_that_are_none(spark, folders, text, said):
+    with pytest.raises(InvalidRequest, match=said) as told:
+        parquet_stream(spark, folders.orders, schema=text)
+    assert str(told.value).isprintable()
+    assert len(str(told.value)) < 400

@@ -89,7 +89,7 @@ def test_a_disk_that_a_library_of_a_task_finds_full_is_named_as_such():
     )
     found = plain_error(failed(last))
     assert type(found) is CannotWrite
-    assert "(No space left on device); the batch is not committed" in str(found)
+    assert "(No space left on device); nothing is lost" in str(found)
 
 
 @pytest.mark.parametrize("said", ["Read-only file system", "No space left on device"])
@@ -98,7 +98,7 @@ def test_a_log_of_spark_that_cannot_be_opened_is_named_as_such(said):
     text = f"[STREAM_FAILED] Query [id = c9] terminated with exception: {path} ({said}) SQLSTATE: 1"
     found = plain_error(StreamingQueryException(f"{text}\n=== Streaming Query ===\n"))
     assert type(found) is CannotWrite
-    assert f"({said}); the batch is not committed" in str(found)
+    assert f"({said}); nothing is lost" in str(found)
 
 
 class JavaError(Py4JJavaError):

@@ -15,7 +15,7 @@ import pytest
 from joinengine.api import options
 from joinengine.driver.account import Claim
 from joinengine.exchange.exchange import Address, FileExchange
-from joinengine.model.errors import CannotWrite, InvalidRequest
+from joinengine.model.errors import CannotWrite, DamagedState, InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.results.staging import ParquetFile
 from joinengine.state.checkpoint import Checkpoint
@@ -75,7 +75,7 @@ def test_a_file_that_does_not_fit_is_refused_by_name(storage, write, room):
         pytest.raises(CannotWrite, match=r"/files/\S+\.?\S* cannot be written: .*ulimit") as caught,
     ):
         write(storage)
-    assert "the batch is not committed" in str(caught.value)
+    assert "nothing is lost: " in str(caught.value)
     storage.delete(*storage.names())
     write(storage)
     assert len(storage.names()) == 1
@@ -100,6 +100,30 @@ def test_each_refusal_of_a_disk_says_what_helps(number):
 def test_other_errors_stay_what_they_are():
     with pytest.raises(FileNotFoundError), writing("/x/y"):
         raise FileNotFoundError(errno.ENOENT, "..")
+
+
+def test_a_file_in_place_of_a_folder_is_named(tmp_path):
+    storage = MACHINE.storage(str(tmp_path))
+    (tmp_path / "f").touch()
+    storage.put("g", b"1")
+    asked = {
+        "make": lambda: storage.at("f").make(),
+        "make below": lambda: storage.at("f/a/b").make(),
+        "get": lambda: storage.get("f/a"),
+        "map": lambda: storage.map("f/a/b"),
+        "create": lambda: storage.create("f/a", b"1"),
+        "put": lambda: storage.put("f/a/b", b"1"),
+        "move": lambda: storage.move("g", "f/a"),
+        "copy": lambda: storage.copy("g", "f/a"),
+        "output": lambda: storage.output("f/a"),
+        "delete": lambda: storage.delete("f/a"),
+    }
+    for verb, ask in asked.items():
+        with pytest.raises(DamagedState) as told:
+            ask()
+        assert str(told.value) == (
+            f"{tmp_path}/f should be a folder and is a file; restore it from a copy"
+        ), verb
 
 
 def modes(folder):

@@ -9,6 +9,7 @@ import sys
 import pyarrow as pa
 import pytest
 
+from joinengine.lab.queries.named_query import Options
 from joinengine.layouts import (
     Bi,
     BiK,
@@ -21,8 +22,10 @@ from joinengine.layouts import (
     WChoices,
 )
 from joinengine.model.columns import require_of
+from joinengine.model.conditions import equi
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
+from joinengine.predicates.computed_columns import compile_column
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.predicates.theta import passes
 from joinengine.spark.query.query_folders import check_apart
@@ -58,6 +61,16 @@ def test_a_password_in_a_url_is_not_repeated():
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "url", ["abfss://user:secret@account.dfs.core.windows.net/x", "abfs://c@a/x"]
+)
+def test_an_account_of_azure_is_told_from_a_user(url):
+    with pytest.raises(InvalidRequest, match=r"user or password; give abfss?://container@acc"):
+        place(url, "stateLocation")
+    with pytest.raises(InvalidRequest, match="user or password; give az://bucket/folder"):
+        place("az://data@account.dfs.core.windows.net/x", "stateLocation")
+
+
 @pytest.mark.parametrize("bucket", ["buc ket", "a|b", "[bad", "b\u00fcro"])
 def test_an_odd_bucket_is_named(bucket):
     with pytest.raises(InvalidRequest, match=r"stateLocation: .* is not a name of a bucket"):
@@ -71,6 +84,46 @@ def test_deep_and_long_predicates_are_refused_in_brief(odd):
     ) as told:
         compile_predicate(odd, COLUMNS, "where")
     assert len(str(told.value)) < 700
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "(" * 9_000 + "n = 1",  # for which DuckDB's parser takes minutes
+        "(" * 600 + "n = 1" + ")" * 600,
+        "abs(" * 990 + "n" + ")" * 990 + " = 1",  # beyond what DuckDB serves
+        "n / " * 250 + "n = 1",  # only once macros are expanded
+        "n + " * 325 + "n = 1",
+        "replace(" * 12 + "s" + ", 'a', 'b')" * 12 + " = 'c'",  # 3^12 copies of s
+        "repeat(" * 4 + "s" + ", 2)" * 4 + " = 'c'",
+    ],
+    ids=lambda text: text[:8],
+)
+def test_what_is_nested_too_deeply_is_refused_at_once_and_in_our_words(odd):
+    told = []
+    for compiling in (
+        lambda: compile_predicate(odd, COLUMNS, "where"),
+        lambda: compile_column("made", odd, COLUMNS[0]),
+    ):
+        with pytest.raises(InvalidRequest, match="nested too deeply; compute parts") as refusal:
+            compiling()
+        told.append(str(refusal.value))
+    assert [one.partition(": ")[0] for one in told] == ["where", "withColumn"]
+    assert not any("max_expression_depth" in one for one in told)
+
+
+@pytest.mark.parametrize(
+    "served",
+    [
+        "s = '" + "(" * 9_000 + "'",
+        "(" * 400 + "n = 1" + ")" * 400,
+        "replace(" * 5 + "s" + ", 'a', 'b')" * 5 + " = 'c'",
+        " and ".join(["n = 1"] * 900),
+    ],
+    ids=lambda text: text[:8],
+)
+def test_what_is_long_or_nested_less_deeply_is_served(served):
+    assert compile_predicate(served, COLUMNS, "where").columns
 
 
 def test_two_slashes_are_one():
@@ -173,6 +226,22 @@ def test_settings_that_no_layout_can_have(layout, settings):
     (name,) = settings
     with pytest.raises(InvalidRequest, match=f"^{layout.name}: {name} "):
         layout(**settings)
+
+
+@pytest.mark.parametrize("layout", [Pkg, DChoices, WChoices])
+def test_a_key_has_no_more_candidates_than_there_are_instances(layout):
+    on = equi("a", "b")
+    for choices, instances in ((65_536, 4), (5, 4), (3, 1)):
+        with pytest.raises(InvalidRequest) as told:
+            layout(choices=choices).check(on, instances)
+        assert str(told.value) == (
+            f"{layout.name}: choices must be at most the number of instances, {instances}, found "
+            f"{choices}"
+        )
+    layout(choices=4).check(on, 4)
+    layout().check(on, 1)
+    with pytest.raises(InvalidRequest, match="choices must be at most"):
+        Options(layout=layout(choices=9), instances=8)  # of `run` and `compare`
 
 
 def test_columns_in_the_wrong_order_are_said_to_be():

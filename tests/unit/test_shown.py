@@ -7,9 +7,11 @@ import pytest
 
 from joinengine import StreamAggregate, StreamJoin, equi, windows, within
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.reporting.explain import explain, waiting_for
+from joinengine.driver.settings import Settings
+from joinengine.reporting.explain import explain, not_reached, waiting_for
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream, Table
+from joinengine.state.wished import Relayout
 
 TIME = pa.timestamp("us", "UTC")
 CLICKS = pa.schema([("user_id", pa.int64()), ("clicked_at", TIME)])
@@ -90,3 +92,22 @@ def test_habits_of_dataframes_are_told_what_to_write(joined):
         joined.select("user_id")
     with pytest.raises(AttributeError, match=r"'StreamJoin' object has no attribute 'nonsense'$"):
         _ = joined.nonsense
+
+
+def test_what_was_planned_for_batches_that_never_came_is_told():
+    wish = [Relayout(instances=3)]
+    plans = Settings(
+        losses={99: (3, 4), 2: (1,)}, kills=frozenset({50, 3}), schedule={4: wish, 5: wish}
+    )
+    assert not_reached(plans, range(4)) == [
+        "not reached: the change of layout before batch 5, the kill of an executor before batch "
+        "50, the loss of instance 3 before batch 99, the loss of instance 4 before batch 99; this "
+        "run had 4 batches, 0 to 3"
+    ]
+    (again,) = not_reached(plans, range(3, 100))
+    assert again == (
+        "not reached: the loss of instance 1 before batch 2; this run had 97 batches, 3 to 99"
+    )
+    (none,) = not_reached(Settings(kills=frozenset({1})), range(7, 7))
+    assert none.endswith("before batch 1; this run had 0 batches")
+    assert not_reached(plans, range(100)) == not_reached(Settings(), range(0)) == []

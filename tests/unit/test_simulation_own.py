@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from joinengine.lab.cli import cli
 from joinengine.lab.simulation import key_files as files
+from joinengine.lab.simulation import planner_runs
 from joinengine.lab.simulation.advice import Verdict, advice, recommended, verdict
 from joinengine.lab.simulation.key_files import HotKey, StreamFile
 from joinengine.lab.simulation.planner_runs import OutOfTime, at_most
@@ -198,6 +199,36 @@ def test_the_advice_is_the_cheapest():
     assert "only if this saves more time" in advice([by_hash, auto], HotKey("k", 100), 1000, 4)
 
 
+def test_the_advice_names_what_was_not_judged():
+    """`mixed-bf` was stopped, and "Take hash" sounded as if the two had been compared."""
+    hot, stopped = HotKey("k", 100), ["mixed-bf"]
+    skewed, level = (Verdict("hash", busiest, 1.0, 0.0, 0, 1000.0) for busiest in (2.0, 1.05))
+    mixed = Verdict("mixed", 1.4, 1.0, 10.0, 1, 1000.0)
+    assert advice([skewed], hot, 1000, 4, [*stopped, "readj"]) == (
+        "No layout can be advised: under hash, the busiest of 4 instances receives 2.00 times its "
+        "share, but mixed-bf and readj used up the time limit (--budget), and no other layout was "
+        "simulated. Give a larger --budget, or name faster layouts."
+    )
+    for verdicts, taken in (([level], "hash"), ([skewed, mixed], "mixed")):
+        sentence = advice(verdicts, hot, 1000, 4, stopped)
+        assert sentence.startswith(f"Take {taken}. ")
+        assert sentence.endswith(" Not judged: mixed-bf used up the time limit (--budget).")
+        assert "Not judged" not in advice(verdicts, hot, 1000, 4)
+
+
+def test_the_command_says_what_its_budget_did_not_allow(tmp_path, monkeypatch):
+    write(tmp_path / "in", "parquet", table())
+
+    def played(name, *_):
+        raise OutOfTime
+
+    monkeypatch.setattr(planner_runs, "_choose", played)
+    output = simulate("pkg", "--stream", tmp_path / "in", "--key", "user")
+    assert "No layout can be advised: under hash, the busiest of 8 instances receives" in output
+    assert "but pkg used up the time limit (--budget)" in output
+    assert "Take hash" not in output
+
+
 def test_a_verdict_is_of_what_an_interval_met():
     """A planner that plans after the interval has not helped it: loads are those of before."""
     report = replay(Mnrt(), Workload(keys=500, zipf=1.5), Sizes(8, 4, 2, other=Other.EVEN))
@@ -336,4 +367,11 @@ def test_auto_weighs_the_copies_that_a_mode_makes():
 def test_a_layout_needs_as_many_instances_as_in_a_run():
     asked = ["simulate", "ftlb", "--instances", "1", "--intervals", "2", "--keys", "100"]
     with pytest.raises(InvalidRequest, match="layout ftlb needs from 2"):
+        CliRunner().invoke(cli, asked, catch_exceptions=False, standalone_mode=False)
+
+
+@pytest.mark.parametrize("planner", ["pkg", "potc"])
+def test_a_key_has_no_more_candidates_than_there_are_instances(planner):
+    asked = ["simulate", "hash", planner, "--instances", "4", "--choices", "65536"]
+    with pytest.raises(InvalidRequest, match=r"choices: expected at most .* instances, 4, found"):
         CliRunner().invoke(cli, asked, catch_exceptions=False, standalone_mode=False)

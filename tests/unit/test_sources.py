@@ -338,6 +338,17 @@ WRONG = [
     ({"settle": "-1 s"}, "settle: '-1 s' is negative"),
     ({"settle": "soon"}, "settle 'soon' is not a duration"),
     ({"schema": 5}, "schema: 5 is a int; give a StructType"),
+    ({"schema": {"id": "bigint"}}, r"schema: \{'id': 'bigint'\} is a dict; give a StructType"),
+    ({"schema": ["id"]}, r"schema: \['id'\] is a list; give a StructType"),
+    (
+        {"schema": pa.schema([(f"c{n}", "int8") for n in range(99)])},
+        r"schema: .{200}\.\. is a Schema;",
+    ),
+    ({"schema": spark_schema(pa.schema([]))}, "schema: no column is named"),
+    (
+        {"schema": spark_schema(pa.schema([("id", "int64"), ("id", "int8")]))},
+        "schema: column 'id' is given twice",
+    ),
 ]
 
 

@@ -78,6 +78,8 @@ REFUSED = {
     "withColumn: b: .* has type INTERVAL, which cannot be a column": ("b", "interval '1 day'"),
     "withColumn: b: 5 .* is not text": ("b", 5),
     "withColumn: 5 .* is not text": (5, "a"),
+    "withColumn: the name of the column is empty": ("", "a"),
+    "withColumn: b: '': the expression is empty": ("b", ""),
     "withColumn: b: .* is not a valid predicate|no expression": ("b", "a +"),
 }
 

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from joinengine.model.spelling import printed_lines
+
 out = Console(soft_wrap=True)
 err = Console(soft_wrap=True, file=os.fdopen(os.dup(2), "w", buffering=1))
 
@@ -28,7 +30,7 @@ _WIDEST = 1000
 
 def tell(line: str, style: str | None = None) -> None:
     """A line of the results."""
-    out.print(line, style=style, markup=False, highlight=False)
+    out.print(printed_lines(line), style=style, markup=False, highlight=False)
 
 
 def tell_table(table: Table) -> None:
@@ -40,12 +42,12 @@ def tell_table(table: Table) -> None:
 
 def say(message: str) -> None:
     """A line of what is going on."""
-    err.print(message, style="dim", markup=False, highlight=False)
+    err.print(printed_lines(message), style="dim", markup=False, highlight=False)
 
 
 def fail(message: str) -> None:
     """The line that says why a command ends without success."""
-    err.print(f"joinengine: {message}", markup=False, highlight=False)
+    err.print(printed_lines(f"joinengine: {message}"), markup=False, highlight=False)
 
 
 def write_json(path: Path | None, content: Any) -> None:

@@ -140,9 +140,9 @@ class _Text(click.ParamType[str]):
 _FLAGS = {one.flag.replace("-", "_"): one for one in OPTIONS.values() if one.flag is not None}
 
 
-def engine_options(command: Command) -> Command:
-    """Options of the commands that run a query, about how it is run (joinengine.api.options)."""
-    for option in reversed(_FLAGS.values()):
+def engine_options(command: Command, but: str | None = None) -> Command:
+    """Options of the table for a command that runs a query, `but` one (joinengine.api.options)."""
+    for option in reversed([one for name, one in _FLAGS.items() if name != but]):
         names = option.value.names
         command = click.option(
             f"--{option.flag}",

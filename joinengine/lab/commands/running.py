@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,7 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
     "executors see.",
 )
 @report_option
-@engine_options
+@partial(engine_options, but="takeover")  # no other driver is on a checkpoint of its own
 @query_options
 def compare(
     query: str | None,

@@ -64,11 +64,39 @@ def recommended(verdicts: Sequence[Verdict]) -> Verdict:
     return next((one for one in auto if one.cost <= best.cost * AS_GOOD), best)
 
 
-def advice(verdicts: Sequence[Verdict], hot: HotKey, tuples: int, instances: int) -> str:
-    """The layout to take, and why; `hot` is the heaviest of the keys of `tuples`."""
-    chosen = recommended(verdicts)
+def advice(
+    verdicts: Sequence[Verdict],
+    hot: HotKey,
+    tuples: int,
+    instances: int,
+    stopped: Sequence[str] = (),
+) -> str:
+    """The layout to take, and why; `hot` is the heaviest of the keys of `tuples`.
+
+    `stopped`: layouts that used up their budget, so that nothing is known of them.
+    """
     by_hash = next(one for one in verdicts if one.layout == "hash")
     busiest = f"the busiest of {instances} instances receives {by_hash.busiest:.2f} times its share"
+    ended = f"{' and '.join(stopped)} used up the time limit (--budget)"
+    if stopped and len(verdicts) == 1 and by_hash.busiest > LEVEL:
+        return (
+            f"No layout can be advised: under hash, {busiest}, but {ended}, and no other layout "
+            f"was simulated. Give a larger --budget, or name faster layouts."
+        )
+    told = _taken(verdicts, by_hash, busiest, hot, tuples, instances)
+    return f"{told} Not judged: {ended}." if stopped else told
+
+
+def _taken(
+    verdicts: Sequence[Verdict],
+    by_hash: Verdict,
+    busiest: str,
+    hot: HotKey,
+    tuples: int,
+    instances: int,
+) -> str:
+    """The layout to take of those that were simulated, and why; `busiest`: under hash, in words."""
+    chosen = recommended(verdicts)
     if chosen.layout == "hash":
         others = [one for one in verdicts if one.layout != "hash"]
         best = min(others, key=lambda one: one.busiest, default=None)

@@ -25,7 +25,7 @@ from joinengine.lab.simulation.planner_runs import SLOW, simulate_each
 from joinengine.lab.simulation.planning import Other, Served, Sizes
 from joinengine.lab.simulation.simulation_tables import tables, tell_stream
 from joinengine.lab.simulation.workload import KeyStream, Shape, Workload
-from joinengine.layouts import LAYOUTS, choose
+from joinengine.layouts import LAYOUTS, Pkg, choose
 from joinengine.layouts.key_based import Hash, Planned
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import equi
@@ -202,7 +202,7 @@ def simulate(
     reports, stopped = simulate_each(named, stream, sizes, settings)
     content = {"settings": settings, "runs": reports, "stopped": stopped, "made_by": made_by()}
     if own is not None:
-        content |= tell_stream(own, reports, sizes, _print)
+        content |= tell_stream(own, reports, stopped, sizes, _print)
     if planners:
         for table, legend in tables(reports):
             _print(table)
@@ -252,7 +252,7 @@ def _names(planners: tuple[str, ...], own: StreamFile | None) -> tuple[str, ...]
 
 
 def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
-    """Give settings their defaults that depend on the stream, and refuse sizes below 1."""
+    """Give settings their defaults that depend on the stream, and refuse sizes that cannot be."""
     if own is not None and not own.length:
         what = ", ".join(own.columns)
         raise InvalidRequest(f"stream: no row of {own.path} has a key in {what}")
@@ -265,6 +265,11 @@ def _settle(settings: dict[str, Any], own: StreamFile | None) -> None:
     for name in ("instances", "intervals", "window", "messages"):
         if settings[name] < 1:
             raise InvalidRequest(f"{name}: expected at least 1, found {settings[name]}")
+    if settings["choices"] > max(settings["instances"], Pkg.choices):
+        raise InvalidRequest(
+            f"choices: expected at most the number of instances, {settings['instances']}, found "
+            f"{settings['choices']}"
+        )
 
 
 def _keep(content: dict[str, Any], json_path: Path | None, figure: Path | None) -> None:

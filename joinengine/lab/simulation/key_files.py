@@ -31,6 +31,7 @@ from joinengine.kernels.hashing import Words, any_null, hash_columns
 from joinengine.lab.simulation.workload import KeyStream
 from joinengine.model.errors import InvalidRequest, UnreadableFile
 from joinengine.model.keys import U_BITS
+from joinengine.model.spelling import printable
 from joinengine.routing.base_functions import Base
 from joinengine.sources.listing import read_footers
 from joinengine.sources.positions import RowGroup
@@ -137,7 +138,7 @@ class StreamFile(KeyStream):
             found = np.isin(hashes, np.array(list(waiting), np.uint64))
             for row in np.flatnonzero(found)[np.unique(hashes[found], return_index=True)[1]]:
                 values = [column[int(row)].as_py() for column in columns]
-                names[int(hashes[row])] = ", ".join(map(str, values))
+                names[int(hashes[row])] = printable(", ".join(map(str, values)))
             waiting -= names.keys()
             if not waiting:
                 break

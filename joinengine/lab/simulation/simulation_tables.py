@@ -49,12 +49,13 @@ OTHERS = {
 def tell_stream(
     stream: StreamFile,
     reports: Sequence[dict[str, Any]],
+    stopped: Sequence[str],
     sizes: Sizes,
     say: Callable[[Any], None],
 ) -> dict[str, Any]:
     """Say which keys are hot, what each layout makes of the stream, and which one to take.
 
-    Returns the same for the JSON report.
+    `stopped`: planners that used up their budget. Returns the same for the JSON report.
     """
     hot, tuples, instances = stream.hottest(LISTED), stream.tuples, sizes.instances
     without, what = stream.without_key, "key" if stream.time is None else "key or a time"
@@ -68,13 +69,14 @@ def tell_stream(
         part = one.rows / tuples
         keys.add_row(one.key, f"{one.rows:,}", f"{part:.2%}", f"{part * instances:.2f}")
     say(keys)
-    verdicts = [verdict(report) for report in reports if _is_layout(report)]
+    verdicts = [verdict(report) for report in reports if _is_layout(report["planner"])]
     say(_verdicts(verdicts, instances))
     say(
         f"{LEGEND}\n{OTHERS[sizes.other]}\ndynamic, bi and bi-k are not simulated, because they do "
         "not plan by the loads of keys."
     )
-    sentence = advice(verdicts, hot[0], tuples, instances)
+    unjudged = [name for name in stopped if _is_layout(name)]
+    sentence = advice(verdicts, hot[0], tuples, instances, unjudged)
     say(f"\n{sentence}")
     return {
         "hot_keys": [{"key": one.key, "rows": one.rows, "share": one.rows / tuples} for one in hot],
@@ -83,9 +85,9 @@ def tell_stream(
     }
 
 
-def _is_layout(report: dict[str, Any]) -> bool:
-    """Whether a report is of a layout of the engine, and not of a candidate of a paper alone."""
-    return report["planner"].partition(":")[0] in LAYOUTS
+def _is_layout(planner: str) -> bool:
+    """Whether a planner is a layout of the engine, and not a candidate of a paper alone."""
+    return planner.partition(":")[0] in LAYOUTS
 
 
 def _verdicts(verdicts: Sequence[Verdict], instances: int) -> Table:

@@ -87,9 +87,8 @@ def _disk_of(text: str) -> CannotWrite | None:
         if re.search(rf"{in_the_jvm}|OSError: \[Errno {number}\]", text):
             return CannotWrite(
                 "the checkpoint, the output or Spark's scratch folder cannot be written "
-                f"({said}); the batch is not committed, and nothing is lost. Check "
-                "checkpointLocation, the output folder and spark.local.dir, then start the query "
-                "again"
+                f"({said}); nothing is lost. Check checkpointLocation, the output folder and "
+                "spark.local.dir, then start the query again"
             )
     return None
 

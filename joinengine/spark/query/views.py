@@ -9,7 +9,7 @@ import pyarrow as pa
 from joinengine.driver.batch import BatchRunner
 from joinengine.driver.records import BatchRecord, rates_seen
 from joinengine.model.texts import Shown, counted
-from joinengine.reporting.explain import explain, waiting_for
+from joinengine.reporting.explain import explain, not_reached, waiting_for
 from joinengine.reporting.heads import head_of
 from joinengine.reporting.notebook import (
     line,
@@ -104,6 +104,11 @@ class Views:
             records,
             self._running.tasks,
         )
+
+    def not_reached(self) -> list[str]:
+        """What was planned for batches that this run did not have, in sentences."""
+        after = self._runner.manifest.batch + 1
+        return not_reached(self._runner.settings, range(after - self._watch.done[1], after))
 
     def waiting(self) -> list[str]:
         """What no result shows of a query that has read what was there, in sentences."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from joinengine.model.arguments import check_names, check_text
 from joinengine.model.columns import require_column
@@ -20,7 +19,7 @@ from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.habits import STREAM, not_there
 from joinengine.model.named import one_of
-from joinengine.model.texts import in_a_line, quoted
+from joinengine.model.spelling import printed_lines
 from joinengine.predicates.computed_columns import compile_column
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.sources.feeds import FeedKind
@@ -309,7 +308,7 @@ def parquet_stream(
     in_order = one_of(FileOrder, order, "order")
     path = place(folder, "parquet_stream")
     zone = session.zone()
-    found = types.folder_columns(path, _said(schema), bad)
+    found = types.folder_columns(path, types.said_columns(schema), bad)
     _warn_of_row_groups(path, rows_per_interval, found.footers)
     feed = {
         "kind": FeedKind.FOLDER.value,
@@ -325,23 +324,6 @@ def parquet_stream(
     }
     reading = Reading(found.readable, root=path, zone=zone, on_bad_file=bad)
     return Stream(spark, feed, reading, found.others, found.footers)
-
-
-def _said(schema: Any) -> pa.Schema | None:
-    """The columns that the user gives; None: none are given."""
-    if schema is None:
-        return None
-    try:
-        said = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    except Exception as error:
-        why = in_a_line(str(error).partition("== SQL ==")[0])
-        raise InvalidRequest(f"schema: {quoted(schema)} is not a list of columns: {why}") from None
-    if not isinstance(said, StructType):
-        raise InvalidRequest(
-            f"schema: {schema!r} is a {type(schema).__name__}; give a StructType or DDL text, "
-            "such as 'id bigint, at timestamp'"
-        )
-    return types.arrow_schema(said)
 
 
 def _settle_us(settle: str) -> int:
@@ -375,7 +357,7 @@ def recorded_table(spark: SparkSession | None, path: Path | str) -> Table:
 
 def _columns(schema: pa.Schema) -> str:
     """Names and types, of a few columns."""
-    told = [f"{field.name} {field.type}" for field in schema]
+    told = [printed_lines(f"{field.name} {field.type}") for field in schema]
     return ", ".join(told[:8]) + (f" and {len(told) - 8} more" if len(told) > 8 else "")
 
 

@@ -22,6 +22,11 @@ _REMOTE = (
 
 #: What names of buckets and containers are made of.
 _BUCKET = re.compile(r"[\w.-]+", re.ASCII)
+#: A container and its account, as Azure writes them; the library knows accounts at these hosts.
+_OF_ACCOUNT = re.compile(
+    r"[\w-]+@[\w-]+\.dfs\.(core\.windows\.net|fabric\.microsoft\.com)", re.ASCII
+)
+_AZURE = ("abfs", "abfss")
 
 
 def place(location: str | Path, what: str) -> str:
@@ -31,6 +36,8 @@ def place(location: str | Path, what: str) -> str:
 
     >>> place("s3://bucket/queries/one/", "stateLocation")
     's3://bucket/queries/one'
+    >>> place("abfss://data@account.dfs.core.windows.net/in", "left")
+    'abfss://data@account.dfs.core.windows.net/in'
     """
     text = str(location)
     if not is_url(text):
@@ -41,16 +48,17 @@ def place(location: str | Path, what: str) -> str:
         raise InvalidRequest(
             f"{what}: {in_a_line(location)} names no bucket; write {scheme}://bucket/folder"
         )
-    if not _BUCKET.fullmatch(bucket) and "@" not in bucket:
+    if "@" in bucket and not (scheme in _AZURE and _OF_ACCOUNT.fullmatch(bucket)):
+        form = "container@account.dfs.core.windows.net" if scheme in _AZURE else "bucket"
+        raise InvalidRequest(
+            f"{what}: a {scheme} URL may not contain a user or password; give "
+            f"{scheme}://{form}/folder, and set the credentials in the environment "
+            "(docs/cluster.md)"
+        )
+    if "@" not in bucket and not _BUCKET.fullmatch(bucket):
         raise InvalidRequest(
             f"{what}: {quoted(bucket)} is not a name of a bucket: these have letters, digits, '.', "
             "'-' and '_'"
-        )
-    if "@" in bucket:
-        raise InvalidRequest(
-            f"{what}: a {scheme} URL may not contain a user or password; give "
-            f"{scheme}://bucket/folder, and set the credentials in the environment "
-            "(docs/cluster.md)"
         )
     parts = [part for part in parts if part]  # `//` is one `/`, as in a path
     odd = next((one for one in parts if one in (".", "..") or not one.isprintable()), None)

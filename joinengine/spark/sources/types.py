@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from joinengine.model.errors import InvalidRequest
+from joinengine.model.texts import in_a_line, quoted
 from joinengine.sources.listing import OnBadFile, read_footers, survey
 from joinengine.sources.schemas import (
     Footer,
@@ -44,6 +46,31 @@ def arrow_schema(schema: StructType, what: str = "schema") -> pa.Schema:
 def spark_schema(schema: pa.Schema) -> StructType:
     """The Spark form of an Arrow schema."""
     return from_arrow_schema(schema)
+
+
+def said_columns(schema: Any) -> pa.Schema | None:
+    """The columns that a user gives, as a StructType or DDL text; None: none are given.
+
+    Raises InvalidRequest for anything else, for no column at all, and for two of one name.
+    """
+    if schema is None:
+        return None
+    try:
+        said = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    except Exception as error:
+        why = in_a_line(str(error).partition("== SQL ==")[0])
+        raise InvalidRequest(f"schema: {quoted(schema)} is not a list of columns: {why}") from None
+    if not isinstance(said, StructType):
+        raise InvalidRequest(
+            f"schema: {in_a_line(repr(schema))} is a {type(schema).__name__}; give a StructType or "
+            "DDL text, such as 'id bigint, at timestamp'"
+        )
+    if not said.names:
+        raise InvalidRequest("schema: no column is named; name at least one, or leave schema= out")
+    double = next((name for name in said.names if said.names.count(name) > 1), None)
+    if double is not None:
+        raise InvalidRequest(f"schema: column {double!r} is given twice; give each column once")
+    return arrow_schema(said)
 
 
 @dataclass(frozen=True, slots=True)

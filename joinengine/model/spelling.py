@@ -1,0 +1,38 @@
+"""Text that terminals, logs and pages show as it is.
+
+Why: columns, keys and files have the names that somebody gave them. A name may hold letters that
+steer a terminal, or turn the direction of all text that follows.
+"""
+
+from __future__ import annotations
+
+import logging
+
+
+def printable(text: str, kept: str = "") -> str:
+    r"""The text with an escape for each character that is not printed and not among `kept`.
+
+    >>> printable("a\u202eb\n")
+    'a\\u202eb\\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
+
+
+def printed_lines(text: str) -> str:
+    r"""The same of a text that may have several lines, such as a predicate.
+
+    >>> printed_lines("a\u202eb\n")
+    'a\\u202eb\n'
+    """
+    return printable(text, kept="\n\t")
+
+
+def print_arguments(record: logging.LogRecord) -> bool:
+    """A filter of a logger: what its messages are filled in with is printable; all pass."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            printed_lines(one) if isinstance(one, str) else one for one in record.args
+        )
+    return True

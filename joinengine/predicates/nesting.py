@@ -1,0 +1,92 @@
+"""How deep a predicate may be nested.
+
+Why: DuckDB's parser takes minutes for thousands of parentheses of which one is not closed. A macro
+of DuckDB's writes an argument out as often as it uses it, so that `replace` inside `replace` grows
+by a factor of three with each level.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.texts import quoted
+from joinengine.predicates.engine import FORMS
+
+#: Brackets inside each other. DuckDB itself serves some 1,000.
+_MOST_NESTED = 500
+#: So often a part may be written out; with `replace` five times inside itself it is 243 times.
+_MOST_WRITTEN = 250
+#: The setting that DuckDB names if a text is nested too deeply for it; users cannot change it.
+_DEPTH_OF_DUCKDB = "max_expression_depth"
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
+#: Where another form of a macro begins, for another number of arguments.
+_FORM = re.compile(r", (?=\([a-z](?:, [a-z])*\) as )")
+
+
+def _too_deep(what: str, text: str) -> InvalidRequest:
+    """The refusal of `text`, which the argument `what` has."""
+    return InvalidRequest(
+        f"{what}: {quoted(text)} is nested too deeply; compute parts of it before the join"
+    )
+
+
+@contextmanager
+def shallow(what: str, text: str) -> Iterator[None]:
+    """Refuse `text` if Python's stack ends inside."""
+    try:
+        yield
+    except RecursionError:
+        raise _too_deep(what, text) from None
+
+
+def check_brackets(sql: str, what: str, text: str) -> None:
+    """Refuse `text`, in DuckDB's words `sql`, if more than _MOST_NESTED brackets are open."""
+    brackets = re.findall(r"[()\[\]]", _QUOTED.sub("", sql))
+    if max(accumulate(1 if one in "([" else -1 for one in brackets), default=0) > _MOST_NESTED:
+        raise _too_deep(what, text)
+
+
+def check_said(said: str, what: str, text: str) -> None:
+    """Refuse `text` if DuckDB has `said` that it is nested too deeply."""
+    if _DEPTH_OF_DUCKDB in said:
+        raise _too_deep(what, text) from None
+
+
+def check_written(tree: Any, what: str, text: str) -> None:
+    """Refuse `text`, whose syntax tree is `tree`, if macros write a part out too often."""
+    if _times_written(tree) > _MOST_WRITTEN:
+        raise _too_deep(what, text)
+
+
+def _times_written(tree: Any) -> int:
+    """How often a part of a syntax tree is written out, at most, once macros are expanded."""
+    most, left = 1, [(tree, 1)]
+    while left:
+        node, times = left.pop()
+        if isinstance(node, dict):
+            times *= _uses(str(node.get("function_name")))
+            most, node = max(most, times), list(node.values())
+        if isinstance(node, list):
+            left += [(part, times) for part in node]
+    return most
+
+
+@cache
+def _uses(function: str) -> int:
+    """How often a function uses one of its arguments, at most.
+
+    >>> _uses("replace"), _uses("concat"), _uses("abs")
+    (3, 1, 1)
+    """
+    most = 1
+    for one in _FORM.split(FORMS.get(function, "")):
+        arguments, _, body = one.partition(" as ")
+        for name in re.findall(r"\w+", arguments):
+            most = max(most, len(re.findall(rf"\b{name}\b", body)))
+    return most
