@@ -12,7 +12,7 @@ from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.durations import describe
 from joinengine.model.keys import Side
 from joinengine.model.query import FromOperator, Input
-from joinengine.model.texts import Shown
+from joinengine.model.texts import Shown, counted
 from joinengine.operators.base import Operator, QuerySpec, sides_of
 from joinengine.operators.timing import Flow
 from joinengine.state.wished import Relayout
@@ -47,7 +47,7 @@ def explain(
         lines += now.lines(inputs, choice, ours)
         lines += compared_in_vain([record.joins[operator.index] for record in records])
     lines += [] if tasks is None else [f"tasks: {tasks}"]
-    lines += [f"requested: {_wished(wish)}; takes effect with the next batch" for wish in wishes]
+    lines += [f"requested: {_wished(wishes)}; takes effect with the next batch"] if wishes else []
     return Shown("\n".join(lines))
 
 
@@ -101,10 +101,11 @@ def sized(operator: Operator, instances: int) -> Operator:
     return replace(one, instances=instances) if named else operator
 
 
-def _wished(wish: Relayout) -> str:
-    layout = "" if wish.choice is None else f"layout {wish.choice.label}"
-    size = "" if wish.instances is None else f"{wish.instances} instances"
-    return " on ".join(filter(None, [layout, size]))
+def _wished(wishes: Sequence[Relayout]) -> str:
+    """What the last wish of each kind asks for: the next batch grants no other."""
+    layouts = [f"layout {one.choice.label}" for one in wishes if one.choice is not None]
+    sizes = [counted(one.instances, "instance") for one in wishes if one.instances is not None]
+    return " on ".join([*layouts[-1:], *sizes[-1:]])
 
 
 def input_name(query: QuerySpec, source: Input) -> str:
