@@ -87,10 +87,8 @@ def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_pa
         query.resize(6)
         told = query.explain().splitlines()
         assert "layout auto on 4 instances" in told[1]
-        assert told[-2:] == [
-            "requested: layout qmmp; takes effect with the next batch",
-            "requested: 6 instances; takes effect with the next batch",
-        ]
+        assert told[-1] == "requested: layout qmmp on 6 instances; takes effect with the next batch"
+        assert sum("requested" in line for line in told) == 1
         for refused in (2.5, "4", True, None):
             with pytest.raises(InvalidRequest, match=r"resize: instances: .* not a whole number"):
                 query.resize(refused)
