@@ -4,9 +4,9 @@ Why: both are counted, but nobody reads the counters of a query that seems to wo
 read in another order than event time can cost nearly all results, with exit code 0; and a join
 without a window works for weeks before a disk is full.
 
-How: a stream is named once for each reason (rows that are late, ahead of the clock, or without a
-key), in the first batch that leaves out a MARKED part of its rows; when the query ends, with the
-sum of the whole run. A join without a window is named once it holds state, with what a row costs.
+How: an input is named once, by its side, for each reason (rows that are late, ahead of the clock,
+or without a key), in the first batch that leaves out a MARKED part of its rows; when the query
+ends, with the sum of the whole run. A join without a window is named once it holds state, with what a row costs.
 Cost: some additions for each batch.
 """
 
@@ -22,14 +22,13 @@ from joinengine.model.texts import size_text
 from joinengine.operators.base import QuerySpec, sides_of
 from joinengine.reporting.explain import input_name, name_of
 
-#: A stream is named if a batch leaves out this part of its rows.
+#: An input is named if a batch leaves out this part of its rows.
 MARKED = 0.01
 #: Reason -> what has happened to the rows, and what to do. The names are fields of `Refused`.
 _WORDS: Mapping[str, tuple[str, str]] = {
     "late": (
         "arrived later than the join's delay allows, so no result contains them",
-        "If the files are not read in the order of event time, use parquet_stream(.., "
-        "order='time') or --file-order time. Otherwise give a longer delay",
+        "Give a longer delay",
     ),
     "null": (
         "have no key or no event time, so they match nothing",
@@ -39,6 +38,14 @@ _WORDS: Mapping[str, tuple[str, str]] = {
         "have an event time further ahead of the clock than max_ahead, so no result contains them",
         "Check the clocks of the writers, or give a longer max_ahead",
     ),
+}
+
+#: What to do about late rows of a source, by the first word of its name.
+_LATE_CURES: Mapping[str, str] = {
+    "folder": "If the files are not read in the order of event time, use parquet_stream(.., "
+    "order='time') or --file-order time. Otherwise give a longer delay",
+    "dataframe": "Give a longer delay=, or if none is given, a longer withWatermark. If Spark "
+    "reads Parquet files in another order than event time, use parquet_stream(.., order='time')",
 }
 
 
@@ -83,13 +90,14 @@ class Alerts:
                 refused = entry.refused[side]
                 key = operator.index, side
                 self._sums[key] = self._sums.get(key, Refused()) + refused
-                for reason, (what, cure) in _WORDS.items():
+                for reason, (what, _) in _WORDS.items():
                     count = getattr(refused, reason)
                     if count == 0 or count < MARKED * refused.rows:
                         continue
                     if (*key, reason) not in self._named:
                         self._named[*key, reason] = None
                         counted = self._counted(key, count, refused.rows)
+                        cure = self._cure(reason, key)
                         found.append(f"batch {record.batch}: {counted} {what}. {cure}")
         return found
 
@@ -104,6 +112,20 @@ class Alerts:
 
     def _counted(self, key: tuple[int, Side], count: int, rows: int) -> str:
         """Of which input, how many of how many rows."""
-        operator = self.query.operators[key[0]]
-        name = input_name(self.query, operator.inputs[key[1]])
-        return f"{count:,} of {rows:,} rows ({count / rows:.0%}) of {name}"
+        return f"{count:,} of {rows:,} rows ({count / rows:.0%}) of {self._input(*key)}"
+
+    def _cure(self, reason: str, key: tuple[int, Side]) -> str:
+        """What to do about rows that an input loses."""
+        kind, cure = self._source(*key).partition(" ")[0], _WORDS[reason][1]
+        return _LATE_CURES.get(kind, cure) if reason == "late" else cure
+
+    def _input(self, number: int, side: Side) -> str:
+        """An input: two DataFrames are told apart by their sides, as is a stream from itself."""
+        name, operators = self._source(number, side), self.query.operators
+        if len(sides_of(operators[number])) == 1:
+            return name
+        among = f" of operator {number}" if len(operators) > 1 else ""
+        return f"the {side.name.lower()} side{among} ({name})"
+
+    def _source(self, number: int, side: Side) -> str:
+        return input_name(self.query, self.query.operators[number].inputs[side])

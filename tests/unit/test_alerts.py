@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from joinengine.driver.records import BatchRecord, OperatorRecord, Refused
@@ -9,6 +11,7 @@ from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.reporting.alerts import MARKED, Alerts
 from tests.harness import two_way
+from tests.unit.states import chain
 
 
 def batch(number, left=None, right=None, **more):
@@ -44,6 +47,36 @@ def test_a_stream_is_named_once_and_in_the_end(reason, words, alerts):
     assert first.startswith("in total, 39 of 4,000 rows (1%) of ")
     assert second.startswith("in total, 10 of 1,300 rows (1%) of ")
     assert words in first
+
+
+def named(alerts, left, right):
+    """The alerts of a query whose sources have these names."""
+    return replace(alerts, query=replace(alerts.query, sources=(left, right)))
+
+
+def test_two_frames_are_told_apart_by_their_sides_and_get_a_cure_for_frames(alerts):
+    frames = named(alerts, "dataframe", "dataframe")
+    first, second = frames.take(batch(0, left=Refused(10, late=4), right=Refused(10, null=3)))
+    assert first.startswith("batch 0: 4 of 10 rows (40%) of the left side (dataframe) arrived")
+    assert first.partition(". ")[2].startswith("Give a longer delay=, or if none is given, ")
+    assert "--file-order" not in first
+    assert "3 of 10 rows (30%) of the right side (dataframe) have no key" in second
+    assert second.endswith("check these columns in the source")
+    assert "of the right side (dataframe)" in frames.sums()[1]
+
+
+def test_a_folder_gets_the_cure_for_files(alerts):
+    folders = named(alerts, "folder /clicks", "folder /sales")
+    (said,) = folders.take(batch(0, right=Refused(10, late=4)))
+    assert "of the right side (folder /sales) arrived" in said
+    assert "parquet_stream(.., order='time') or --file-order time" in said
+
+
+def test_the_operator_is_named_if_there_are_several():
+    alerts = Alerts(chain())
+    entries = [OperatorRecord(3), OperatorRecord(3, refused=[Refused(), Refused(10, late=4)])]
+    (said,) = alerts.take(BatchRecord(0, 0.0, {"elapsed_s": 0.0}, joins=entries))
+    assert "of the right side of operator 1 (" in said
 
 
 def test_reasons_are_named_one_by_one(alerts):
