@@ -6,7 +6,9 @@ without a window works for weeks before a disk is full.
 
 How: an input is named once, by its side, for each reason (rows that are late, ahead of the clock,
 or without a key), in the first batch that leaves out a MARKED part of its rows; when the query
-ends, with the sum of the whole run. A join without a window is named once it holds state, with what a row costs.
+ends, with the sum of the whole run. A join without a window is named once it holds state, with what a row costs. Where the
+query ends by itself, a single run over a folder is none that grows: so the join is named at the
+end, with what the run has added, if the checkpoint had state from an earlier start.
 Cost: some additions for each batch.
 """
 
@@ -18,7 +20,7 @@ from dataclasses import dataclass, field
 from joinengine.driver.records import BatchRecord, Refused
 from joinengine.model.keys import Side
 from joinengine.model.query import FromSource
-from joinengine.model.texts import size_text
+from joinengine.model.texts import counted, size_text
 from joinengine.operators.base import QuerySpec, sides_of
 from joinengine.reporting.explain import input_name, name_of
 
@@ -47,40 +49,62 @@ _LATE_CURES: Mapping[str, str] = {
     "dataframe": "Give a longer delay=, or if none is given, a longer withWatermark. If Spark "
     "reads Parquet files in another order than event time, use parquet_stream(.., order='time')",
 }
+_WINDOW = "If old rows need not match new ones, give within=, tumbling or sliding windows"
 
 
 @dataclass
 class Alerts:
-    """What there is to say of a query; `take` gets each batch. `ends`: the query does by itself."""
+    """What there is to say of a query; `take` gets each batch. `ends`: the query does by itself.
+
+    `before`: (rows, bytes) that each operator held at the start; none: the checkpoint is new.
+    """
 
     query: QuerySpec
     ends: bool = False
+    before: Sequence[tuple[int, int]] = ()
     _sums: dict[tuple[int, Side], Refused] = field(default_factory=dict)
     _named: dict[tuple[int, Side, str], None] = field(default_factory=dict)
-    _endless: set[int] = field(default_factory=set)
+    #: joins without a window -> (rows, bytes) that they hold, and those that have been named
+    _endless: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _warned: set[int] = field(default_factory=set)
 
     def take(self, record: BatchRecord) -> list[str]:
         """What a batch gives reason to say, each once in a run."""
-        return [*self._leaving_out(record), *self._growing(record)]
+        return [*self._leaving_out(record), *self._growth(record)]
 
-    def _growing(self, record: BatchRecord) -> list[str]:
+    def _growth(self, record: BatchRecord) -> list[str]:
         """A warning for each join of two streams whose state nothing ever leaves."""
         found = list[str]()
         tables = [FromSource(source) for source in self.query.tables]
         for operator, entry in zip(self.query.operators, record.joins, strict=True):
             streams = [one for one in operator.inputs if one not in tables]
-            endless = operator.window is None and len(streams) > 1
-            if self.ends or not (endless and entry.state_rows):
+            if operator.window is not None or len(streams) < len(Side) or not entry.state_rows:
                 continue
-            if operator.index not in self._endless:
-                self._endless.add(operator.index)
+            self._endless[operator.index] = entry.state_rows, entry.state_bytes
+            if not self.ends and operator.index not in self._warned:
+                self._warned.add(operator.index)
                 each = size_text(entry.state_bytes / entry.state_rows * 1e6)
                 found.append(
-                    f"{name_of(operator).removeprefix('joinengine ')} has no window, so its state "
-                    f"grows without bound: by {each} per million rows. If old rows need not match "
-                    "new ones, give within=, tumbling or sliding windows"
+                    f"{self._join(operator.index)} has no window, so its state grows without "
+                    f"bound: by {each} per million rows. {_WINDOW}"
                 )
         return found
+
+    def _grown(self) -> list[str]:
+        """A sentence for each such join, of a query that ends, if it has gone on with state."""
+        found = list[str]()
+        for number, (rows, size) in self._endless.items() if self.ends else ():
+            rows_before, size_before = self.before[number] if self.before else (0, 0)
+            if 0 < rows_before < rows:
+                found.append(
+                    f"{self._join(number)} has no window, so its state grows with every start: in "
+                    f"this run from {counted(rows_before, 'row')} ({size_text(size_before)}) to "
+                    f"{counted(rows, 'row')} ({size_text(size)}). {_WINDOW}"
+                )
+        return found
+
+    def _join(self, number: int) -> str:
+        return name_of(self.query.operators[number]).removeprefix("joinengine ")
 
     def _leaving_out(self, record: BatchRecord) -> list[str]:
         """A warning for each stream that loses a MARKED part of its rows for the first time."""
@@ -102,13 +126,14 @@ class Alerts:
         return found
 
     def sums(self) -> Sequence[str]:
-        """The same of the whole run, for each stream and reason that has been named."""
-        return [
+        """What there is to say of the whole run once it is over."""
+        left_out = [
             f"in total, {self._counted((operator, side), getattr(sums, reason), sums.rows)} "
             f"{_WORDS[reason][0]}"
             for operator, side, reason in self._named
             for sums in [self._sums[operator, side]]
         ]
+        return [*left_out, *self._grown()]
 
     def _counted(self, key: tuple[int, Side], count: int, rows: int) -> str:
         """Of which input, how many of how many rows."""

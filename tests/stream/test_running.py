@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 import threading
@@ -159,3 +160,19 @@ def test_workers_have_what_tasks_import_before_they_start(spark):
 
     found = spark.sparkContext.parallelize(range(2), 2).mapPartitions(looked).collect()
     assert found == [("joinengine.spark.session.daemon", True)] * 2
+
+
+def test_a_job_that_goes_on_says_how_its_state_has_grown(writer, folders, caplog):
+    """A join without a window that is started again and again; a single run needs no warning."""
+
+    def said():
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "joinengine"):
+            writer().format("noop").trigger(availableNow=True).start().awaitTermination()
+        return [text for text in caplog.messages if "has no window" in text]
+
+    assert said() == []
+    folders.add()
+    (grown,) = said()
+    assert "its state grows with every start: in this run from " in grown
+    assert said() == []

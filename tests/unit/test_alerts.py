@@ -98,9 +98,29 @@ def test_a_join_without_a_window_says_once_how_its_state_grows():
     assert alerts.sums() == []
 
 
-@pytest.mark.parametrize("why", ["it ends", "a window", "a table"])
-def test_state_that_does_not_grow_for_ever_needs_no_word(why):
+@pytest.mark.parametrize("why", ["a window", "a table"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_state_that_does_not_grow_for_ever_needs_no_word(why, ends):
     window = within("lt", "rt", lower="0 s", upper="1 s", delay="0 s") if "window" in why else None
     query = two_way(window, table=Side.RIGHT if "table" in why else None)
-    alerts = Alerts(query, ends="ends" in why)
+    alerts = Alerts(query, ends=ends, before=[(100, 3000)])
     assert alerts.take(batch(1, state_rows=200, state_bytes=6000)) == []
+    assert alerts.sums() == []
+
+
+def test_a_query_that_ends_says_at_its_end_how_its_state_grows_from_start_to_start():
+    alerts = Alerts(two_way(None), ends=True, before=[(200, 6000)])
+    assert alerts.take(batch(4, state_rows=300, state_bytes=9000)) == []
+    assert alerts.take(batch(5, state_rows=1400, state_bytes=42_000)) == []
+    (said,) = alerts.sums()
+    assert said.startswith(
+        "join 0 has no window, so its state grows with every start: in this run from 200 rows "
+        "(6.0 kB) to 1,400 rows (42.0 kB). If old rows need not match"
+    )
+
+
+@pytest.mark.parametrize("before", [[], [(0, 0)], [(200, 6000)]])
+def test_a_single_run_and_one_without_new_rows_say_nothing_of_growth(before):
+    alerts = Alerts(two_way(None), ends=True, before=before)
+    assert alerts.take(batch(1, state_rows=200, state_bytes=6000)) == []
+    assert alerts.sums() == []
