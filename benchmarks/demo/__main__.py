@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.demo.stream import FILES, PART, PRICES, ROWS, WINDOW_S, record
+from joinengine.lab.comparison.pictures import colours_of
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -34,7 +35,7 @@ _PEERS = {
     "spark": "Spark's join",
     "salted": "Spark's join, salted by hand",
 }
-_GREY, _COLOURS = "#555555", {"hash": "#1f6fb4", "auto": "#d1632c"}
+_GREY, _COLOURS = "#555555", colours_of(LAYOUTS)
 _ON = ["--on", "v_product=p_product", "--delay", "1s"]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from joinengine.lab.comparison.hues import hues_of
 from joinengine.lab.comparison.verdicts import verdict
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.run_report import FORMAT
@@ -35,14 +36,17 @@ def comparison(name: str, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def page_content(report: dict[str, Any]) -> dict[str, Any]:
-    """What the page of a report is made of; of a comparison, all its runs and its verdict.
+    """What the page of a report is made of; of a comparison, all its runs, the numbers of
+    their layouts' colours, and its verdict.
 
     The stories of many runs share the room of a few.
     """
     runs = report.get("runs", [report])
     limit = _ROOM_BYTES // len(runs)
     told = [run | {"story": _fitting(run, limit)} for run in runs]
-    content = {"mode": "report", "reports": told}
+    content: dict[str, Any] = {"mode": "report", "reports": told}
+    if len(runs) > 1:
+        content["hues"] = hues_of(str(run["layout"]) for run in runs)
     return content | ({"verdict": report["verdict"]} if report.get("verdict") else {})
 
 
