@@ -245,7 +245,7 @@ class CandidateBased(Layout):
 class Pkg(LayoutChoice):
     """The same number of candidates for every key."""
 
-    choices: int = setting(2, "how many candidates a key has")
+    choices: int = setting(2, "how many candidates a key has", "Nasir 2015")
     intervals: int = setting(4, "over how many of the last intervals the load is taken")
 
     name: ClassVar[str] = "pkg"
@@ -373,7 +373,9 @@ class DChoices(_WithHead):
     """Keys of the head get as few candidates as let the loads be level."""
 
     d: int | None = setting(
-        None, "how many candidates the heaviest keys have; none: as few as let the loads be level"
+        None,
+        "how many candidates the heaviest keys have; none: as few as let the loads be level",
+        "Nasir 2016",
     )
 
     name: ClassVar[str] = "d-choices"
