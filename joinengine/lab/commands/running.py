@@ -31,6 +31,7 @@ from joinengine.lab.commands.run_options import (
     query_options,
 )
 from joinengine.layouts import LAYOUTS
+from joinengine.layouts.key_based import WithinLimit
 from joinengine.layouts.layout_settings import split_layouts
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.texts import counted
@@ -44,12 +45,21 @@ Examples:
   joinengine run --left clicks --right purchases --on user_id=buyer_id --validate \\
       --within "clicked_at,bought_at,0 s,1 hour" --delay "5 minutes"
 """
+#: The setting `imbalance` of whichever layouts have it.
+_imbalance_option = click.option(
+    "--imbalance",
+    type=float,
+    metavar="X",
+    help="Setting of every named layout that has it and is not named with its own, as in "
+    "mnrt:imbalance=X: a plan is due above (1 + X) times the mean load.",
+)
 
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("query", required=False)
 @own_options
 @click.option("--layout", help=LAYOUT_HELP)
+@_imbalance_option
 @click.option(
     "--zipf", type=float, default=0.8, show_default=True, help="Zipf exponent of foreign keys."
 )
@@ -120,12 +130,16 @@ def run(
 
     # With a checkpoint a later run may go on with new files: the stream has no end.
     found = asked(query, settings, ends=checkpoint is None)
+    layout = layout or found.layout
+    if settings["imbalance"] is not None and checkpoint is None:  # else it may have another layout
+        layout = layout or "auto"
     options = replace(
-        options_of(settings, layout=layout or found.layout, zipf=zipf),
+        options_of(settings, layout=layout, zipf=zipf),
         relayouts=relayouts_of(settings["switches"], settings["sizes"], settings["levels"]),
         losses=losses_of(settings["losses"]),
         kills=settings["kills"],
     )
+    (options,) = _tolerating([options], settings["imbalance"])
     later = [choice for _, choice, _ in options.relayouts if choice is not None]
     check_levels(settings["levels"], [options.layout, *later])
     check(found, options)  # before Spark starts
@@ -184,6 +198,7 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
     help="Layouts, such as hash,mnrt:imbalance=0.02. [default: all that support QUERY, "
     "except mixed-bf and readj, whose plans may take minutes]",
 )
+@_imbalance_option
 @click.option(
     "--zipf",
     "exponents",
@@ -229,6 +244,7 @@ def compare(
         for z in (_numbers(exponents) if found.generated else [0.0])
         for name in (_serving(found, settings) if names is None else split_layouts(names))
     ]
+    cells = _tolerating(cells, settings["imbalance"])
     check_levels(settings["levels"], [options.layout for options in cells])
     for options in cells:
         check(found, options)
@@ -268,6 +284,37 @@ def compare(
         raise JoinEngineError("some results differ from DuckDB's")
     if validate and any(map(_lacks_rows, reports)):
         sys.exit(console.INCOMPLETE)
+
+
+def _tolerating(cells: list[Any], imbalance: float | None) -> list[Any]:
+    """The options with `--imbalance` as a setting of those of their layouts that have it.
+
+    What stands beside the name of a layout counts for it. Raises InvalidRequest if none has it.
+    """
+    if imbalance is None:
+        return cells
+    named = [one for cell in cells for one in (cell.layout, *(to for _, to, _ in cell.relayouts))]
+    asked_for = [one for one in named if one is not None and one.is_asked]
+    if not any(hasattr(one, "imbalance") for one in asked_for):
+        found = ", ".join(dict.fromkeys(one.label for one in asked_for)) or "no --layout"
+        raise InvalidRequest(
+            f"imbalance: {imbalance} needs a layout that has this setting, such as auto or mnrt, "
+            f"found {found}"
+        )
+
+    def tolerating(choice: Any) -> Any:
+        if getattr(choice, "imbalance", None) != WithinLimit.imbalance:  # its own, or none
+            return choice
+        return replace(choice, imbalance=imbalance)
+
+    return [
+        replace(
+            cell,
+            layout=tolerating(cell.layout),
+            relayouts=tuple((batch, tolerating(to), n) for batch, to, n in cell.relayouts),
+        )
+        for cell in cells
+    ]
 
 
 def _serving(query: Any, settings: dict[str, Any]) -> list[str]:
