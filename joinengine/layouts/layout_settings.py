@@ -1,4 +1,4 @@
-"""The settings of layouts: what each means, where it comes from, how a value is checked, and how users write it as text.
+"""The settings of layouts: what each means, its source, how a value is checked, and as text.
 
 A choice is a dataclass whose fields are its settings. As text it is its name, or
 `NAME:key=value,..` with the settings that are not the defaults: `mnrt:imbalance=0.02,base=ring`.

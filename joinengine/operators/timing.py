@@ -118,7 +118,7 @@ def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstr
 
 
 def late_text(inputs: Sequence[Input], window: Window) -> str:
-    """Which rows a join of streams leaves out: the limits of its sides, as `limit_of_side` has them.
+    """Which rows a join of streams leaves out, by the limits of its sides (`limit_of_side`).
 
     >>> from joinengine.model.windows import within
     >>> window = within("a", "b", upper="1 hour", delay=("5 minutes", "0 s"), idle_after="9 s")

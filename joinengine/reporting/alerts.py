@@ -6,9 +6,9 @@ without a window works for weeks before a disk is full.
 
 How: an input is named once, by its side, for each reason (rows that are late, ahead of the clock,
 or without a key), in the first batch that leaves out a MARKED part of its rows; when the query
-ends, with the sum of the whole run. A join without a window is named once it holds state, with what a row costs. Where the
-query ends by itself, a single run over a folder is none that grows: so the join is named at the
-end, with what the run has added, if the checkpoint had state from an earlier start.
+ends, with the sum of the whole run. A join without a window is named once it holds state, with what
+a row costs. Where the query ends by itself, a single run needs no word; if the checkpoint had state
+from an earlier start, the join is named at the end, with how its state has grown in the run.
 Cost: some additions for each batch.
 """
 

@@ -165,7 +165,7 @@ def _facts(operator: Operator, choice: LayoutChoice) -> list[tuple[str, str]]:
 
 
 def _sides(lines: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Of the lines of `explain` those of the inputs: which they are, when their tuples leave, are late."""
+    """Of the lines of `explain` those of the inputs: when their tuples leave, which are late."""
     for text in lines[1:]:
         if text.lstrip().startswith("layout "):  # said already
             continue

@@ -37,7 +37,8 @@ def page(content: dict[str, Any]) -> str:
 
     `content`: {"mode": "report", "reports": [report, ..], "verdict": [sentence, ..], "hues":
     {layout: number of its colour}}, with reports as `joinengine run --json` writes them
-    (`docs/metrics.md`), no verdict where none is known, and hues of several reports. Or {"mode": "live", "story": story or None}: then the script listens to `events` beside the
+    (`docs/metrics.md`), no verdict where none is known, and hues of several reports.
+    Or {"mode": "live", "story": story or None}: then the script listens to `events` beside the
     page's address. Any figure may be missing.
 
     >>> text = page({"mode": "report", "reports": [{"query": "</script>"}]})

@@ -78,7 +78,8 @@ def _told(
         "skew_expected": None if reason.after is None else reason.after.skew,
         "rows_to_move": None if cost is None else cost.rows,
         "keys": [
-            _told_key(change, names, shares.get(change.hash_)) for change in reason.keys[:_MOST_KEYS]
+            _told_key(change, names, shares.get(change.hash_))
+            for change in reason.keys[:_MOST_KEYS]
         ],
         "more_keys": max(0, len(reason.keys) - _MOST_KEYS) + reason.more_keys,
     }

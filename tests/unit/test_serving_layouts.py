@@ -77,7 +77,9 @@ def test_imbalance_is_a_setting_of_each_layout_that_has_it(layouts):
     ],
 )
 def test_imbalance_is_refused_where_no_layout_has_it(layouts, command, arguments, said):
-    with pytest.raises(InvalidRequest, match="imbalance: 0.02 needs a layout that has this") as no:
+    with pytest.raises(
+        InvalidRequest, match=r"imbalance: 0\.02 needs a layout that has this"
+    ) as no:
         layouts(command, *arguments, "--imbalance", "0.02")
     assert str(no.value).endswith(said)
     with pytest.raises(InvalidRequest, match="mnrt: imbalance must be 0 or more, found -1"):

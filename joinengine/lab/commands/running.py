@@ -123,23 +123,14 @@ def run(
     **settings: Any,
 ) -> None:
     """Run QUERY on a generated, skewed stream, or join two folders of your own."""
-    from joinengine.lab.queries.named_query import check, losses_of, relayouts_of  # noqa: PLC0415
+    from joinengine.lab.queries.named_query import check  # noqa: PLC0415
     from joinengine.lab.queries.runs import CutShort, Places  # noqa: PLC0415
     from joinengine.spark.query.query_folders import check_folder  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
     # With a checkpoint a later run may go on with new files: the stream has no end.
     found = asked(query, settings, ends=checkpoint is None)
-    layout = layout or found.layout
-    if settings["imbalance"] is not None and checkpoint is None:  # else it may have another layout
-        layout = layout or "auto"
-    options = replace(
-        options_of(settings, layout=layout, zipf=zipf),
-        relayouts=relayouts_of(settings["switches"], settings["sizes"], settings["levels"]),
-        losses=losses_of(settings["losses"]),
-        kills=settings["kills"],
-    )
-    (options,) = _tolerating([options], settings["imbalance"])
+    options = _options_of_run(settings, layout or found.layout, zipf, checkpoint)
     later = [choice for _, choice, _ in options.relayouts if choice is not None]
     check_levels(settings["levels"], [options.layout, *later])
     check(found, options)  # before Spark starts
@@ -176,6 +167,24 @@ def run(
         raise JoinEngineError("the results differ from DuckDB's")
     if validate and _lacks_rows(report):
         sys.exit(console.INCOMPLETE)
+
+
+def _options_of_run(
+    settings: dict[str, Any], layout: str | None, zipf: float, checkpoint: Path | None
+) -> Any:
+    """The options of one run, with what happens to it at a batch."""
+    from joinengine.lab.queries.named_query import losses_of, relayouts_of  # noqa: PLC0415
+
+    if settings["imbalance"] is not None and checkpoint is None:  # else it may have another layout
+        layout = layout or "auto"
+    options = replace(
+        options_of(settings, layout=layout, zipf=zipf),
+        relayouts=relayouts_of(settings["switches"], settings["sizes"], settings["levels"]),
+        losses=losses_of(settings["losses"]),
+        kills=settings["kills"],
+    )
+    (found,) = _tolerating([options], settings["imbalance"])
+    return found
 
 
 def _tell(report: dict[str, Any], out: Path | None) -> None:
@@ -239,11 +248,9 @@ def compare(
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
     found = asked(query, settings)
-    cells = [
-        options_of(settings, layout=name, zipf=z)
-        for z in (_numbers(exponents) if found.generated else [0.0])
-        for name in (_serving(found, settings) if names is None else split_layouts(names))
-    ]
+    zipfs = _numbers(exponents) if found.generated else [0.0]
+    layouts = _serving(found, settings) if names is None else split_layouts(names)
+    cells = [options_of(settings, layout=name, zipf=z) for z in zipfs for name in layouts]
     cells = _tolerating(cells, settings["imbalance"])
     check_levels(settings["levels"], [options.layout for options in cells])
     for options in cells:

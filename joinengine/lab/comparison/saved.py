@@ -36,10 +36,10 @@ def comparison(name: str, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def page_content(report: dict[str, Any]) -> dict[str, Any]:
-    """What the page of a report is made of; of a comparison, all its runs, the numbers of
-    their layouts' colours, and its verdict.
+    """What the page of a report is made of; of a comparison, all its runs and its verdict.
 
-    The stories of many runs share the room of a few.
+    Of several runs it also has the numbers of their layouts' colours. The stories of many runs
+    share the room of a few.
     """
     runs = report.get("runs", [report])
     limit = _ROOM_BYTES // len(runs)
