@@ -341,7 +341,7 @@ STEPS: list[tuple[str, str, Callable[[Hour], object]]] = [
     ("s3a:// for a source", "refused", bucket),
     ("bad files, on_bad_file='fail'", "1.parquet", bad_file),
     ("the same checkpoint, on_bad_file='skip'", "2 rows, 2 files skipped", bad_file_skipped),
-    ("an unknown column in Stream.where", "column 'usr' is not there", unknown_column),
+    ("an unknown column in Stream.where", "column 'usr' does not exist", unknown_column),
     ("float keys", "floating-point keys are refused", float_key),
     ("a full outer join without a window", "needs a window", no_window),
     ("a layout that does not exist", "layout: expected one of", wrong_layout),

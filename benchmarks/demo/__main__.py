@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.demo.stream import FILES, PART, PRICES, ROWS, WINDOW_S, record
+from joinengine.lab.comparison.pictures import colours_of
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -34,7 +35,7 @@ _PEERS = {
     "spark": "Spark's join",
     "salted": "Spark's join, salted by hand",
 }
-_GREY, _COLOURS = "#555555", {"hash": "#1f6fb4", "auto": "#d1632c"}
+_GREY, _COLOURS = "#555555", colours_of(LAYOUTS)
 _ON = ["--on", "v_product=p_product", "--delay", "1s"]
 
 
@@ -55,8 +56,7 @@ def main(out: Path, instances: int) -> None:
         console.print(line)
     _draw(lines, reports, out / "demo.png")
     (out / "seconds.json").write_text(json.dumps(lines, indent=1))
-    console.print(f"picture: {out / 'demo.png'}")
-    console.print(f"report: {out / 'demo.html'}")
+    console.print(f"picture of all of them: {out / 'demo.png'}")
 
 
 def _peer(name: str, folder: Path) -> dict[str, Any]:
@@ -71,13 +71,17 @@ def _peer(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _compared(out: Path, instances: int) -> list[dict[str, Any]]:
-    """The reports of `joinengine compare`, which shows its own table and checks the results."""
+    """The reports of `joinengine compare`, which checks the results.
+
+    It shows its own table, and says where its picture and the page are.
+    """
     near, rows = f"v_time,p_time,0s,{WINDOW_S}s", sum(ROWS.values()) // BATCHES
     command = [str(Path(sys.executable).with_name("joinengine")), "compare"]
     command += ["--left", str(out / "stream/views"), "--right", str(out / "stream/purchases")]
     command += [*_ON, "--within", near, "--where", _where(), "--layouts", ",".join(LAYOUTS)]
     command += ["--instances", str(instances), "--interval-rows", str(rows)]
     command += ["--json", str(out / "demo.json"), "--report", str(out / "demo.html")]
+    command += ["--figure", str(out / "loads.png")]  # demo.png is the picture of all
     if subprocess.run(command, check=False).returncode:
         raise click.ClickException("joinengine compare failed; its message is above")
     found: list[dict[str, Any]] = json.loads((out / "demo.json").read_text())["runs"]

@@ -152,7 +152,7 @@ def even(instances: Sequence[int], shares: Sequence[float] | None = None) -> tup
 
 #: What the settings of `bi` and `bi-k` mean.
 _TOLERANCE = "how many times the best sizes' load the present sizes of the sides may have"
-_RESIZE = "whether instances change sides as the streams' sizes change; false: as in the paper"
+_RESIZE = "whether instances change sides as the streams' sizes change", "ours; false: Lin 2015"
 
 
 class _Biclique(LayoutChoice):
@@ -329,7 +329,7 @@ class Bi(_Biclique):
     """Store anywhere on the own side, probe all of the other."""
 
     tolerance: float = setting(1.25, _TOLERANCE)
-    resize: bool = setting(True, _RESIZE)
+    resize: bool = setting(True, *_RESIZE)
 
     name: ClassVar[str] = "bi"
     source: ClassVar[str] = "Lin et al., SIGMOD 2015"
@@ -348,10 +348,12 @@ class BiK(_Biclique):
     """Each side has subgroups of instances; a key hash chooses one."""
 
     subgroup_count: int | None = setting(
-        None, "how many subgroups a side has; none: a quarter of the instances. bi-6 sets 6"
+        None,
+        "how many subgroups a side has; none: a quarter of the instances. bi-6 sets 6",
+        "Lin 2015; bi-6: Fang 2017; a quarter: ours",
     )
     tolerance: float = setting(1.25, _TOLERANCE)
-    resize: bool = setting(True, _RESIZE)
+    resize: bool = setting(True, *_RESIZE)
 
     name: ClassVar[str] = "bi-k"
     source: ClassVar[str] = "Lin et al., SIGMOD 2015 (ContRand)"

@@ -245,7 +245,7 @@ class CandidateBased(Layout):
 class Pkg(LayoutChoice):
     """The same number of candidates for every key."""
 
-    choices: int = setting(2, "how many candidates a key has, of the instances at most")
+    choices: int = setting(2, "how many candidates a key has (not above instances)", "Nasir 2015")
     intervals: int = setting(4, "over how many of the last intervals the load is taken")
 
     name: ClassVar[str] = "pkg"
@@ -379,7 +379,7 @@ class DChoices(_WithHead):
     """Keys of the head get as few candidates as let the loads be level."""
 
     d: int | None = setting(
-        None, "how many candidates the heaviest keys have; none: as few as let the loads be level"
+        None, "candidates of the heaviest keys; none: as few as level the loads", "Nasir 2016"
     )
 
     name: ClassVar[str] = "d-choices"

@@ -111,6 +111,7 @@ class _KeyBasedChoice(LayoutChoice):
     base: str = setting(
         "modulo",
         "how a key hash gives the base home: modulo, ring (consistent hashing) or cells (ranges)",
+        "Fang 2017; cells: ours",
     )
 
     def __post_init__(self) -> None:
@@ -293,7 +294,9 @@ class WithinLimit(Planned):
     """
 
     imbalance: float = setting(
-        0.05, "a plan is due above (1 + imbalance) means; theta_max of the papers"
+        0.05,
+        "a plan is due above (1 + imbalance) means",
+        "theta_max of Fang 2016, 2017, 2019",
     )
     min_gain: float = setting(0.01, "a plan must remove so much overload, in means")
 

@@ -1,4 +1,4 @@
-"""The settings of layouts: what each means, how a value is checked, and how users write it as text.
+"""The settings of layouts: what each means, its source, how a value is checked, and as text.
 
 A choice is a dataclass whose fields are its settings. As text it is its name, or
 `NAME:key=value,..` with the settings that are not the defaults: `mnrt:imbalance=0.02,base=ring`.
@@ -29,26 +29,37 @@ _READS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "str": (str, "text"),
 }
 _NONE = "none"
-_MEANING, _NOT_TEXT = "meaning", "not text"
+_OURS = "ours"
+_MEANING, _SOURCE, _NOT_TEXT = "meaning", "source", "not text"
 
 
 class Setting(NamedTuple):
-    """A setting as users see it, its default as text."""
+    """A setting as users see it, its default as text, and the paper that has it, or `ours`."""
 
     name: str
     default: str
     meaning: str
+    source: str
 
 
-def setting(default: Any, meaning: str, *, not_text: str = "") -> Any:
-    """A field of a choice. `not_text`: why it cannot be written as text, if so."""
-    return field(default=default, metadata={_MEANING: meaning, _NOT_TEXT: not_text})
+def setting(default: Any, meaning: str, source: str = _OURS, *, not_text: str = "") -> Any:
+    """A field of a choice. `source`: the paper that has it, by the names of docs/layouts.md.
+
+    `not_text`: why it cannot be written as text, if so.
+    """
+    told = {_MEANING: meaning, _SOURCE: source, _NOT_TEXT: not_text}
+    return field(default=default, metadata=told)
 
 
 def settings_of(choice: type[Any] | Any) -> list[Setting]:
     """What can be written after the name of a layout, in the order of its fields."""
     return [
-        Setting(one.name, _as_text(one.default), one.metadata.get(_MEANING, ""))
+        Setting(
+            one.name,
+            _as_text(one.default),
+            one.metadata.get(_MEANING, ""),
+            one.metadata.get(_SOURCE, _OURS),
+        )
         for one in fields(choice)
         if not _why_not_text(one)
     ]

@@ -101,7 +101,11 @@ class Grid(Layout):
 class Dynamic(LayoutChoice):
     """A grid that adapts its shape; the largest power of two of instances is used."""
 
-    tolerance: float = setting(1.25, "how many times the best shape's load the present may have")
+    tolerance: float = setting(
+        1.25,
+        "how many times the best shape's load the present may have",
+        "ours; 1.25 is a bound of Elseidy 2014",
+    )
 
     name: ClassVar[str] = "dynamic"
     source: ClassVar[str] = "Elseidy et al., PVLDB 2014"

@@ -59,19 +59,29 @@ class Ftlb(WithinLimit):
     of which reports whole.
     """
 
-    intervals: int = setting(1, "over how many of the last intervals the load is taken")
-    backups: int = setting(1, "how many copies a key has beside its home")
-    beta: float = setting(1.5, "how much a key's load counts for what leaves an instance first")
-    gamma: float = setting(1.0, "how much the number of its copies counts")
+    intervals: int = setting(
+        1, "over how many of the last intervals the load is taken", "1: Fang 2019; more: ours"
+    )
+    backups: int = setting(1, "how many copies a key has beside its home", "Fang 2019, section 3")
+    beta: float = setting(
+        1.5,
+        "how much a key's load counts for what leaves an instance first",
+        "Fang 2019, algorithm 3",
+    )
+    gamma: float = setting(
+        1.0, "how much the number of its copies counts", "Fang 2019, algorithm 3"
+    )
     backup_work: float = setting(0.5, "the load of a backup, as a part of that of a home")
     refill_rows: int = setting(
         250_000, "about how many copies a batch makes anew for an instance that has lost its state"
     )
     underload: float = setting(
-        1.0, "a plan is due below (1 - underload) means, too; theta_min of the paper"
+        1.0, "a plan is due below (1 - underload) means, too", "theta_min of Fang 2019"
     )
     levels: Any = setting((), "", not_text="use --levels FILE, or Ftlb(levels=..)")
-    standby: bool = setting(False, "whether whole instances have copies, in place of keys")
+    standby: bool = setting(
+        False, "whether whole instances have copies, in place of keys", "TaskB of Fang 2019"
+    )
     domains: int | None = setting(
         None, "instances of equal number modulo it fail together; none: each fails alone"
     )

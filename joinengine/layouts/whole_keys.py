@@ -68,7 +68,11 @@ class _Levelled(WithinLimit, _WholeKeys):
 class Readj(_Levelled):
     """Swaps and moves of heavy keys."""
 
-    sigma: float | None = setting(None, "the least load of a heavy key, in means; none: searched")
+    sigma: float | None = setting(
+        None,
+        "the least load of a heavy key, in means; none: searched",
+        "Gedik 2014, as in Fang 2016 and 2017",
+    )
 
     name: ClassVar[str] = "readj"
     source: ClassVar[str] = "Gedik, VLDBJ 2014"
@@ -96,7 +100,9 @@ class _ByRecords(_Levelled):
     """Keys are placed one by one, or as records."""
 
     degree: int | None = setting(
-        None, "keys are placed as records, rounded by R = 2^degree; none: one by one"
+        None,
+        "keys are placed as records, rounded by R = 2^degree; none: one by one",
+        "Fang 2016, section 4",
     )
 
     def __post_init__(self) -> None:
@@ -142,7 +148,11 @@ class MinTable(_ByRecords):
 class _ByPriority(_ByRecords):
     """Keys leave by load^`beta` per tuple of state."""
 
-    beta: float = setting(1.5, "keys with the most load^beta for each tuple of state leave first")
+    beta: float = setting(
+        1.5,
+        "keys with the most load^beta for each tuple of state leave first",
+        "Fang 2016, algorithm 3",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -167,7 +177,11 @@ class MinMig(_ByPriority):
 class _Limited(_ByPriority):
     """The table stays within `table_limit` entries if it can."""
 
-    table_limit: int = setting(3000, "the routing table has so many entries at most, if it can")
+    table_limit: int = setting(
+        3000,
+        "the routing table has so many entries at most, if it can",
+        "A_max of Fang 2016, algorithm 4",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -215,7 +229,9 @@ class _ByDeviation(_WholeKeys):
     """
 
     threshold: float = setting(
-        15.0, "a plan is due above this deviation: 100 * standard deviation / mean of the loads"
+        15.0,
+        "a plan is due above this deviation: 100 * standard deviation / mean of the loads",
+        "Zacheilas 2016, algorithm 1",
     )
     min_gain: float = setting(1.0, "a plan must lower the deviation by so much")
 

@@ -117,6 +117,29 @@ def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstr
     return Limit(upstream.states[source.operator].clock.watermark - lag, lags)
 
 
+def late_text(inputs: Sequence[Input], window: Window) -> str:
+    """Which rows a join of streams leaves out, by the limits of its sides (`limit_of_side`).
+
+    >>> from joinengine.model.windows import within
+    >>> window = within("a", "b", upper="1 hour", delay=("5 minutes", "0 s"), idle_after="9 s")
+    >>> print(late_text([FromSource(0), FromOperator(0)], window))
+    rows before the watermark are left out: the newest left row - 5 min or the earliest row that \
+operator 0 can still bring, whichever is earlier; a side that is silent for 9 s does not count
+    """
+    limits = [
+        f"the earliest row that operator {source.operator} can still bring"
+        if isinstance(source, FromOperator)
+        else f"the newest {side.name.lower()} row - {describe(window.delays_us[side] or 0)}"
+        for side, source in zip(Side, inputs, strict=True)
+    ]
+    text = f"rows before the watermark are left out: {' or '.join(limits)}, whichever is earlier"
+    if window.idle_after_us is not None:
+        text += f"; a side that is silent for {describe(window.idle_after_us)} does not count"
+    if window.ahead_us is not None:
+        text += f"; so are rows more than {describe(window.ahead_us)} ahead of the clock"
+    return text
+
+
 def left_out_text(source: Input, delay_us: int | None, ahead_us: int | None) -> str:
     """Which rows of an input are left out, as the end of a line; how late decides its source.
 

@@ -4,9 +4,11 @@ Why: both are counted, but nobody reads the counters of a query that seems to wo
 read in another order than event time can cost nearly all results, with exit code 0; and a join
 without a window works for weeks before a disk is full.
 
-How: a stream is named once for each reason (rows that are late, ahead of the clock, or without a
-key), in the first batch that leaves out a MARKED part of its rows; when the query ends, with the
-sum of the whole run. A join without a window is named once it holds state, with what a row costs.
+How: an input is named once, by its side, for each reason (rows that are late, ahead of the clock,
+or without a key), in the first batch that leaves out a MARKED part of its rows; when the query
+ends, with the sum of the whole run. A join without a window is named once it holds state, with what
+a row costs. Where the query ends by itself, a single run needs no word; if the checkpoint had state
+from an earlier start, the join is named at the end, with how its state has grown in the run.
 Cost: some additions for each batch.
 """
 
@@ -18,18 +20,17 @@ from dataclasses import dataclass, field
 from joinengine.driver.records import BatchRecord, Refused
 from joinengine.model.keys import Side
 from joinengine.model.query import FromSource
-from joinengine.model.texts import size_text
+from joinengine.model.texts import counted, size_text
 from joinengine.operators.base import QuerySpec, sides_of
 from joinengine.reporting.explain import input_name, name_of
 
-#: A stream is named if a batch leaves out this part of its rows.
+#: An input is named if a batch leaves out this part of its rows.
 MARKED = 0.01
 #: Reason -> what has happened to the rows, and what to do. The names are fields of `Refused`.
 _WORDS: Mapping[str, tuple[str, str]] = {
     "late": (
         "arrived later than the join's delay allows, so no result contains them",
-        "If the files are not read in the order of event time, use parquet_stream(.., "
-        "order='time') or --file-order time. Otherwise give a longer delay",
+        "Give a longer delay",
     ),
     "null": (
         "have no key or no event time, so they match nothing",
@@ -41,39 +42,69 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     ),
 }
 
+#: What to do about late rows of a source, by the first word of its name.
+_LATE_CURES: Mapping[str, str] = {
+    "folder": "If the files are not read in the order of event time, use parquet_stream(.., "
+    "order='time') or --file-order time. Otherwise give a longer delay",
+    "dataframe": "Give a longer delay=, or if none is given, a longer withWatermark. If Spark "
+    "reads Parquet files in another order than event time, use parquet_stream(.., order='time')",
+}
+_WINDOW = "If old rows need not match new ones, give within=, tumbling or sliding windows"
+
 
 @dataclass
 class Alerts:
-    """What there is to say of a query; `take` gets each batch. `ends`: the query does by itself."""
+    """What there is to say of a query; `take` gets each batch. `ends`: the query does by itself.
+
+    `before`: (rows, bytes) that each operator held at the start; none: the checkpoint is new.
+    """
 
     query: QuerySpec
     ends: bool = False
+    before: Sequence[tuple[int, int]] = ()
     _sums: dict[tuple[int, Side], Refused] = field(default_factory=dict)
     _named: dict[tuple[int, Side, str], None] = field(default_factory=dict)
-    _endless: set[int] = field(default_factory=set)
+    #: joins without a window -> (rows, bytes) that they hold, and those that have been named
+    _endless: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _warned: set[int] = field(default_factory=set)
 
     def take(self, record: BatchRecord) -> list[str]:
         """What a batch gives reason to say, each once in a run."""
-        return [*self._leaving_out(record), *self._growing(record)]
+        return [*self._leaving_out(record), *self._growth(record)]
 
-    def _growing(self, record: BatchRecord) -> list[str]:
+    def _growth(self, record: BatchRecord) -> list[str]:
         """A warning for each join of two streams whose state nothing ever leaves."""
         found = list[str]()
         tables = [FromSource(source) for source in self.query.tables]
         for operator, entry in zip(self.query.operators, record.joins, strict=True):
             streams = [one for one in operator.inputs if one not in tables]
-            endless = operator.window is None and len(streams) > 1
-            if self.ends or not (endless and entry.state_rows):
+            if operator.window is not None or len(streams) < len(Side) or not entry.state_rows:
                 continue
-            if operator.index not in self._endless:
-                self._endless.add(operator.index)
+            self._endless[operator.index] = entry.state_rows, entry.state_bytes
+            if not self.ends and operator.index not in self._warned:
+                self._warned.add(operator.index)
                 each = size_text(entry.state_bytes / entry.state_rows * 1e6)
                 found.append(
-                    f"{name_of(operator).removeprefix('joinengine ')} has no window, so its state "
-                    f"grows without bound: by {each} per million rows. If old rows need not match "
-                    "new ones, give within=, tumbling or sliding windows"
+                    f"{self._join(operator.index)} has no window, so its state grows without "
+                    f"bound: by {each} per million rows. {_WINDOW}"
                 )
         return found
+
+    def _grown(self) -> list[str]:
+        """A sentence for each such join, of a query that ends, if it has gone on with state."""
+        found = list[str]()
+        for number, (rows, size) in self._endless.items() if self.ends else ():
+            rows_before, size_before = self.before[number] if self.before else (0, 0)
+            if 0 < rows_before < rows:
+                found.append(
+                    f"{self._join(number)} has no window, so its state grows with every start: in "
+                    f"this run from {counted(rows_before, 'row')} ({size_text(size_before)}) to "
+                    f"{counted(rows, 'row')} ({size_text(size)}). {_WINDOW}"
+                )
+        return found
+
+    def _join(self, number: int) -> str:
+        return name_of(self.query.operators[number]).removeprefix("joinengine ")
 
     def _leaving_out(self, record: BatchRecord) -> list[str]:
         """A warning for each stream that loses a MARKED part of its rows for the first time."""
@@ -83,27 +114,43 @@ class Alerts:
                 refused = entry.refused[side]
                 key = operator.index, side
                 self._sums[key] = self._sums.get(key, Refused()) + refused
-                for reason, (what, cure) in _WORDS.items():
+                for reason, (what, _) in _WORDS.items():
                     count = getattr(refused, reason)
                     if count == 0 or count < MARKED * refused.rows:
                         continue
                     if (*key, reason) not in self._named:
                         self._named[*key, reason] = None
                         counted = self._counted(key, count, refused.rows)
+                        cure = self._cure(reason, key)
                         found.append(f"batch {record.batch}: {counted} {what}. {cure}")
         return found
 
     def sums(self) -> Sequence[str]:
-        """The same of the whole run, for each stream and reason that has been named."""
-        return [
+        """What there is to say of the whole run once it is over."""
+        left_out = [
             f"in total, {self._counted((operator, side), getattr(sums, reason), sums.rows)} "
             f"{_WORDS[reason][0]}"
             for operator, side, reason in self._named
             for sums in [self._sums[operator, side]]
         ]
+        return [*left_out, *self._grown()]
 
     def _counted(self, key: tuple[int, Side], count: int, rows: int) -> str:
         """Of which input, how many of how many rows."""
-        operator = self.query.operators[key[0]]
-        name = input_name(self.query, operator.inputs[key[1]])
-        return f"{count:,} of {rows:,} rows ({count / rows:.0%}) of {name}"
+        return f"{count:,} of {rows:,} rows ({count / rows:.0%}) of {self._input(*key)}"
+
+    def _cure(self, reason: str, key: tuple[int, Side]) -> str:
+        """What to do about rows that an input loses."""
+        kind, cure = self._source(*key).partition(" ")[0], _WORDS[reason][1]
+        return _LATE_CURES.get(kind, cure) if reason == "late" else cure
+
+    def _input(self, number: int, side: Side) -> str:
+        """An input: two DataFrames are told apart by their sides, as is a stream from itself."""
+        name, operators = self._source(number, side), self.query.operators
+        if len(sides_of(operators[number])) == 1:
+            return name
+        among = f" of operator {number}" if len(operators) > 1 else ""
+        return f"the {side.name.lower()} side{among} ({name})"
+
+    def _source(self, number: int, side: Side) -> str:
+        return input_name(self.query, self.query.operators[number].inputs[side])

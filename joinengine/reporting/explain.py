@@ -49,7 +49,7 @@ def explain(
         lines += map(printed_lines, now.lines(inputs, choice, ours))
         lines += compared_in_vain([record.joins[operator.index] for record in records])
     lines += [] if tasks is None else [f"tasks: {tasks}"]
-    lines += [f"requested: {_wished(wish)}; takes effect with the next batch" for wish in wishes]
+    lines += [f"requested: {_wished(wishes)}; takes effect with the next batch"] if wishes else []
     return Shown("\n".join(lines))
 
 
@@ -122,10 +122,11 @@ def sized(operator: Operator, instances: int) -> Operator:
     return replace(one, instances=instances) if named else operator
 
 
-def _wished(wish: Relayout) -> str:
-    layout = "" if wish.choice is None else f"layout {wish.choice.label}"
-    size = "" if wish.instances is None else f"{wish.instances} instances"
-    return " on ".join(filter(None, [layout, size]))
+def _wished(wishes: Sequence[Relayout]) -> str:
+    """What the last wish of each kind asks for: the next batch grants no other."""
+    layouts = [f"layout {one.choice.label}" for one in wishes if one.choice is not None]
+    sizes = [counted(one.instances, "instance") for one in wishes if one.instances is not None]
+    return " on ".join([*layouts[-1:], *sizes[-1:]])
 
 
 def input_name(query: QuerySpec, source: Input) -> str:

@@ -167,13 +167,13 @@ def _facts(operator: Operator, choice: LayoutChoice) -> list[tuple[str, str]]:
 
 
 def _sides(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """Of the lines of `explain` those of the inputs: which they are, when their tuples leave."""
+    """Of the lines of `explain` those of the inputs: when their tuples leave, which are late."""
     for text in islice(lines, 1, None):
         if text.lstrip().startswith("layout "):  # said already
             continue
         word, _, rest = text.strip().partition(" ")
-        of_a_side = word in (side.name.lower() for side in Side)
-        yield (word, escape(rest.strip())) if of_a_side else ("", escape(text.strip()))
+        named = word in ("late", *(side.name.lower() for side in Side))
+        yield (word, escape(rest.strip())) if named else ("", escape(text.strip()))
 
 
 def _table(caption: str, rows: Iterable[tuple[str, str]]) -> str:

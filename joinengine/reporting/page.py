@@ -35,8 +35,9 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 def page(content: dict[str, Any]) -> str:
     """The HTML text of the page.
 
-    `content`: {"mode": "report", "reports": [report, ..], "verdict": [sentence, ..]}, with reports
-    as `joinengine run --json` writes them (`docs/metrics.md`) and no verdict where none is known.
+    `content`: {"mode": "report", "reports": [report, ..], "verdict": [sentence, ..], "hues":
+    {layout: number of its colour}}, with reports as `joinengine run --json` writes them
+    (`docs/metrics.md`), no verdict where none is known, and hues of several reports.
     Or {"mode": "live", "story": story or None}: then the script listens to `events` beside the
     page's address. Any figure may be missing.
 

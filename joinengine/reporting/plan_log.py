@@ -11,9 +11,15 @@ import logging
 from enum import StrEnum
 from typing import Any
 
-from joinengine.balancing.reasons import Cause, Reason
+from joinengine.balancing.reasons import Cause, KeyChange, Reason
 from joinengine.driver.records import BatchRecord, OperatorRecord
-from joinengine.reporting.words import hash_text, key_change_words, plan_words, shares_of
+from joinengine.reporting.words import (
+    Shares,
+    hash_text,
+    key_change_words,
+    plan_words,
+    shares_of,
+)
 
 _log = logging.getLogger("joinengine")
 #: Keys of a plan that a log record tells one by one.
@@ -58,7 +64,7 @@ def _told(
     words: str,
 ) -> dict[str, Any]:
     """A plan as plain values."""
-    cost = reason.cost
+    cost, shares = reason.cost, shares_of(join)
     return {
         "event": "plan",
         "batch": record.batch,
@@ -72,12 +78,19 @@ def _told(
         "skew_expected": None if reason.after is None else reason.after.skew,
         "rows_to_move": None if cost is None else cost.rows,
         "keys": [
-            {
-                "key": names.get(change.hash_),
-                "hash": hash_text(change.hash_),
-                "done": key_change_words(change),
-            }
+            _told_key(change, names, shares.get(change.hash_))
             for change in reason.keys[:_MOST_KEYS]
         ],
         "more_keys": max(0, len(reason.keys) - _MOST_KEYS) + reason.more_keys,
+    }
+
+
+def _told_key(change: KeyChange, names: dict[int, str], shares: Shares | None) -> dict[str, Any]:
+    """A key of a plan; its shares are known while it is among the hottest of the batch."""
+    return {
+        "key": names.get(change.hash_),
+        "hash": hash_text(change.hash_),
+        "done": key_change_words(change),
+        "share": None if shares is None else shares.batch,
+        "state_share": None if shares is None else shares.state,
     }

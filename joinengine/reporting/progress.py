@@ -16,9 +16,12 @@ from joinengine.driver.figures import FIGURES
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.model.texts import counted, size_text
 from joinengine.reporting.run_report import STEPS, batch_rows
+from joinengine.reporting.words import hash_text
 
 #: The name of joinengine's metrics in `observedMetrics`.
 METRICS = "joinengine"
+#: Split keys that a line names.
+_MOST_NAMED = 3
 #: Figures of an operator that Spark's progress has no place for.
 CUSTOM = (*(one.name for one in FIGURES.values() if one.spark is None), "layout_versions")
 
@@ -37,8 +40,7 @@ def batch_line(record: BatchRecord) -> str:
     for figure in FIGURES.values():
         count = sum(getattr(join, figure.name) for join in joins)
         parts += [f"{count:,} {figure.words}"] if count and figure.words else []
-    split = sum(join.split_keys for join in joins)
-    parts += [counted(split, "split key")] if split else []
+    parts += _split_words(joins)
     if record.busiest is not None:
         one = record.busiest
         parts.append(
@@ -49,6 +51,24 @@ def batch_line(record: BatchRecord) -> str:
     times = _event_time(joins)
     parts += [f"watermark {times['watermark']}"] if "watermark" in times else []
     return ", ".join(parts)
+
+
+def _split_words(joins: Sequence[OperatorRecord]) -> list[str]:
+    """How many keys several instances share, and the hottest of them by name."""
+    split = sum(join.split_keys for join in joins)
+    if not split:
+        return []
+    shared = [
+        key
+        for join in joins
+        for key in join.heat.keys
+        if key.listed and key.placement is not None and len(key.placement.homes) > 1
+    ]
+    shared.sort(key=lambda key: -key.rows)
+    found = [f"#{hash_text(key.hash_)}" if key.text is None else key.text for key in shared]
+    named = list(dict.fromkeys(found))[:_MOST_NAMED]
+    more = [".."] if named and len(named) < split else []
+    return [counted(split, "split key") + (f" ({', '.join([*named, *more])})" if named else "")]
 
 
 def whole_s(record: BatchRecord) -> float:

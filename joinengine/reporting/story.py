@@ -28,6 +28,7 @@ from joinengine.reporting.run_report import STEPS
 from joinengine.reporting.thinning import Entry, merged, size_of
 from joinengine.reporting.words import (
     Manner,
+    Shares,
     hash_text,
     is_elsewhere,
     key_change_words,
@@ -55,7 +56,7 @@ class _Told:
     entry: Entry
     reason: Reason
     instances: int
-    shares: Mapping[int, float]
+    shares: Mapping[int, Shares]
 
 
 class Story:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from joinengine.balancing.reasons import Cause, KeyChange, Reason
 from joinengine.driver.records import OperatorRecord
@@ -39,6 +40,13 @@ _CAUSES = {
     Cause.REFILLED: "instances have their state again",
     Cause.LEVELS: "keys changed their service level",
 }
+
+
+class Shares(NamedTuple):
+    """A key's part of the rows of a batch, and of the state after it; None: nobody counted it."""
+
+    batch: float
+    state: float | None
 
 
 def hash_text(hash_: int) -> str:
@@ -118,15 +126,15 @@ def plan_words(
     names: Mapping[int, str],
     instances: int,
     *,
-    shares: Mapping[int, float] = MappingProxyType({}),
+    shares: Mapping[int, Shares] = MappingProxyType({}),
     moved: tuple[int, float] | None = None,
     sizes: tuple[int, int] | None = None,
     sided: bool = True,
 ) -> str:
     """Why a layout changed and what that cost, in one line.
 
-    `instances`: how many the loads of the reason are of. `shares`: key hash -> part of the batch's
-    rows, which may be another than of the loads, since these are of several batches. `moved`:
+    `instances`: how many the loads of the reason are of. `shares`: of keys, which may be
+    others than their part of the loads, since these are of several batches. `moved`:
     (tuples, seconds) that the moves took; None: they have not happened yet. `sizes`: the numbers of
     instances before and after, if they differ. `sided`: the operator has two sides.
     """
@@ -147,9 +155,9 @@ def plan_words(
     return "; ".join(parts)
 
 
-def shares_of(record: OperatorRecord) -> dict[int, float]:
-    """Key hash -> its part of the rows of a batch, of its hottest keys."""
-    return {key.hash_: key.share for key in record.heat.keys}
+def shares_of(record: OperatorRecord) -> dict[int, Shares]:
+    """Key hash -> its shares, of the hottest keys of a batch."""
+    return {key.hash_: Shares(key.share, key.state_share) for key in record.heat.keys}
 
 
 def key_change_words(change: KeyChange, *, sided: bool = True) -> str:
@@ -214,11 +222,25 @@ def _shapes_words(before: str, after: str) -> str:
     return f"the shape changed from {before} to {after}"
 
 
+def _shares_words(load: float, shares: Shares | None) -> str:
+    """A key's share of the load, and the others as far as they are known.
+
+    >>> _shares_words(0.5, Shares(0.4, 0.3))
+    "50% of the load, 40% of this batch's rows and 30% of the state"
+    """
+    words = [f"{load:.0%} of the load"]
+    if shares is not None:
+        words.append(f"{shares.batch:.0%} of this batch's rows")
+        words += [] if shares.state is None else [f"{shares.state:.0%} of the state"]
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def _first(
     reason: Reason,
     names: Mapping[int, str],
     instances: int,
-    shares: Mapping[int, float],
+    shares: Mapping[int, Shares],
     *,
     sided: bool,
 ) -> str:
@@ -245,7 +267,6 @@ def _first(
     brought = ""
     if first.load is not None and total:
         at = homes_words(first.before.homes)
-        now = shares.get(first.hash_)
-        also = "" if now is None else f" and {now:.0%} of this batch's rows"
-        brought = f" carried {first.load / total:.0%} of the load{also}, at {at}"
+        parts = _shares_words(first.load / total, shares.get(first.hash_))
+        brought = f" carried {parts}, at {at}"
     return f"{name}{brought}; {key_change_words(first, sided=sided)} ({skew})"

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from joinengine.lab.comparison.hues import hues_of
 from joinengine.lab.comparison.tables import _values
 from joinengine.reporting.page import page
 from tests.browser import PHONE, faint_texts, shades, shown
@@ -51,7 +52,9 @@ def comparison(chromium, tmp_path):
 
     def opened(reports, **context):
         file = tmp_path / "compare.html"
-        file.write_text(page({"mode": "report", "reports": reports, "verdict": VERDICT}))
+        hues = hues_of(report["layout"] for report in reports)
+        content = {"reports": reports, "verdict": VERDICT, "hues": hues}
+        file.write_text(page({"mode": "report", **content}))
         return shown(chromium, file, **context)
 
     return opened
@@ -98,6 +101,15 @@ def test_the_fastest_layout_stands_first(comparison):
             "bars => bars.map(bar => bar.getBoundingClientRect().width)"
         )
         assert widths[0] / widths[2] == pytest.approx(8.6 / 17.0, rel=0.02)
+
+
+def test_a_layout_has_its_colour_whichever_stands_first(comparison):
+    seen = list[str]()
+    for runs in (RUNS, RUNS[::-1]):
+        with comparison(runs) as tab:
+            bar = tab.locator("[data-layout=mnrt] .cmp-bar")
+            seen.append(bar.evaluate("bar => bar.style.background"))
+    assert seen == ["var(--c2)"] * 2
 
 
 def test_without_emulated_work_the_whole_run_counts(comparison):

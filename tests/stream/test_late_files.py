@@ -69,7 +69,7 @@ def test_late_files_are_warned_of_once_and_summed_up(spark, shuffled, caplog):
     rows = sum(record.joins[0].late_rows for record in query.batches())
     assert rows > 2 * FILES * ROWS / 4
     for side in ("clicks", "purchases"):
-        first, total = warned(caplog, f"{shuffled / side} arrived later")
+        first, total = warned(caplog, f"{shuffled / side}) arrived later")
         assert first.startswith("joinengine: batch ")
         assert "parquet_stream(.., order='time') or --file-order time" in first
         assert total.startswith("joinengine: in total, ")

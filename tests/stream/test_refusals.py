@@ -145,7 +145,7 @@ def test_a_window_on_the_time_of_a_side_that_never_leaves(sides):
     with pytest.raises(InvalidRequest, match=r"o_ts may have any age, .* of its right side: i_ts"):
         StreamJoin(inner, third, on="id", within=by_left, suffixes=("", "_3"))
     text = inner.explain()
-    assert "because `within` has no upper bound; a row is late only if it is more than 0 s" in text
+    assert "because `within` has no upper bound" in text
     assert "kept until the watermark passes i_ts + 0 s" in text
 
 

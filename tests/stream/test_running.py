@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 import threading
@@ -87,10 +88,8 @@ def test_explain_tells_the_present_layout_and_what_waits(joined, folders, tmp_pa
         query.resize(6)
         told = query.explain().splitlines()
         assert "layout auto on 4 instances" in told[1]
-        assert told[-2:] == [
-            "requested: layout qmmp; takes effect with the next batch",
-            "requested: 6 instances; takes effect with the next batch",
-        ]
+        assert told[-1] == "requested: layout qmmp on 6 instances; takes effect with the next batch"
+        assert sum("requested" in line for line in told) == 1
         for refused in (2.5, "4", True, None):
             with pytest.raises(InvalidRequest, match=r"resize: instances: .* not a whole number"):
                 query.resize(refused)
@@ -174,3 +173,19 @@ def test_workers_have_what_tasks_import_before_they_start(spark):
 
     found = spark.sparkContext.parallelize(range(2), 2).mapPartitions(looked).collect()
     assert found == [("joinengine.spark.session.daemon", True)] * 2
+
+
+def test_a_job_that_goes_on_says_how_its_state_has_grown(writer, folders, caplog):
+    """A join without a window that is started again and again; a single run needs no warning."""
+
+    def said():
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "joinengine"):
+            writer().format("noop").trigger(availableNow=True).start().awaitTermination()
+        return [text for text in caplog.messages if "has no window" in text]
+
+    assert said() == []
+    folders.add()
+    (grown,) = said()
+    assert "its state grows with every start: in this run from " in grown
+    assert said() == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from joinengine.driver.records import BatchRecord, OperatorRecord, Refused
@@ -9,6 +11,7 @@ from joinengine.model.keys import Side
 from joinengine.model.windows import within
 from joinengine.reporting.alerts import MARKED, Alerts
 from tests.harness import two_way
+from tests.unit.states import chain
 
 
 def batch(number, left=None, right=None, **more):
@@ -46,6 +49,36 @@ def test_a_stream_is_named_once_and_in_the_end(reason, words, alerts):
     assert words in first
 
 
+def named(alerts, left, right):
+    """The alerts of a query whose sources have these names."""
+    return replace(alerts, query=replace(alerts.query, sources=(left, right)))
+
+
+def test_two_frames_are_told_apart_by_their_sides_and_get_a_cure_for_frames(alerts):
+    frames = named(alerts, "dataframe", "dataframe")
+    first, second = frames.take(batch(0, left=Refused(10, late=4), right=Refused(10, null=3)))
+    assert first.startswith("batch 0: 4 of 10 rows (40%) of the left side (dataframe) arrived")
+    assert first.partition(". ")[2].startswith("Give a longer delay=, or if none is given, ")
+    assert "--file-order" not in first
+    assert "3 of 10 rows (30%) of the right side (dataframe) have no key" in second
+    assert second.endswith("check these columns in the source")
+    assert "of the right side (dataframe)" in frames.sums()[1]
+
+
+def test_a_folder_gets_the_cure_for_files(alerts):
+    folders = named(alerts, "folder /clicks", "folder /sales")
+    (said,) = folders.take(batch(0, right=Refused(10, late=4)))
+    assert "of the right side (folder /sales) arrived" in said
+    assert "parquet_stream(.., order='time') or --file-order time" in said
+
+
+def test_the_operator_is_named_if_there_are_several():
+    alerts = Alerts(chain())
+    entries = [OperatorRecord(3), OperatorRecord(3, refused=[Refused(), Refused(10, late=4)])]
+    (said,) = alerts.take(BatchRecord(0, 0.0, {"elapsed_s": 0.0}, joins=entries))
+    assert "of the right side of operator 1 (" in said
+
+
 def test_reasons_are_named_one_by_one(alerts):
     said = alerts.take(batch(0, right=Refused(10, late=4, null=3, ahead=2)))
     assert len(said) == len(alerts.sums()) == 3
@@ -65,9 +98,29 @@ def test_a_join_without_a_window_says_once_how_its_state_grows():
     assert alerts.sums() == []
 
 
-@pytest.mark.parametrize("why", ["it ends", "a window", "a table"])
-def test_state_that_does_not_grow_for_ever_needs_no_word(why):
+@pytest.mark.parametrize("why", ["a window", "a table"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_state_that_does_not_grow_for_ever_needs_no_word(why, ends):
     window = within("lt", "rt", lower="0 s", upper="1 s", delay="0 s") if "window" in why else None
     query = two_way(window, table=Side.RIGHT if "table" in why else None)
-    alerts = Alerts(query, ends="ends" in why)
+    alerts = Alerts(query, ends=ends, before=[(100, 3000)])
     assert alerts.take(batch(1, state_rows=200, state_bytes=6000)) == []
+    assert alerts.sums() == []
+
+
+def test_a_query_that_ends_says_at_its_end_how_its_state_grows_from_start_to_start():
+    alerts = Alerts(two_way(None), ends=True, before=[(200, 6000)])
+    assert alerts.take(batch(4, state_rows=300, state_bytes=9000)) == []
+    assert alerts.take(batch(5, state_rows=1400, state_bytes=42_000)) == []
+    (said,) = alerts.sums()
+    assert said.startswith(
+        "join 0 has no window, so its state grows with every start: in this run from 200 rows "
+        "(6.0 kB) to 1,400 rows (42.0 kB). If old rows need not match"
+    )
+
+
+@pytest.mark.parametrize("before", [[], [(0, 0)], [(200, 6000)]])
+def test_a_single_run_and_one_without_new_rows_say_nothing_of_growth(before):
+    alerts = Alerts(two_way(None), ends=True, before=before)
+    assert alerts.take(batch(1, state_rows=200, state_bytes=6000)) == []
+    assert alerts.sums() == []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner
 
+import joinengine
 from joinengine.lab.commands.showing import list_layouts
 from joinengine.lab.simulation.command import simulate
 from joinengine.layouts import LAYOUTS, Bi, BiK, Chosen, DChoices, Hash, Mixed, choose
@@ -144,4 +147,20 @@ def test_the_command_lists_the_settings_of_a_layout(tmp_path):
         "min_gain",
     ]
     assert found["settings"][2]["default"] == "0.05"
+    assert found["settings"][2]["source"] == "theta_max of Fang 2016, 2017, 2019"
+    assert "(1 + imbalance) means [theta_max of Fang 2016, 2017, 2019]" in done.output
     assert CliRunner().invoke(list_layouts, ["shuffle"]).exit_code == 0
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_each_setting_has_a_source_and_the_table_fits(name):
+    """A paper as docs/layouts.md names it, or `ours`; no source is broken over two lines."""
+    page = (Path(joinengine.__file__).parents[1] / "docs" / "layouts.md").read_text()
+    papers = re.compile(r"[A-Z][a-z]+ 20\d\d")
+    done = CliRunner().invoke(list_layouts, [name])
+    lines = done.output.splitlines()[3:]
+    assert max(map(len, lines), default=0) <= 100
+    for one in settings_of(LAYOUTS[name]):
+        assert f"[{one.source}]" in done.output
+        assert "ours" in one.source or papers.search(one.source)
+        assert all(f" {paper} " in page for paper in papers.findall(one.source))

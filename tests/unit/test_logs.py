@@ -24,7 +24,10 @@ def test_a_plan_is_logged_in_words(record, caplog):
     with caplog.at_level(logging.INFO, "joinengine"):
         log_plans(record, PlanLog.WORDS, "clicks")
     (line,) = caplog.messages
-    assert line.startswith("joinengine: batch 0, operator 0: key 7 carried 91% of the load")
+    assert line.startswith(
+        "joinengine: batch 0, operator 0: key 7 carried 91% of the load, 91% of this batch's rows "
+        "and 91% of the state, at instance "
+    )
     assert caplog.records[0].plan["keys"][0]["key"] == "7"
 
 
@@ -37,6 +40,8 @@ def test_a_plan_is_logged_as_json(record, caplog):
     assert (told["query"], told["batch"], told["operator"]) == ("clicks", 0, 0)
     assert told["replan"] is True
     assert told["words"].startswith("key 7 carried 91%")
+    (key,) = (key for key in told["keys"] if key["key"] == "7")
+    assert (key["share"], key["state_share"]) == (0.91, 0.91)
 
 
 def test_loads_that_are_learnt_are_details(tmp_path, caplog):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from joinengine.driver.hot_keys import Heat, HotKey
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.lab.comparison import tables
 from joinengine.lab.queries import runs as running
 from joinengine.lab.queries.named_query import Options
+from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
 from joinengine.reporting import progress
 from joinengine.reporting.run_report import BATCH_SCHEMA, STEPS, batch_rows, run_report
 from tests.unit.metrics import PAGE, named, same
@@ -75,3 +77,25 @@ def test_a_batch_names_its_busiest_instance(record):
     record.joins = [OperatorRecord(2, received=[0, 0])]
     assert batch_rows(record)["load_skew"] is None
     assert "busiest" not in progress.batch_line(record)
+
+
+def test_a_line_of_progress_names_the_hottest_split_keys(record):
+    halves = Fragment(0, 0, U_ONE // 2), Fragment(1, U_ONE // 2, U_ONE)
+    split, whole = Placement(Mode.SPLIT, halves), Placement.whole(1)
+
+    def hot(hash_, text, placement, rows=9.0):
+        return HotKey(hash_, text, rows, 0.1, placement, listed=True, saved_rows=None)
+
+    (join,) = record.joins
+    assert "split" not in progress.batch_line(record)
+    join.split_keys = 1
+    assert ", 1 split key, layout" in progress.batch_line(record)
+    join.heat = Heat((hot(5, "moved", whole), hot(7, "a", split), hot(8, None, None)))
+    assert ", 1 split key (a), layout" in progress.batch_line(record)
+    join.split_keys = 5
+    keys = (hot(7, "a", split, 1.0), *(hot(n, None, split, float(n)) for n in (16, 17)))
+    join.heat = Heat(keys)
+    told = "5 split keys (#0000000011, #0000000010, a, ..)"
+    assert told in progress.batch_line(record)
+    join.heat = Heat((*keys, hot(3, "cold", split, 0.5)))
+    assert told in progress.batch_line(record)

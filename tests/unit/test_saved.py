@@ -10,7 +10,10 @@ from click.testing import CliRunner
 
 from joinengine.lab.commands.pages import report, write_page
 from joinengine.lab.comparison import saved
+from joinengine.lab.comparison.hues import hues_of
+from joinengine.lab.comparison.pictures import colours_of
 from joinengine.lab.comparison.saved import comparison, page_content, read_report
+from joinengine.layouts import LAYOUTS
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting import page as page_module
 from joinengine.reporting.run_report import FORMAT
@@ -187,6 +190,15 @@ def test_a_page_is_made_of_all_runs_of_a_comparison():
     assert sentence.startswith(
         "zipf 1.5: batches waited 9.0 s for their slowest instance under hash and 3.0 s"
     )
+
+
+def test_a_layout_has_the_same_colour_in_every_page_and_picture():
+    """It had that of its place among the layouts of the picture."""
+    for first, second in (("hash", "mnrt"), ("mnrt", "hash"), ("lptf", "mnrt")):
+        content = page_content(comparison("eq5", [run_of(first), run_of(second)]))
+        assert content["hues"]["mnrt"] == 2
+        assert colours_of([first, second])["mnrt"] == colours_of(["mnrt"])["mnrt"]
+    assert sorted(hues_of(LAYOUTS).values()) == list(range(len(LAYOUTS)))
 
 
 def test_many_runs_share_the_room_of_a_few(monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 from joinengine import StreamAggregate, StreamJoin, equi, windows, within
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.driver.settings import Settings
+from joinengine.layouts import choose
 from joinengine.reporting.explain import explain, not_reached, waiting_for
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import Stream, Table
@@ -62,6 +63,31 @@ def test_a_plan_is_shown_as_it_is(joined):
     plan = explain(joined.query(), [joined._choice], instances=[6])
     assert repr(plan) == str(plan)
     assert "layout bi on 6 instances" in plan
+
+
+def test_a_row_is_late_by_the_watermark_of_both_sides(joined):
+    """It was told of each side as if its own newest row counted alone."""
+    text = joined.explain()
+    assert text.splitlines()[-1] == (
+        "  late  rows before the watermark are left out: the newest left row - 5 min or the newest "
+        "right row - 5 min, whichever is earlier; a side that is silent for 9 s does not count"
+    )
+    assert "a row is late only" not in text
+
+
+def test_what_was_requested_is_one_line(joined):
+    def last(*wishes):
+        lines = explain(joined.query(), [joined._choice], wishes=wishes).splitlines()
+        return [line for line in lines if line.startswith("requested: ")]
+
+    resized, switched = Relayout(instances=6), Relayout(choose("qmmp"))
+    later = "; takes effect with the next batch"
+    assert last() == []
+    assert last(resized) == [f"requested: 6 instances{later}"]
+    assert last(switched, resized) == [f"requested: layout qmmp on 6 instances{later}"]
+    # The last wish of each kind is granted.
+    wishes = Relayout(choose("hash"), 3), switched, resized
+    assert last(*wishes) == last(switched, resized)
 
 
 def test_who_waits_for_a_side_that_brings_nothing(joined):

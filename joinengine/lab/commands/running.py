@@ -32,6 +32,7 @@ from joinengine.lab.commands.run_options import (
     query_options,
 )
 from joinengine.layouts import LAYOUTS
+from joinengine.layouts.key_based import WithinLimit
 from joinengine.layouts.layout_settings import split_layouts
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.texts import counted
@@ -45,12 +46,21 @@ Examples:
   joinengine run --left clicks --right purchases --on user_id=buyer_id --validate \\
       --within "clicked_at,bought_at,0 s,1 hour" --delay "5 minutes"
 """
+#: The setting `imbalance` of whichever layouts have it.
+_imbalance_option = click.option(
+    "--imbalance",
+    type=float,
+    metavar="X",
+    help="Setting of every named layout that has it and is not named with its own, as in "
+    "mnrt:imbalance=X: a plan is due above (1 + X) times the mean load.",
+)
 
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("query", required=False)
 @own_options
 @click.option("--layout", help=LAYOUT_HELP)
+@_imbalance_option
 @click.option(
     "--zipf", type=float, default=0.8, show_default=True, help="Zipf exponent of foreign keys."
 )
@@ -114,19 +124,14 @@ def run(
     **settings: Any,
 ) -> None:
     """Run QUERY on a generated, skewed stream, or join two folders of your own."""
-    from joinengine.lab.queries.named_query import check, losses_of, relayouts_of  # noqa: PLC0415
+    from joinengine.lab.queries.named_query import check  # noqa: PLC0415
     from joinengine.lab.queries.runs import CutShort, Places  # noqa: PLC0415
     from joinengine.spark.query.query_folders import check_folder  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
     # With a checkpoint a later run may go on with new files: the stream has no end.
     found = asked(query, settings, ends=checkpoint is None)
-    options = replace(
-        options_of(settings, layout=layout or found.layout, zipf=zipf),
-        relayouts=relayouts_of(settings["switches"], settings["sizes"], settings["levels"]),
-        losses=losses_of(settings["losses"]),
-        kills=settings["kills"],
-    )
+    options = _options_of_run(settings, layout or found.layout, zipf, checkpoint)
     later = [choice for _, choice, _ in options.relayouts if choice is not None]
     check_levels(settings["levels"], [options.layout, *later])
     check(found, options)  # before Spark starts
@@ -165,6 +170,24 @@ def run(
         sys.exit(console.INCOMPLETE)
 
 
+def _options_of_run(
+    settings: dict[str, Any], layout: str | None, zipf: float, checkpoint: Path | None
+) -> Any:
+    """The options of one run, with what happens to it at a batch."""
+    from joinengine.lab.queries.named_query import losses_of, relayouts_of  # noqa: PLC0415
+
+    if settings["imbalance"] is not None and checkpoint is None:  # else it may have another layout
+        layout = layout or "auto"
+    options = replace(
+        options_of(settings, layout=layout, zipf=zipf),
+        relayouts=relayouts_of(settings["switches"], settings["sizes"], settings["levels"]),
+        losses=losses_of(settings["losses"]),
+        kills=settings["kills"],
+    )
+    (found,) = _tolerating([options], settings["imbalance"])
+    return found
+
+
 def _tell(report: dict[str, Any], out: Path | None) -> None:
     _print_reports([report])
     kept = "counted only; use --out FOLDER to keep them" if out is None else out
@@ -185,6 +208,7 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
     help="Layouts, such as hash,mnrt:imbalance=0.02. [default: all that support QUERY, "
     "except mixed-bf and readj, whose plans may take minutes]",
 )
+@_imbalance_option
 @click.option(
     "--zipf",
     "exponents",
@@ -225,11 +249,10 @@ def compare(
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
     found = asked(query, settings)
-    cells = [
-        options_of(settings, layout=name, zipf=z)
-        for z in (_numbers(exponents) if found.generated else [0.0])
-        for name in (_serving(found, settings) if names is None else split_layouts(names))
-    ]
+    zipfs = _numbers(exponents) if found.generated else [0.0]
+    layouts = _serving(found, settings) if names is None else split_layouts(names)
+    cells = [options_of(settings, layout=name, zipf=z) for z in zipfs for name in layouts]
+    cells = _tolerating(cells, settings["imbalance"])
     check_levels(settings["levels"], [options.layout for options in cells])
     for options in cells:
         check(found, options)
@@ -269,6 +292,37 @@ def compare(
         raise JoinEngineError("some results differ from DuckDB's")
     if validate and any(map(_lacks_rows, reports)):
         sys.exit(console.INCOMPLETE)
+
+
+def _tolerating(cells: list[Any], imbalance: float | None) -> list[Any]:
+    """The options with `--imbalance` as a setting of those of their layouts that have it.
+
+    What stands beside the name of a layout counts for it. Raises InvalidRequest if none has it.
+    """
+    if imbalance is None:
+        return cells
+    named = [one for cell in cells for one in (cell.layout, *(to for _, to, _ in cell.relayouts))]
+    asked_for = [one for one in named if one is not None and one.is_asked]
+    if not any(hasattr(one, "imbalance") for one in asked_for):
+        found = ", ".join(dict.fromkeys(one.label for one in asked_for)) or "no --layout"
+        raise InvalidRequest(
+            f"imbalance: {imbalance} needs a layout that has this setting, such as auto or mnrt, "
+            f"found {found}"
+        )
+
+    def tolerating(choice: Any) -> Any:
+        if getattr(choice, "imbalance", None) != WithinLimit.imbalance:  # its own, or none
+            return choice
+        return replace(choice, imbalance=imbalance)
+
+    return [
+        replace(
+            cell,
+            layout=tolerating(cell.layout),
+            relayouts=tuple((batch, tolerating(to), n) for batch, to, n in cell.relayouts),
+        )
+        for cell in cells
+    ]
 
 
 def _serving(query: Any, settings: dict[str, Any]) -> list[str]:

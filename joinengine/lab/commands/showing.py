@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import click
@@ -88,6 +89,10 @@ def state(
     console.write_json(json_path, report)
 
 
+#: So wide is a table of settings.
+_WIDE = 100
+#: A space at which no line is broken.
+_KEPT = "\u00a0"
 #: Layouts that are listed before the others.
 _FIRST = ("auto", "hash", "dynamic")
 
@@ -96,7 +101,10 @@ _FIRST = ("auto", "hash", "dynamic")
 @click.argument("name", required=False, metavar="[NAME]")
 @click.option("--json", "json_path", type=PATH, help="Write the list to this file.")
 def list_layouts(name: str | None, json_path: Path | None) -> None:
-    """List the layouts, with their sources; with NAME, what one layout is and its settings."""
+    """List the layouts, with their sources; with NAME, what one layout is and its settings.
+
+    The source of a setting is a paper, by the names of docs/layouts.md, or `ours`.
+    """
     if name is not None:
         _print_layout(choose(name), json_path)
         return
@@ -122,7 +130,15 @@ def _print_layout(choice: LayoutChoice, json_path: Path | None) -> None:
         console.tell(f"Settings, such as {choice.name}:{first.name}={first.default}:")
         names, defaults = (max(len(one[at]) for one in settings) for at in (0, 1))
         for one in settings:
-            console.tell(f"  {one.name:{names}}  {one.default:{defaults}}  {one.meaning}")
+            head = f"  {one.name:{names}}  {one.default:{defaults}}  "
+            whole = f"[{one.source}]".replace(" ", _KEPT)  # a source is not broken
+            told = fill(
+                f"{one.meaning} {whole}",
+                _WIDE,
+                initial_indent=head,
+                subsequent_indent=" " * len(head),
+            )
+            console.tell(told.replace(_KEPT, " "))
     about = {"name": choice.name, "summary": choice.summary, "source": choice.source}
     console.write_json(json_path, about | {"settings": [one._asdict() for one in settings]})
 

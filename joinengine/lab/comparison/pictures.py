@@ -1,14 +1,15 @@
-"""Pictures of runs. Colours: one hue per layout, in a fixed order; the mean is dashed grey."""
+"""Pictures of runs. Colours: one hue per layout, by `hues_of`; the mean is dashed grey."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from joinengine.balancing.statistics import skew
+from joinengine.lab.comparison.hues import hues_of
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.run_report import received_by_batch
 
@@ -32,7 +33,9 @@ def draw_loads(reports: Sequence[dict[str, Any]], path: Path) -> None:
     """Tuples that each instance received, interval by interval; a panel per layout."""
     n = len(reports)
     figure, axes = plt.subplots(1, n, figsize=(5.2 * n, 3.8), sharey=True, squeeze=False)
-    for axis, report, colour in zip(axes[0], reports, _cycle(n), strict=True):
+    colours = colours_of([report["layout"] for report in reports])
+    for axis, report in zip(axes[0], reports, strict=True):
+        colour = colours[report["layout"]]
         loads = received_by_batch(report)
         intervals = np.arange(len(loads))
         for instance in range(loads.shape[1]):
@@ -67,8 +70,9 @@ def draw_comparison(reports: Sequence[dict[str, Any]], path: Path) -> None:
     emulated = all(report["work_per_tuple_us"] for report in reports)
     figure, (speed, balance) = plt.subplots(1, 2, figsize=(12.4, 3.8), layout="constrained")
     layouts = list(dict.fromkeys(report["layout"] for report in reports))
-    for number, (layout, colour) in enumerate(zip(layouts, _cycle(len(layouts)), strict=True)):
-        style = {"color": colour, "linestyle": _STYLES[number // 6 % 4], "marker": "o"}
+    styles = _styles_of(layouts)
+    for layout in layouts:
+        style = styles[layout] | {"marker": "o"}
         ours = sorted((r for r in reports if r["layout"] == layout), key=lambda r: r["zipf"])
         z = [report["zipf"] for report in ours]
         rates = [r["slowest_instance_s"] if emulated else r["rows_per_s"] / 1e3 for r in ours]
@@ -96,7 +100,7 @@ def draw_ranking(reports: Sequence[dict[str, Any]], path: Path) -> None:
     """
     exponents = list(dict.fromkeys(report["zipf"] for report in reports))
     layouts = list(dict.fromkeys(report["layout"] for report in reports))
-    colours = dict(zip(layouts, _cycle(len(layouts)), strict=True))
+    colours = colours_of(layouts)
     size = (4.4 * len(exponents), 1.2 + 0.26 * len(layouts))
     figure, axes = plt.subplots(1, len(exponents), figsize=size, squeeze=False)
     for axis, z in zip(axes[0], exponents, strict=True):
@@ -128,7 +132,8 @@ def draw_workers(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """
     kinds = list(dict.fromkeys(row["work"] for row in rows))
     systems = list(dict.fromkeys(row["system"] for row in rows))
-    colours = dict(zip(systems, _cycle(len(systems)), strict=True))
+    layouts = colours_of(row["system"] for row in rows if row["layout"])
+    colours = {system: layouts.get(system, _GREY) for system in systems}
     size = (5.2 * len(kinds), 3.8)
     figure, axes = plt.subplots(1, len(kinds), figsize=size, sharey=True, squeeze=False)
     for axis, kind in zip(axes[0], kinds, strict=True):
@@ -157,8 +162,9 @@ def draw_workers(rows: Sequence[dict[str, Any]], path: Path) -> None:
 def draw_simulation(reports: Sequence[dict[str, Any]], path: Path) -> None:
     """Imbalance over time: planners by interval (left), candidate layouts by message (right)."""
     figure, (planned, chosen) = plt.subplots(1, 2, figsize=(11.4, 4.2))
-    for number, (report, colour) in enumerate(zip(reports, _cycle(len(reports)), strict=True)):
-        style = {"color": colour, "label": report["planner"], "linestyle": _STYLES[number // 6 % 4]}
+    styles = _styles_of(report["planner"] for report in reports)
+    for report in reports:
+        style = styles[report["planner"]] | {"label": report["planner"]}
         if "intervals" in report:
             planned.plot([row["imbalance_after"] for row in report["intervals"]], **style)
         else:
@@ -179,8 +185,20 @@ def draw_simulation(reports: Sequence[dict[str, Any]], path: Path) -> None:
     _save(figure, path)
 
 
-def _cycle(n: int) -> list[str]:
-    return [_COLOURS[i % len(_COLOURS)] for i in range(n)]
+def colours_of(layouts: Iterable[str]) -> dict[str, str]:
+    """The layouts of a picture -> their colours; beyond six, colours come again."""
+    return {label: _COLOURS[hue % len(_COLOURS)] for label, hue in hues_of(layouts).items()}
+
+
+def _styles_of(layouts: Iterable[str]) -> dict[str, dict[str, str]]:
+    """The layouts of a picture -> how their lines look: layouts of one colour have other dashes."""
+    return {
+        label: {
+            "color": _COLOURS[hue % len(_COLOURS)],
+            "linestyle": _STYLES[hue // len(_COLOURS) % len(_STYLES)],
+        }
+        for label, hue in hues_of(layouts).items()
+    }
 
 
 def _plain(axis: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from joinengine.lab.comparison.hues import hues_of
 from joinengine.lab.comparison.verdicts import verdict
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.run_report import FORMAT
@@ -37,12 +38,15 @@ def comparison(name: str, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def page_content(report: dict[str, Any]) -> dict[str, Any]:
     """What the page of a report is made of; of a comparison, all its runs and its verdict.
 
-    The stories of many runs share the room of a few.
+    Of several runs it also has the numbers of their layouts' colours. The stories of many runs
+    share the room of a few.
     """
     runs = report.get("runs", [report])
     limit = _ROOM_BYTES // len(runs)
     told = [run | {"story": _fitting(run, limit)} for run in runs]
-    content = {"mode": "report", "reports": told}
+    content: dict[str, Any] = {"mode": "report", "reports": told}
+    if len(runs) > 1:
+        content["hues"] = hues_of(str(run["layout"]) for run in runs)
     return content | ({"verdict": report["verdict"]} if report.get("verdict") else {})
 
 

@@ -30,7 +30,7 @@ from joinengine.operators.timing import (
     Limit,
     Upstream,
     batches_held,
-    left_out_text,
+    late_text,
     limit_of_side,
 )
 from joinengine.state.operator_state import PENDING, STATE, OperatorState
@@ -145,7 +145,7 @@ class Join(JoinSpec, Operator):
     def lines(
         self, inputs: Sequence[str], choice: LayoutChoice, rates: Mapping[Side, Flow]
     ) -> list[str]:
-        """The condition, the layout, and per side when a tuple leaves."""
+        """The condition, the layout, per side when a tuple leaves, and which are late."""
         where = "" if self.predicate is None else f", where {self.predicate.text}"
         on = condition_text(self.condition)
         return [
@@ -153,6 +153,7 @@ class Join(JoinSpec, Operator):
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
             *(f"    {line}" for line in choice.lines()),
             *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in Side),
+            *([] if self.window is None else [f"  late  {late_text(self.inputs, self.window)}"]),
         ]
 
     # Watchers
@@ -200,10 +201,9 @@ class Join(JoinSpec, Operator):
             return f"{name}: rows are matched with the table and not kept"
         if window is None:
             return f"{name}: kept for ever, because the join has no window"
-        late = left_out_text(self.inputs[side], window.delays_us[side], window.ahead_us)
         if window.endless is side:
             bound = "upper" if side is Side.LEFT else "lower"
-            return f"{name}: kept for ever, because `within` has no {bound} bound{late}"
+            return f"{name}: kept for ever, because `within` has no {bound} bound"
         time = " or ".join(window.times[side])
         time = f"the latest of {time}" if len(window.times[side]) > 1 else time
         if isinstance(window, Sliding):
@@ -212,7 +212,7 @@ class Join(JoinSpec, Operator):
             reach = int(window.last_partners(side, 0))
             sign = "-" if reach < 0 else "+"
             until = f"the watermark passes {time} {sign} {describe(abs(reach))}"
-        return f"{name}: a row is kept until {until}{late}"
+        return f"{name}: a row is kept until {until}"
 
     @override
     def forecast(self, rates: Mapping[Side, Flow]) -> tuple[float, float] | None:

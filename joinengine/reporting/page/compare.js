@@ -1,9 +1,10 @@
 // Layouts side by side: the runs of `compare` and `make bench` ranked by time, their load over the
 // instances, and all figures in a table that sorts.
 //
-// joinengineCompare(root, reports, openRun, verdict): fills `root` from the reports of docs/metrics.md, of which any
-// field may be missing; returns which is the fastest. openRun(i) shows the page of reports[i]. `verdict`: sentences, or
-// nothing. Whatever comes from a run goes into the document as text, never as markup.
+// joinengineCompare(root, reports, openRun, {verdict, hues}): fills `root` from the reports of docs/metrics.md, of
+// which any field may be missing; returns which is the fastest. openRun(i) shows the page of reports[i]. `verdict`:
+// sentences; `hues`: layout -> number of its colour, as in all pictures; either may be missing. Whatever comes from a
+// run goes into the document as text, never as markup.
 (() => {
   "use strict";
 
@@ -358,12 +359,12 @@
 
   // ---- all of it
 
-  window.joinengineCompare = (root, reports, openRun, verdict = []) => {
+  window.joinengineCompare = (root, reports, openRun, { verdict = [], hues = {} } = {}) => {
     const runs = reports.map(runOf), groups = groupsOf(runs);
     const layouts = [...new Set(runs.map((run) => run.layout))];
     const tools = {
       // A hue says which layout it is only while there are enough of them; the name always does.
-      colour: (layout) => (layouts.length > COLOURS ? "var(--accent)" : `var(--c${layouts.indexOf(layout)})`),
+      colour: (layout) => (layouts.length > COLOURS ? "var(--accent)" : `var(--c${hues[layout] ?? layouts.indexOf(layout)})`),
       opener: (run) => {
         const attributes = { type: "button", class: "cmp-open", title: `open the run under ${run.layout}` };
         return make("button", { ...attributes, click: () => openRun(run.index) }, run.layout);

@@ -51,7 +51,7 @@ class App {
       this.title.scrollIntoView({ behavior: "smooth" });
       this.title.focus({ preventScroll: true });
     };
-    this.fastest = window.joinengineCompare(root, this.content.reports, open, this.content.verdict ?? []);
+    this.fastest = window.joinengineCompare(root, this.content.reports, open, this.content);
     return [make("section", { class: "compare", "aria-label": "runs side by side" }, root)];
   }
 

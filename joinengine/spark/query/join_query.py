@@ -136,7 +136,8 @@ class JoinQuery:
         if ended and not self._has_ended:
             self._has_ended = True
             waiting = self._views.waiting() if self._ends else []
-            for text in [*waiting, *self._watch.left_out(), *self._views.not_reached()]:
+            told = [*waiting, *self._watch.said_at_end(), *self._views.not_reached()]
+            for text in told:
                 _log.warning("joinengine: %s", text)
         if ended:
             self._pages.hold()

@@ -161,8 +161,8 @@ class Watch:
         with self._handing_on:
             self._takers = [one for one in self._takers if one != take]
 
-    def left_out(self) -> Sequence[str]:
-        """The streams that an alert has named, with the sums of the whole run."""
+    def said_at_end(self) -> Sequence[str]:
+        """What the alerts say of the whole run."""
         return [] if self._alerts is None else self._alerts.sums()
 
     def line(self) -> str:

@@ -174,7 +174,9 @@ def _begun(
     operators = [name_of(operator) for operator in request.query.operators]
     most_reports = int(spark.conf.get(_REPORTS, "100") or 100)
     ends = any(request.trigger.get(name) for name in ("availableNow", "once"))
-    watch = Watch(operators, request.plans, most_reports, Alerts(request.query, ends=ends))
+    held = [(one.shelves.rows, one.shelves.size_bytes) for one in runner.manifest.operators]
+    alerts = Alerts(request.query, ends=ends, before=held)
+    watch = Watch(operators, request.plans, most_reports, alerts)
     runner.observe(watch.note)
     watch.running = running
     showing = Showing(request.live, server)
