@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from joinengine import InvalidRequest
 from joinengine.lab.cli import cli
 from joinengine.lab.commands.running import _serving, compare
+from joinengine.lab.nexmark import auction_stream
 from joinengine.lab.nexmark.auction_rows import SIZES, STATES
 from joinengine.lab.nexmark.auction_stream import AuctionSpec
 from joinengine.lab.queries import QUERIES, Options
@@ -183,7 +184,8 @@ def test_a_stream_is_the_same_when_made_again(house, cache, tmp_path, monkeypatc
     assert not other["bid"].column("auction").equals(house["bid"].column("auction"))
 
 
-def test_events_do_not_depend_on_what_is_read_and_how_it_is_cut(house, cache):
+def test_events_do_not_depend_on_what_is_read_and_how_it_is_cut(house, cache, monkeypatch):
+    monkeypatch.setattr(auction_stream, "_PIECE", 3000)
     found = tables(spec(tables=("auction", "bid"), interval_rows=7001).record())
     assert all(table.equals(house[name]) for name, table in found.items())
 

@@ -65,7 +65,7 @@ class Reference:
 
     def draw(self, seed: int, column: str, rows: Numbers, events: Numbers) -> Numbers:
         """(n,) rows and their events -> (n,) ids."""
-        newest = KINDS[self.parent].before(events + 1) - 1
+        newest = KINDS[self.parent].before(events) - 1
         oldest = np.maximum(newest - self.back, 0)
         some = oldest + below(seed, column, rows, newest - oldest + 1 + LEAD)
         hot = newest // HUNDRED * HUNDRED + self.place
