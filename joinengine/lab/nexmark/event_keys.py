@@ -6,8 +6,8 @@ the bids the hot auction, and most bids the hot bidder: the first person, the fi
 second person of the newest hundred. The other events name any of the newest persons or auctions, or
 one of the next ten, which do not exist yet.
 Source: the generators of nexmark/nexmark and of Apache Beam, with the ratios of their default
-configuration. nexmark/nexmark adds the first id of a person twice to a bidder (its issue 30), so a
-bid there names a person who comes 50,000 events later; here it is added once, as in Beam.
+configuration. Versions of nexmark/nexmark add the first id of a person to a bidder twice (its issue
+30), so a bid there names a person who comes 50,000 events later; here it is added once, as in Beam.
 """
 
 from __future__ import annotations
