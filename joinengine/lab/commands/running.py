@@ -176,7 +176,7 @@ def run(
 
 
 def _options_of_run(
-    settings: dict[str, Any], layout: str | None, zipf: float, checkpoint: Path | None
+    settings: dict[str, Any], layout: str | None, zipf: float | None, checkpoint: Path | None
 ) -> Any:
     """The options of one run, with what happens to it at a batch."""
     from joinengine.lab.queries.named_query import losses_of, relayouts_of  # noqa: PLC0415
