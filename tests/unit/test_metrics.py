@@ -7,6 +7,7 @@ import pytest
 from joinengine.driver.hot_keys import Heat, HotKey
 from joinengine.driver.records import BatchRecord, OperatorRecord
 from joinengine.lab.comparison import tables
+from joinengine.lab.queries import QUERIES
 from joinengine.lab.queries import runs as running
 from joinengine.lab.queries.named_query import Options
 from joinengine.model.keys import U_ONE, Fragment, Mode, Placement
@@ -32,7 +33,9 @@ def test_the_columns_of_metrics(record):
 
 def test_the_keys_of_the_report(record):
     report = run_report([record])
-    head = running._head(type("Query", (), {"name": "eq5", "generated": True}), Options())
+    head = running._head(QUERIES["eq5"], Options())
+    assert head["zipf"] == 0.8
+    assert running._head(QUERIES["nexmark-q3"], Options())["zipf"] is None
     same(named("Report"), {*report, *head, *RUN})
     same(named("Figures of an operator"), report["joins"][0])
 

@@ -45,6 +45,8 @@ LAYOUT_HELP = (
     "The layout; `joinengine layouts` lists them. [default: that of the checkpoint, else auto; "
     "for first-story dlb-h]"
 )
+ZIPF_DEFAULT = "[default: 0.8; Nexmark and skewed-join have hot keys of their own]"
+ZIPF_HELP = f"Zipf exponent of foreign keys. {ZIPF_DEFAULT}"
 
 
 def query_options(command: Command) -> Command:
@@ -57,7 +59,7 @@ def query_options(command: Command) -> Command:
             type=float,
             default=0.1,
             show_default=True,
-            help="TPC-H scale factor; 1 is 6 million lineitems.",
+            help="TPC-H scale factor; 1 is 6 million lineitems, or 10 million events of Nexmark.",
         ),
         *_stream_options(),
         click.option(
@@ -94,13 +96,13 @@ def _stream_options() -> list[Any]:
         click.option(
             "--window",
             type=DURATION,
-            help="Greatest time between two matching rows; in q5 and topk, length of the windows.",
+            help="Greatest time between two matching rows; q5, topk, nexmark-q8: size of windows.",
         ),
-        click.option("--rate", type=float, help="Rows per second of event time."),
+        click.option("--rate", type=float, help="Rows per second of event time; Nexmark: events."),
         click.option(
             "--span",
             type=DURATION,
-            help="How much event time the stream covers. [default: 1280s, for q5 1h]",
+            help="How much event time the stream covers. [default: 1280s, q5 1h, Nexmark by rate]",
         ),
         click.option(
             "--order",
@@ -357,7 +359,7 @@ def check_levels(levels: Path | None, layouts: Iterable[LayoutChoice]) -> None:
         )
 
 
-def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float) -> Any:
+def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float | None) -> Any:
     """The options as a query takes them. Raises click.UsageError where two say the same."""
     from joinengine.lab.queries import Options  # noqa: PLC0415
     from joinengine.lab.queries.named_query import layout_of  # noqa: PLC0415

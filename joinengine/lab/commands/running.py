@@ -23,6 +23,8 @@ from joinengine.lab.commands.pages import (
 from joinengine.lab.commands.run_options import (
     LAYOUT_HELP,
     PATH,
+    ZIPF_DEFAULT,
+    ZIPF_HELP,
     asked,
     check_file,
     check_levels,
@@ -43,6 +45,7 @@ IDLE_S = 50.0
 _EXAMPLES = """\b
 Examples:
   joinengine run eq5 --layout mnrt --zipf 1.2 --validate
+  joinengine run nexmark-q20 --validate
   joinengine run --left clicks --right purchases --on user_id=buyer_id --validate \\
       --within "clicked_at,bought_at,0 s,1 hour" --delay "5 minutes"
 """
@@ -61,9 +64,7 @@ _imbalance_option = click.option(
 @own_options
 @click.option("--layout", help=LAYOUT_HELP)
 @_imbalance_option
-@click.option(
-    "--zipf", type=float, default=0.8, show_default=True, help="Zipf exponent of foreign keys."
-)
+@click.option("--zipf", type=float, help=ZIPF_HELP)
 @click.option(
     "--validate",
     is_flag=True,
@@ -115,7 +116,7 @@ _imbalance_option = click.option(
 def run(
     query: str | None,
     layout: str | None,
-    zipf: float,
+    zipf: float | None,
     validate: bool,
     out_folder: Path | None,
     checkpoint: Path | None,
@@ -123,7 +124,11 @@ def run(
     master: str,
     **settings: Any,
 ) -> None:
-    """Run QUERY on a generated, skewed stream, or join two folders of your own."""
+    """Run QUERY on a generated, skewed stream, or join two folders of your own.
+
+    QUERY is eq5, bnci, q5, topk, stock, first-story, nexmark-q3, nexmark-q8, nexmark-q9-join,
+    nexmark-q20, nexmark-q23 or skewed-join; `joinengine queries` says what each computes.
+    """
     from joinengine.lab.queries.named_query import check  # noqa: PLC0415
     from joinengine.lab.queries.runs import CutShort, Places  # noqa: PLC0415
     from joinengine.spark.query.query_folders import check_folder  # noqa: PLC0415
@@ -171,7 +176,7 @@ def run(
 
 
 def _options_of_run(
-    settings: dict[str, Any], layout: str | None, zipf: float, checkpoint: Path | None
+    settings: dict[str, Any], layout: str | None, zipf: float | None, checkpoint: Path | None
 ) -> Any:
     """The options of one run, with what happens to it at a batch."""
     from joinengine.lab.queries.named_query import losses_of, relayouts_of  # noqa: PLC0415
@@ -212,9 +217,7 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
 @click.option(
     "--zipf",
     "exponents",
-    default="0.8",
-    show_default=True,
-    help="Zipf exponents, such as 0,0.8,1.5.",
+    help=f"Zipf exponents, such as 0,0.8,1.5. {ZIPF_DEFAULT}",
 )
 @click.option(
     "--validate/--no-validate",
@@ -235,7 +238,7 @@ def _lacks_rows(report: dict[str, Any]) -> bool:
 def compare(
     query: str | None,
     names: str | None,
-    exponents: str,
+    exponents: str | None,
     validate: bool,
     figure: Path | None,
     page_path: Path | None,
@@ -243,13 +246,16 @@ def compare(
     master: str,
     **settings: Any,
 ) -> None:
-    """Run QUERY, or a join of your own folders, under several layouts, and compare the runs."""
+    """Run QUERY, or a join of your own folders, under several layouts, and compare the runs.
+
+    `joinengine queries` lists the queries.
+    """
     from joinengine.lab.comparison.saved import comparison  # noqa: PLC0415
     from joinengine.lab.queries.named_query import check  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
     found = asked(query, settings)
-    zipfs = _numbers(exponents) if found.generated else [0.0]
+    zipfs = [None] if exponents is None else _numbers(exponents)
     layouts = _serving(found, settings) if names is None else split_layouts(names)
     cells = [options_of(settings, layout=name, zipf=z) for z in zipfs for name in layouts]
     cells = _tolerating(cells, settings["imbalance"])
@@ -338,7 +344,7 @@ def _serving(query: Any, settings: dict[str, Any]) -> list[str]:
         if name in SLOW:
             continue
         try:
-            check(query, options_of(settings, layout=name, zipf=0.0))
+            check(query, options_of(settings, layout=name, zipf=None))
             serving.append(name)
         except InvalidRequest as refusal:
             refusals.append(refusal)

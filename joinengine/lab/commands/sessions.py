@@ -140,5 +140,8 @@ def warm_up(spark: Any, query: Any, options: Any, state: str | None = None) -> N
 
 
 def _title(query: Any, options: Any) -> str:
-    skew = f", Zipf {options.zipf:g}" if query.generated else ""
+    from joinengine.lab.queries.named_query import skew_of  # noqa: PLC0415
+
+    zipf = skew_of(query, options)
+    skew = "" if zipf is None else f", Zipf {zipf:g}"
     return f"{query.name} under {options.layout.label}{skew}"

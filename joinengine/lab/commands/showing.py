@@ -14,6 +14,7 @@ from joinengine.lab.commands import console
 from joinengine.lab.commands.run_options import (
     LAYOUT_HELP,
     PATH,
+    ZIPF_HELP,
     asked,
     check_levels,
     options_of,
@@ -30,14 +31,12 @@ from joinengine.layouts.layout_settings import settings_of
 @click.argument("query", required=False)
 @own_options
 @click.option("--layout", help=LAYOUT_HELP)
-@click.option(
-    "--zipf", type=float, default=0.8, show_default=True, help="Zipf exponent of foreign keys."
-)
+@click.option("--zipf", type=float, help=ZIPF_HELP)
 @query_options
 def explain(
     query: str | None,
     layout: str | None,
-    zipf: float,
+    zipf: float | None,
     json_path: Path | None,
     master: str,
     **settings: Any,

@@ -8,14 +8,24 @@ from joinengine.lab.queries.bnci import Bnci
 from joinengine.lab.queries.eq5 import Eq5
 from joinengine.lab.queries.first_story import FirstStory
 from joinengine.lab.queries.named_query import Options, Query
+from joinengine.lab.queries.nexmark_q3 import NexmarkQ3
+from joinengine.lab.queries.nexmark_q8 import NexmarkQ8
+from joinengine.lab.queries.nexmark_q9_join import NexmarkQ9Join
+from joinengine.lab.queries.nexmark_q20 import NexmarkQ20
+from joinengine.lab.queries.nexmark_q23 import NexmarkQ23
 from joinengine.lab.queries.q5 import Q5
+from joinengine.lab.queries.skewed_join import SkewedJoin
 from joinengine.lab.queries.stock import Stock
 from joinengine.lab.queries.topk import Topk
 from joinengine.model.errors import InvalidRequest
 
 #: To add a query: a module, and a line here.
 QUERIES: Mapping[str, Query] = {
-    query.name: query for query in (Eq5(), Bnci(), Q5(), Topk(), Stock(), FirstStory())
+    query.name: query
+    for query in (
+        *(Eq5(), Bnci(), Q5(), Topk(), Stock(), FirstStory()),
+        *(NexmarkQ3(), NexmarkQ8(), NexmarkQ9Join(), NexmarkQ20(), NexmarkQ23(), SkewedJoin()),
+    )
 }
 
 __all__ = ["QUERIES", "Options", "Query", "find"]

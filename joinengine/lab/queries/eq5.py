@@ -15,7 +15,7 @@ from typing import Any
 from typing_extensions import override
 
 from joinengine import StreamJoin, equi, within
-from joinengine.lab.queries.named_query import Options, Query
+from joinengine.lab.queries.named_query import ZIPF, Options, Query
 from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
 from joinengine.model.windows import Within
 from joinengine.spark.sources.inputs import recorded_stream
@@ -39,6 +39,7 @@ class Eq5(Query):
     aggregates = False
     whole_keys = False
     generated = True
+    zipf = ZIPF
     layout = None
 
     @override

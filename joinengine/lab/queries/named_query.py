@@ -28,6 +28,9 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
 from joinengine.sources.sourcefiles import SourceFile
 
+#: The exponent of the skew of generated streams, except those with rules of their own.
+ZIPF = 0.8
+
 
 @dataclass(frozen=True)
 class Options:
@@ -37,11 +40,11 @@ class Options:
     `losses`: (batch, instance) that is made to lose its state before it. `kills`: batches before
     which an executor is killed. `aggregators` (None: as many as instances) merge partial results
     after every `merge_every` batches. `text`: a file whose words take the place of generated ones.
-    `span_us`, `shift_us`: None: the query's own. `engine`: the writer's options, name -> text.
+    `zipf`, `span_us`, `shift_us`: None: the query's own. `engine`: options of the writer as text.
     """
 
     scale: float = 0.1
-    zipf: float = 0.8
+    zipf: float | None = None
     seed: int = 0
     order: TableOrder = TableOrder.UNIFORM
     interval_rows: int | None = None
@@ -105,7 +108,7 @@ class Options:
             tables=tables,
             facts=facts,
             scale=self.scale,
-            zipf=self.zipf,
+            zipf=ZIPF if self.zipf is None else self.zipf,
             seed=self.seed,
             order=self.order,
             interval_rows=self.interval_rows,
@@ -130,7 +133,7 @@ class Options:
         return SyntheticSpec(
             table=table,
             rows=rows,
-            zipf=self.zipf,
+            zipf=ZIPF if self.zipf is None else self.zipf,
             seed=self.seed,
             interval_rows=self.interval_rows,
             span_us=span_us,
@@ -193,6 +196,11 @@ class Query(Protocol):
 
     @property
     @abstractmethod
+    def zipf(self) -> float | None:
+        """The exponent of the skew if the user names none; None: the streams have other rules."""
+
+    @property
+    @abstractmethod
     def layout(self) -> str | None:
         """The name of the layout if the user names none; None: `auto`."""
 
@@ -207,6 +215,11 @@ class Query(Protocol):
     @abstractmethod
     def oracle(self, recorded: RecordedStream, options: Options) -> str | Oracle:
         """SQL for DuckDB that has the same rows, in the same columns and order, as the query."""
+
+
+def skew_of(query: Query, options: Options) -> float | None:
+    """The exponent of the skew of a query's streams; None: they have other rules."""
+    return query.zipf if options.zipf is None else options.zipf
 
 
 def check(query: Query, options: Options) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from typing_extensions import override
 
 from joinengine import StreamAggregate, StreamJoin, equi, sliding
-from joinengine.lab.queries.named_query import Options, Query
+from joinengine.lab.queries.named_query import ZIPF, Options, Query
 from joinengine.lab.queries.reach import reachable_table
 from joinengine.lab.tpch.generate import tables
 from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
@@ -48,6 +48,7 @@ class Q5(Query):
     aggregates = True
     whole_keys = False
     generated = True
+    zipf = ZIPF
     layout = None
 
     @override

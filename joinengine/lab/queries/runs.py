@@ -22,7 +22,7 @@ from joinengine.driver.records import BatchRecord
 from joinengine.exchange.exchange import chosen_exchange
 from joinengine.kernels.hashing import hash_columns, multiset_checksum
 from joinengine.lab.comparison.verdicts import busiest_s, hot_key, slowest_instance_s
-from joinengine.lab.queries.named_query import Options, Oracle, Query
+from joinengine.lab.queries.named_query import Options, Oracle, Query, skew_of
 from joinengine.lab.queries.reach import fetch, reachable, results_place
 from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream
@@ -292,7 +292,7 @@ def _head(query: Query, options: Options, state: str | None = None) -> dict[str,
         "query": query.name,
         "layout": options.layout.label,
         "scale": options.scale if made else None,
-        "zipf": options.zipf if made else None,
+        "zipf": skew_of(query, options) if made else None,
         "seed": options.seed if made else None,
         "instances": options.instances,
         "window_us": options.window_us,

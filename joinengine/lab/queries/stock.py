@@ -21,7 +21,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from joinengine import StreamJoin, equi, within
-from joinengine.lab.queries.named_query import Options, Query
+from joinengine.lab.queries.named_query import ZIPF, Options, Query
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
 from joinengine.lab.tpch.stream import RecordedStream
@@ -51,6 +51,7 @@ class Stock(Query):
     aggregates = False
     whole_keys = False
     generated = True
+    zipf = ZIPF
     layout = None
 
     @override

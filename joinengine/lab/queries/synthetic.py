@@ -6,7 +6,6 @@ function of (seed, column, row number), so it is the same on any machine.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -20,8 +19,13 @@ from numpy.typing import NDArray
 
 from joinengine.lab.tpch.generate import Say, build_once, home, silent
 from joinengine.lab.tpch.skew import check_zipf, uniform
-from joinengine.lab.tpch.stream import EPOCH_US, RecordedStream, default_interval_rows
-from joinengine.model.durations import describe
+from joinengine.lab.tpch.stream import (
+    EPOCH_US,
+    RecordedStream,
+    check_pace,
+    default_interval_rows,
+    digest_of,
+)
 from joinengine.model.errors import InvalidRequest
 
 _ROW_GROUP = 1 << 16
@@ -54,23 +58,13 @@ class SyntheticSpec:
             raise InvalidRequest(
                 f"scale: table {self.table} would have no rows; give a larger --scale"
             )
-        if self.interval_rows is not None and self.interval_rows < 1:
-            raise InvalidRequest(f"interval-rows: expected at least 1, found {self.interval_rows}")
-        if self.span_us <= 0:
-            raise InvalidRequest(
-                f"span: expected a duration above 0, found {describe(self.span_us)}"
-            )
-        if self.disorder_us < 0:
-            raise InvalidRequest(
-                f"disorder: expected a duration of 0 or more, found {describe(self.disorder_us)}"
-            )
+        check_pace(self.interval_rows, None, self.span_us, self.disorder_us, None)
 
     @property
     def name(self) -> str:
         """A folder name: readable words, and a digest of all settings."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "columns"}
-        digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:10]
-        return f"{self.table}-{self.rows}-z{self.zipf:g}-{digest}"
+        return f"{self.table}-{self.rows}-z{self.zipf:g}-{digest_of(plain)}"
 
     def record(self, say: Say = silent) -> RecordedStream:
         """The stream, written now unless it is in the cache."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from joinengine import StreamAggregate, top, windows
-from joinengine.lab.queries.named_query import Options, Query, Recordable
+from joinengine.lab.queries.named_query import ZIPF, Options, Query, Recordable
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
 from joinengine.lab.tpch.stream import RecordedStream
@@ -52,6 +52,7 @@ class Topk(Query):
     aggregates = True
     whole_keys = False
     generated = True
+    zipf = ZIPF
     layout = None
 
     @override

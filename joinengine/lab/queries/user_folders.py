@@ -67,6 +67,7 @@ class Folders(Query):
     aggregates = False
     whole_keys = False
     generated = False
+    zipf = None
     layout = None
 
     @property

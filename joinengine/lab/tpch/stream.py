@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,29 +60,12 @@ class StreamSpec:
         check_scale(self.scale)
         check_zipf(self.zipf)
         object.__setattr__(self, "order", one_of(TableOrder, self.order, "order"))
-        if self.interval_rows is not None and self.interval_rows < 1:
-            raise InvalidRequest(f"interval-rows: expected at least 1, found {self.interval_rows}")
-        if self.rate is not None and not self.rate > 0:
-            raise InvalidRequest(
-                f"rate: expected a number of rows per second above 0, found {self.rate}"
-            )
-        if self.span_us <= 0:
-            raise InvalidRequest(
-                f"span: expected a duration above 0, found {describe(self.span_us)}"
-            )
-        if self.shift_us is not None and self.shift_us <= 0:
-            raise InvalidRequest(
-                f"shift-every: expected a duration above 0, found {describe(self.shift_us)}"
-            )
-        if self.disorder_us < 0:
-            raise InvalidRequest(
-                f"disorder: expected a duration of 0 or more, found {describe(self.disorder_us)}"
-            )
+        check_pace(self.interval_rows, self.rate, self.span_us, self.disorder_us, self.shift_us)
 
     @property
     def name(self) -> str:
         """A folder name: readable words, and a digest of all settings."""
-        digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:10]
+        digest = digest_of(asdict(self))
         return f"{'-'.join(self.tables)}-sf{self.scale:g}-z{self.zipf:g}-{self.order}-{digest}"
 
     def record(self, say: Say = silent) -> RecordedStream:
@@ -125,8 +108,42 @@ def record(spec: StreamSpec, say: Say = silent) -> RecordedStream:
     """The stream of `spec`, written now unless it is in the cache."""
     needed = dict.fromkeys([*spec.tables, *(FOREIGN_KEYS[c][0] for c in _foreign(spec.tables))])
     files = tables(spec.scale, needed, say)
-    folder = home() / "streams" / spec.name
-    build_once(folder, lambda draft: _write(draft, spec, files, say))
+    return recorded_once(spec.name, lambda draft: _write(draft, spec, files, say))
+
+
+def digest_of(settings: Mapping[str, object]) -> str:
+    """Ten characters that differ if any of the settings does."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def check_pace(
+    interval_rows: int | None,
+    rate: float | None,
+    span_us: int,
+    disorder_us: int,
+    shift_us: int | None,
+) -> None:
+    """Raise InvalidRequest for settings, those of `StreamSpec`, with which no stream is made."""
+    if interval_rows is not None and interval_rows < 1:
+        raise InvalidRequest(f"interval-rows: expected at least 1, found {interval_rows}")
+    if rate is not None and not rate > 0:
+        raise InvalidRequest(f"rate: expected a number of rows per second above 0, found {rate}")
+    if span_us <= 0:
+        raise InvalidRequest(f"span: expected a duration above 0, found {describe(span_us)}")
+    if shift_us is not None and shift_us <= 0:
+        raise InvalidRequest(
+            f"shift-every: expected a duration above 0, found {describe(shift_us)}"
+        )
+    if disorder_us < 0:
+        raise InvalidRequest(
+            f"disorder: expected a duration of 0 or more, found {describe(disorder_us)}"
+        )
+
+
+def recorded_once(name: str, write: Callable[[Path], None]) -> RecordedStream:
+    """The stream of a name; `write` makes its folder unless it is in the cache."""
+    folder = home() / "streams" / name
+    build_once(folder, write)
     about = json.loads((folder / "stream.json").read_text())
     return RecordedStream(folder, about["rows"], about["span_us"])
 
@@ -166,13 +183,38 @@ def _write(folder: Path, spec: StreamSpec, files: Mapping[str, Path], say: Say) 
     folder.mkdir()
     for table in spec.tables:
         say(f"writing {table} as a stream: {rows[table]:,} rows")
-        keys = _redrawn(table, spec, files)
-        intervals = _write_table(
-            folder, table, files[table], numbers[table], cuts, spec, rate, keys
-        )
-        index = {"intervals": intervals, "progress": progress}
-        (folder / f"{table}.json").write_text(json.dumps(index))
-    about = {"rows": rows, "span_us": int(total / rate * 1e6), "spec": asdict(spec)}
+        stretches = _stretches(table, files, numbers[table], cuts, spec, rate)
+        write_table(folder, table, stretches, progress)
+    write_about(folder, rows, int(total / rate * 1e6), asdict(spec))
+
+
+def write_table(
+    folder: Path, table: str, stretches: Iterable[pa.Table], progress: Sequence[int]
+) -> None:
+    """Write a table of a stream: its rows interval by interval, its schema, and its index."""
+    (folder / table).mkdir()
+    intervals = list[list[list[object]]]()
+    for number, rows in enumerate(stretches):
+        if number == 0:
+            empty = rows.schema.empty_table()
+            pq.write_table(empty, str(folder / f"{table}.schema.parquet"))
+        if not rows.num_rows:
+            intervals.append([])
+            continue
+        name = f"{table}/{number:05d}.parquet"
+        size = max(_LEAST_ROWS, -(-rows.num_rows // _ROW_GROUPS))
+        pq.write_table(rows, str(folder / name), row_group_size=size, store_decimal_as_integer=True)
+        groups = range(0, rows.num_rows, size)
+        intervals.append([[name, n, min(size, rows.num_rows - at)] for n, at in enumerate(groups)])
+    index = {"intervals": intervals, "progress": list(progress)}
+    (folder / f"{table}.json").write_text(json.dumps(index))
+
+
+def write_about(
+    folder: Path, rows: Mapping[str, int], span_us: int, settings: Mapping[str, object]
+) -> None:
+    """Write what a stream is: the last of its files."""
+    about = {"rows": rows, "span_us": span_us, "spec": settings}
     (folder / "stream.json").write_text(json.dumps(about, indent=1))
 
 
@@ -181,22 +223,18 @@ def default_interval_rows(total: int) -> int:
     return max(1000, -(-total // 32))
 
 
-def _write_table(
-    folder: Path,
+def _stretches(
     table: str,
-    source: Path,
+    files: Mapping[str, Path],
     numbers: NDArray[np.int64],
     cuts: NDArray[np.int64],
     spec: StreamSpec,
     rate: float,
-    keys: Mapping[str, ZipfKeys],
-) -> list[list[list[object]]]:
-    """Write one file per interval that has rows; returns the index: per interval its row groups."""
-    (folder / table).mkdir()
+) -> Iterator[pa.Table]:
+    """The rows of each interval, whose arrivals are `numbers` (n,), between two of `cuts`."""
+    keys = _redrawn(table, spec, files)
     bounds = np.searchsorted(numbers, cuts)
-    schema: pa.Schema | None = None
-    intervals = list[list[list[object]]]()
-    for interval, batch in enumerate(_cut(source, bounds)):
+    for interval, batch in enumerate(_cut(files[table], bounds)):
         first, last = int(bounds[interval]), int(bounds[interval + 1])
         rows = np.arange(first, last)
         times = _time_us(numbers[first:last], rate)
@@ -205,21 +243,7 @@ def _write_table(
             times -= late.astype(np.int64)
         arrived = _time_us(numbers[first:last], rate) - EPOCH_US
         phases = None if spec.shift_us is None else arrived // spec.shift_us
-        filled = _fill(batch, keys, rows, phases, times, time_column(table))
-        if schema is None:
-            schema = filled.schema
-            pq.write_table(schema.empty_table(), str(folder / f"{table}.schema.parquet"))
-        if not len(rows):
-            intervals.append([])
-            continue
-        name = f"{table}/{interval:05d}.parquet"
-        size = max(_LEAST_ROWS, -(-len(rows) // _ROW_GROUPS))
-        pq.write_table(
-            filled, str(folder / name), row_group_size=size, store_decimal_as_integer=True
-        )
-        groups = range(0, len(rows), size)
-        intervals.append([[name, n, min(size, len(rows) - at)] for n, at in enumerate(groups)])
-    return intervals
+        yield _fill(batch, keys, rows, phases, times, time_column(table))
 
 
 def _cut(source: Path, bounds: NDArray[np.int64]) -> Iterator[pa.Table]:

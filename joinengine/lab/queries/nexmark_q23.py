@@ -1,0 +1,65 @@
+"""Nexmark q23: each bid with its bidder, and with all auctions that this person sells.
+
+    SELECT bidder, price, channel, url, B.extra, P.id, name, emailAddress, creditCard, city, state,
+           P.extra, itemName, description, initialBid, reserve, A.dateTime, expires, seller,
+           category, A.extra
+    FROM bid B JOIN person P ON P.id = B.bidder JOIN auction A ON A.seller = B.bidder
+
+Two joins in a chain, over the full history. Nothing is left out.
+Source: nexmark/nexmark, query 23.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import override
+
+from joinengine import StreamJoin, equi
+from joinengine.lab.queries.named_query import Options
+from joinengine.lab.queries.nexmark_query import Nexmark
+from joinengine.lab.tpch.stream import RecordedStream
+
+_BID = "bidder price channel url extra"
+_PERSON = "id name emailAddress creditCard city state extra"
+_AUCTION = "itemName description initialBid reserve dateTime expires seller category extra"
+
+
+class NexmarkQ23(Nexmark):
+    """bid join person join auction, all on the bidder."""
+
+    name = "nexmark-q23"
+    summary = "bids joined with their bidders, and with the auctions that these sell: a chain"
+    source = "Nexmark, query 23; generated"
+    tables = ("bid", "person", "auction")
+
+    @override
+    def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
+        """A left-deep chain."""
+        layout: Any = {"layout": options.layout, "instances": options.instances}
+        bids_of_persons = StreamJoin(
+            self.columns(spark, recorded, "bid", _BID),
+            self.columns(spark, recorded, "person", _PERSON),
+            on=equi("bidder", "id"),
+            suffixes=("_bid", "_person"),
+            **layout,
+        )
+        return StreamJoin(
+            bids_of_persons,
+            self.columns(spark, recorded, "auction", _AUCTION),
+            on=equi("bidder", "seller"),
+            **layout,
+        )
+
+    @override
+    def oracle(self, recorded: RecordedStream, options: Options) -> str:
+        columns = [
+            *(f"b.{name}" for name in _BID.split()),
+            *(f"p.{name}" for name in _PERSON.split()),
+            *(f"a.{name}" for name in _AUCTION.split()),
+        ]
+        bids, persons, auctions = (recorded.files(table) for table in self.tables)
+        return (
+            f"select {', '.join(columns)} from '{bids}' b join '{persons}' p on p.id = b.bidder "
+            f"join '{auctions}' a on a.seller = b.bidder"
+        )

@@ -1,0 +1,89 @@
+"""What the queries of Nexmark have in common: an auction house, and the options that it has.
+
+A query of Nexmark is a join, or has one. What is run is that join; what else the published query
+does, and is left out, is said at the head of each file and in docs/nexmark.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import override
+
+from joinengine.lab.nexmark.auction_stream import AuctionSpec
+from joinengine.lab.queries.named_query import Options, Query
+from joinengine.lab.tpch.arrival import TableOrder
+from joinengine.lab.tpch.stream import RecordedStream, check_pace
+from joinengine.model.durations import describe
+from joinengine.model.errors import InvalidRequest
+from joinengine.spark.sources.inputs import Stream, recorded_stream
+
+#: Events of all tables at scale 1, and their rate unless the options say otherwise.
+EVENTS, RATE = 10_000_000, 10_000.0
+#: The category and the states of queries 3 and 20.
+CATEGORY = 10
+
+
+class Nexmark(Query):
+    """A query of Nexmark over some of its three tables.
+
+    `has_lasting_keys`: whether its hot keys may be those of `--zipf`. `has_window`: whether
+    `--window` is the length of its windows.
+    """
+
+    tables: tuple[str, ...]
+    has_lasting_keys = True
+    has_window = False
+    aggregates = False
+    whole_keys = False
+    generated = True
+    zipf = None
+    layout = None
+
+    @override
+    def stream(self, options: Options) -> AuctionSpec:
+        """The tables that the query reads. Raises InvalidRequest for options it does not have."""
+        self._check(options)
+        check_pace(None, options.rate, options.span(), options.disorder_us, None)
+        events = round(EVENTS * options.scale)
+        rate = RATE if options.rate is None else options.rate
+        if options.span_us is not None:
+            rate = events / (options.span_us / 1e6)
+        return AuctionSpec(
+            tables=self.tables,
+            events=events,
+            rate=rate,
+            zipf=options.zipf,
+            seed=options.seed,
+            interval_rows=options.interval_rows,
+            disorder_us=options.disorder_us,
+            shift_us=options.shift_us,
+        )
+
+    def columns(self, spark: Any, recorded: RecordedStream, table: str, names: str) -> Stream:
+        """A table as a stream of some columns, whose names stand between spaces."""
+        stream = recorded_stream(spark, recorded.index(table), recorded.schema(table))
+        return stream.select(names.split())
+
+    def _check(self, options: Options) -> None:
+        if options.zipf is not None and not self.has_lasting_keys:
+            raise InvalidRequest(
+                f"zipf: {self.name} joins rows that are near in time, and rows drawn by --zipf are "
+                f"not, found {options.zipf:g}; leave --zipf out, or take nexmark-q20"
+            )
+        if options.shift_us is not None and options.zipf is None:
+            raise InvalidRequest(
+                f"shift-every: the hot keys of {self.name} change after every 100 persons or "
+                f"auctions, found {describe(options.shift_us)}; leave --shift-every out, or give "
+                f"--zipf too"
+            )
+        if options.window_us is not None and not self.has_window:
+            raise InvalidRequest(
+                f"window: {self.name} has no window of a length to choose, found "
+                f"{describe(options.window_us)}; leave --window out"
+            )
+        if options.order is not TableOrder.UNIFORM:
+            raise InvalidRequest(
+                f"order: the events of {self.name} have an order of their own, found "
+                f"{options.order.value!r}; leave --order out"
+            )
