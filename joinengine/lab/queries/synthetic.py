@@ -6,7 +6,6 @@ function of (seed, column, row number), so it is the same on any machine.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -14,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from joinengine.lab.tpch.generate import Say, build_once, home, silent
+from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.skew import check_zipf, uniform
 from joinengine.lab.tpch.stream import (
     EPOCH_US,
@@ -25,10 +23,11 @@ from joinengine.lab.tpch.stream import (
     check_pace,
     default_interval_rows,
     digest_of,
+    recorded_once,
+    write_about,
+    write_table,
 )
 from joinengine.model.errors import InvalidRequest
-
-_ROW_GROUP = 1 << 16
 
 Rows = NDArray[np.int64]
 
@@ -63,14 +62,12 @@ class SyntheticSpec:
     @property
     def name(self) -> str:
         """A folder name: readable words, and a digest of all settings."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "columns"}
-        return f"{self.table}-{self.rows}-z{self.zipf:g}-{digest_of(plain)}"
+        written = {**self._settings(), "form": 2}  # earlier versions wrote no stream.json
+        return f"{self.table}-{self.rows}-z{self.zipf:g}-{digest_of(written)}"
 
     def record(self, say: Say = silent) -> RecordedStream:
         """The stream, written now unless it is in the cache."""
-        folder = home() / "streams" / self.name
-        build_once(folder, lambda draft: self._write(draft, say))
-        return RecordedStream(folder, {self.table: self.rows}, self.span_us)
+        return recorded_once(self.name, lambda draft: self._write(draft, say))
 
     def uniform(self, what: str, rows: Rows) -> NDArray[np.float64]:
         """(n,) numbers in [0, 1) for (n,) row numbers and the purpose `what`."""
@@ -78,25 +75,17 @@ class SyntheticSpec:
 
     def _write(self, folder: Path, say: Say) -> None:
         say(f"writing {self.table} as a stream: {self.rows:,} rows")
-        (folder / self.table).mkdir(parents=True)
+        folder.mkdir()
         interval = self.interval_rows or default_interval_rows(self.rows)
         cuts = np.append(np.arange(0, self.rows, interval), self.rows)
-        index = {"intervals": [], "progress": []}  # type: ignore[var-annotated]
-        for number, (first, last) in enumerate(pairwise(cuts.tolist())):
-            table = self._stretch(np.arange(first, last))
-            name = f"{self.table}/{number:05d}.parquet"
-            pq.write_table(table, str(folder / name), row_group_size=_ROW_GROUP)
-            starts = range(0, table.num_rows, _ROW_GROUP)
-            groups = [
-                [name, n, min(_ROW_GROUP, table.num_rows - at)] for n, at in enumerate(starts)
-            ]
-            index["intervals"].append(groups)
-            # No row after a cut is older than this: the arrival time at the cut, less the disorder.
-            index["progress"].append(int(self._arrival_us(np.array([last]))[0]) - self.disorder_us)
-        pq.write_table(
-            self._stretch(np.arange(1)).slice(0, 0), str(folder / f"{self.table}.schema.parquet")
-        )
-        (folder / f"{self.table}.json").write_text(json.dumps(index))
+        # No row after a cut is older than this: the arrival time at the cut, less the disorder.
+        progress = (self._arrival_us(cuts[1:]) - self.disorder_us).tolist()
+        stretches = (self._stretch(np.arange(*some)) for some in pairwise(cuts.tolist()))
+        write_table(folder, self.table, stretches, progress)
+        write_about(folder, {self.table: self.rows}, self.span_us, self._settings())
+
+    def _settings(self) -> dict[str, object]:
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "columns"}
 
     def _stretch(self, rows: Rows) -> pa.Table:
         late = (self.uniform("disorder", rows) * self.disorder_us).astype(np.int64)
