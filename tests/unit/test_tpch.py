@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from joinengine.lab.queries import QUERIES, Options
 from joinengine.lab.tpch import generate
 from joinengine.lab.tpch.generate import build_once, tables
 from joinengine.lab.tpch.skew import FOREIGN_KEYS, ZipfKeys, shuffled, uniform, zipf_probabilities
@@ -252,3 +253,25 @@ def test_a_build_that_fails_leaves_nothing(tmp_path):
         build_once(tmp_path / "data", build)
     assert not (tmp_path / "data").exists()
     assert generate.TABLES[0] == "region"
+
+
+@pytest.mark.parametrize(
+    ("query", "change", "message"),
+    [
+        (
+            "stock",
+            {"order": "first"},
+            "order: the stream has the one table 'trades', found 'first'",
+        ),
+        ("topk", {"order": "last"}, "order: the stream has the one table 'words'"),
+        ("first-story", {"shift_us": 5}, "shift-every: the hot keys of 'texts' stay the same"),
+        (
+            "stock",
+            {"shift_us": 5},
+            "shift-every: the hot keys of 'trades' stay the same, found",
+        ),
+    ],
+)
+def test_options_that_a_generated_stream_does_not_have_are_refused(query, change, message):
+    with pytest.raises(InvalidRequest, match=message):
+        QUERIES[query].stream(Options(**change))

@@ -127,7 +127,20 @@ class Options:
         exact: bool = False,
         **settings: object,
     ) -> SyntheticSpec:
-        """A generated stream of one table, with `rows_at_one` rows at scale 1; `exact`: at any."""
+        """A generated stream of one table, with `rows_at_one` rows at scale 1; `exact`: at any.
+
+        Raises InvalidRequest for options of which it knows nothing.
+        """
+        if self.order is not TableOrder.UNIFORM:
+            raise InvalidRequest(
+                f"order: the stream has the one table {table!r}, found {self.order.value!r}; leave "
+                "--order out"
+            )
+        if self.shift_us is not None and "shift_us" not in settings:
+            raise InvalidRequest(
+                f"shift-every: the hot keys of {table!r} stay the same, found "
+                f"{describe(self.shift_us)}; leave --shift-every out"
+            )
         rows = rows_at_one if exact else max(1, round(rows_at_one * self.scale))
         span_us = self.span() if self.rate is None else int(rows / self.rate * 1e6)
         return SyntheticSpec(
