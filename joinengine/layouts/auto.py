@@ -81,7 +81,7 @@ class Auto(WithinLimit):
         return replace(self, keyless=without_keys(condition) is not None)
 
     @override
-    def lines(self) -> list[str]:
+    def lines(self, instances: int) -> list[str]:
         """What it is without keys."""
         what = (
             "any two tuples may match: a matrix (dynamic) or a biclique (bi), whichever costs less"
