@@ -10,6 +10,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -40,6 +41,7 @@ def run(
     choice: LayoutChoice,
     batches: Iterable[Frame],
     most_s: float = math.inf,
+    settings: Settings | None = None,
 ) -> list[BatchRecord]:
     """The records of all batches; each instance has a task of its own.
 
@@ -56,8 +58,8 @@ def run(
         checkpoint = Checkpoint.below(folder)
         checkpoint.create()
         jobs = InlineJobs(query.operators[0].instances, step=step, world=MACHINE)
-        settings = Settings(exchange=jobs.exchange)
-        runner = BatchRunner(jobs, query, [choice], checkpoint, "q", DiscardSink(), settings)
+        asked = replace(settings or Settings(), exchange=jobs.exchange)
+        runner = BatchRunner(jobs, query, [choice], checkpoint, "q", DiscardSink(), asked)
         runner.observe(records.append)
         runner.recover()
         for number, frame in enumerate(batches):

@@ -32,8 +32,8 @@ from joinengine.routing.base_functions import Backed, Base, Modulo
 from joinengine.routing.table import RoutingTable
 
 KEYS, Z, INTERVALS = 10_000, 0.85, 12
-#: As in the algorithm, where only the active copy of a key is load.
-ACTIVE = {"backup_work": 0.0}
+#: As in the algorithm, where only the active copy of a key is load, and a home has one neighbour.
+ACTIVE = {"backup_work": 0.0, "spread": 1}
 
 
 def findings() -> list[Finding]:

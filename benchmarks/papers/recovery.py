@@ -119,7 +119,8 @@ _STEADY = 5
 #: Batch -> the instances that lose their state before it.
 LOSSES = {7: (1,), 13: (4,)}
 METHODS: Mapping[str, LayoutChoice] = {
-    "FTLB": Ftlb(backup_work=0.0),  # as in the algorithm; emulated work is for homes alone too
+    # As in the algorithm; emulated work is for homes alone too.
+    "FTLB": Ftlb(backup_work=0.0, spread=1),
     "Mixed": Mixed(intervals=1),
     "Readj": Readj(intervals=1),
     "Storm": Hash(),
@@ -221,7 +222,8 @@ def latency(minutes: Sequence[float] = MINUTES) -> list[Finding]:
             window = within("lt", "rt", lower=f"-{reach}", upper=reach, delay="0 s")
             for lost, instances in LOST.items():
                 for way in WAYS:
-                    setting = Setting(Ftlb(), window, {_LOST_BEFORE: instances}, {"recovery": way})
+                    options = {"recovery": way}
+                    setting = Setting(Ftlb(spread=1), window, {_LOST_BEFORE: instances}, options)
                     ran[held, lost, way] = run(stream, setting)
             assert len({one.results for key, one in ran.items() if key[0] == held}) == 1
     return [_latencies(ran, minutes), _throughputs(ran, minutes)]

@@ -104,6 +104,7 @@ def as_asked(
         instances = max(instances, layouts.asked.wanted)
     if not choice.is_asked:
         choice = layouts.asked.choice
+    choice = choice.going_on(layouts.asked.choice)
     if operator.policy.changes:
         choice.check(operator.condition, instances)
     asked = Chosen.start(choice, instances)

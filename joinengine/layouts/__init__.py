@@ -174,5 +174,5 @@ class Chosen:
     @classmethod
     def from_json(cls, account: Mapping[str, Any]) -> Chosen:
         """The inverse of `to_json`."""
-        choice = LAYOUTS[account["name"]](**account["settings"])
+        choice = LAYOUTS[account["name"]].filed(account["settings"])
         return cls(choice, choice.restore(dict(account["state"])), account["wanted"])

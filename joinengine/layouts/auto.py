@@ -86,7 +86,7 @@ class Auto(WithinLimit):
         return replace(self, keyless=without_keys(condition) is not None)
 
     @override
-    def lines(self) -> list[str]:
+    def lines(self, instances: int) -> list[str]:
         """What it is without keys."""
         what = (
             "any two tuples may match: a matrix (dynamic) or a biclique (bi), whichever costs less"
@@ -180,7 +180,8 @@ class Auto(WithinLimit):
         gain = self._gain(_of_tasks(loads, before), _of_tasks(loads, after), due=due)
         gain -= _listing(table, loads) if due else 0.0
         cost = self.payback * loads.row * _rows(plan) / _readers(loads, plan.moves)
-        if gain > 0 and gain / len(recent) * expected_life(history) > cost:
+        told = sum(bool(one.stored.any()) for one in recent)
+        if gain > 0 and gain / max(told, 1) * expected_life(history) > cost:
             return plan
         if gain <= 0 or not due:
             return None

@@ -13,6 +13,7 @@ backup; hashed keys change their roles by their base home, all at once.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -112,7 +113,7 @@ class Copying(Protocol):
     def with_standbys(self) -> LayoutChoice:
         """The choice with copies of whole instances."""
 
-    def spread(self, domains: int) -> LayoutChoice:
+    def across(self, domains: int) -> LayoutChoice:
         """The choice whose copies are in several of so many failure domains."""
 
     def with_levels(self, levels: Any) -> LayoutChoice:
@@ -166,7 +167,7 @@ class KeyCopies(Copies):
             else:
                 gone.append(hash_)
         if orphans or gone:
-            raise DamagedState(_no_copy(lost, orphans, gone))
+            raise DamagedState(_no_copy(lost, self._told(orphans), gone))
         return replace(
             self.layout,
             base=replace(self.base, roles=roles),
@@ -196,9 +197,19 @@ class KeyCopies(Copies):
     @override
     def restored(self) -> KeyBased:
         roles = self.base.roles.copy()
-        for row in np.flatnonzero(roles[:, 0] != np.arange(len(roles))).tolist():
-            roles[row] = [row, *(one for one in roles[row].tolist() if one != row)]
+        began = np.arange(len(roles)) % self.base.single.instances
+        for row in np.flatnonzero(roles[:, 0] != began).tolist():
+            home = int(began[row])
+            roles[row] = [home, *(one for one in roles[row].tolist() if one != home)]
         return replace(self.layout, base=replace(self.base, roles=roles))
+
+    def _told(self, rows: list[int]) -> list[str]:
+        """What keys have rows of roles that are given up, in words."""
+        lots = Counter(row % self.base.single.instances for row in rows)
+        whole = sorted(home for home, count in lots.items() if count == self.base.spread)
+        parts = sorted(lots.keys() - set(whole))
+        told = [f"all keys of base {_many('home', whole)}"] if whole else []
+        return told + ([f"some keys of base {_many('home', parts)}"] if parts else [])
 
     @override
     def is_apart(self, domains: int) -> bool:
@@ -211,11 +222,8 @@ class KeyCopies(Copies):
         )
 
 
-def _no_copy(lost: Iterable[int], homes: list[int], keys: list[int]) -> str:
-    named = ", ".join(str(one) for one in sorted(lost))
-    told = list[str]()
-    if homes:
-        told.append(f"all keys of base {_many('home', homes)}")
+def _no_copy(lost: Iterable[int], homes: list[str], keys: list[int]) -> str:
+    named, told = ", ".join(str(one) for one in sorted(lost)), [*homes]
     if keys:
         shown = ", ".join(f"#{hash_:0{HASH_BITS // 4}x}" for hash_ in keys[:_MOST_KEYS])
         more = f" and {len(keys) - _MOST_KEYS:,} more" if len(keys) > _MOST_KEYS else ""

@@ -10,7 +10,7 @@ is stored and the later one probes, even if the layout changed between them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
@@ -146,8 +146,17 @@ class LayoutChoice(Protocol):
         """The settings as plain values; the class makes the same choice of them."""
         return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
 
-    def lines(self) -> list[str]:
-        """What else `explain` says of the layout."""
+    @classmethod
+    def filed(cls, settings: Mapping[str, Any]) -> LayoutChoice:
+        """The choice of settings that a manifest keeps, perhaps of an earlier version."""
+        return cls(**settings)
+
+    def going_on(self, before: LayoutChoice) -> LayoutChoice:
+        """The choice on a checkpoint whose last start asked for `before`; open settings stay."""
+        return self
+
+    def lines(self, instances: int) -> list[str]:
+        """What else `explain` says of the layout on so many instances."""
         return []
 
     def serving(self, condition: Condition) -> LayoutChoice:

@@ -30,7 +30,7 @@ _READS: Mapping[str, tuple[Callable[[str], Any], str]] = {
 }
 _NONE = "none"
 _OURS = "ours"
-_MEANING, _SOURCE, _NOT_TEXT = "meaning", "source", "not text"
+_MEANING, _SOURCE, _NOT_TEXT, _WORDS = "meaning", "source", "not text", "words"
 
 
 class Setting(NamedTuple):
@@ -42,13 +42,21 @@ class Setting(NamedTuple):
     source: str
 
 
-def setting(default: Any, meaning: str, source: str = _OURS, *, not_text: str = "") -> Any:
+def setting(
+    default: Any,
+    meaning: str,
+    source: str = _OURS,
+    *,
+    not_text: str = "",
+    words: tuple[str, ...] = (),
+) -> Any:
     """A field of a choice. `source`: the paper that has it, by the names of docs/layouts.md.
 
-    `not_text`: why it cannot be written as text, if so.
+    `not_text`: why it cannot be written as text, if so. `words`: values that are none of its type,
+    and stand for others.
     """
-    told = {_MEANING: meaning, _SOURCE: source, _NOT_TEXT: not_text}
-    return field(default=default, metadata=told)
+    about = {_MEANING: meaning, _SOURCE: source, _NOT_TEXT: not_text, _WORDS: words}
+    return field(default=default, metadata=about)
 
 
 def settings_of(choice: type[Any] | Any) -> list[Setting]:
@@ -71,9 +79,12 @@ def check_settings(choice: Any) -> None:
     Numbers of NumPy become plain ones, which a manifest can hold.
     """
     for one in fields(choice):
-        value = getattr(choice, one.name)
-        kind, _, none = str(one.type).partition(" | ")
-        if kind in _CHECKS and not (value is None and none):
+        value, words = getattr(choice, one.name), one.metadata.get(_WORDS, ())
+        kind, is_open = _type_of(one)
+        if words and isinstance(value, str):
+            if value not in words:
+                raise _unfit(choice.name, one, value)
+        elif kind in _CHECKS and not (value is None and is_open):
             plain = _CHECKS[kind](value, f"{choice.name}: {one.name}")
             object.__setattr__(choice, one.name, plain)  # it is frozen, and being made
 
@@ -146,23 +157,35 @@ def split_layouts(text: str) -> list[str]:
     return found
 
 
+def _type_of(one: Field[Any]) -> tuple[str, bool]:
+    """The name of a field's type, without words that stand for values, and whether None is one."""
+    kind, *others = str(one.type).split(" | ")
+    return kind, "None" in others
+
+
+def _unfit(layout: str, one: Field[Any], value: str) -> InvalidRequest:
+    """The refusal of a text that is no value of a setting."""
+    kind, is_open = _type_of(one)
+    values = [_READS[kind][1], *one.metadata.get(_WORDS, ())] + [_NONE] * is_open
+    expected = " or ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
+    return InvalidRequest(f"layout {layout}: {one.name} must be {expected}, found {value!r}")
+
+
 def _why_not_text(one: Field[Any]) -> str:
-    kind = str(one.type).partition(" | ")[0]
+    kind, _ = _type_of(one)
     return one.metadata.get(_NOT_TEXT, "") or ("" if kind in _READS else f"it is a value of {kind}")
 
 
 def _read(one: Field[Any], layout: str, value: str) -> Any:
-    kind, _, none = str(one.type).partition(" | ")
-    if none and value == _NONE:
+    kind, is_open = _type_of(one)
+    if is_open and value == _NONE:
         return None
-    read, expected = _READS[kind]
+    if value in one.metadata.get(_WORDS, ()):
+        return value
     try:
-        return read(value)
+        return _READS[kind][0](value)
     except (ValueError, KeyError):
-        also = f" or {_NONE}" if none else ""
-        raise InvalidRequest(
-            f"layout {layout}: {one.name} must be {expected}{also}, found {value!r}"
-        ) from None
+        raise _unfit(layout, one, value) from None
 
 
 def _as_text(value: Any) -> str:

@@ -34,8 +34,9 @@ from joinengine.balancing.ftlb import NewHolders, plan_ftlb
 from joinengine.balancing.loads import Loads, gather_loads
 from joinengine.balancing.shares import NewShares
 from joinengine.balancing.statistics import Floats, Interval
+from joinengine.layouts import backup_spread as spreads
 from joinengine.layouts.key_based import KeyBased, WithinLimit, noise
-from joinengine.layouts.layout import Layout
+from joinengine.layouts.layout import Layout, LayoutChoice
 from joinengine.layouts.layout_settings import setting
 from joinengine.layouts.service_levels import Level, most_backups, read_levels
 from joinengine.model.conditions import Condition
@@ -64,13 +65,9 @@ class Ftlb(WithinLimit):
     )
     backups: int = setting(1, "how many copies a key has beside its home", "Fang 2019, section 3")
     beta: float = setting(
-        1.5,
-        "how much a key's load counts for what leaves an instance first",
-        "Fang 2019, algorithm 3",
+        1.5, "weight of a key's load in what leaves an instance first", "Fang 2019, algorithm 3"
     )
-    gamma: float = setting(
-        1.0, "how much the number of its copies counts", "Fang 2019, algorithm 3"
-    )
+    gamma: float = setting(1.0, "weight of the number of its copies", "Fang 2019, algorithm 3")
     backup_work: float = setting(0.5, "the load of a backup, as a part of that of a home")
     refill_rows: int = setting(
         250_000, "about how many copies a batch makes anew for an instance that has lost its state"
@@ -85,6 +82,7 @@ class Ftlb(WithinLimit):
     domains: int | None = setting(
         None, "instances of equal number modulo it fail together; none: each fails alone"
     )
+    spread: int | str | None = setting(None, spreads.SPREAD_MEANING, words=(spreads.ALL,))
 
     name: ClassVar[str] = "ftlb"
     source: ClassVar[str] = "Fang et al., World Wide Web 2019, algorithms 1, 3 and 4"
@@ -127,6 +125,7 @@ class Ftlb(WithinLimit):
                 "ftlb: levels copy single keys, but standby (recovery taskb) copies whole "
                 "instances; give only one of the two"
             )
+        spreads.check_spread(self.spread, standby=self.standby)
 
     @property
     @override
@@ -137,7 +136,7 @@ class Ftlb(WithinLimit):
         """The choice with copies of whole instances."""
         return replace(self, standby=True)
 
-    def spread(self, domains: int) -> Ftlb:
+    def across(self, domains: int) -> Ftlb:
         """The choice whose copies are in several of so many failure domains."""
         return replace(self, domains=domains)
 
@@ -154,10 +153,26 @@ class Ftlb(WithinLimit):
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"levels": [level.to_json() for level in self.levels]}
 
+    @classmethod
     @override
-    def lines(self) -> list[str]:
-        """A line for each service level."""
-        return [f"service level {level}" for level in self.levels]
+    def filed(cls, settings: Mapping[str, Any]) -> Ftlb:
+        """All backups of a home lay at the instance after it before they could be spread."""
+        return cls(**{"spread": 1, **settings})
+
+    @override
+    def going_on(self, before: LayoutChoice) -> Ftlb:
+        """Backups stay where they are unless a start says where they shall be."""
+        if self.standby or self.spread is not None or not isinstance(before, Ftlb):
+            return self
+        return replace(self, spread=before.spread)
+
+    @override
+    def lines(self, instances: int) -> list[str]:
+        """Which instances may be lost, and a line for each service level."""
+        least = min([self.backups, *(level.backups for level in self.levels)])
+        spread = 1 if self.standby else spreads.spread_over(self.spread, instances, self.domains)
+        levels = [f"service level {level}" for level in self.levels]
+        return [spreads.losses_in_words(least, spread), *levels]
 
     @property
     @override
@@ -178,6 +193,8 @@ class Ftlb(WithinLimit):
                     f"{level.backups + 1} instances, found {instances}"
                 )
         super().check(condition, instances)
+        if not self.standby:
+            spreads.check_others(self.spread, instances)
 
     @cached_property
     def _levels(self) -> Levels:
@@ -197,28 +214,30 @@ class Ftlb(WithinLimit):
 
     @override
     def start(self, instances: int) -> KeyBased:
-        """All keys at their base homes, their backups at the instances after it, or at standbys."""
+        """All keys at their base homes, their backups at instances after these, or at standbys."""
         single = BASES[self.base](instances)
         if self.standby:
             base = Backed.with_standbys(single, self.backups)
         else:
-            base = Backed.over(single, self.backups, self.domains)
+            spread = spreads.spread_over(self.spread, instances, self.domains)
+            base = Backed.over(single, self.backups, self.domains, spread)
         return KeyBased(base, RoutingTable(self._listed(base)))
 
     def _listed(self, base: Backed) -> dict[int, Placement]:
         """The keys that a level lists, at their base homes and the instances after."""
         listed = sorted(self._levels.listed)
-        plain = holders_of(base, np.array(listed, np.uint64)).tolist()
+        rows = base.rows(np.array(listed, np.uint64)).tolist()
         found, n = dict[int, Placement](), base.instances
 
         @cache
-        def placed(home: int, copies: int) -> Placement:
-            backups = islice(following(home, n, self.domains or n), 1, copies + 1)
+        def placed(row: int, copies: int) -> Placement:
+            lot, home = divmod(row, n)
+            backups = islice(following(home, n, self.domains or n, lot), 1, copies + 1)
             return Placement.whole(home, tuple(backups))
 
-        for hash_, (home, *backups) in zip(listed, plain, strict=True):
-            placement = placed(home, self._levels.listed[hash_])
-            if placement.backups != tuple(backups):
+        for hash_, row in zip(listed, rows, strict=True):
+            placement = placed(row, self._levels.listed[hash_])
+            if placement.holders != tuple(base.roles[row].tolist()):
                 found[hash_] = placement
         return found
 

@@ -35,7 +35,7 @@ def unbacked_keys(
     alone = _listed_alone(router, limits, instance)
     for one in runs:
         hashes = _keys_of(one)
-        plain = hashes[first_word(hashes) >= firsts[base.single.homes(hashes)]]
+        plain = hashes[first_word(hashes) >= firsts[base.rows(hashes)]]
         found += [plain[~np.isin(plain, router.listed)], alone[_are_in(alone, hashes)]]
     return len(np.unique(np.concatenate([np.empty(0, np.uint64), *found])))
 

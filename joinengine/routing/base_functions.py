@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,14 +87,18 @@ BASES: Mapping[str, type[Single]] = {"modulo": Modulo, "ring": Ring, "cells": Ra
 
 @dataclass(frozen=True, slots=True)
 class Backed:
-    """Base homes with backups: the keys of base home d are at the instances `roles[d]` (N, copies).
+    """Base homes with backups: a key is at the instances of its row of `roles` (rows, copies).
 
-    The first of these is their home, the others have a backup each. Until an instance is lost,
-    `roles[d]` are d and the instances after it; or, if instances have standbys, d and its standbys,
-    which hold nothing else. Then `roles[d]` in any order are a *group*.
+    The first of these is its home, the others have a backup each. There are N rows for each *lot*
+    of keys, since the keys of a base home are dealt into `spread` lots: those of home d and lot l
+    have row d + N * l. Until an instance is lost, row d + N * l has d, and from another instance on
+    for each lot those after d; or, if instances have standbys, d and its standbys, which hold
+    nothing else. Then there is one lot, and `roles[d]` in any order are a *group*.
 
     >>> Backed.over(Modulo(4), backups=2).roles[3].tolist()
     [3, 0, 1]
+    >>> Backed.over(Modulo(4), backups=1, spread=3).roles[3::4].tolist()
+    [[3, 0], [3, 1], [3, 2]]
     >>> Backed.with_standbys(Modulo(4), backups=2).roles[3].tolist()
     [3, 7, 11]
     """
@@ -103,17 +107,24 @@ class Backed:
     roles: Instances
 
     @classmethod
-    def over(cls, single: Single, backups: int, domains: int | None = None) -> Backed:
-        """The backups of instance d are at the instances after it.
+    def over(
+        cls, single: Single, backups: int, domains: int | None = None, spread: int = 1
+    ) -> Backed:
+        """The backups of instance d are at the instances after it, beginning at `spread` of these.
 
         `domains`: instances whose numbers are equal modulo it fail together, so those after d of
-        whose domains the key has a copy are left out, as long as there are others.
+        whose domains the key has a copy are left out, as long as there are others. `spread` is at
+        most `widest_spread`.
 
         >>> Backed.over(Modulo(4), backups=1, domains=3).roles[3].tolist()
         [3, 1]
         """
         n = single.instances
-        rows = [list(islice(following(d, n, domains or n), backups + 1)) for d in range(n)]
+        rows = [
+            list(islice(following(d, n, domains or n, lot), backups + 1))
+            for lot in range(spread)
+            for d in range(n)
+        ]
         return cls(single, np.array(rows, np.uint16))
 
     @classmethod
@@ -128,6 +139,22 @@ class Backed:
         """How many instances there are, standbys included."""
         return int(self.roles.max()) + 1
 
+    @property
+    def spread(self) -> int:
+        """Into how many lots the keys of a base home are dealt, each with backups elsewhere."""
+        return len(self.roles) // self.single.instances
+
+    def rows(self, hashes: Words) -> NDArray[np.int64]:
+        """(n,) key hashes -> (n,) their rows of `roles`.
+
+        The quotient is independent of the base home, be that the remainder or given by high bits.
+        """
+        n, homes = self.single.instances, self.single.homes(hashes).astype(np.int64)
+        if self.spread == 1:
+            return homes
+        lots = hashes // np.uint64(n) % np.uint64(self.spread)
+        return homes + n * lots.astype(np.int64)
+
     def homes(self, hashes: Words) -> Instances:
         """(n,) key hashes -> (n,) base homes."""
         return self.holders(hashes)[:, 0]
@@ -138,7 +165,7 @@ class Backed:
 
     def holders(self, hashes: Words) -> Instances:
         """(n,) key hashes -> (n, copies) instances, the home first."""
-        found: Instances = self.roles[self.single.homes(hashes)]
+        found: Instances = self.roles[self.rows(hashes)]
         return found
 
     def __eq__(self, other: object) -> bool:
@@ -150,14 +177,31 @@ class Backed:
         return hash((self.single, self.roles.tobytes()))
 
 
-def following(instance: int, instances: int, domains: int) -> Iterator[int]:
+def widest_spread(instances: int, domains: int) -> int:
+    """At how many instances keys of any home may have a first backup, in domains of other homes.
+
+    >>> widest_spread(7, domains=7), widest_spread(7, domains=3), widest_spread(7, domains=1)
+    (6, 4, 6)
+    """
+    fullest = -(-instances // domains)
+    return max(instances - fullest if domains > 1 else instances - 1, 1)
+
+
+def following(instance: int, instances: int, domains: int, lot: int = 0) -> Iterator[int]:
     """All instances from one on, the first of each domain before the others.
 
-    >>> list(following(3, 5, domains=3))
-    [3, 4, 2, 0, 1]
+    After the first come those that follow it, from that on at which keys of a lot have a backup.
+
+    >>> list(following(3, 5, domains=3)), list(following(3, 5, domains=3, lot=1))
+    ([3, 4, 2, 0, 1], [3, 1, 2, 4, 0])
     """
+
+    def is_apart(step: int) -> bool:
+        return (instance + step) % instances % domains != instance % domains
+
+    start = next(islice(filter(is_apart, range(1, instances)), lot, None), lot + 1) if lot else 1
     others, seen = list[int](), set[int]()
-    for step in range(instances):
+    for step in chain([0], range(start, instances), range(1, start)):
         one = (instance + step) % instances
         if one % domains in seen:
             others.append(one)

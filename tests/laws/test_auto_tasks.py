@@ -16,8 +16,15 @@ from joinengine.routing.moves import Moves, Pull
 from joinengine.routing.table import RoutingTable
 from tests.laws.intervals import counted
 
+TASK_PART = rules.TASK_PART
 #: A key that a task cannot bear.
 HOT = (40_000, 40_000, 1e8)
+
+
+@pytest.fixture(autouse=True)
+def judged_by_tasks(monkeypatch):
+    """As in a query; other laws have tasks that work next to nothing."""
+    monkeypatch.setattr(rules, "TASK_PART", TASK_PART)
 
 
 def plan_of(interval, instances, choice=None, repeated=1):

@@ -44,6 +44,7 @@ def cases(draw):
         backup_work=draw(st.sampled_from([0.0, 0.5, 1.0])),
         beta=draw(st.sampled_from([0.0, 1.5])),
         underload=draw(st.sampled_from([0.0, 0.2, 1.0])),
+        spread=draw(st.sampled_from([None, 1, "all"])),
     )
     return layout, layout.start(instances), counted
 
@@ -88,7 +89,7 @@ def test_an_instance_with_too_little_to_do_takes_keys_over(underload, filled):
     hashes = np.array([n for n in range(24) if n % 4 != 3], np.uint64)
     arrived = np.vstack([np.ones(18), np.zeros(18)])
     counted = Interval(hashes, arrived, arrived, np.zeros(4))
-    layout = Ftlb(imbalance=3.0, underload=underload, backup_work=0.0, min_gain=0.0)
+    layout = Ftlb(imbalance=3.0, underload=underload, backup_work=0.0, min_gain=0.0, spread=1)
     start = layout.start(4)
     loads = layout.gather(start.base, start.table, [counted])
     assert loads.per_instance().tolist() == [6.0, 6.0, 6.0, 0.0]
@@ -107,7 +108,7 @@ def test_a_key_that_is_too_heavy_does_not_keep_others_idle():
     hashes = np.array([0, 1, 5, 9, 13], np.uint64)
     arrived = np.vstack([[100.0, 1.0, 1.0, 1.0, 1.0], np.zeros(5)])
     counted = Interval(hashes, arrived, arrived, np.zeros(4))
-    layout = Ftlb(imbalance=0.0, underload=0.97, backup_work=0.0)
+    layout = Ftlb(imbalance=0.0, underload=0.97, backup_work=0.0, spread=1)
     start = layout.start(4)
     loads = layout.gather(start.base, start.table, [counted])
     new = layout.planned(start.base, start.table, loads)

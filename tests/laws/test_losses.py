@@ -151,7 +151,7 @@ def test_what_is_lost_is_made_anew_in_the_background(tmp_path):
     reason = joins(query)[whole].reason
     assert reason.cause is Cause.REFILLED
     assert reason.after.skew <= reason.before.skew * (1 + 1e-9)
-    assert query.layout.base.roles[:, 0].tolist() == [0, 1, 2, 3]
+    assert query.layout.base.roles[:, 0].tolist() == [0, 1, 2, 3] * query.layout.base.spread
     assert plan_words(reason, {}, 4).startswith("instances have their state again (load skew")
     # A second loss is survived by what was made anew.
     query.settings = Settings()
@@ -168,7 +168,7 @@ def feed_from(query, batches, first):
 
 
 def test_more_losses_than_copies_are_refused_by_name(tmp_path):
-    query = LocalQuery(tmp_path, two_way(None, 4), "ftlb", choice=Ftlb(imbalance=9.0))
+    query = LocalQuery(tmp_path, two_way(None, 4), "ftlb", choice=Ftlb(imbalance=9.0, spread=1))
     batches = skewed_batches(3)
     feed(query, batches[:2], {})
     lose(query, {1, 2})
@@ -238,7 +238,7 @@ def test_without_copies_a_lost_instance_is_refused_as_ever(layout, tmp_path):
 @pytest.mark.parametrize("jobs", [InlineJobs(parallelism=1), InlineJobs(parallelism=2)])
 def test_after_a_switch_instances_share_no_file(jobs, tmp_path):
     """Also runs that could have stayed where they were, beside those of other instances."""
-    schedule = {2: [Relayout(Ftlb(imbalance=9.0), None)]}
+    schedule = {2: [Relayout(Ftlb(imbalance=9.0, spread=1), None)]}
     settings = Settings(schedule=schedule, losses={4: (0,)})
     query = LocalQuery(tmp_path, two_way(None, 4), "hash", jobs=jobs, settings=settings)
     batches = skewed_batches(6)

@@ -26,7 +26,7 @@ OTHER = {
     **{"degree": 4, "beta": 1.25, "table_limit": 7, "threshold": 9.5, "backups": 2},
     **{"gamma": 2.0, "backup_work": 0.25, "refill_rows": 99, "underload": 0.5, "standby": True},
     **{"domains": 3, "choices": 3, "d": 5, "tolerance": 2.0, "resize": False},
-    **{"subgroup_count": 3, "payback": 4.0, "most_moved": 0.75},
+    **{"subgroup_count": 3, "payback": 4.0, "most_moved": 0.75, "spread": 1},
 }
 
 

@@ -210,6 +210,7 @@ def test_texts_are_repeated_as_spark_does():
     [
         *((Ftlb, {"domains": domains}) for domains in (-1, 0, 10**18)),
         (Ftlb, {"backups": 10**6}),
+        *((Ftlb, {"spread": spread}) for spread in (-1, 0, 65, 10**18)),
         *((layout, {"choices": n}) for layout in (Pkg, DChoices, WChoices) for n in (0, 10**18)),
         *((BiK, {"subgroup_count": n}) for n in (0, 32_769, 10**18)),
         *(

@@ -59,7 +59,7 @@ def standing_by(
 def _on(choice: LayoutChoice, executors: int) -> LayoutChoice:
     """A layout whose copies are on several executors, if tasks have fixed places."""
     copying = choice.copying
-    return choice if copying is None or not executors else copying.spread(executors)
+    return choice if copying is None or not executors else copying.across(executors)
 
 
 def wish_recovered(wish: Relayout, recovery: Recovery) -> Relayout:

@@ -151,7 +151,7 @@ class Join(JoinSpec, Operator):
         return [
             f"operator {self.index}: {self.how.value.replace('_', ' ')} join on {on}{where}",
             f"  layout {choice.label} on {self.instances} instances: {choice.summary}",
-            *(f"    {line}" for line in choice.lines()),
+            *(f"    {line}" for line in choice.lines(self.instances)),
             *(self._side_line(s, inputs[s]) + self._forecast(s, rates) for s in Side),
             *([] if self.window is None else [f"  late  {late_text(self.inputs, self.window)}"]),
         ]
