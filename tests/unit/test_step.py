@@ -137,7 +137,12 @@ def test_a_wish_that_a_layout_cannot_serve_is_refused():
     query = two_way(window(), instances=4)
     (operator,), (state,) = query.operators, manifest_of(query).operators
     with pytest.raises(InvalidRequest, match=r"layout bi needs .* found 1"):
-        relayout.check(operator, state.layouts, Relayout(choose("bi"), 1))
+        relayout.check(operator, state.layouts, [Relayout(choose("bi"), 1)])
+    # What is granted next is fitted to what was granted before.
+    wishes = [Relayout(instances=1), Relayout(choose("bi"))]
+    with pytest.raises(InvalidRequest, match=r"layout bi needs .* found 1"):
+        relayout.check(operator, state.layouts, wishes)
+    relayout.check(operator, state.layouts, [*wishes[:1], Relayout(choose("bi"), 2)])
 
 
 def test_a_restart_with_other_settings_forgets_moves_that_were_not_made():
