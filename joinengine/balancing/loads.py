@@ -127,22 +127,19 @@ class Loads:
         heavy = self.spread + self.fixed >= least
         heavy[table.columns.rows_in(self.hashes)[1]] = True
         ours, backed = heavy[self.keys], heavy[self.backup_keys]
-        some = self._only(~ours, ~backed)
+        movable, fixed = self._of(ours, backed), self._of(~ours, ~backed)
         numbers = np.cumsum(heavy) - 1
         return replace(
-            self,
+            movable,
             **{name: getattr(self, name)[heavy] for name in _OF_KEYS},
             **{name: getattr(self, name)[:, heavy] for name in ("whole", "carried")},
-            keys=numbers[self.keys[ours]],
-            instances=self.instances[ours],
-            shares=self.shares[ours],
-            backup_keys=numbers[self.backup_keys[backed]],
-            backup_instances=self.backup_instances[backed],
-            rest=some.as_planned(),
+            keys=numbers[movable.keys],
+            backup_keys=numbers[movable.backup_keys],
+            rest=fixed.as_planned(),
         )
 
-    def _only(self, fragments: Bools, backups: Bools) -> Loads:
-        """The loads without some fragments and backups."""
+    def _of(self, fragments: Bools, backups: Bools) -> Loads:
+        """The loads with these fragments and backups alone."""
         return replace(
             self,
             keys=self.keys[fragments],

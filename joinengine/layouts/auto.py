@@ -158,7 +158,7 @@ class Auto(WithinLimit):
         tolerance = self._tolerance(loads, before)
         counted = Counted(loads, recent[-1], (1 + tolerance) * float(before.mean()))
         due = self._is_due(table, loads, before)
-        wanted = self._wanted(table, history, counted, due=due)
+        wanted = self._wanted(table, history, counted, tolerance if due else None)
         if wanted.placements == table.placements:
             return None
         cause = Cause.OVERLOAD if due else Cause.COOLED_KEY
@@ -189,14 +189,18 @@ class Auto(WithinLimit):
         return Plan(layout, declined.reason.at_cost(plan.reason.cost))
 
     def _wanted(
-        self, table: RoutingTable, history: Sequence[Interval], counted: Counted, *, due: bool
+        self,
+        table: RoutingTable,
+        history: Sequence[Interval],
+        counted: Counted,
+        tolerance: float | None,
     ) -> RoutingTable:
-        """The table that would be best, whether or not it pays."""
+        """The table that would be best, whether or not it pays; `tolerance` None: none is due."""
         loads, limit = counted.loads, counted.limit
         stay, cold = resting(table, loads, history, limit)
-        if not due:
+        if tolerance is None:
             return gather(table, loads, limit, cold)
-        return divide(table, loads, limit / float(loads.per_instance().mean()) - 1, stay)
+        return divide(table, loads, tolerance, stay)
 
     def _tolerance(self, loads: Loads, level: Floats) -> float:
         """By what part an instance may be above the mean.

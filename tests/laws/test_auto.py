@@ -18,7 +18,7 @@ from joinengine.balancing.loads import gather_loads
 from joinengine.balancing.reasons import Cause
 from joinengine.balancing.statistics import Interval, skew
 from joinengine.layouts import Auto, Mnrt
-from joinengine.layouts.auto import Unasked, _listing
+from joinengine.layouts.auto import LISTED_PART, Unasked, _listing
 from joinengine.layouts.key_based import KeyBased
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Mode, Side
@@ -259,10 +259,10 @@ def test_a_batch_so_small_that_tasks_work_anyway_is_not_planned():
         assert again.work.turn_s == turn_s
 
 
-@pytest.mark.parametrize(("turns", "due"), [(1.9, True), (2.1, False)])
-def test_a_first_key_is_listed_if_that_saves_half_a_turn(turns, due, monkeypatch):
+@pytest.mark.parametrize(("turns", "due"), [(0.9, True), (1.1, False)])
+def test_a_first_key_is_listed_if_that_saves_a_turn(turns, due, monkeypatch):
     """Tasks count listed keys from then on; where some are listed, it costs no more."""
-    monkeypatch.setattr("joinengine.layouts.auto.LISTED_PART", 0.5)
+    monkeypatch.setattr("joinengine.layouts.auto.LISTED_PART", LISTED_PART)
     layout, interval = Auto().start(4), counted({0: (4000.0, 4000.0, 1e6)}, 4)
     work_s = interval.work.seconds()
     turn_s = turns * float(work_s.max() - work_s.mean())

@@ -100,3 +100,15 @@ def test_intervals_that_agree_save_no_more_than_one():
     ratio = (100 / 0.1) ** ((often - once) / 39)
     assert 0 < once < often < 40
     assert ratio == pytest.approx(4, rel=0.3)
+
+
+def test_intervals_without_tuples_are_none():
+    """Quiet batches neither lengthen what is expected nor make what was saved smaller."""
+    interval = counted({0: (4_000, 100, 1e5)}, 8, state=60.0)
+    quiet = counted({}, 8, tuples=0.0, pairs=0.0)
+    quiet = quiet._replace(held=interval.held, state=interval.state)
+    histories = [interval] * 2, [interval, quiet, quiet, quiet, interval]
+    for payback in np.geomspace(0.1, 100, 40):
+        choice = Auto(payback=float(payback))
+        plans = [choice.plan(choice.start(8), history) for history in histories]
+        assert bool(plans[0].moves) is bool(plans[1].moves)

@@ -15,6 +15,7 @@ from joinengine import (
     active,
     awaitAnyTermination,
 )
+from joinengine.driver.batch import BatchRunner
 from tests.stream.cases import pairs
 from tests.stream.conftest import same
 from tests.waiting import soon
@@ -159,6 +160,20 @@ def test_a_program_that_ends_leaves_no_trace(end, code, said, tmp_path):
         own = ("Error in TaskCompletionListener", "SparkException")
         errors = [line for line in errors if not any(word in line for word in own)]
     assert not errors, done.stderr
+
+
+def test_a_start_beats_before_it_recovers(writer, tmp_path, monkeypatch):
+    """To recover may take long, and a second start must not find nobody meanwhile."""
+    beats = tmp_path / "checkpoint" / "joinengine" / "heartbeats"
+    recover, seen = BatchRunner.recover, list[list[str]]()
+
+    def recovering(runner, generation=None):
+        seen.append([one.name for one in beats.iterdir()])
+        recover(runner, generation)
+
+    monkeypatch.setattr(BatchRunner, "recover", recovering)
+    writer().start(str(tmp_path / "out")).stop()
+    assert seen == [["00000001"]]
 
 
 def test_a_program_that_is_started_twice_ends_nobody(writer, folders, tmp_path):

@@ -16,7 +16,7 @@ from typing import Any
 from typing_extensions import override
 
 from joinengine import StreamJoin, band, within
-from joinengine.lab.queries.named_query import ZIPF, Options, Query
+from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
 from joinengine.spark.sources.inputs import recorded_stream
 
@@ -36,11 +36,6 @@ class Bnci(Query):
         "lineitem joined with itself on a band of order keys: |L1.orderkey - L2.orderkey| <= 1"
     )
     source = "Fang et al., JOS 2017, section 5.1.3"
-    aggregates = False
-    whole_keys = False
-    generated = True
-    zipf = ZIPF
-    layout = None
 
     @override
     def stream(self, options: Options) -> StreamSpec:

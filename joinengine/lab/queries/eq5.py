@@ -15,7 +15,7 @@ from typing import Any
 from typing_extensions import override
 
 from joinengine import StreamJoin, equi, within
-from joinengine.lab.queries.named_query import ZIPF, Options, Query
+from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
 from joinengine.model.windows import Within
 from joinengine.spark.sources.inputs import recorded_stream
@@ -36,11 +36,6 @@ class Eq5(Query):
     name = "eq5"
     summary = "region join nation join supplier join lineitem: three equi-joins in a chain"
     source = "Fang et al., JOS 2017, section 5.1.3"
-    aggregates = False
-    whole_keys = False
-    generated = True
-    zipf = ZIPF
-    layout = None
 
     @override
     def stream(self, options: Options) -> StreamSpec:

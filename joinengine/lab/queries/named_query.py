@@ -192,30 +192,16 @@ class Query(Protocol):
     def source(self) -> str:
         """Where the query comes from: a paper, a benchmark."""
 
-    @property
-    @abstractmethod
-    def aggregates(self) -> bool:
-        """Whether the query aggregates, which not every layout serves."""
-
-    @property
-    @abstractmethod
-    def whole_keys(self) -> bool:
-        """Whether only layouts that keep keys whole have the results of one process."""
-
-    @property
-    @abstractmethod
-    def generated(self) -> bool:
-        """Whether the streams are generated, by a scale, a skew and a seed."""
-
-    @property
-    @abstractmethod
-    def zipf(self) -> float | None:
-        """The exponent of the skew if the user names none; None: the streams have other rules."""
-
-    @property
-    @abstractmethod
-    def layout(self) -> str | None:
-        """The name of the layout if the user names none; None: `auto`."""
+    #: whether the query aggregates, which not every layout serves
+    aggregates: bool = False
+    #: whether only layouts that keep keys whole have the results of one process
+    whole_keys: bool = False
+    #: whether the streams are generated, by a scale, a skew and a seed
+    generated: bool = True
+    #: the exponent of the skew if the user names none; None: the streams have other rules
+    zipf: float | None = ZIPF
+    #: the name of the layout if the user names none; None: `auto`
+    layout: str | None = None
 
     @abstractmethod
     def stream(self, options: Options) -> Recordable:

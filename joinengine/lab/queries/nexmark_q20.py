@@ -16,11 +16,10 @@ from typing_extensions import override
 
 from joinengine import StreamJoin, equi
 from joinengine.lab.queries.named_query import Options
-from joinengine.lab.queries.nexmark_query import CATEGORY, Nexmark
+from joinengine.lab.queries.nexmark_query import AUCTION, CATEGORY, Nexmark, listed
 from joinengine.lab.tpch.stream import RecordedStream
 
 _BID = "auction bidder price channel url dateTime extra"
-_AUCTION = "id itemName description initialBid reserve dateTime expires seller category extra"
 _CHOSEN = f"category = {CATEGORY}"
 
 
@@ -36,7 +35,7 @@ class NexmarkQ20(Nexmark):
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         return StreamJoin(
             self.columns(spark, recorded, "bid", _BID),
-            self.columns(spark, recorded, "auction", _AUCTION),
+            self.columns(spark, recorded, "auction", AUCTION),
             on=equi("auction", "id"),
             right_where=_CHOSEN,
             suffixes=("_bid", "_auction"),
@@ -46,11 +45,7 @@ class NexmarkQ20(Nexmark):
 
     @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        columns = [
-            *(f"b.{name}" for name in _BID.split()),
-            *(f"a.{name}" for name in _AUCTION.split()),
-        ]
         return (
-            f"select {', '.join(columns)} from '{recorded.files('bid')}' b "
+            f"select {listed(b=_BID, a=AUCTION)} from '{recorded.files('bid')}' b "
             f"join '{recorded.files('auction')}' a on b.auction = a.id where {_CHOSEN}"
         )

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from joinengine import StreamJoin, equi
 from joinengine.lab.queries.named_query import Options
-from joinengine.lab.queries.nexmark_query import Nexmark
+from joinengine.lab.queries.nexmark_query import Nexmark, listed
 from joinengine.lab.tpch.stream import RecordedStream
 
 _BID = "bidder price channel url extra"
@@ -53,13 +53,8 @@ class NexmarkQ23(Nexmark):
 
     @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        columns = [
-            *(f"b.{name}" for name in _BID.split()),
-            *(f"p.{name}" for name in _PERSON.split()),
-            *(f"a.{name}" for name in _AUCTION.split()),
-        ]
         bids, persons, auctions = (recorded.files(table) for table in self.tables)
         return (
-            f"select {', '.join(columns)} from '{bids}' b join '{persons}' p on p.id = b.bidder "
-            f"join '{auctions}' a on a.seller = b.bidder"
+            f"select {listed(b=_BID, p=_PERSON, a=_AUCTION)} from '{bids}' b "
+            f"join '{persons}' p on p.id = b.bidder join '{auctions}' a on a.seller = b.bidder"
         )

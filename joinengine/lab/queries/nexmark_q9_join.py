@@ -20,10 +20,9 @@ from typing_extensions import override
 
 from joinengine import StreamJoin, equi, within
 from joinengine.lab.queries.named_query import Options
-from joinengine.lab.queries.nexmark_query import Nexmark
+from joinengine.lab.queries.nexmark_query import AUCTION, Nexmark, listed
 from joinengine.lab.tpch.stream import RecordedStream
 
-_AUCTION = "id itemName description initialBid reserve dateTime expires seller category extra"
 _BID = "auction bidder price dateTime extra"
 
 
@@ -40,7 +39,7 @@ class NexmarkQ9Join(Nexmark):
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         longest_us = self.stream(options).house().longest_us()
         return StreamJoin(
-            self.columns(spark, recorded, "auction", _AUCTION),
+            self.columns(spark, recorded, "auction", AUCTION),
             self.columns(spark, recorded, "bid", _BID),
             on=equi("id", "auction"),
             where="right.dateTime <= left.expires",
@@ -58,12 +57,8 @@ class NexmarkQ9Join(Nexmark):
 
     @override
     def oracle(self, recorded: RecordedStream, options: Options) -> str:
-        columns = [
-            *(f"a.{name}" for name in _AUCTION.split()),
-            *(f"b.{name}" for name in _BID.split()),
-        ]
         return (
-            f"select {', '.join(columns)} from '{recorded.files('auction')}' a "
+            f"select {listed(a=AUCTION, b=_BID)} from '{recorded.files('auction')}' a "
             f"join '{recorded.files('bid')}' b "
             f"on a.id = b.auction and b.dateTime between a.dateTime and a.expires"
         )

@@ -22,6 +22,8 @@ from joinengine.spark.sources.inputs import Stream, recorded_stream
 EVENTS, RATE = 10_000_000, 10_000.0
 #: The category and the states of queries 3 and 20.
 CATEGORY = 10
+#: The columns of an auction, all of them.
+AUCTION = "id itemName description initialBid reserve dateTime expires seller category extra"
 
 
 class Nexmark(Query):
@@ -34,11 +36,7 @@ class Nexmark(Query):
     tables: tuple[str, ...]
     has_lasting_keys = True
     has_window = False
-    aggregates = False
-    whole_keys = False
-    generated = True
     zipf = None
-    layout = None
 
     @override
     def stream(self, options: Options) -> AuctionSpec:
@@ -87,3 +85,12 @@ class Nexmark(Query):
                 f"order: the events of {self.name} have an order of their own, found "
                 f"{options.order.value!r}; leave --order out"
             )
+
+
+def listed(**columns: str) -> str:
+    """The columns of tables in SQL; the names of a table's columns stand between spaces.
+
+    >>> listed(b="auction price", a="id")
+    'b.auction, b.price, a.id'
+    """
+    return ", ".join(f"{one}.{name}" for one, names in columns.items() for name in names.split())

@@ -21,7 +21,7 @@ from typing import Any
 from typing_extensions import override
 
 from joinengine import StreamAggregate, StreamJoin, equi, sliding
-from joinengine.lab.queries.named_query import ZIPF, Options, Query
+from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.reach import reachable_table
 from joinengine.lab.tpch.generate import tables
 from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
@@ -46,10 +46,6 @@ class Q5(Query):
     summary = "TPC-H Q5 as a stream: revenue by nation over a sliding window, tables on the side"
     source = "TPC-H Q5; Fang et al., 2016 (arXiv 1610.05121), figure 16"
     aggregates = True
-    whole_keys = False
-    generated = True
-    zipf = ZIPF
-    layout = None
 
     @override
     def stream(self, options: Options) -> StreamSpec:

@@ -43,11 +43,7 @@ class SkewedJoin(Query):
     name = "skewed-join"
     summary = "a table of which half is one key, joined with a table that has each key once"
     source = "SkewedJoin, of Materialize's feature benchmark; generated"
-    aggregates = False
-    whole_keys = False
-    generated = True
     zipf = None
-    layout = None
 
     @override
     def stream(self, options: Options) -> SyntheticSpec:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from joinengine import StreamJoin, equi, within
-from joinengine.lab.queries.named_query import ZIPF, Options, Query
+from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
 from joinengine.lab.tpch.stream import RecordedStream
@@ -48,11 +48,6 @@ class Stock(Query):
         "trades joined with themselves within a window: buys and sells of one account and stock"
     )
     source = "the Stock workload of Fang et al., 2016 (arXiv 1610.05121); generated"
-    aggregates = False
-    whole_keys = False
-    generated = True
-    zipf = ZIPF
-    layout = None
 
     @override
     def stream(self, options: Options) -> SyntheticSpec:

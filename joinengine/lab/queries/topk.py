@@ -24,7 +24,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from joinengine import StreamAggregate, top, windows
-from joinengine.lab.queries.named_query import ZIPF, Options, Query, Recordable
+from joinengine.lab.queries.named_query import Options, Query, Recordable
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
 from joinengine.lab.tpch.stream import RecordedStream
@@ -50,10 +50,6 @@ class Topk(Query):
     summary = "the ten most frequent words of each sliding window of a text stream"
     source = "Fang et al., JOS 2017, and 2016, arXiv 1610.05121 (Social); generated, or --text FILE"
     aggregates = True
-    whole_keys = False
-    generated = True
-    zipf = ZIPF
-    layout = None
 
     @override
     def stream(self, options: Options) -> Recordable:

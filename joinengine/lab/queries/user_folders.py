@@ -64,11 +64,8 @@ class Folders(Query):
 
     summary = "two folders of Parquet files"
     source = "your own"
-    aggregates = False
-    whole_keys = False
     generated = False
     zipf = None
-    layout = None
 
     @property
     @override

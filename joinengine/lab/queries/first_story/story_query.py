@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from joinengine.kernels.hashing import mix
 from joinengine.lab.queries.first_story.novelty import StreamNovelty
-from joinengine.lab.queries.named_query import ZIPF, Options, Query
+from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
 from joinengine.lab.tpch.skew import zipf_probabilities
 from joinengine.lab.tpch.stream import RecordedStream
@@ -46,8 +46,6 @@ class FirstStory(Query):
     source = "Zacheilas et al., DAIS 2016, section 5; generated"
     aggregates = True
     whole_keys = True
-    generated = True
-    zipf = ZIPF
     layout = "dlb-h"
 
     @override
