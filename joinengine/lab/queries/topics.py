@@ -17,6 +17,7 @@ from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.texts import counted
+from joinengine.world.kafka_clients import check_reachable, client_config, library, told
 
 #: Seconds that a broker may take for one answer.
 _ANSWERS_S = 30.0
@@ -47,7 +48,8 @@ def load(
     Raises InvalidRequest for a topic that has other messages, unless `replace`; JoinEngineError if
     the broker takes a message and does not keep it.
     """
-    admin = _admin(servers)
+    check_reachable(servers, None)
+    admin = library().admin.AdminClient(client_config(servers))
     loaded = dict[str, int]()
     for table, rows in recorded.rows.items():
         topic = topic_of(recorded, table)
@@ -71,8 +73,8 @@ def check_loaded(recorded: RecordedStream, servers: str, query: str) -> None:
         found = messages_of(servers, topic)
         if found is None:
             raise InvalidRequest(
-                f"source: {servers} has no topic {topic}; load the stream with "
-                f"joinengine load {query} --servers {servers} and the same --scale, --zipf and --seed"
+                f"source: Kafka at {servers} has no topic {topic}; load the stream with joinengine "
+                f"load {query} --servers {servers} and the same --scale, --zipf and --seed"
             )
         if found != rows:
             raise InvalidRequest(
@@ -83,45 +85,21 @@ def check_loaded(recorded: RecordedStream, servers: str, query: str) -> None:
 
 def messages_of(servers: str, topic: str) -> int | None:
     """How many messages a topic has, over all partitions; None: it is not there."""
-    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415
-
-    client = Consumer({**_settings(servers), "group.id": "joinengine-load"})
+    kafka = library()
+    client = kafka.Consumer({**client_config(servers), "group.id": "joinengine-load"})
     try:
-        known = _asked(servers, client.list_topics, timeout=_ANSWERS_S).topics
+        known = client.list_topics(timeout=_ANSWERS_S).topics
         if topic not in known:
             return None
         ends = [
-            client.get_watermark_offsets(TopicPartition(topic, one), timeout=_ANSWERS_S)
+            client.get_watermark_offsets(kafka.TopicPartition(topic, one), timeout=_ANSWERS_S)
             for one in known[topic].partitions
         ]
+    except kafka.KafkaException as error:
+        raise told(error, servers, topic=topic) from None
     finally:
         client.close()
     return int(sum(last - first for first, last in ends))
-
-
-def _settings(servers: str) -> dict[str, Any]:
-    return {"bootstrap.servers": servers, "log_level": 0}
-
-
-def _admin(servers: str) -> Any:
-    try:
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
-    except ImportError:
-        raise InvalidRequest(
-            "servers: topics need the package confluent-kafka; run pip install 'joinengine[kafka]'"
-        ) from None
-    return AdminClient(_settings(servers))
-
-
-def _asked(servers: str, ask: Any, **settings: Any) -> Any:
-    from confluent_kafka import KafkaException  # noqa: PLC0415
-
-    try:
-        return ask(**settings)
-    except KafkaException as error:
-        raise InvalidRequest(
-            f"servers: {servers} does not answer ({error.args[0].str()}); is a broker there?"
-        ) from None
 
 
 def _remove(admin: Any, topic: str, found: int, rows: int, *, replace: bool) -> None:
@@ -135,27 +113,23 @@ def _remove(admin: Any, topic: str, found: int, rows: int, *, replace: bool) -> 
 
 def _make(admin: Any, topic: str, partitions: int) -> None:
     """Make a topic that keeps its messages, however old their times are."""
-    from confluent_kafka.admin import NewTopic  # noqa: PLC0415
-
-    new = NewTopic(topic, partitions, config={"retention.ms": "-1"})
+    new = library().admin.NewTopic(topic, partitions, config={"retention.ms": "-1"})
     admin.create_topics([new])[topic].result(_ANSWERS_S)
 
 
 def _send(recorded: RecordedStream, table: str, servers: str, topic: str, partitions: int) -> None:
-    from confluent_kafka import Producer  # noqa: PLC0415
-
     failed = list[str]()
 
     def note(error: Any, message: Any) -> None:
         if error is not None:
             failed.append(error.str())
 
-    producer = Producer({**_settings(servers), "linger.ms": 20, "compression.type": "lz4"})
+    producer = library().Producer({**client_config(servers), "linger.ms": 20, "compression.type": "lz4"})
     for number, (value, time_ms) in enumerate(_messages(recorded, table)):
         while len(producer) >= _WAITING:
             producer.poll(0.1)
-        told = {"partition": number % partitions, "timestamp": time_ms, "on_delivery": note}
-        producer.produce(topic, value, **told)
+        place = {"partition": number % partitions, "timestamp": time_ms}
+        producer.produce(topic, value, on_delivery=note, **place)
         producer.poll(0)
     left = producer.flush(_ANSWERS_S)
     if failed or left:
