@@ -47,8 +47,11 @@ def load(
     """
     from joinengine.lab.queries import find  # noqa: PLC0415
     from joinengine.lab.queries.topics import load as send  # noqa: PLC0415
+    from joinengine.world.kafka_clients import check_reachable  # noqa: PLC0415
 
-    recorded = find(query).stream(generated_of(settings, zipf=zipf)).record(console.say)
+    found = find(query)
+    check_reachable(servers, None)  # before the stream is made
+    recorded = found.stream(generated_of(settings, zipf=zipf)).record(console.say)
     loaded = send(recorded, servers, partitions, replace=replace, say=console.say)
     for topic, rows in loaded.items():
         console.tell(f"{topic}: {rows:,} rows")

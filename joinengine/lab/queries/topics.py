@@ -17,7 +17,7 @@ from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.texts import counted
-from joinengine.world.kafka_clients import check_reachable, client_config, library, told
+from joinengine.world.kafka_clients import client_config, library, told
 
 #: Seconds that a broker may take for one answer.
 _ANSWERS_S = 30.0
@@ -48,7 +48,6 @@ def load(
     Raises InvalidRequest for a topic that has other messages, unless `replace`; JoinEngineError if
     the broker takes a message and does not keep it.
     """
-    check_reachable(servers, None)
     admin = library().admin.AdminClient(client_config(servers))
     loaded = dict[str, int]()
     for table, rows in recorded.rows.items():
@@ -124,7 +123,9 @@ def _send(recorded: RecordedStream, table: str, servers: str, topic: str, partit
         if error is not None:
             failed.append(error.str())
 
-    producer = library().Producer({**client_config(servers), "linger.ms": 20, "compression.type": "lz4"})
+    producer = library().Producer(
+        {**client_config(servers), "linger.ms": 20, "compression.type": "lz4"}
+    )
     for number, (value, time_ms) in enumerate(_messages(recorded, table)):
         while len(producer) >= _WAITING:
             producer.poll(0.1)
@@ -142,7 +143,7 @@ def _messages(recorded: RecordedStream, table: str) -> Iterator[tuple[str, int]]
     schema = recorded.schema(table)
     written = ", ".join(f'"{f.name}": {_written(f)}' for f in schema)
     time = [f.name for f in schema if pa.types.is_timestamp(f.type)][-1]
-    sql = f'select to_json({{{written}}})::varchar, epoch_ms("{time}") from rows'
+    sql = f'select to_json({{{written}}})::varchar, epoch_us("{time}") // 1000 from rows'
     for file in sorted((recorded.folder / table).glob("*.parquet")):
         with duckdb.connect(":memory:") as db:
             db.register("rows", pq.read_table(str(file)))
