@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from joinengine.exchange.route import Portion
 from joinengine.model.skipped import Skipped
-from joinengine.sources.readings import Reading
+from joinengine.sources.projection import Projection
 from joinengine.wire.codec import decode
 from joinengine.wire.reports import RouteReport
 from joinengine.world.world import World
@@ -25,7 +25,7 @@ _File = tuple[int, Iterator[pa.RecordBatch]]
 
 
 def read_portion(
-    readings: Mapping[int, Reading], portion: Portion, skipped: list[Skipped]
+    readings: Mapping[int, Projection], portion: Portion, skipped: list[Skipped]
 ) -> Iterator[_File]:
     """The files of a portion, to be read one after the other; `skipped` gets those left out."""
     for source, groups in portion.files:
@@ -39,7 +39,7 @@ class ReadAhead:
     """
 
     def __init__(
-        self, readings: Mapping[int, Reading], portion: bytes, most_bytes: int, world: World
+        self, readings: Mapping[int, Projection], portion: bytes, most_bytes: int, world: World
     ) -> None:
         start = world.timer_s()
         self.portion = portion

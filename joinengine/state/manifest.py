@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from joinengine.model.skipped import Skipped
+from joinengine.sources.places import Place
 from joinengine.state.operator_state import OperatorState
 from joinengine.state.plain_states import Held
 from joinengine.state.totals import Totals
 from joinengine.state.wished import Relayout
 from joinengine.world.storage import StoredFile
 
-#: Source -> how far it has been read: the position in its feed. Sources that are not named are at
+#: Source -> how far it has been read: the place in its feed. Sources that are not named are at
 #: their begin, or are not read by joinengine.
-Position = Mapping[int, int]
+Position = Mapping[int, Place]
 
 
 class Link(NamedTuple):

@@ -37,7 +37,15 @@ from joinengine.model.skipped import Skipped
 from joinengine.state import changes, fence
 from joinengine.state import plain_states as plain
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.manifest import NEWEST, NO_MANIFEST, Chain, Handed, Link, Manifest
+from joinengine.state.manifest import (
+    NEWEST,
+    NO_MANIFEST,
+    Chain,
+    Handed,
+    Link,
+    Manifest,
+    Position,
+)
 from joinengine.state.totals import Totals
 from joinengine.state.wished import Relayout
 from joinengine.world.storage import Storage
@@ -325,8 +333,14 @@ def _from_json(one: _Written, before: Chain | None) -> Manifest:
     return replace(found, chain=_chain(one, found, before))
 
 
-def _position_from_json(told: dict[str, int] | None) -> dict[int, int] | None:
-    return None if told is None else {int(source): at for source, at in told.items()}
+def _position_from_json(told: dict[str, Any] | None) -> Position | None:
+    """Numbers that are keys are texts in JSON."""
+    if told is None:
+        return None
+    return {
+        int(source): {int(one): to for one, to in at.items()} if isinstance(at, dict) else at
+        for source, at in told.items()
+    }
 
 
 def _handed_from_json(told: dict[str, Any]) -> Handed | None:
