@@ -217,6 +217,7 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
     sealed = {name: content for name, content in sealed.items() if name in named}
     counts = {name: interval for name, interval in seen.items() if name in named}
     record = record_of(query, computed, states, reasons, sealed, counts)
+    record.partitions = partitions
     refused = (one.refused for one in inputs if one.refused is not None)
     outcome = Outcome(
         query=last.query,

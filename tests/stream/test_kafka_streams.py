@@ -6,12 +6,14 @@ import json
 import signal
 import subprocess
 import sys
+import traceback
 from collections import Counter
 
 import pyarrow.dataset as ds
 import pytest
 
-from joinengine import StreamJoin, equi, kafka_stream
+from joinengine import InvalidRequest, StreamJoin, equi, kafka_stream
+from joinengine.model.errors import UnreadableMessage
 from tests.brokers import fresh_topic, produce
 from tests.waiting import soon
 
@@ -131,3 +133,95 @@ def test_a_driver_that_is_killed_loses_and_repeats_nothing(broker, topics, start
 def _started(started):
     started()
     return True
+
+
+def test_bad_messages_end_the_query_by_name_or_are_told(broker, topics, started, tmp_path):
+    produce(broker, topics.left, [b"no json"], partition=0)
+    query = started(finite=False)
+    said = rf"topic '{topics.left}', partition 0, offset 350: cannot be read as json .*on_error"
+    with pytest.raises(UnreadableMessage, match=said):
+        query.awaitTermination()
+    again = started(on_error="skip")
+    assert found_in(tmp_path / "out") == topics.joined()
+    (told,) = [one for row in again.metrics()["skipped_files"].to_pylist() for one in row]
+    assert told.startswith(f"{topics.left}[0] offset 350: cannot be read as json")
+
+
+def test_what_nobody_may_see_is_nowhere(broker, topics, started, tmp_path, caplog, spark):
+    secrets = {"sasl.password": "hunter2-a", "sasl.username": "hunter2-b", "ssl.key.password": "x"}
+    produce(broker, topics.left, [b"no json"], partition=0)
+    stream = kafka_stream(spark, broker.servers, topics.left, schema=LEFT, options=secrets)
+    assert "hunter2" not in f"{stream} {stream!r} {stream.reading!r} {stream.feed!r}"
+    query = started(finite=False, options=secrets)
+    with pytest.raises(UnreadableMessage) as failed:
+        query.awaitTermination()
+    assert "hunter2" not in "".join(traceback.format_exception(failed.value))
+    query = started(options=secrets, on_error="skip")
+    said = [query.explain(), str(query.lastProgress), str(query.metrics()), query.story(), query.progress()]
+    assert "hunter2" not in "".join(map(str, said)) + caplog.text
+    files = [one for one in tmp_path.rglob("*") if one.is_file()]
+    assert len(files) > 5
+    assert not [one for one in files if b"hunter2" in one.read_bytes()]
+
+
+def test_what_waits_is_told_for_each_partition(topics, started):
+    query = started(max_rows=200)
+    rows = query.metrics()["behind"].to_pylist()
+    assert {(one["source"], one["partition"]) for one in rows[0]} == {
+        *((0, 0), (0, 1), (0, 2)),
+        *((1, 0), (1, 1)),
+    }
+    waiting = query.metrics()["behind_rows"].to_pylist()
+    assert waiting[0] > 400
+    assert waiting == sorted(waiting, reverse=True)
+    assert waiting[-1] == 0
+
+
+def test_what_cannot_be_asked_of_a_topic(broker, topics, spark, tmp_path):
+    left = kafka_stream(spark, broker.servers, topics.left, schema=LEFT)
+    right = kafka_stream(spark, broker.servers, topics.right, schema=RIGHT)
+    with pytest.raises(InvalidRequest, match=r"to_df: .*Spark's own Kafka source"):
+        left.to_df()
+    writer = StreamJoin(left, right, on=equi("id", "rid")).writeStream.format("noop")
+    writer = writer.option("durability", "replicas").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(InvalidRequest, match="needs sources of which a batch can be read again"):
+        writer.start()
+    wrong = [
+        (dict(schema=None), "needs the columns"),
+        (dict(schema="a map<string,int>"), "which is not read from JSON"),
+        (dict(value="raw", schema="a int"), "has one column, value"),
+        (dict(value="xml"), "value: 'xml' is unknown"),
+        (dict(include=["what"]), "include: 'what' is unknown"),
+        (dict(schema="key int", include=["key"]), "there is a column 'key' already"),
+        (dict(start="yesterday"), "start: expected"),
+        (dict(start={0: -1}), "start: expected"),
+        (dict(idle="-1 s"), "is negative"),
+        (dict(max_rows=0), "max_rows"),
+        (dict(options={"group.id": "x"}), "sets 'group.id' itself"),
+    ]
+    for change, said in wrong:
+        with pytest.raises(InvalidRequest, match=said):
+            kafka_stream(spark, broker.servers, topics.left, **{"schema": LEFT, **change})
+    with pytest.raises(InvalidRequest, match="has no topic 'nowhere'"):
+        kafka_stream(spark, broker.servers, "nowhere", schema=LEFT)
+
+
+def test_steps_and_included_columns(broker, topics, spark, tmp_path):
+    left = kafka_stream(
+        spark, broker.servers, topics.left, schema=LEFT, include=["partition", "offset"]
+    )
+    left = left.where("lv % 2 = 0").withColumn("twice", "lv * 2")
+    left = left.select("id", "twice", "partition", "offset")
+    right = kafka_stream(spark, broker.servers, topics.right, schema=RIGHT).select("rid")
+    writer = StreamJoin(left, right, on=equi("id", "rid"), instances=2).writeStream
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).format("parquet")
+    writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+    found = ds.dataset(tmp_path / "out").to_table().to_pylist()
+    truth = Counter(
+        (key, 2 * value, 0 if value % 2 == 0 else 2, value // 2)
+        for key, value in topics.rows[0]
+        for other, _ in topics.rows[1]
+        if key == other and value % 2 == 0
+    )
+    assert Counter((r["id"], r["twice"], r["partition"], r["offset"]) for r in found) == truth
+    assert sum(truth.values()) > 100
