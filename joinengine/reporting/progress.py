@@ -40,6 +40,8 @@ def batch_line(record: BatchRecord) -> str:
     for figure in FIGURES.values():
         count = sum(getattr(join, figure.name) for join in joins)
         parts += [f"{count:,} {figure.words}"] if count and figure.words else []
+    if record.behind_rows:
+        parts.append(f"{record.behind_rows:,} waiting in topics")
     parts += _split_words(joins)
     if record.busiest is not None:
         one = record.busiest

@@ -119,6 +119,13 @@ class Feed(Protocol):
     def progress(self, position: Any) -> float | None:
         """Event time (microseconds) below which nothing follows `position`; None: unknown."""
 
+    @abstractmethod
+    def behind(self, position: Any) -> tuple[dict[int, int], int] | None:
+        """Partition -> how many messages wait behind a place; None: it has no partitions.
+
+        And after how many microseconds without a message a partition is idle.
+        """
+
 
 class CountedFeed(Feed):
     """A stream of row groups, one after another; positions count from 0."""
@@ -151,6 +158,10 @@ class CountedFeed(Feed):
     @override
     def pieces(self, start: int, end: int) -> Sequence[Piece]:
         return self.row_groups(start, end)
+
+    @override
+    def behind(self, position: int) -> None:
+        return None
 
 
 class FolderFeed(CountedFeed):

@@ -308,6 +308,12 @@ class KafkaFeed(Feed):
         return found
 
     @override
+    def behind(self, position: Offsets) -> tuple[dict[int, int], int]:
+        place = self._full(position)
+        waiting = {one: max(to - place[one], 0) for one, to in self.end().items()}
+        return waiting, self._topic.idle_us
+
+    @override
     def progress(self, position: Offsets) -> float | None:
         """Unknown: a topic never ends, and its messages may come in any order."""
         return None

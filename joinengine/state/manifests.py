@@ -46,6 +46,7 @@ from joinengine.state.manifest import (
     Manifest,
     Position,
 )
+from joinengine.state.partitions import BySource, Partitions
 from joinengine.state.totals import Totals
 from joinengine.state.wished import Relayout
 from joinengine.world.storage import Storage
@@ -295,7 +296,13 @@ def _around(manifest: Manifest) -> dict[str, Any]:
         "spark": manifest.spark,
         "results": plain.files_to_json(manifest.results),
         "refused": plain.files_to_json(manifest.refused),
-    }
+    } | _partitions_to_json(manifest.partitions)
+
+
+def _partitions_to_json(partitions: BySource) -> dict[str, Any]:
+    """Nothing if no source has any."""
+    found = {source: one.to_json() for source, one in partitions.items()}
+    return {"partitions": found} if found else {}
 
 
 def _from_json(one: _Written, before: Chain | None) -> Manifest:
@@ -328,6 +335,10 @@ def _from_json(one: _Written, before: Chain | None) -> Manifest:
         quiet=told.get("quiet", True),
         handed=_handed_from_json(told),
         spark=told.get("spark", {}),
+        partitions={
+            int(source): Partitions.from_json(one)
+            for source, one in told.get("partitions", {}).items()
+        },
         crc32=one.crc32,
     )
     return replace(found, chain=_chain(one, found, before))

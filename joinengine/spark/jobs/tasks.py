@@ -78,7 +78,7 @@ class RouteGroups:
             yield from yielded
 
     def _routed(self, task: RouteTask, portion: Portion) -> Iterator[None]:
-        for source, read in read_portion(self.readings, portion, task.report.skipped):
+        for source, read in read_portion(self.readings, portion, task.report):
             yield from task.add(source, read)
 
 

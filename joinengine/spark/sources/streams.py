@@ -22,7 +22,7 @@ from joinengine.sources.projection import Projection
 from joinengine.sources.schemas import Footer
 from joinengine.spark.sources.source import Offset
 from joinengine.state.manifest import Position
-from joinengine.wire.reports import RouteReport
+from joinengine.wire.reports import Lag, RouteReport
 
 
 class Brought(NamedTuple):
@@ -65,6 +65,9 @@ class Streams:
         report, pieces = RouteReport(0), list[tuple[int, Piece]]()
         for source, feed in self.feeds.items():
             first, last = (_place(source, feed, position) for position in (start, end))
+            behind = feed.behind(last)
+            if behind is not None:
+                report.lags[source] = Lag(*behind)
             if not feed.is_beyond(last, first):
                 continue
             for piece in feed.pieces(first, last):
