@@ -52,7 +52,7 @@ def load(
     found = find(query)
     check_reachable(servers, None)  # before the stream is made
     recorded = found.stream(generated_of(settings, zipf=zipf)).record(console.say)
-    loaded = send(recorded, servers, partitions, replace=replace, say=console.say)
+    loaded = send(recorded, servers, partitions, anew=replace, say=console.say)
     for topic, rows in loaded.items():
         console.tell(f"{topic}: {rows:,} rows")
     console.write_json(json_path, {"query": query, "servers": servers, "topics": loaded})

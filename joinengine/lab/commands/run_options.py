@@ -302,6 +302,34 @@ def check_levels(levels: Path | None, layouts: Iterable[LayoutChoice]) -> None:
         )
 
 
+def source_options(command: Command) -> Command:
+    """Where a run reads the streams of a QUERY."""
+    options = [
+        click.option(
+            "--source",
+            type=click.Choice(["files", "kafka"]),
+            default="files",
+            show_default=True,
+            help="Read the streams of QUERY from files, or from the topics to which `joinengine "
+            "load` has sent them.",
+        ),
+        click.option("--servers", metavar="HOST:PORT,..", help="The brokers of --source kafka."),
+    ]
+    return with_options(options, command)
+
+
+def _servers(settings: dict[str, Any]) -> str | None:
+    """The brokers that hold the streams of a query; None: files do."""
+    servers: str | None = settings.get("servers")
+    if settings.get("source") != "kafka":
+        if servers is not None:
+            raise click.UsageError("--servers applies to --source kafka; give both")
+        return None
+    if servers is None:
+        raise click.UsageError("--source kafka needs the brokers; give --servers HOST:PORT")
+    return servers
+
+
 def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float | None) -> Any:
     """The options as a query takes them. Raises click.UsageError where two say the same."""
     from joinengine.lab.queries.named_query import layout_of  # noqa: PLC0415
@@ -313,6 +341,7 @@ def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float | No
         instances=settings["instances"],
         aggregators=settings["aggregators"],
         merge_every=settings["merge_every"],
+        servers=_servers(settings),
         engine={
             option.name: settings[name]
             for name, option in _FLAGS.items()

@@ -30,6 +30,7 @@ from joinengine.lab.commands.run_options import (
     options_of,
     own_options,
     query_options,
+    source_options,
 )
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import WithinLimit
@@ -111,6 +112,7 @@ _imbalance_option = click.option(
 @live_option
 @engine_options
 @query_options
+@source_options
 def run(
     query: str | None,
     layout: str | None,

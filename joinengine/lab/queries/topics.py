@@ -7,6 +7,7 @@ message is the event time of its row, so that a reader can go through all partit
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joinengine.lab.tpch.generate import Say, silent
-from joinengine.lab.tpch.stream import RecordedStream
+from joinengine.lab.tpch.stream import InTopics, RecordedStream, default_interval_rows
 from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.model.texts import counted
 from joinengine.world.kafka_clients import client_config, library, told
@@ -40,13 +41,13 @@ def load(
     servers: str,
     partitions: int,
     *,
-    replace: bool = False,
+    anew: bool = False,
     say: Say = silent,
 ) -> dict[str, int]:
     """Send each table to its topic, unless the topic has all its rows; topic -> rows.
 
-    Raises InvalidRequest for a topic that has other messages, unless `replace`; JoinEngineError if
-    the broker takes a message and does not keep it.
+    Raises InvalidRequest for a topic that has other messages, unless `anew`, which deletes it;
+    JoinEngineError if the broker takes a message and does not keep it.
     """
     admin = library().admin.AdminClient(client_config(servers))
     loaded = dict[str, int]()
@@ -57,12 +58,26 @@ def load(
             say(f"{topic} has its {counted(rows, 'row')} already")
         else:
             if found is not None:
-                _remove(admin, topic, found, rows, replace=replace)
+                _remove(admin, topic, found, rows, anew=anew)
             _make(admin, topic, partitions)
             say(f"sending {table} to topic {topic}: {counted(rows, 'row')}")
             _send(recorded, table, servers, topic, partitions)
         loaded[topic] = rows
     return loaded
+
+
+def in_topics(
+    recorded: RecordedStream, servers: str, interval_rows: int | None, query: str
+) -> RecordedStream:
+    """The stream as its topics hold it; a batch of a table is as long as an interval of its files.
+
+    Raises InvalidRequest unless each table is in its topic, whole.
+    """
+    check_loaded(recorded, servers, query)
+    total = sum(recorded.rows.values())
+    intervals = -(-total // (interval_rows or default_interval_rows(total)))
+    batch_rows = {table: max(1, -(-rows // intervals)) for table, rows in recorded.rows.items()}
+    return replace(recorded, topics=InTopics(servers, batch_rows))
 
 
 def check_loaded(recorded: RecordedStream, servers: str, query: str) -> None:
@@ -101,8 +116,8 @@ def messages_of(servers: str, topic: str) -> int | None:
     return int(sum(last - first for first, last in ends))
 
 
-def _remove(admin: Any, topic: str, found: int, rows: int, *, replace: bool) -> None:
-    if not replace:
+def _remove(admin: Any, topic: str, found: int, rows: int, *, anew: bool) -> None:
+    if not anew:
         raise InvalidRequest(
             f"load: topic {topic} has {counted(found, 'message')}, and the stream {rows:,} rows; "
             "give --replace to delete the topic and send all rows again"
