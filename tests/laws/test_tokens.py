@@ -40,12 +40,11 @@ class ToOutside(LocalQuery):
         )
 
     def _sink(self):
-        self.target = ReferenceTarget(
-            self.outside,
-            self.checkpoint.results,
-            lambda name: self.jobs.step(name),
-            self.outcomes,
-        )
+        def step(name):
+            self.jobs.step(name)  # as it is then
+
+        results = self.checkpoint.results
+        self.target = ReferenceTarget(self.outside, results, step, self.outcomes)
         return TokenSink(self.checkpoint, self.target, self.every_s)
 
 
