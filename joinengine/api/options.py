@@ -15,6 +15,7 @@ from joinengine.exchange.exchange import chosen_exchange
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.server import Place
+from joinengine.world import kafka_clients
 
 #: Columns, and so no text; the writer keeps them apart.
 PARTITION_BY = "partitionBy"
@@ -37,6 +38,16 @@ def named(key: str, value: Any) -> dict[str, str]:
         raise InvalidRequest(f"option {key}: expected text, a number or a bool, found {value!r}")
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return {_CANONICAL.get(key.lower(), key): text}
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of an option is not to be shown.
+
+    >>> is_secret("liveToken"), is_secret("kafka.sasl.password"), is_secret("topic")
+    (True, True, False)
+    """
+    kafka = name.lower().startswith("kafka.")
+    return name == "liveToken" or (kafka and kafka_clients.is_secret(name[len("kafka.") :]))
 
 
 def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
@@ -78,7 +89,7 @@ def sink_takes(sink: str, name: str) -> bool:
 def check_names(sink: str, options: Iterable[str]) -> None:
     """Refuse options that the sink does not take; formats of Spark judge their own."""
     for name in options:
-        if sink_takes(sink, name):
+        if sink_takes(sink, name) or (sink == "kafka" and name.lower().startswith("kafka.")):
             continue
         if name in _PARQUET_ALONE:
             raise InvalidRequest(

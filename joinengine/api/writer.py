@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from joinengine.api import options as given
-from joinengine.api.option_table import OPTIONS
+from joinengine.api.kafka_sink import kafka_sink
+from joinengine.api.option_table import OPTIONS, SINKS
 from joinengine.api.resolved import ResolvedJoin, as_kept
 from joinengine.driver.layout_fit import Naming
 from joinengine.driver.settings import Settings
@@ -71,14 +72,14 @@ class JoinWriter:
 
     def __repr__(self) -> str:
         kind = "foreachBatch" if self.function is not None else self.sink or "no sink yet"
-        shown = self.settings | {name: "..." for name in self.settings if name == "liveToken"}
+        shown = self.settings | {name: "..." for name in self.settings if given.is_secret(name)}
         told = [kind, *(f"{name}={value!r}" for name, value in shown.items())]
         return printed_lines(f"<JoinWriter of {self.of}: {', '.join(told)}; .start() starts it>")
 
     def format(self, source: str) -> JoinWriter:
-        """Choose the sink: `parquet`, `noop`, `console`, `memory`, or any batch format of Spark.
+        """Choose the sink: `parquet`, `kafka`, `noop`, `console`, `memory`, or a format of Spark.
 
-        Each result is in `parquet` exactly once, and in a format of Spark at least once.
+        Each result is in `parquet` and `kafka` exactly once, in a format of Spark at least once.
         """
         return replace(self, sink=source)
 
@@ -267,7 +268,7 @@ class JoinWriter:
         if not isinstance(self.sink, str):
             raise InvalidRequest(f"format: expected a name as text, found {self.sink!r}")
         ours = self.sink.lower()
-        return ours if ours in ("parquet", "noop", "console", "memory") else self.sink
+        return ours if ours in SINKS else self.sink
 
     def _settings(self, options: dict[str, str]) -> Settings:
         if self.checksum:
@@ -293,6 +294,8 @@ class JoinWriter:
             return self._parquet(options, settings)
         if kind == "memory":
             return self._memory(), None
+        if kind == "kafka":
+            return kafka_sink(join, options, settings, self.name), None
         output = None
         if self.function is not None:
             write = self.function
