@@ -40,7 +40,7 @@ _LEAST_FILE = 1 << 16
 _MOST_HELD = 1_000_000
 
 #: Sinks of ours. A format of Spark takes the options of a query, and whatever Spark's writer takes.
-SINKS = ("parquet", "noop", "console", "memory", "foreachBatch", "toTable")
+SINKS = ("parquet", "noop", "console", "memory", "foreachBatch", "foreach_batch_arrow", "toTable")
 
 
 @dataclass(frozen=True, slots=True)
