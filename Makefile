@@ -36,6 +36,7 @@ test: $(READY)  ## run the tests (about twenty minutes)
 	@echo "test: everything but the slow matrices, on all cores"
 	@tools/ensure-chromium --find >/dev/null || \
 		echo "test: no Chromium: the tests that look at pages are skipped (tools/ensure-chromium gets one)"
+	@tools/ensure-kafka >/dev/null || echo "test: no Kafka: the tests of topics are skipped"
 	@$(BIN)/joinengine archive &    # some fifty JVMs start twice as fast
 	$(BIN)/pytest -m "not slow" $(PARALLEL)
 
@@ -46,6 +47,7 @@ durations: $(READY)  ## measure how long each test takes, and store it (tests/du
 
 test-all: $(READY)  ## the tests and the slow matrices; finds or installs Chromium
 	@tools/ensure-chromium
+	@tools/ensure-kafka >/dev/null || echo "test-all: no Kafka: the tests of topics are skipped"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --constraint constraints.txt --editable '.[dev,docs,slow]'
 	@echo "test-all: everything, on all cores"
 	@$(BIN)/joinengine archive

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -32,6 +33,8 @@ OF_THEIR_OWN = (
     *("test_archive.py", "test_reach.py"),
     *("test_spark_page.py", "test_watched.py", "test_wheel.py"),
 )
+#: Why tests of topics are skipped.
+NO_KAFKA = "needs Kafka, which tools/ensure-kafka fetches from Maven Central"
 #: Where Linux keeps files in memory.
 MEMORY = "/dev/shm"
 
@@ -69,6 +72,8 @@ def share_of(nodeid):
     file = nodeid.split("::")[0]
     if "tests/cluster/" in file:
         return "one cluster"
+    if "/test_kafka" in file and "tests/stream/" not in file:
+        return "one broker"
     if "tests/stream/" not in file:
         return nodeid
     return file if file.endswith(OF_THEIR_OWN) else "one session"
@@ -111,12 +116,14 @@ def write_durations(terminalreporter):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say why the tests of a cluster were left out: no other test would have found what they do."""
-    left_out = {
-        str(report.longrepr[2]).removeprefix("Skipped: ")
+    """Say why tests of a cluster or of topics were left out: no other finds what they do."""
+    reasons = {
+        (report.nodeid, str(report.longrepr[2]).removeprefix("Skipped: "))
         for report in terminalreporter.stats.get("skipped", [])
-        if "tests/cluster/" in report.nodeid
     }
+    left_out = {reason for nodeid, reason in reasons if "tests/cluster/" in nodeid}
+    if any(reason == NO_KAFKA for _, reason in reasons):
+        terminalreporter.write_line(f"tests of topics were left out: {NO_KAFKA}")
     if os.environ.get("JOINENGINE_WRITE_DURATIONS") == "1":
         write_durations(terminalreporter)
     for reason in sorted(left_out):
@@ -149,6 +156,17 @@ def objects():
 
     with s3_server() as environment:
         yield environment
+
+
+@pytest.fixture(scope="session")
+def broker():
+    """A Kafka broker of this process; without its jars the test is skipped."""
+    from benchmarks.kafka.broker import TOOL, Broker  # noqa: PLC0415 (few tests need it)
+
+    if subprocess.run([TOOL, "--find"], capture_output=True, check=False).returncode:
+        pytest.skip(NO_KAFKA)
+    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder)) as running:
+        yield running
 
 
 @pytest.fixture

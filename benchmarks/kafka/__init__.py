@@ -1,0 +1,1 @@
+"""Joins of topics: a broker on this machine, the demo, and rates."""

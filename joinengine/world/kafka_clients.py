@@ -1,0 +1,184 @@
+"""Clients of Kafka: their settings, which hold secrets, and what they say when something is wrong.
+
+How: `confluent_kafka`, imported where it is used; its settings are librdkafka's and pass through.
+
+Law: the value of a setting that may be a secret appears in no text that is made here.
+Cost: `check_reachable` takes a round trip if all is well, and PATIENCE_S at most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from joinengine.model.errors import InvalidRequest, JoinEngineError, StoreUnreachable
+from joinengine.model.texts import in_a_line
+
+#: How long a broker may take to answer before a start is refused, in seconds.
+PATIENCE_S = 5.0
+#: What stands in the place of a secret.
+MASK = "***"
+#: Names of settings that may be told; every other one that has one of these words may not.
+_SECRET = re.compile(r"passw|secret|token|sasl\.(?!mechanism)|ssl\.key|\.pem|jaas|user\.info|oauth")
+#: Settings that joinengine sets by itself.
+_OURS = {
+    *("bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store"),
+    *("enable.partition.eof", "isolation.level", "auto.offset.reset", "error_cb", "logger"),
+    *("log_cb", "stats_cb", "on_commit", "transactional.id", "metadata.broker.list"),
+}
+
+
+def library() -> Any:
+    """The package `confluent_kafka`. Raises InvalidRequest if it is missing."""
+    try:
+        import confluent_kafka  # noqa: PLC0415 # an extra: who has no Kafka need not have it
+        import confluent_kafka.admin  # noqa: PLC0415
+    except ImportError:
+        raise InvalidRequest(
+            "Kafka needs the package confluent-kafka; run: pip install 'joinengine[kafka]'"
+        ) from None
+    return confluent_kafka
+
+
+def client_config(servers: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The settings of a client: where the brokers are, and the user's, by librdkafka's names.
+
+    It says nothing on its own to standard error: whoever calls the client is told. Raises
+    InvalidRequest for a setting that joinengine sets itself, or a value that is no text or number.
+    """
+    if not isinstance(servers, str) or not servers.strip():
+        raise InvalidRequest(
+            f"servers: expected the brokers as 'host:port', joined by commas; found {servers!r}"
+        )
+    for name, value in (options or {}).items():
+        if name in _OURS:
+            raise InvalidRequest(f"options: joinengine sets {name!r} itself; leave it out")
+        if not isinstance(name, str) or not isinstance(value, (str, int, float)):
+            raise InvalidRequest(
+                f"options: {name!r} has a value of type {type(value).__name__}; give a text or a "
+                "number, as librdkafka takes it"
+            )
+    return {
+        "bootstrap.servers": servers,
+        "socket.connection.setup.timeout.ms": 10_000,
+        "log_level": 0,
+        **(options or {}),
+    }
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a setting must not be shown.
+
+    >>> is_secret("sasl.password"), is_secret("ssl.key.pem"), is_secret("security.protocol")
+    (True, True, False)
+    """
+    return _SECRET.search(name.lower()) is not None
+
+
+def masked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as they may be shown.
+
+    >>> masked({"sasl.password": "x", "security.protocol": "ssl"})
+    {'sasl.password': '***', 'security.protocol': 'ssl'}
+    """
+    return {name: MASK if is_secret(name) else value for name, value in options.items()}
+
+
+def hidden(text: str, options: Mapping[str, Any]) -> str:
+    """A text without the secrets among the settings.
+
+    >>> hidden("bad password hunter2", {"sasl.password": "hunter2"})
+    'bad password ***'
+    """
+    secrets = [str(value) for name, value in options.items() if is_secret(name)]
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
+
+
+def told(
+    error: Any, servers: str, options: Mapping[str, Any] | None = None, topic: str | None = None
+) -> JoinEngineError:
+    """The engine's sentence for an error of the library; `error`: a KafkaError or what raises one.
+
+    InvalidRequest for what no repetition mends, StoreUnreachable for a broker that is away.
+    """
+    reason = error.args[0] if isinstance(error, Exception) and error.args else error
+    text = hidden(in_a_line(getattr(reason, "str", lambda: reason)()), options or {})
+    code = getattr(reason, "name", lambda: "")()
+    if code in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"):
+        return InvalidRequest(
+            f"Kafka at {servers} refuses the credentials ({text}); correct sasl.username, "
+            "sasl.password and sasl.mechanism in options"
+        )
+    if code == "_SSL" or "SSL handshake" in text or "ssl" in text.lower():
+        return InvalidRequest(
+            f"Kafka at {servers} and security.protocol do not agree about TLS ({text}); set "
+            "security.protocol, and ssl.ca.location for a certificate of your own, in options"
+        )
+    if code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
+        return InvalidRequest(
+            f"Kafka at {servers} has no topic {topic!r}; create it, or correct the name"
+        )
+    if code.endswith("AUTHORIZATION_FAILED"):
+        return InvalidRequest(
+            f"Kafka at {servers} does not let these credentials use {topic or 'it'!r} ({text}); "
+            "grant them the right in its access lists"
+        )
+    if code in ("_INVALID_ARG", "_CONFLICT", "INVALID_CONFIG"):
+        return InvalidRequest(f"options: Kafka's client refuses a setting ({text}); correct it")
+    return StoreUnreachable(
+        f"Kafka at {servers} does not answer ({text}); check that a broker runs there, its port, "
+        "and that advertised.listeners names an address that this machine reaches"
+    )
+
+
+class Heard:
+    """What a client was told of its connections; the last such error says why nobody answers."""
+
+    def __init__(self) -> None:
+        self.errors = list[Any]()
+
+    def __call__(self, error: Any) -> None:
+        """The client's `error_cb`; errors follow one another for as long as nobody answers."""
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self.errors = [*self.errors[-7:], error]
+
+    def worst(self, otherwise: Any) -> Any:
+        """The error that says most; `otherwise`: what the call itself has raised."""
+        known = ("_AUTHENTICATION", "_SSL")
+        named = [one for one in self.errors if one.name() in known]
+        return (named or self.errors or [otherwise])[-1]
+
+
+def check_reachable(
+    servers: str, options: Mapping[str, Any] | None, topics: Iterable[str] = ()
+) -> dict[str, int]:
+    """Topic -> how many partitions it has, of those that are named.
+
+    Before a start. Raises InvalidRequest with what `told` says, within some PATIENCE_S, if nobody
+    answers or a topic is missing.
+    """
+    kafka, heard = library(), Heard()
+    try:
+        admin = kafka.admin.AdminClient({**client_config(servers, options), "error_cb": heard})
+        found = {name: admin.list_topics(name, timeout=PATIENCE_S).topics for name in topics}
+        if not found:
+            admin.list_topics(timeout=PATIENCE_S)
+    except (kafka.KafkaException, ValueError, TypeError) as error:
+        _hear(locals().get("admin"))
+        raise InvalidRequest(str(told(heard.worst(error), servers, options))) from None
+    counts = dict[str, int]()
+    for name, topics_found in found.items():
+        one = topics_found[name]
+        if one.error is not None:
+            raise told(one.error, servers, options, name)
+        counts[name] = len(one.partitions)
+    return counts
+
+
+def _hear(admin: Any) -> None:
+    """Let a client call back what it knows."""
+    if admin is not None:
+        admin.poll(0.2)
