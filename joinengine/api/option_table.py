@@ -40,7 +40,9 @@ _LEAST_FILE = 1 << 16
 _MOST_HELD = 1_000_000
 
 #: Sinks of ours. A format of Spark takes the options of a query, and whatever Spark's writer takes.
-SINKS = ("parquet", "noop", "console", "memory", "foreachBatch", "foreach_batch_arrow", "toTable")
+TABLES = ("delta", "iceberg")
+FORMATS = ("parquet", *TABLES, "noop", "console", "memory")
+SINKS = (*FORMATS, "foreachBatch", "foreach_batch_arrow", "toTable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Option:
 
 
 _PARQUET = ("parquet",)
+_ICEBERG = ("iceberg",)
 _SPEED = Value("a rate and a latency: `100 MB/s, 50 ms`", StoreSpeed.of, metavar="RATE,LATENCY")
 _LINES = (
     Option("checkpointLocation", TEXT, "The folder for the query's state and progress. Required."),
@@ -251,8 +254,38 @@ _LINES = (
         "The mode of the files in a new checkpoint, for owner, group and others. If not given, "
         "only the owner has access.",
     ),
-    Option("path", TEXT, "The folder for the results.", sinks=_PARQUET),
-    Option("compression", CODEC, "The codec of result files.", "snappy", sinks=_PARQUET),
+    Option("path", TEXT, "The folder for the results.", sinks=(*_PARQUET, "delta")),
+    Option(
+        "table",
+        TEXT,
+        "The table for the results, with its namespace: `shop.sales`.",
+        sinks=_ICEBERG,
+        since="0.2",
+    ),
+    Option(
+        "catalog",
+        TEXT,
+        "The name of the catalogue, as the configuration of PyIceberg has it. Options "
+        "`catalog.uri`, `catalog.warehouse` and the like set its properties.",
+        "default",
+        sinks=_ICEBERG,
+        since="0.2",
+    ),
+    Option(
+        "commitEvery",
+        REST,
+        "How long results are gathered until one commit delivers them. If not given, each batch "
+        "is a commit.",
+        sinks=TABLES,
+        since="0.2",
+    ),
+    Option(
+        "compression",
+        CODEC,
+        "The codec of result files.",
+        "snappy",
+        sinks=(*_PARQUET, *TABLES),
+    ),
     Option(
         "shared",
         BOOLEAN,
@@ -272,13 +305,13 @@ _LINES = (
         "partitionBy",
         TEXT,
         "Columns, separated by commas. Results are written to Hive folders, `column=value`.",
-        sinks=("parquet", "toTable"),
+        sinks=("parquet", "delta", "toTable"),
     ),
     Option(
         "targetFileSize",
         size(_LEAST_FILE),
         "The approximate size of result files. Files of small batches are smaller.",
-        sinks=_PARQUET,
+        sinks=(*_PARQUET, *TABLES),
     ),
     Option(
         "compactEvery",

@@ -18,8 +18,10 @@ from joinengine.reporting.server import Place
 
 #: Columns, and so no text; the writer keeps them apart.
 PARTITION_BY = "partitionBy"
-#: What only our Parquet sink does; the others Spark's writers of files know, too.
-_PARQUET_ALONE = ("shared", "overwrite", "targetFileSize", "compactEvery")
+#: What only our own sinks of files do; the others Spark's writers of files know, too.
+_OURS_ALONE = ("shared", "overwrite", "targetFileSize", "compactEvery", "commitEvery")
+#: Sink -> how the names of options begin that it hands on to a library.
+PREFIXES = {"iceberg": "catalog."}
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 
 
@@ -78,11 +80,12 @@ def sink_takes(sink: str, name: str) -> bool:
 def check_names(sink: str, options: Iterable[str]) -> None:
     """Refuse options that the sink does not take; formats of Spark judge their own."""
     for name in options:
-        if sink_takes(sink, name):
+        if sink_takes(sink, name) or name.startswith(PREFIXES.get(sink, "\0")):
             continue
-        if name in _PARQUET_ALONE:
+        if name in _OURS_ALONE:
+            takers = " or ".join(map(repr, OPTIONS[name].sinks))
             raise InvalidRequest(
-                f"{sink}: option {name!r} is only valid with format 'parquet'; leave it out"
+                f"{sink}: option {name!r} is only valid with format {takers}; leave it out"
             )
         if sink not in SINKS:
             continue
@@ -95,13 +98,18 @@ def check_names(sink: str, options: Iterable[str]) -> None:
         )
 
 
+def is_secret(name: str) -> bool:
+    """Whether the value of an option is not to be shown: it may let others in."""
+    return name == "liveToken" or any(map(name.startswith, PREFIXES.values()))
+
+
 def _is_of_all(name: str) -> bool:
     return OPTIONS[name].sinks == SINKS
 
 
 def for_spark(options: Mapping[str, str]) -> dict[str, str]:
     """The options that are for the writer of a format of Spark."""
-    ours = {*filter(_is_of_all, OPTIONS), *_PARQUET_ALONE, PARTITION_BY}
+    ours = {*filter(_is_of_all, OPTIONS), *_OURS_ALONE, PARTITION_BY}
     return {key: text for key, text in options.items() if key not in ours}
 
 

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame
 
 from joinengine.api import options as given
 from joinengine.api.file_sinks import parquet_sink, reader_sink
-from joinengine.api.option_table import OPTIONS
+from joinengine.api.lake_sinks import table_sink
+from joinengine.api.option_table import FORMATS, OPTIONS, TABLES
 from joinengine.api.resolved import ResolvedJoin, as_kept
 from joinengine.driver.layout_fit import Naming
 from joinengine.driver.settings import Settings
@@ -65,14 +66,15 @@ class JoinWriter:
 
     def __repr__(self) -> str:
         kind = self._function_kind() or self.sink or "no sink yet"
-        shown = self.settings | {name: "..." for name in self.settings if name == "liveToken"}
+        shown = self.settings | {name: "..." for name in self.settings if given.is_secret(name)}
         told = [kind, *(f"{name}={value!r}" for name, value in shown.items())]
         return printed_lines(f"<JoinWriter of {self.of}: {', '.join(told)}; .start() starts it>")
 
     def format(self, source: str) -> JoinWriter:
-        """Choose the sink: `parquet`, `noop`, `console`, `memory`, or any batch format of Spark.
+        """Choose the sink: `parquet`, `delta`, `iceberg`, `noop`, `console`, `memory`, or another.
 
-        Each result is in `parquet` exactly once, and in a format of Spark at least once.
+        Any other name is a batch format of Spark. Each result is in a table and in `parquet`
+        exactly once, and in a format of Spark at least once.
         """
         return replace(self, sink=source)
 
@@ -272,7 +274,7 @@ class JoinWriter:
         if not isinstance(self.sink, str):
             raise InvalidRequest(f"format: expected a name as text, found {self.sink!r}")
         ours = self.sink.lower()
-        return ours if ours in ("parquet", "noop", "console", "memory") else self.sink
+        return ours if ours in FORMATS else self.sink
 
     def _function_kind(self) -> str | None:
         """The name of the sink, if results go to a function of the user."""
@@ -302,6 +304,8 @@ class JoinWriter:
             return (lambda checkpoint, query: DiscardSink()), None
         if kind == "parquet":
             return parquet_sink(join, options, settings, self.partitions, self.name)
+        if kind in TABLES:
+            return table_sink(kind, join, options, settings, self.partitions)
         if self.receiver is not None:
             return reader_sink(join, self.receiver), None
         if kind == "memory":
