@@ -79,15 +79,11 @@ def _iceberg(
     settings: Settings,
     partitions: tuple[str, ...],
 ) -> _Made:
+    assert not partitions, "the table itself says how it is partitioned"
     iceberg_catalog.library()
     if "table" not in options:
         raise InvalidRequest("iceberg: table is missing; give .option('table', 'namespace.table')")
     table = options["table"]
-    if partitions:
-        raise InvalidRequest(
-            f"partitionBy: the Iceberg table {table} says itself how it is partitioned; leave "
-            "partitionBy out"
-        )
     prefix = given.PREFIXES["iceberg"]
     told = {
         name.removeprefix(prefix): text for name, text in options.items() if name.startswith(prefix)

@@ -117,8 +117,8 @@ def check_folders(sink: str, partition_by: Sequence[str]) -> None:
     """Refuse Hive folders for a sink of ours that makes none."""
     if partition_by and sink in SINKS and not sink_takes(sink, PARTITION_BY):
         raise InvalidRequest(
-            f"partitionBy: {sink} writes no folders; use format 'parquet', a Spark format or "
-            f"toTable"
+            f"partitionBy: {sink} writes no folders; use format 'parquet' or 'delta', a Spark "
+            f"format or toTable. A table of Iceberg says itself how it is partitioned"
         )
 
 

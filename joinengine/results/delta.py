@@ -7,7 +7,7 @@ reads with the handle that `commit` then uses.
 
 Law: that of joinengine.results.tokens. A commit beside those of other writers is no conflict:
 files are only added. A file whose path is in the log already is not there twice.
-Cost: looking reads the log from its last checkpoint on; a commit writes one entry.
+Cost: looking reads two entries of the log, and those of other writers; a commit writes one.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class DeltaTarget(TableTarget):
 
     def __post_init__(self) -> None:
         self._table: Any = None
+        self._seen: bytes | None = None
         self._identity: str | None = None
 
     @property
@@ -113,8 +114,8 @@ class DeltaTarget(TableTarget):
 
     @override
     def token(self) -> int:
-        """Read with a fresh handle: an older one does not see that the table was made anew."""
-        self._table = loaded(self.place)
+        """Read with a handle that knows the newest entry of the log."""
+        self._refresh()
         found = None if self._table is None else str(self._table.metadata().id)
         check_same(self.name, self._identity, found)
         with _asking(self.place):
@@ -152,6 +153,25 @@ class DeltaTarget(TableTarget):
     @override
     def close(self) -> None:
         self._table = None
+
+    def _refresh(self) -> None:
+        """Read what the log has got since, or the whole table if it is another log.
+
+        A handle does not see that its table was made anew: it would go on behind the end of a log
+        that is shorter now.
+        """
+        with _asking(self.place):
+            if self._table is not None and self._seen is not None and self._entry() == self._seen:
+                self._table.update_incremental()
+            else:
+                self._table = loaded(self.place)
+            self._seen = None if self._table is None else self._entry()
+
+    def _entry(self) -> bytes | None:
+        """The newest entry of the log that the handle knows; None: it is gone."""
+        with suppress(FileNotFoundError):
+            return self.files.at("_delta_log").get(f"{self._table.version():020}.json")
+        return None
 
 
 def loaded(place: str) -> Any:
