@@ -157,7 +157,13 @@ def test_what_nobody_may_see_is_nowhere(broker, topics, started, tmp_path, caplo
         query.awaitTermination()
     assert "hunter2" not in "".join(traceback.format_exception(failed.value))
     query = started(options=secrets, on_error="skip")
-    said = [query.explain(), str(query.lastProgress), str(query.metrics()), query.story(), query.progress()]
+    said = [
+        query.explain(),
+        str(query.lastProgress),
+        str(query.metrics()),
+        query.story(),
+        query.progress(),
+    ]
     assert "hunter2" not in "".join(map(str, said)) + caplog.text
     files = [one for one in tmp_path.rglob("*") if one.is_file()]
     assert len(files) > 5
