@@ -146,6 +146,7 @@ def _draw(watcher: Watcher, begin_s: float, query: Any, path: Path) -> None:
     late.set_xlabel("ms from a message to its matches (1,000: or more)")
     seconds = np.sum([one.joins[-1].busy_s for one in query.batches()], axis=0)
     busy.bar(np.arange(len(seconds)), seconds)
+    busy.set_xticks(np.arange(len(seconds)))
     busy.set_xlabel("instance")
     busy.set_ylabel("seconds that it worked")
     for shift in np.arange(0.0, came.max(), SHIFT_S):

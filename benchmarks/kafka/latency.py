@@ -18,7 +18,7 @@ from joinengine import StreamJoin, equi, kafka_stream, session, within
 
 #: Matches of the first seconds are left out: the first batch starts processes.
 WARM_S = 5.0
-PARTITIONS = 2
+PARTITIONS, INSTANCES = 2, 8
 
 
 class Watcher(threading.Thread):
@@ -68,7 +68,8 @@ def matches_of(servers: str, topics: dict[str, str]) -> StreamJoin:
         kafka_stream(spark, servers, topics[side], schema=COLUMNS[side]) for side in SIDES
     )
     window = within("clicked_at", "bought_at", lower="0 s", upper=f"{WINDOW_S} s", delay="2 s")
-    return StreamJoin(left, right, on=equi("user_id", "buyer_id"), within=window)
+    on = equi("user_id", "buyer_id")
+    return StreamJoin(left, right, on=on, within=window, instances=INSTANCES)
 
 
 def measured(broker: Broker, rate: float, seconds: float, folder: Path) -> dict[str, Any]:
