@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 from numpy.typing import NDArray
 
@@ -47,6 +48,7 @@ class ValueFormat(StrEnum):
     AVRO = "avro"
     ARROW = "arrow"
     RAW = "raw"
+    DEBEZIUM = "debezium"
 
 
 class OnError(StrEnum):
@@ -179,6 +181,35 @@ def _read_json(
     values: Sequence[Any], payload: pa.Schema, decoding: Decoding
 ) -> tuple[pa.Table, None]:
     """The objects that the values are, one row each."""
+    return _objects(values, payload), None
+
+
+def _read_debezium(
+    values: Sequence[Any], payload: pa.Schema, decoding: Decoding
+) -> tuple[pa.Table, None]:
+    """The rows that envelopes insert, with the schema of their values beside them or without."""
+    row = _as_json(payload) if payload.names else _NOTHING
+    change = [pa.field("op", pa.string()), pa.field("after", pa.struct(row))]
+    read = _objects(values, pa.schema([*change, pa.field("payload", pa.struct(change))]))
+    bare, wrapped = read.combine_chunks().to_batches()[0].columns[:2], read["payload"]
+    inner = wrapped.combine_chunks().flatten()
+    ops, after = (pc.coalesce(*both) for both in zip(bare, inner, strict=True))
+    others = pc.unique(ops.filter(pc.invert(pc.is_in(ops.fill_null(""), pa.array(["c", "r"])))))
+    if len(others):
+        raise Refused(
+            f"its op is {others[0].as_py()!r}, and only inserts, c and r, are read: updates and "
+            "deletes are not joined"
+        )
+    if after.null_count:
+        raise Refused("its field after is NULL")
+    if not payload.names:
+        return read, None
+    columns = [one.cast(field.type) for one, field in zip(after.flatten(), payload, strict=True)]
+    return pa.Table.from_arrays(columns, schema=payload), None
+
+
+def _objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
+    """The objects that the values are, one row each, with these fields."""
     if None in values:
         raise Refused("it has no value: it is a tombstone")
     lines = values
@@ -200,9 +231,9 @@ def _read_json(
     if table.num_rows != len(values):
         raise Refused(f"it holds {table.num_rows} objects")
     if not payload.names:
-        return table, None
+        return table
     columns = [table[one.name].cast(one.type) for one in payload]
-    return pa.Table.from_arrays(columns, schema=payload), None
+    return pa.Table.from_arrays(columns, schema=payload)
 
 
 #: Where no column is asked for, rows are to be counted all the same.
@@ -249,6 +280,7 @@ _READ: dict[ValueFormat, Decode] = {
     ValueFormat.AVRO: _read_avro,
     ValueFormat.ARROW: _read_arrow,
     ValueFormat.RAW: _read_raw,
+    ValueFormat.DEBEZIUM: _read_debezium,
 }
 
 

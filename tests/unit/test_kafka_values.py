@@ -237,3 +237,29 @@ def test_a_registry_that_does_not_answer_tells_no_password():
     with pytest.raises(InvalidRequest, match=r"schema registry http://127\.0\.0\.1:1 does") as said:
         schema_text(None, Registry("http://127.0.0.1:1", "me:hunter2"), "clicks")
     assert "hunter2" not in str(said.value)
+
+
+def change(op, after, wrapped):
+    content = {"before": None, "after": after, "op": op, "source": {"db": "x"}}
+    return json.dumps(
+        {"schema": {"type": "s"}, "payload": content} if wrapped else content
+    ).encode()
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_inserts_of_debezium_are_rows_and_updates_and_deletes_are_refused(wrapped):
+    columns = pa.schema([*COLUMNS, ("d", pa.date32())])
+    row = {"id": 1, "name": "x", "d": "2026-03-01"}
+    good = [change("c", row, wrapped), change("r", {"id": 2}, wrapped)]
+    batch, _ = read(sent(*good), columns, kind=ValueFormat.DEBEZIUM, include=["offset"])
+    assert batch.to_pylist() == [
+        {"id": 1, "name": "x", "d": dt.date(2026, 3, 1), "offset": 0},
+        {"id": 2, "name": None, "d": None, "offset": 1},
+    ]
+    for op, after in (("u", row), ("d", None), ("t", None), (None, row), ("c", None)):
+        messages = sent(*good, change(op, after, wrapped))
+        why = "field after" if op == "c" else rf"its op is {op!r}, and only inserts"
+        with pytest.raises(UnreadableMessage, match=f"offset 2: cannot be read as .*{why}"):
+            read(messages, columns, kind=ValueFormat.DEBEZIUM)
+    with pytest.raises(UnreadableMessage, match=r"offset 2: .*tombstone"):
+        read(sent(*good, None), columns, kind=ValueFormat.DEBEZIUM)

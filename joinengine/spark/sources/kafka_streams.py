@@ -108,7 +108,9 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     `servers`: the brokers, as "host:port", joined by commas.
     `value`: how values are written. `json`: an object each. `avro`: a record each, of a schema that
     is given, or after the number of one in the registry `options["schema.registry.url"]`. `arrow`:
-    a stream of Arrow's each, of any number of rows. `raw`: they become the column `value`.
+    a stream of Arrow's each, of any number of rows. `debezium`: changes of a table as JSON, of
+    which inserts are read; updates and deletes are messages that cannot be decoded. `raw`: values
+    become the column `value`.
     `schema`: the columns of a value, as a StructType or DDL text; of Avro the reader's schema, as
     JSON text or a dict. A field that a message lacks is NULL, and others are not read.
     `start`: where a query begins that has no checkpoint yet: `earliest`, `latest`, partition ->
@@ -140,7 +142,8 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     decoding = _decoding(value, schema, include, on_error)
     if decoding.value is ValueFormat.AVRO:
         decoding = _with_avro(decoding, schema, registry, topic)
-    check_count(max_rows, "max_rows")
+    if check_count(max_rows, "max_rows") < 1:
+        raise InvalidRequest(f"max_rows: {max_rows} must be at least 1")
     loses = not check_truth(fail_on_data_loss, "fail_on_data_loss")
     idle_us = microseconds(idle, "idle")
     if idle_us < 0:
@@ -207,7 +210,7 @@ def _payload(kind: ValueFormat, schema: Any) -> pa.Schema:
             "as 'id bigint, at timestamp'"
         )
     for one in payload:
-        if kind is ValueFormat.JSON and _has_map(one.type):
+        if kind in (ValueFormat.JSON, ValueFormat.DEBEZIUM) and _has_map(one.type):
             raise InvalidRequest(
                 f"schema: column {one.name!r} is of type {one.type}, which is not read from JSON; "
                 "give a struct, or leave the column out"
