@@ -396,4 +396,5 @@ class BatchRunner:
         """
         if self.settings.finite and self._delivery.is_holding:  # a quiet batch shows it
             return 0.0
-        return clock.tick_due(self.query, self.manifest, now_s)
+        due = clock.tick_due(self.query, self.manifest, now_s), self._delivery.due_s
+        return min((moment for moment in due if moment is not None), default=None)

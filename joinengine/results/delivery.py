@@ -27,6 +27,11 @@ class Delivery:
         return any(files for _, files in self.held)
 
     @property
+    def due_s(self) -> float | None:
+        """When results that are held back are shown although nothing is new; None: never."""
+        return self.sink.due_s if self.is_holding else None
+
+    @property
     def before_next(self) -> Held | None:
         """What the next manifest says of results that are held back; None: the sink holds none."""
         return self.held if self.sink.every > 1 else None

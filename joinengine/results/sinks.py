@@ -40,6 +40,14 @@ class Sink(Protocol):
     def every(self) -> int:
         """Of how many batches the results become visible together."""
 
+    @property
+    @abstractmethod
+    def due_s(self) -> float | None:
+        """When results that are held back are shown without new ones, in seconds since the epoch.
+
+        None: they wait for new ones.
+        """
+
     @abstractmethod
     def target(self, generation: int) -> SinkTarget:
         """Where tasks of the last operator put results."""
@@ -75,6 +83,12 @@ class BatchByBatch(Sink):
         """One batch."""
         return 1
 
+    @property
+    @override
+    def due_s(self) -> float | None:
+        """Results wait for new ones."""
+        return None
+
     @override
     def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
         """Refuse if anything is held back: only the sink that did so can show it."""
@@ -82,8 +96,8 @@ class BatchByBatch(Sink):
         if left:
             raise CheckpointMismatch(
                 f"checkpoint {checkpoint.location} holds back results of the batches {left[0]} to "
-                f"{left[-1]}; start the query once with format 'parquet', the same path and no "
-                "transform, to show these results, and then with this sink"
+                f"{left[-1]}; start the query once with the format and the path that it had, and "
+                "no transform, to show these results, and then with this sink"
             )
 
     @override

@@ -1,0 +1,196 @@
+"""Results for an outside system that commits atomically: a token in each commit says how far it is.
+
+Why: files can be renamed twice without harm, and a message or a row of a table cannot be written
+twice. So the transaction that delivers results also writes a *token*: the number of the newest
+batch in it. Whoever delivers reads the token first, so a delivery can be repeated, and is done
+once.
+
+Steps of a delivery: (1) look whether a newer driver was started; (2) open the target, after which
+older writers can commit nothing; (3) look again, since a driver that woke up late has now shut out
+the newer one, and must go no further; (4) read the token; (5) commit the batches above it, and the
+token with them. If the outcome of (5) is unknown, or another writer has opened the target since,
+all steps are done again.
+
+Law: each result of a committed batch is delivered once, whichever driver sleeps or is killed at
+any step. It rests on (2), (4) and the transaction of (5); step (3) keeps a late driver from
+shutting out the newer one again and again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from typing_extensions import override
+
+from joinengine.model.errors import JoinEngineError
+from joinengine.results import showings
+from joinengine.results.showings import Held, still_held
+from joinengine.results.sinks import BatchByBatch
+from joinengine.results.staging import PLAIN, Cutting
+from joinengine.results.targets import SinkTarget, ToParquet
+from joinengine.state import fence
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.storage import StoredFile, remove_unnamed
+
+#: The token of a target to which nothing was delivered.
+NOTHING = -1
+#: How often a delivery is begun before its error ends the query. A driver that woke up late can
+#: shut a newer one out once.
+_ATTEMPTS = 4
+#: Batches that are gathered at most: each manifest names the files of all of them.
+MOST_GATHERED = 1000
+
+
+class OutcomeUnknown(JoinEngineError):
+    """The target has not said whether a commit has happened."""
+
+
+class ShutOut(JoinEngineError):
+    """Another writer has opened the target since, so it takes no commit from this one."""
+
+
+class Target(Protocol):
+    """An outside system with an atomic commit that carries a token, for one query."""
+
+    @abstractmethod
+    def open(self, generation: int) -> None:
+        """Shut out all who have opened the target before, and settle what they have begun.
+
+        When it returns, no commit of theirs can happen any more: what they have committed is in
+        `token`, and the rest never happens. A target that cannot shut writers out has to refuse a
+        commit that another one has preceded since `token` was read, with `ShutOut`.
+        """
+
+    @abstractmethod
+    def token(self) -> int:
+        """The newest batch that is delivered; `NOTHING` if none is.
+
+        May be answered from memory while nobody else can have opened the target.
+        """
+
+    @abstractmethod
+    def commit(self, batches: Held) -> None:
+        """Deliver the staged files of `batches`, and the number of the last one as the token.
+
+        One transaction for all. `batches` are in order, all above `token()`, and some have files.
+        Whoever needs several transactions must tell for each batch whether one holds it already.
+        Raises OutcomeUnknown if it cannot say whether it has happened, ShutOut if another writer
+        has opened the target; any other error means that nothing has happened.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what `open` has taken; `open` may follow."""
+
+
+@dataclass
+class TokenSink(BatchByBatch):
+    """Delivers to a `Target`, each batch by itself or, with `every_s` above 0, several together.
+
+    `every_s`: seconds from one commit to the next. Results wait in the checkpoint, as Parquet cut
+    by `cutting`; a batch without results makes no commit.
+    """
+
+    checkpoint: Checkpoint
+    to: Target
+    every_s: float = 0.0
+    cutting: Cutting = PLAIN
+    fsync: bool = False
+
+    def __post_init__(self) -> None:
+        self._opened: int | None = None  # the generation for which the target is open
+        self._since_s = self.checkpoint.world.now_s()  # when results were committed last
+
+    @property
+    @override
+    def every(self) -> int:
+        """How many batches are committed together at most."""
+        return MOST_GATHERED if self.every_s else 1
+
+    @property
+    @override
+    def due_s(self) -> float:
+        """When results that are held back are committed, in seconds since the epoch."""
+        return self._since_s + self.every_s
+
+    @override
+    def target(self, generation: int) -> SinkTarget:
+        """Results wait in the checkpoint."""
+        return ToParquet(self.checkpoint.results.folder, generation, self.fsync, self.cutting)
+
+    @override
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+        if files:
+            self._deliver(((batch, tuple(files)),), generation)
+
+    @override
+    def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
+        """Refuse if what is held back is not staged where this sink stages."""
+        staged = self.checkpoint.results
+        files = (one for _, files in still_held(checkpoint, held) for one in files)
+        if not all(staged.exists(one.name) for one in files):
+            super().check_held(held, checkpoint)
+
+    @override
+    def deliver_held(
+        self, held: Held, checkpoint: Checkpoint, generation: int, *, whole: bool
+    ) -> Held:
+        """Commit what is held back, if the time has come, there is much of it, or `whole`.
+
+        A showing without files tells other sinks that these batches are delivered.
+        """
+        held = still_held(checkpoint, held)
+        if not held:
+            return ()
+        nothing = not any(files for _, files in held)
+        now_s = self.checkpoint.world.now_s()
+        self._since_s = min(self._since_s, now_s)  # the clock may have been set back
+        is_due = whole or now_s >= self.due_s
+        if len(held) < self.every and (nothing or not is_due):
+            return held
+        if not nothing:
+            self._deliver(held, generation)
+        self._since_s = self.checkpoint.world.now_s()
+        showings.create(checkpoint, held[0][0], held[-1][0], ())
+        return ()
+
+    @override
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
+        """Remove the results of batches that are delivered."""
+        remove_unnamed(self.checkpoint.results, [stored.name for stored in files], makers)
+
+    def close(self) -> None:
+        """Close the target, until something is delivered again."""
+        if self._opened is not None:
+            self._opened = None
+            self.to.close()
+
+    def _deliver(self, batches: Held, generation: int) -> None:
+        """Deliver batches of which some have results; those that are delivered already stay."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._deliver_once(batches, generation)
+                return
+            except (OutcomeUnknown, ShutOut):
+                self._opened = None
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+
+    def _deliver_once(self, batches: Held, generation: int) -> None:
+        self._check_alone(batches, generation)  # 1
+        if self._opened != generation:
+            self.to.open(generation)  # 2
+            self._opened = generation
+            self._check_alone(batches, generation)  # 3
+        delivered = self.to.token()  # 4
+        left = tuple((batch, files) for batch, files in batches if batch > delivered)
+        if any(files for _, files in left):
+            self.to.commit(left)  # 5
+
+    def _check_alone(self, batches: Held, generation: int) -> None:
+        """Raise TakenOver if a newer driver was started, or has gone on beyond these batches."""
+        fence.check_generation(self.checkpoint.generations, generation)
+        fence.check_boundary(self.checkpoint, batches[-1][0])
