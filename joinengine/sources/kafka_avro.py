@@ -9,7 +9,6 @@ Cost: some 3 us a message of four fields; a schema is asked for once in a proces
 from __future__ import annotations
 
 import base64
-import io
 import json
 import struct
 import urllib.request
@@ -143,7 +142,7 @@ def read_avro(
     for value in values:
         if value is None:
             raise ValueError("it has no value: it is a tombstone")
-        content, writer = io.BytesIO(value), reader
+        content, writer = pa.BufferReader(value), reader
         if registry is not None:
             zero, number = _HEADER.unpack(content.read(_HEADER.size))
             if zero:

@@ -120,7 +120,7 @@ def test_a_driver_that_is_killed_loses_and_repeats_nothing(broker, topics, start
     try:
         for _ in range(3):
             topics.add(2000)
-        soon(lambda: len(list(tmp_path.glob("out/*.parquet"))) > 3, 60)
+        soon(lambda: len(list(tmp_path.glob("out/*.parquet"))) > 3, 150)
     finally:
         program.send_signal(signal.SIGKILL)
         program.wait()
