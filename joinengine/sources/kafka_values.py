@@ -41,6 +41,11 @@ INCLUDED: dict[str, pa.DataType] = {
 }
 
 
+#: So many messages of a chunk are named one by one; the others are counted, since a manifest, and
+#: the driver, keep what is named.
+MOST_NAMED = 100
+
+
 class ValueFormat(StrEnum):
     """How values are written."""
 
@@ -168,13 +173,18 @@ def _tell(
             f"read as {decoding.value} of these columns ({why}); correct schema or value, or leave "
             "such messages out with on_error='skip'"
         )
+    place, what = f"{one.topic()}[{one.partition()}]", f"cannot be read as {decoding.value}"
+    told = sorted(bad.items())
     skipped += [
-        Skipped(
-            f"{messages[n].topic()}[{messages[n].partition()}] offset {messages[n].offset()}",
-            f"cannot be read as {decoding.value} of these columns ({reason})",
-        )
-        for n, reason in sorted(bad.items())
+        Skipped(f"{place} offset {messages[n].offset()}", f"{what} of these columns ({reason})")
+        for n, reason in told[:MOST_NAMED]
     ]
+    more = told[MOST_NAMED:]
+    if more:
+        first, last = (messages[n].offset() for n in (more[0][0], more[-1][0]))
+        skipped.append(
+            Skipped(f"{place} offsets {first} to {last}", f"has {len(more)} more that {what}")
+        )
 
 
 def _read_json(

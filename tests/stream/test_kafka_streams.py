@@ -88,6 +88,7 @@ def started(spark, broker, topics, tmp_path):
         )
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer = writer.option("path", str(tmp_path / "out"))
+        writer = writer.option("sideOutput", str(tmp_path / "aside"))
         query = (writer.trigger(availableNow=True) if finite else writer).start()
         if finite:
             query.awaitTermination()
@@ -144,6 +145,8 @@ def test_bad_messages_end_the_query_by_name_or_are_told(broker, topics, started,
     assert found_in(tmp_path / "out") == topics.joined()
     (told,) = [one for row in again.metrics()["skipped_files"].to_pylist() for one in row]
     assert told.startswith(f"{topics.left}[0] offset 350: cannot be read as json")
+    (aside,) = ds.dataset(tmp_path / "aside" / "skipped").to_table().to_pylist()
+    assert aside["file"] == f"{topics.left}[0] offset 350"
 
 
 def test_what_nobody_may_see_is_nowhere(broker, topics, started, tmp_path, caplog, spark):

@@ -118,6 +118,16 @@ def test_bad_messages_never_join_or_hide(values):
     assert [one.file for one in skipped] == [f"clicks[3] offset {n}" for n in bad]
 
 
+def test_of_very_many_bad_messages_the_most_are_counted():
+    batch, skipped = read(sent(*[b"x"] * 500, b"{}"), on_error=OnError.SKIP)
+    assert batch.num_rows == 1
+    assert len(skipped) == 101
+    assert skipped[-1] == (
+        "clicks[3] offsets 100 to 499",
+        "has 400 more that cannot be read as json",
+    )
+
+
 def test_types_of_json():
     columns = pa.schema(
         [
