@@ -12,7 +12,7 @@ from collections import Counter
 import pyarrow.dataset as ds
 import pytest
 
-from joinengine import InvalidRequest, StreamJoin, equi, kafka_stream
+from joinengine import InvalidRequest, StreamJoin, equi, kafka_stream, within
 from joinengine.model.errors import UnreadableMessage
 from tests.brokers import fresh_topic, produce
 from tests.waiting import soon
@@ -227,3 +227,35 @@ def test_steps_and_included_columns(broker, topics, spark, tmp_path):
     )
     assert Counter((r["id"], r["twice"], r["partition"], r["offset"]) for r in found) == truth
     assert sum(truth.values()) > 100
+
+
+def test_a_partition_that_is_read_later_is_not_late(broker, spark, tmp_path):
+    """A greatest event time over all partitions would drop the rows of the second one."""
+    left, right = fresh_topic(broker, 2), fresh_topic(broker)
+
+    def send(topic, partition, seconds):
+        texts = [json.dumps({"k": 1, "s": s, "at": f"2026-03-01T00:00:{s:02}Z"}) for s in seconds]
+        produce(broker, topic, texts, partition=partition)
+
+    send(left, 0, [10, 50])
+    send(left, 1, [11])
+    send(right, 0, [12, 59])
+    sides = [
+        kafka_stream(
+            spark, broker.servers, topic, schema="k int, s int, at timestamp", idle="1 hour"
+        )
+        for topic in (left, right)
+    ]
+    window = within("at", "at", lower="0 s", upper="1 hour", delay="0 s")
+    join = StreamJoin(*sides, on="k", within=window, suffixes=("_l", "_r"), instances=2)
+    writer = join.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query.processAllAvailable()
+    send(left, 1, [12])
+    query.processAllAvailable()
+    query.stop()
+    found = ds.dataset(tmp_path / "out").to_table(columns=["s_l", "s_r"]).to_pylist()
+    assert Counter((row["s_l"], row["s_r"]) for row in found) == Counter(
+        [(10, 12), (10, 59), (11, 12), (11, 59), (50, 59), (12, 12), (12, 59)]
+    )
+    assert sum(query.metrics()["late_rows"].to_pylist()) == 0
