@@ -115,6 +115,7 @@ def test_two_topics_are_joined_over_restarts(each_exchange, topics, started, tmp
     assert sum(truth.values()) > 1000
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_loses_and_repeats_nothing(broker, topics, started, tmp_path):
     args = [broker.servers, topics.left, topics.right, str(tmp_path)]
     program = subprocess.Popen([sys.executable, "-c", PROGRAM, *args], stderr=subprocess.DEVNULL)
