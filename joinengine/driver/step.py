@@ -210,9 +210,8 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
     last, inputs = opened.last, computed.arrived.inputs
     progress = clock.progress_of(computed.routed.reports)
     partitions = clock.partitions_after(last.partitions, computed.routed.reports, moment.now_s)
-    states = clock.advance(
-        *(query, last.operators, planned, inputs, progress, moment.now_s), partitions
-    )
+    told = query, last.operators, planned, inputs, progress, moment.now_s
+    states = clock.advance(*told, partitions)
     named = {stored.name for state in states for stored in state.layouts.history}
     sealed = {name: content for name, content in sealed.items() if name in named}
     counts = {name: interval for name, interval in seen.items() if name in named}

@@ -24,10 +24,9 @@ import json
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from itertools import accumulate
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from typing_extensions import override
 
@@ -57,7 +56,6 @@ _log = logging.getLogger("joinengine")
 ENDED = math.inf
 #: How long a look that waits for half-written files sleeps before it looks again, in seconds.
 _AGAIN_S = 0.5
-P = TypeVar("P", bound=Piece)
 
 
 class Feed(Protocol):
@@ -378,30 +376,3 @@ def expected_of(options: dict[str, Any]) -> Expected:
         order=FileOrder(options.get("order", FileOrder.MODIFIED)),
         time=options.get("time"),
     )
-
-
-def fold(groups: Sequence[tuple[int, P]], parts: int) -> list[list[tuple[int, P]]]:
-    """(source, piece) pairs in order -> at most `parts` stretches of about equal rows.
-
-    >>> [len(part) for part in fold([(0, RowGroup("f", i, 10)) for i in range(5)], 2)]
-    [2, 3]
-    """
-    ends = list(accumulate(group.rows for _, group in groups))
-    folded: list[list[tuple[int, P]]] = [[] for _ in range(parts)]
-    for (source, group), end in zip(groups, ends, strict=True):
-        middle = end - group.rows / 2
-        # Files that are skipped have no rows.
-        folded[min(int(middle * parts / max(ends[-1], 1)), parts - 1)].append((source, group))
-    return [part for part in folded if part]
-
-
-def by_file(groups: Sequence[P]) -> Iterator[list[P]]:
-    """Stretches of pieces that are read in one go, such as row groups of one file."""
-    part = list[P]()
-    for group in groups:
-        if part and part[-1].source != group.source:
-            yield part
-            part = []
-        part.append(group)
-    if part:
-        yield part

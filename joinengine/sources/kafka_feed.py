@@ -31,6 +31,8 @@ _log = logging.getLogger("joinengine")
 _TOPIC_S = 2.0
 #: How long brokers may be away before the query ends, in seconds.
 _AWAY_S = 60.0
+#: And how long they may deny that there is such a topic.
+_UNKNOWN_S = 10.0
 _KEPT = "start.json"
 #: Why a range is skipped.
 GONE = "was removed before it was read"
@@ -88,13 +90,16 @@ class KafkaFeed(Feed):
     def discover(self, *, wait: bool = False) -> None:
         """Ask how far partitions can be read.
 
-        Raises StoreUnreachable if no broker has answered for a minute, DataLost as `check`.
+        Raises StoreUnreachable if no broker has answered for a minute, InvalidRequest if the topic
+        is gone, DataLost if another has its name.
         """
         now_s = MACHINE.timer_s()
         try:
             self._look(whole=wait or now_s - self._asked_s >= _TOPIC_S)
-        except StoreUnreachable as error:
-            if wait or now_s - self._heard_s > _AWAY_S:
+        except (StoreUnreachable, InvalidRequest) as error:
+            # A broker that has just started may not know its topics yet.
+            patience_s = _AWAY_S if isinstance(error, StoreUnreachable) else _UNKNOWN_S
+            if wait or now_s - self._heard_s > patience_s:
                 raise
             if not self._is_away:
                 _log.warning("joinengine: %s; waiting for it", error)

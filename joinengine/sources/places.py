@@ -9,9 +9,9 @@ a partition. Long ranges are cut where tasks share them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import NamedTuple, Self
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple, Self, TypeVar
 
 from joinengine.sources.positions import RowGroup
 
@@ -54,6 +54,7 @@ class OffsetRange(NamedTuple):
 
 
 Piece = RowGroup | OffsetRange
+P = TypeVar("P", bound=Piece)
 
 
 def shared(pieces: Sequence[tuple[int, Piece]], parts: int) -> list[tuple[int, Piece]]:
@@ -78,3 +79,30 @@ def shared(pieces: Sequence[tuple[int, Piece]], parts: int) -> list[tuple[int, P
             found.append((source, piece))
         begin = end
     return found
+
+
+def fold(groups: Sequence[tuple[int, P]], parts: int) -> list[list[tuple[int, P]]]:
+    """(source, piece) pairs in order -> at most `parts` stretches of about equal rows.
+
+    >>> [len(part) for part in fold([(0, RowGroup("f", i, 10)) for i in range(5)], 2)]
+    [2, 3]
+    """
+    ends = list(accumulate(group.rows for _, group in groups))
+    folded: list[list[tuple[int, P]]] = [[] for _ in range(parts)]
+    for (source, group), end in zip(groups, ends, strict=True):
+        middle = end - group.rows / 2
+        # Files that are skipped have no rows.
+        folded[min(int(middle * parts / max(ends[-1], 1)), parts - 1)].append((source, group))
+    return [part for part in folded if part]
+
+
+def by_file(groups: Sequence[P]) -> Iterator[list[P]]:
+    """Stretches of pieces that are read in one go, such as row groups of one file."""
+    part = list[P]()
+    for group in groups:
+        if part and part[-1].source != group.source:
+            yield part
+            part = []
+        part.append(group)
+    if part:
+        yield part

@@ -124,7 +124,7 @@ def test_no_more_is_read_than_may_wait(groups, budget, most):
     read = list[int]()
 
     class Counted:
-        def batches(self, portion, _):
+        def batches(self, portion, *_):
             for group in portion:
                 read.append(group.group)
                 yield pa.record_batch([pa.array(range(ROWS))], schema=SCHEMA)

@@ -12,7 +12,7 @@ from collections import Counter
 import pyarrow.dataset as ds
 import pytest
 
-from joinengine import InvalidRequest, StreamJoin, equi, kafka_stream
+from joinengine import InvalidRequest, StreamJoin, equi, kafka_stream, within
 from joinengine.model.errors import UnreadableMessage
 from tests.brokers import fresh_topic, produce
 from tests.waiting import soon
@@ -88,6 +88,7 @@ def started(spark, broker, topics, tmp_path):
         )
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer = writer.option("path", str(tmp_path / "out"))
+        writer = writer.option("sideOutput", str(tmp_path / "aside"))
         query = (writer.trigger(availableNow=True) if finite else writer).start()
         if finite:
             query.awaitTermination()
@@ -114,14 +115,14 @@ def test_two_topics_are_joined_over_restarts(each_exchange, topics, started, tmp
     assert sum(truth.values()) > 1000
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_loses_and_repeats_nothing(broker, topics, started, tmp_path):
     args = [broker.servers, topics.left, topics.right, str(tmp_path)]
     program = subprocess.Popen([sys.executable, "-c", PROGRAM, *args], stderr=subprocess.DEVNULL)
     try:
         for _ in range(3):
             topics.add(2000)
-        manifests = tmp_path / "checkpoint" / "joinengine" / "manifest"
-        soon(lambda: len(list(manifests.glob("*"))) > 3 if manifests.exists() else False, 60)
+        soon(lambda: len(list(tmp_path.glob("out/*.parquet"))) > 3, 150)
     finally:
         program.send_signal(signal.SIGKILL)
         program.wait()
@@ -145,6 +146,8 @@ def test_bad_messages_end_the_query_by_name_or_are_told(broker, topics, started,
     assert found_in(tmp_path / "out") == topics.joined()
     (told,) = [one for row in again.metrics()["skipped_files"].to_pylist() for one in row]
     assert told.startswith(f"{topics.left}[0] offset 350: cannot be read as json")
+    (aside,) = ds.dataset(tmp_path / "aside" / "skipped").to_table().to_pylist()
+    assert aside["file"] == f"{topics.left}[0] offset 350"
 
 
 def test_what_nobody_may_see_is_nowhere(broker, topics, started, tmp_path, caplog, spark):
@@ -157,13 +160,7 @@ def test_what_nobody_may_see_is_nowhere(broker, topics, started, tmp_path, caplo
         query.awaitTermination()
     assert "hunter2" not in "".join(traceback.format_exception(failed.value))
     query = started(options=secrets, on_error="skip")
-    said = [
-        query.explain(),
-        str(query.lastProgress),
-        str(query.metrics()),
-        query.story(),
-        query.progress(),
-    ]
+    said = query.explain(), query.lastProgress, query.metrics(), query.story(), query.progress()
     assert "hunter2" not in "".join(map(str, said)) + caplog.text
     files = [one for one in tmp_path.rglob("*") if one.is_file()]
     assert len(files) > 5
@@ -231,3 +228,35 @@ def test_steps_and_included_columns(broker, topics, spark, tmp_path):
     )
     assert Counter((r["id"], r["twice"], r["partition"], r["offset"]) for r in found) == truth
     assert sum(truth.values()) > 100
+
+
+def test_a_partition_that_is_read_later_is_not_late(broker, spark, tmp_path):
+    """A greatest event time over all partitions would drop the rows of the second one."""
+    left, right = fresh_topic(broker, 2), fresh_topic(broker)
+
+    def send(topic, partition, seconds):
+        texts = [json.dumps({"k": 1, "s": s, "at": f"2026-03-01T00:00:{s:02}Z"}) for s in seconds]
+        produce(broker, topic, texts, partition=partition)
+
+    send(left, 0, [10, 50])
+    send(left, 1, [11])
+    send(right, 0, [12, 59])
+    sides = [
+        kafka_stream(
+            spark, broker.servers, topic, schema="k int, s int, at timestamp", idle="1 hour"
+        )
+        for topic in (left, right)
+    ]
+    window = within("at", "at", lower="0 s", upper="1 hour", delay="0 s")
+    join = StreamJoin(*sides, on="k", within=window, suffixes=("_l", "_r"), instances=2)
+    writer = join.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query.processAllAvailable()
+    send(left, 1, [12])
+    query.processAllAvailable()
+    query.stop()
+    found = ds.dataset(tmp_path / "out").to_table(columns=["s_l", "s_r"]).to_pylist()
+    assert Counter((row["s_l"], row["s_r"]) for row in found) == Counter(
+        [(10, 12), (10, 59), (11, 12), (11, 59), (50, 59), (12, 12), (12, 59)]
+    )
+    assert sum(query.metrics()["late_rows"].to_pylist()) == 0

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from joinengine.model.skipped import Skipped
-from joinengine.sources.feeds import FolderFeed, by_file
+from joinengine.sources.feeds import FolderFeed
 from joinengine.sources.listing import Expected, OnBadFile
+from joinengine.sources.places import by_file
 from joinengine.sources.readings import Reading
 from joinengine.sources.sourcelog import SourceLog
 from joinengine.world.world import MACHINE

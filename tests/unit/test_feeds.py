@@ -14,8 +14,9 @@ from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.predicates.dialect import compile_predicate
 from joinengine.sources import discovery as finding
 from joinengine.sources import feeds, sourcefiles, sourcelog
-from joinengine.sources.feeds import ENDED, FolderFeed, by_file, fold, open_feed
+from joinengine.sources.feeds import ENDED, FolderFeed, open_feed
 from joinengine.sources.listing import Expected, Listing
+from joinengine.sources.places import by_file, fold
 from joinengine.sources.positions import Logged, RowGroup, table_of
 from joinengine.sources.readings import Reading, conform, reading_from_json, reading_to_json
 from joinengine.sources.sourcefiles import parquet_files

@@ -199,6 +199,21 @@ def test_a_topic_that_is_made_again_is_another(broker, tmp_path, monkeypatch):
         feed_of(broker, topic).check_reaches({0: 10})
 
 
+def test_a_broker_that_is_away_is_waited_for(broker, caplog):
+    topic = fresh_topic(broker)
+    produce(broker, topic, values(0, 5))
+    feed, reading = feed_of(broker, topic), reading_of(broker, topic)
+    assert read(reading, feed.pieces({0: 0}, feed.end())) == values(0, 5)
+    broker.stop(kill=True)
+    feed.discover()
+    assert "waiting for it" in caplog.text
+    assert feed.end() == {0: 5}
+    broker.start()
+    produce(broker, topic, values(5, 9))
+    soon(lambda: (feed.discover(), feed.end() == {0: 9})[1])
+    assert read(reading, feed.pieces({0: 5}, feed.end())) == values(5, 9)
+
+
 def test_where_a_query_begins_is_kept(broker, tmp_path):
     topic = fresh_topic(broker, 2)
     produce(broker, topic, values(0, 10), partition=1)

@@ -14,7 +14,8 @@ from joinengine.lab.queries.named_query import Options
 from joinengine.lab.queries.runs import oracle_checksum, same_files
 from joinengine.lab.queries.user_folders import Folders
 from joinengine.reporting.run_report import checksum_text
-from joinengine.sources.feeds import FolderFeed, by_file
+from joinengine.sources.feeds import FolderFeed
+from joinengine.sources.places import by_file
 from joinengine.sources.readings import Reading, conform
 from joinengine.spark.sources import types
 from tests.harness import LocalQuery

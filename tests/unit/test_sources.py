@@ -11,8 +11,9 @@ import pytest
 
 from joinengine.model.errors import DamagedState, InvalidRequest
 from joinengine.model.skipped import Skipped
-from joinengine.sources.feeds import FolderFeed, by_file, fold
+from joinengine.sources.feeds import FolderFeed
 from joinengine.sources.listing import Expected, OnBadFile, SchemaChanges
+from joinengine.sources.places import by_file, fold
 from joinengine.sources.readings import Reading
 from joinengine.spark.sources.inputs import parquet_stream
 from joinengine.spark.sources.locations import local_path

@@ -26,8 +26,9 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.windows import Window
 from joinengine.operators import Join
-from joinengine.sources.feeds import FolderFeed, by_file
+from joinengine.sources.feeds import FolderFeed
 from joinengine.sources.listing import FileOrder, OnBadFile, survey
+from joinengine.sources.places import by_file
 from joinengine.sources.readings import Reading
 from joinengine.sources.sourcefiles import exists, find, parquet_files
 from joinengine.spark.session import session

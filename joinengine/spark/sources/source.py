@@ -27,7 +27,8 @@ from pyspark.sql.types import StructType
 
 from joinengine.driver.loop import REMOTE_REST_S
 from joinengine.model.skipped import Skipped
-from joinengine.sources.feeds import CountedFeed, Feed, by_file, fold, open_feed
+from joinengine.sources.feeds import CountedFeed, Feed, open_feed
+from joinengine.sources.places import by_file, fold
 from joinengine.sources.positions import RowGroup
 from joinengine.spark.session.daemon import end_quietly
 from joinengine.world.buckets import is_url

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from joinengine.exchange.route import Portion
 from joinengine.model.skipped import Skipped
-from joinengine.sources.feeds import Feed, by_file, fold, open_feed
-from joinengine.sources.places import Piece, Place, shared
+from joinengine.sources.feeds import Feed, open_feed
+from joinengine.sources.places import Piece, Place, by_file, fold, shared
 from joinengine.sources.projection import Projection
 from joinengine.sources.schemas import Footer
 from joinengine.spark.sources.source import Offset
