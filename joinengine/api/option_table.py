@@ -44,7 +44,9 @@ _MOST_HELD = 1_000_000
 _MOST_PRODUCERS = 64
 
 #: Sinks of ours. A format of Spark takes the options of a query, and whatever Spark's writer takes.
-SINKS = ("parquet", "noop", "console", "memory", "kafka", "foreachBatch", "toTable")
+TABLES = ("delta", "iceberg")
+FORMATS = ("parquet", *TABLES, "kafka", "noop", "console", "memory")
+SINKS = (*FORMATS, "foreachBatch", "foreach_batch_arrow", "toTable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,7 @@ class Option:
 
 _PARQUET = ("parquet",)
 _KAFKA = ("kafka",)
-#: Those that deliver with a token.
-_TOKENS = ("kafka",)
+_ICEBERG = ("iceberg",)
 _SPEED = Value("a rate and a latency: `100 MB/s, 50 ms`", StoreSpeed.of, metavar="RATE,LATENCY")
 _LINES = (
     Option("checkpointLocation", TEXT, "The folder for the query's state and progress. Required."),
@@ -258,8 +259,38 @@ _LINES = (
         "The mode of the files in a new checkpoint, for owner, group and others. If not given, "
         "only the owner has access.",
     ),
-    Option("path", TEXT, "The folder for the results.", sinks=_PARQUET),
-    Option("compression", CODEC, "The codec of result files.", "snappy", sinks=_PARQUET),
+    Option("path", TEXT, "The folder for the results.", sinks=(*_PARQUET, "delta")),
+    Option(
+        "table",
+        TEXT,
+        "The table for the results, with its namespace: `shop.sales`.",
+        sinks=_ICEBERG,
+        since="0.2",
+    ),
+    Option(
+        "catalog",
+        TEXT,
+        "The name of the catalogue, as the configuration of PyIceberg has it. Options "
+        "`catalog.uri`, `catalog.warehouse` and the like set its properties.",
+        "default",
+        sinks=_ICEBERG,
+        since="0.2",
+    ),
+    Option(
+        "commitEvery",
+        REST,
+        "How long results are gathered until one commit delivers them. If not given, each batch "
+        "is a commit.",
+        sinks=(*TABLES, *_KAFKA),
+        since="0.2",
+    ),
+    Option(
+        "compression",
+        CODEC,
+        "The codec of result files.",
+        "snappy",
+        sinks=(*_PARQUET, *TABLES),
+    ),
     Option(
         "shared",
         BOOLEAN,
@@ -279,13 +310,13 @@ _LINES = (
         "partitionBy",
         TEXT,
         "Columns, separated by commas. Results are written to Hive folders, `column=value`.",
-        sinks=("parquet", "toTable"),
+        sinks=("parquet", "delta", "toTable"),
     ),
     Option(
         "targetFileSize",
         size(_LEAST_FILE),
         "The approximate size of result files. Files of small batches are smaller.",
-        sinks=_PARQUET,
+        sinks=(*_PARQUET, *TABLES),
     ),
     Option(
         "compactEvery",
@@ -308,14 +339,14 @@ _LINES = (
         "The brokers, as `host:port`, separated by commas. Every other `kafka.` option goes to "
         "librdkafka without this prefix, such as `kafka.security.protocol`.",
         sinks=_KAFKA,
-        since="0.3",
+        since="0.2",
     ),
     Option(
         "topic",
         TEXT,
         "The topic for the results. If not given, the column `topic` names the topic of each row.",
         sinks=_KAFKA,
-        since="0.3",
+        since="0.2",
     ),
     Option(
         "value",
@@ -324,7 +355,7 @@ _LINES = (
         "(`columns`). If not given: `columns` if the results have only columns of a message, "
         "else `json`.",
         sinks=_KAFKA,
-        since="0.3",
+        since="0.2",
     ),
     Option(
         "key",
@@ -332,7 +363,7 @@ _LINES = (
         "The column whose text is the key of a message, if the value is the whole row. If not "
         "given, messages have no key.",
         sinks=_KAFKA,
-        since="0.3",
+        since="0.2",
     ),
     Option(
         "includeHeaders",
@@ -340,7 +371,7 @@ _LINES = (
         "Whether the column `headers` becomes the headers of a message.",
         "true",
         sinks=_KAFKA,
-        since="0.3",
+        since="0.2",
     ),
     Option(
         "delivery",
@@ -349,7 +380,7 @@ _LINES = (
         "perhaps again after a restart (`at_least_once`).",
         "exactly_once",
         sinks=_KAFKA,
-        since="0.3",
+        since="0.2",
     ),
     Option(
         "producers",
@@ -357,15 +388,7 @@ _LINES = (
         "The number of producers, each with transactions of its own. With more than one, a reader "
         "may see a part of a batch before the rest. If not given: as the checkpoint has it, or 1.",
         sinks=_KAFKA,
-        since="0.3",
-    ),
-    Option(
-        "commitEvery",
-        REST,
-        "How long results are gathered before they are committed together. If not given, each "
-        "batch is committed by itself.",
-        sinks=_TOKENS,
-        since="0.3",
+        since="0.2",
     ),
     Option("truncate", BOOLEAN, "Whether long values are cut.", "true", sinks=("console",)),
 )

@@ -19,8 +19,10 @@ from joinengine.world import kafka_clients
 
 #: Columns, and so no text; the writer keeps them apart.
 PARTITION_BY = "partitionBy"
-#: What only our Parquet sink does; the others Spark's writers of files know, too.
-_PARQUET_ALONE = ("shared", "overwrite", "targetFileSize", "compactEvery")
+#: What only our own sinks of files do; the others Spark's writers of files know, too.
+_OURS_ALONE = ("shared", "overwrite", "targetFileSize", "compactEvery", "commitEvery")
+#: Sink -> how the names of options begin that it hands on to a library.
+PREFIXES = {"iceberg": "catalog.", "kafka": "kafka."}
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 
 
@@ -46,8 +48,12 @@ def is_secret(name: str) -> bool:
     >>> is_secret("liveToken"), is_secret("kafka.sasl.password"), is_secret("topic")
     (True, True, False)
     """
-    kafka = name.lower().startswith("kafka.")
-    return name == "liveToken" or (kafka and kafka_clients.is_secret(name[len("kafka.") :]))
+    # What a catalogue takes depends on its kind: a URI may hold a password, too.
+    is_ours = name == "liveToken" or name.startswith(PREFIXES["iceberg"])
+    kafka = PREFIXES["kafka"]
+    return is_ours or (
+        name.lower().startswith(kafka) and kafka_clients.is_secret(name[len(kafka) :])
+    )
 
 
 def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
@@ -89,11 +95,12 @@ def sink_takes(sink: str, name: str) -> bool:
 def check_names(sink: str, options: Iterable[str]) -> None:
     """Refuse options that the sink does not take; formats of Spark judge their own."""
     for name in options:
-        if sink_takes(sink, name) or (sink == "kafka" and name.lower().startswith("kafka.")):
+        if sink_takes(sink, name) or name.lower().startswith(PREFIXES.get(sink, "\0")):
             continue
-        if name in _PARQUET_ALONE:
+        if name in _OURS_ALONE:
+            takers = " or ".join(map(repr, OPTIONS[name].sinks))
             raise InvalidRequest(
-                f"{sink}: option {name!r} is only valid with format 'parquet'; leave it out"
+                f"{sink}: option {name!r} is only valid with format {takers}; leave it out"
             )
         if sink not in SINKS:
             continue
@@ -112,7 +119,7 @@ def _is_of_all(name: str) -> bool:
 
 def for_spark(options: Mapping[str, str]) -> dict[str, str]:
     """The options that are for the writer of a format of Spark."""
-    ours = {*filter(_is_of_all, OPTIONS), *_PARQUET_ALONE, PARTITION_BY}
+    ours = {*filter(_is_of_all, OPTIONS), *_OURS_ALONE, PARTITION_BY}
     return {key: text for key, text in options.items() if key not in ours}
 
 
@@ -120,8 +127,8 @@ def check_folders(sink: str, partition_by: Sequence[str]) -> None:
     """Refuse Hive folders for a sink of ours that makes none."""
     if partition_by and sink in SINKS and not sink_takes(sink, PARTITION_BY):
         raise InvalidRequest(
-            f"partitionBy: {sink} writes no folders; use format 'parquet', a Spark format or "
-            f"toTable"
+            f"partitionBy: {sink} writes no folders; use format 'parquet' or 'delta', a Spark "
+            f"format or toTable. A table of Iceberg says itself how it is partitioned"
         )
 
 

@@ -12,8 +12,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from joinengine.api import options as given
+from joinengine.api.file_sinks import parquet_sink, reader_sink
 from joinengine.api.kafka_sink import kafka_sink
-from joinengine.api.option_table import OPTIONS, SINKS
+from joinengine.api.lake_sinks import table_sink
+from joinengine.api.option_table import FORMATS, OPTIONS
 from joinengine.api.resolved import ResolvedJoin, as_kept
 from joinengine.driver.layout_fit import Naming
 from joinengine.driver.settings import Settings
@@ -24,26 +26,18 @@ from joinengine.model.arguments import check_text
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.spelling import printed_lines
 from joinengine.model.texts import quoted
-from joinengine.results.compaction import CompactingSink
-from joinengine.results.folders import check_partitions
-from joinengine.results.merging import TARGET_BYTES
-from joinengine.results.outputs import Wanted
+from joinengine.results.readers import Receiver
 from joinengine.results.sinks import DiscardSink, Sink, SinkFactory
-from joinengine.results.staging import Cutting
-from joinengine.spark.jobs.merge_jobs import SparkMerge
 from joinengine.spark.query import formats
-from joinengine.spark.query.frame_sinks import FrameSink, Transform, TransformedParquetSink
+from joinengine.spark.query.frame_sinks import FrameSink
 from joinengine.spark.query.join_query import JoinQuery
 from joinengine.spark.query.memory_view import view_writer
 from joinengine.spark.query.query_folders import Output
 from joinengine.spark.query.request import Request
 from joinengine.spark.query.starting import start
 from joinengine.spark.session import session
-from joinengine.spark.sources.locations import place
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.wished import Relayout
-from joinengine.world.storage import Storage
-from joinengine.world.world import MACHINE
 
 #: What Spark takes for the name of a temporary view.
 _VIEW = re.compile(r"\w+", re.ASCII)
@@ -62,6 +56,7 @@ class JoinWriter:
     name: str | None = None
     when: dict[str, Any] = field(default_factory=dict)
     function: Callable[[DataFrame, int], None] | None = None
+    receiver: Receiver | None = None
     table: str | None = None
     partitions: tuple[str, ...] = ()
     checksum: bool = False
@@ -71,15 +66,16 @@ class JoinWriter:
     of: str = "a query"
 
     def __repr__(self) -> str:
-        kind = "foreachBatch" if self.function is not None else self.sink or "no sink yet"
+        kind = self._function_kind() or self.sink or "no sink yet"
         shown = self.settings | {name: "..." for name in self.settings if given.is_secret(name)}
         told = [kind, *(f"{name}={value!r}" for name, value in shown.items())]
         return printed_lines(f"<JoinWriter of {self.of}: {', '.join(told)}; .start() starts it>")
 
     def format(self, source: str) -> JoinWriter:
-        """Choose the sink: `parquet`, `kafka`, `noop`, `console`, `memory`, or a format of Spark.
+        """Choose the sink: `parquet`, `delta`, `iceberg`, `kafka`, `noop`, `console` or `memory`.
 
-        Each result is in `parquet` and `kafka` exactly once, in a format of Spark at least once.
+        Any other name is a batch format of Spark. Each result is in `parquet`, in a table and in
+        `kafka` exactly once, and in a format of Spark at least once.
         """
         return replace(self, sink=source)
 
@@ -197,7 +193,18 @@ class JoinWriter:
             raise InvalidRequest(
                 f"foreachBatch: expected a function func(frame, batch), found {func!r}"
             )
-        return replace(self, function=func, table=None)
+        return replace(self, function=func, receiver=None, table=None)
+
+    def foreach_batch_arrow(self, func: Receiver) -> JoinWriter:
+        """Call `func(reader, batch)` with the results of each batch, at least once per batch.
+
+        `reader`: a `pyarrow.RecordBatchReader`, which is valid during the call. No JVM takes part.
+        """
+        if not callable(func):
+            raise InvalidRequest(
+                f"foreach_batch_arrow: expected a function func(reader, batch), found {func!r}"
+            )
+        return replace(self, receiver=func, function=None, table=None)
 
     def foreach(self, f: Any) -> JoinWriter:
         """Not supported: raises InvalidRequest. Use `foreachBatch`."""
@@ -208,7 +215,7 @@ class JoinWriter:
 
     def toTable(self, tableName: str) -> JoinQuery:
         """Start the query, and append its results to a table, at least once."""
-        return replace(self, table=tableName, function=None).start()
+        return replace(self, table=tableName, function=None, receiver=None).start()
 
     def start(self, path: str | None = None) -> JoinQuery:
         """Check the query, recover its checkpoint, and start it.
@@ -257,8 +264,8 @@ class JoinWriter:
         return start(request, sink)
 
     def _kind(self) -> str:
-        if self.function is not None:
-            return "foreachBatch"
+        if (function := self._function_kind()) is not None:
+            return function
         if self.table is not None:
             return "toTable"
         if self.sink is None:
@@ -268,7 +275,13 @@ class JoinWriter:
         if not isinstance(self.sink, str):
             raise InvalidRequest(f"format: expected a name as text, found {self.sink!r}")
         ours = self.sink.lower()
-        return ours if ours in SINKS else self.sink
+        return ours if ours in FORMATS else self.sink
+
+    def _function_kind(self) -> str | None:
+        """The name of the sink, if results go to a function of the user."""
+        if self.receiver is not None:
+            return "foreach_batch_arrow"
+        return None if self.function is None else "foreachBatch"
 
     def _settings(self, options: dict[str, str]) -> Settings:
         if self.checksum:
@@ -287,16 +300,20 @@ class JoinWriter:
         self, kind: str, options: dict[str, str], settings: Settings
     ) -> tuple[SinkFactory, Output | None]:
         """What makes the sink, and the folder that it writes; None: it writes none."""
-        join = self.join
-        if kind == "noop" and join.transform is None:
-            return (lambda checkpoint, query: DiscardSink()), None
-        if kind == "parquet":
-            return self._parquet(options, settings)
-        if kind == "memory":
-            return self._memory(), None
-        if kind == "kafka":
-            return kafka_sink(join, options, settings, self.name), None
-        output = None
+        join, output = self.join, None
+        match kind:
+            case "noop" if join.transform is None:
+                return (lambda checkpoint, query: DiscardSink()), None
+            case "parquet":
+                return parquet_sink(join, options, settings, self.partitions, self.name)
+            case "delta" | "iceberg":
+                return table_sink(kind, join, options, settings, self.partitions)
+            case "kafka":
+                return kafka_sink(join, options, settings, self.name), None
+            case "memory":
+                return self._memory(), None
+        if self.receiver is not None:
+            return reader_sink(join, self.receiver), None
         if self.function is not None:
             write = self.function
         elif self.table is not None:
@@ -309,53 +326,6 @@ class JoinWriter:
             write = formats.format_writer(join.spark, kind, passed, self.partitions)
             output = formats.output_of(passed)
         return (lambda checkpoint, query: self._frames(checkpoint, write)), output
-
-    def _parquet(
-        self, options: dict[str, str], settings: Settings
-    ) -> tuple[SinkFactory, Output | None]:
-        join = self.join
-        if "path" not in options:
-            raise InvalidRequest("parquet: path is missing; give .option('path', folder)")
-        folder = place(options["path"], "path")
-        output = MACHINE.storage(folder, fsync=settings.fsync)
-        columns = self.partitions
-        if join.transform is None:
-            columns = check_partitions(join.schema, columns, exact=session.case_sensitive())
-        shared, overwrite = (given.value_of(options, name) for name in ("shared", "overwrite"))
-        owned = Output(folder, Wanted(shared, overwrite, columns))
-        codec = given.value_of(options, "compression")
-        if join.transform is not None:
-            return self._transformed(options, output, join.transform), owned
-        cutting = Cutting(
-            codec,
-            columns,
-            session.zone(),
-            given.value_of(options, "targetFileSize"),
-        )
-        every = given.value_of(options, "compactEvery")
-        if every > 1:  # files of one task are about as large as merged ones
-            cutting = replace(cutting, target_bytes=cutting.target_bytes or TARGET_BYTES)
-        merge = SparkMerge(join.spark, self.name)
-        return (
-            lambda checkpoint, query: CompactingSink(
-                output, query, settings.fsync, cutting, merge, every
-            )
-        ), owned
-
-    def _transformed(
-        self, options: dict[str, str], output: Storage, transform: Transform
-    ) -> SinkFactory:
-        for name in ("targetFileSize", "compactEvery"):
-            if name in options:
-                raise InvalidRequest(
-                    f"{name} is not valid with transform, whose files Spark writes; leave out one "
-                    f"of the two"
-                )
-        join, columns = self.join, self.partitions
-        codec = options.get("compression", "snappy").lower()
-        return lambda checkpoint, query: TransformedParquetSink(
-            join.spark, output, query, checkpoint, join.schema, transform, codec, columns
-        )
 
     def _memory(self) -> SinkFactory:
         name = self.name

@@ -21,7 +21,10 @@ from numpy.typing import NDArray
 from joinengine.model.columns import require_column
 from joinengine.model.errors import InvalidRequest
 
-_NOTHING = "__HIVE_DEFAULT_PARTITION__"
+#: The folder of NULL and of empty text.
+NOTHING = "__HIVE_DEFAULT_PARTITION__"
+#: The unit of a folder that is named by the value itself.
+IDENTITY = "identity"
 _ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 #: Between these Java writes doubles without an exponent.
 _PLAIN = 1e-3, 1e7
@@ -53,19 +56,25 @@ def check_partitions(schema: pa.Schema, names: Sequence[str], *, exact: bool) ->
 
 
 def partitioned(
-    batch: pa.RecordBatch, names: Sequence[str], zone: str
+    batch: pa.RecordBatch, names: Sequence[str], zone: str, units: Sequence[str] = ()
 ) -> list[tuple[str, pa.RecordBatch]]:
     """(folder, its rows without the columns of `names`); each folder once, rows in their order.
 
-    `zone`: the time zone in which instants become text.
+    `zone`: the time zone in which instants become text. `units`: of each column the unit whose
+    value names the folder (`whole_units`); the columns then stay in the rows, and NULL and empty
+    text are apart.
     """
     codes: NDArray[np.int64] = np.zeros(batch.num_rows, np.int64)
-    columns = [_texts(batch.column(name), zone) for name in names]
+    values = [batch.column(name) for name in names]
+    if units:
+        values = [whole_units(one, unit) for one, unit in zip(values, units, strict=True)]
+    columns = [_texts(one, zone, "" if units else NOTHING) for one in values]
     for numbers, texts in columns:
         _, codes = np.unique(codes * (len(texts) + 1) + numbers, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    rest = batch.select([one for one in batch.schema.names if one not in names])
+    left_out = () if units else names
+    rest = batch.select([one for one in batch.schema.names if one not in left_out])
     rest = rest.take(pa.array(order))
     ends = [*starts[1:], batch.num_rows]
     found = dict[str, list[pa.RecordBatch]]()
@@ -82,8 +91,19 @@ def partitioned(
     ]
 
 
-def _texts(column: pa.Array, zone: str) -> tuple[NDArray[np.int64], list[str]]:
-    """(n,) column -> (n,) numbers of values, and the name of each value in a folder's name."""
+def whole_units(column: pa.Array, unit: str) -> pa.Array:
+    """Instants or dates cut to whole years, months, days or hours; `identity` cuts nothing."""
+    if unit == IDENTITY:
+        return column
+    cut = pc.floor_temporal(column, unit=unit)
+    return cut if unit == "hour" else cut.cast(pa.date32())
+
+
+def _texts(column: pa.Array, zone: str, empty: str) -> tuple[NDArray[np.int64], list[str]]:
+    """(n,) column -> (n,) numbers of values, and the name of each value in a folder's name.
+
+    `empty`: the name of empty text.
+    """
     coded = column.dictionary_encode(null_encoding="mask")
     nothing = len(coded.dictionary)
     numbers = pc.fill_null(coded.indices.cast(pa.int64()), nothing).to_numpy(zero_copy_only=False)
@@ -93,7 +113,7 @@ def _texts(column: pa.Array, zone: str) -> tuple[NDArray[np.int64], list[str]]:
         text_of = _text_of(column.type)
         assert text_of is not None
         texts = [text_of(value) for value in coded.dictionary.to_pylist()]
-    return numbers, [*(_escaped(text) or _NOTHING for text in texts), _NOTHING]
+    return numbers, [*(_escaped(text) or empty for text in texts), NOTHING]
 
 
 def _moments(values: pa.Array, zone: str) -> list[str]:

@@ -28,6 +28,7 @@ class Cutting:
     """How results are cut into files.
 
     `partition_by`: columns whose values name Hive folders, instants in the time zone `zone`.
+    `units`: of each of these columns the unit that names the folder, if they stay in the files.
     `target_bytes`: a file that has reached it is followed by another; None: never.
     """
 
@@ -35,6 +36,7 @@ class Cutting:
     partition_by: tuple[str, ...] = ()
     zone: str = "UTC"
     target_bytes: int | None = None
+    units: tuple[str, ...] = ()
 
 
 #: One file for each task, beside all others.
@@ -145,7 +147,8 @@ class FolderFiles:
             return
         batch, self._waiting = pa.concat_batches(self._waiting), []
         cutting = self._cutting
-        for folder, rows in partitioned(batch, cutting.partition_by, cutting.zone):
+        dealt = partitioned(batch, cutting.partition_by, cutting.zone, cutting.units)
+        for folder, rows in dealt:
             files = self._open.pop(folder, None) or self._new(folder)
             self._add(files, folder, rows)
             self._open[folder] = files

@@ -30,6 +30,7 @@ PAGES = (
     "when-is-a-row-emitted",
     "cluster",
     "kafka",
+    "tables",
     "operating",
     "watching",
     "troubleshooting",

@@ -1,0 +1,99 @@
+"""Sinks that take staged files as they are, made from the options of a writer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from joinengine.api import options as given
+from joinengine.api.resolved import ResolvedJoin
+from joinengine.driver.settings import Settings
+from joinengine.model.errors import InvalidRequest
+from joinengine.results.compaction import CompactingSink
+from joinengine.results.folders import check_partitions
+from joinengine.results.merging import TARGET_BYTES
+from joinengine.results.outputs import Wanted
+from joinengine.results.readers import ReaderSink, Receiver
+from joinengine.results.sinks import SinkFactory
+from joinengine.results.staging import Cutting
+from joinengine.spark.jobs.merge_jobs import SparkMerge
+from joinengine.spark.query.frame_sinks import Transform, TransformedParquetSink
+from joinengine.spark.query.query_folders import Output
+from joinengine.spark.session import session
+from joinengine.spark.sources.locations import place
+from joinengine.world.storage import Storage
+from joinengine.world.world import MACHINE
+
+
+def parquet_sink(
+    join: ResolvedJoin,
+    options: Mapping[str, str],
+    settings: Settings,
+    partitions: tuple[str, ...],
+    name: str | None,
+) -> tuple[SinkFactory, Output]:
+    """What makes the Parquet sink, and its folder; `name`: of the query.
+
+    Raises InvalidRequest if the folder is not given, or cannot be one.
+    """
+    if "path" not in options:
+        raise InvalidRequest("parquet: path is missing; give .option('path', folder)")
+    folder = place(options["path"], "path")
+    output = MACHINE.storage(folder, fsync=settings.fsync)
+    columns = partitions
+    if join.transform is None:
+        columns = check_partitions(join.schema, columns, exact=session.case_sensitive())
+    shared, overwrite = (given.value_of(options, name) for name in ("shared", "overwrite"))
+    owned = Output(folder, Wanted(shared, overwrite, columns))
+    codec = given.value_of(options, "compression")
+    if join.transform is not None:
+        return _transformed(join, options, output, join.transform, partitions), owned
+    cutting = Cutting(
+        codec,
+        columns,
+        session.zone(),
+        given.value_of(options, "targetFileSize"),
+    )
+    every = given.value_of(options, "compactEvery")
+    if every > 1:  # files of one task are about as large as merged ones
+        cutting = replace(cutting, target_bytes=cutting.target_bytes or TARGET_BYTES)
+    merge = SparkMerge(join.spark, name)
+    return (
+        lambda checkpoint, query: CompactingSink(
+            output, query, settings.fsync, cutting, merge, every
+        )
+    ), owned
+
+
+def _transformed(
+    join: ResolvedJoin,
+    options: Mapping[str, str],
+    output: Storage,
+    transform: Transform,
+    columns: tuple[str, ...],
+) -> SinkFactory:
+    for name in ("targetFileSize", "compactEvery"):
+        if name in options:
+            raise InvalidRequest(
+                f"{name} is not valid with transform, whose files Spark writes; leave out one "
+                f"of the two"
+            )
+    codec = options.get("compression", "snappy").lower()
+    return lambda checkpoint, query: TransformedParquetSink(
+        join.spark, output, query, checkpoint, join.schema, transform, codec, columns
+    )
+
+
+def reader_sink(join: ResolvedJoin, receive: Receiver) -> SinkFactory:
+    """What makes the sink that calls `receive`. Raises InvalidRequest if there is a transform."""
+    check_untransformed(join, "foreach_batch_arrow")
+    return lambda checkpoint, query: ReaderSink(checkpoint.results, join.schema, receive)
+
+
+def check_untransformed(join: ResolvedJoin, kind: str) -> None:
+    """Refuse a function over DataFrames for a sink that Spark takes no part in."""
+    if join.transform is not None:
+        raise InvalidRequest(
+            f"{kind} is not valid with transform, whose results Spark computes; leave out "
+            "transform, or use foreachBatch"
+        )

@@ -1,0 +1,100 @@
+"""The sinks for tables, Delta and Iceberg, made from the options of a writer and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from joinengine.api import options as given
+from joinengine.api.file_sinks import check_untransformed
+from joinengine.api.resolved import ResolvedJoin
+from joinengine.driver.settings import Settings
+from joinengine.model.errors import InvalidRequest
+from joinengine.results import delta, iceberg, iceberg_catalog
+from joinengine.results.delta import DeltaTarget
+from joinengine.results.iceberg import IcebergTarget
+from joinengine.results.iceberg_catalog import Catalog
+from joinengine.results.sinks import SinkFactory
+from joinengine.results.staging import Cutting
+from joinengine.results.table_sinks import TableSink, TableTarget
+from joinengine.spark.query.query_folders import Output
+from joinengine.spark.session import session
+from joinengine.spark.sources.locations import place
+from joinengine.state.checkpoint import Checkpoint
+
+#: (checkpoint, id of the query) -> the target; how its files are cut; the folder that was named.
+_Made = tuple[Callable[[Checkpoint, str], TableTarget], Cutting, Output | None]
+
+
+def table_sink(
+    kind: str,
+    join: ResolvedJoin,
+    options: Mapping[str, str],
+    settings: Settings,
+    partitions: tuple[str, ...],
+) -> tuple[SinkFactory, Output | None]:
+    """What makes the sink for a table, and the folder that the user has named for it.
+
+    Raises InvalidRequest if the package, the catalogue or a table of Iceberg is missing, or the
+    results do not fit the table.
+    """
+    check_untransformed(join, kind)
+    make = _delta if kind == "delta" else _iceberg
+    target_of, cutting, output = make(join, options, settings, partitions)
+    codec = given.value_of(options, "compression")
+    size = given.value_of(options, "targetFileSize")
+    cutting = replace(cutting, codec=codec, target_bytes=size)
+    every_s = given.value_of(options, "commitEvery") or 0.0
+
+    def sink_of(checkpoint: Checkpoint, query: str) -> TableSink:
+        target = target_of(checkpoint, query)
+        return TableSink(checkpoint, target, every_s, cutting, settings.fsync)
+
+    return sink_of, output
+
+
+def _delta(
+    join: ResolvedJoin,
+    options: Mapping[str, str],
+    settings: Settings,
+    partitions: tuple[str, ...],
+) -> _Made:
+    delta.library()
+    if "path" not in options:
+        raise InvalidRequest("delta: path is missing; give .option('path', folder of the table)")
+    folder = place(options["path"], "path")
+    exact = session.case_sensitive()
+    columns = delta.check_table(folder, join.schema, partitions, exact=exact)
+
+    def target_of(checkpoint: Checkpoint, query: str) -> TableTarget:
+        told = checkpoint.world, folder, query, join.schema, columns
+        return DeltaTarget(*told, settings.fsync)
+
+    return target_of, Cutting(partition_by=columns), Output(folder)
+
+
+def _iceberg(
+    join: ResolvedJoin,
+    options: Mapping[str, str],
+    settings: Settings,
+    partitions: tuple[str, ...],
+) -> _Made:
+    assert not partitions, "the table itself says how it is partitioned"
+    iceberg_catalog.library()
+    if "table" not in options:
+        raise InvalidRequest("iceberg: table is missing; give .option('table', 'namespace.table')")
+    table = options["table"]
+    prefix = given.PREFIXES["iceberg"]
+    told = {
+        name.removeprefix(prefix): text for name, text in options.items() if name.startswith(prefix)
+    }
+    catalog = Catalog(given.value_of(options, "catalog"), told)
+    found = iceberg.check_table(catalog, table, join.schema)
+    columns = tuple(one.column for one in found)
+
+    def target_of(checkpoint: Checkpoint, query: str) -> TableTarget:
+        told = checkpoint.world, catalog, table, query, join.schema
+        return IcebergTarget(*told, settings.fsync)
+
+    units = tuple(one.unit for one in found)
+    return target_of, Cutting(partition_by=columns, units=units), None

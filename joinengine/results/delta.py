@@ -1,0 +1,295 @@
+"""A Delta table as the target of a query's results, through the package `deltalake`.
+
+The token is Delta's own *application transaction*: the log keeps the newest version, here the
+newest batch, of each application, here each query. The log refuses a commit whose handle has not
+seen a newer version of its application; a fresh handle would commit a version again. So `token`
+reads with the handle that `commit` then uses.
+
+Law: that of joinengine.results.tokens. A commit beside those of other writers is no conflict:
+files are only added. A file whose path is in the log already is not there twice.
+Cost: looking reads two entries of the log, and those of other writers; a commit writes one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from typing_extensions import override
+
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.results.delta_actions import add_action, footer, statistics
+from joinengine.results.folders import check_partitions
+from joinengine.results.showings import Held
+from joinengine.results.table_columns import check_columns, reason_of
+from joinengine.results.table_sinks import TableTarget, check_same, shown
+from joinengine.results.tokens import NOTHING, OutcomeUnknown, ShutOut
+from joinengine.world.buckets import is_url
+from joinengine.world.storage import Storage
+from joinengine.world.world import World
+
+#: What a table may ask of its writers that adding files gives; other features are refused.
+_SERVED = {
+    *("appendOnly", "timestampNtz", "deletionVectors", "v2Checkpoint", "changeDataFeed"),
+    *("vacuumProtocolCheck", "domainMetadata", "clustering", "invariants", "checkConstraints"),
+    *("generatedColumns", "identityColumns", "columnMapping", "inCommitTimestamp"),
+}
+#: How a column says that its values are made or checked by the writer.
+_MADE = ("delta.generationExpression", "delta.invariants", "delta.identity")
+
+
+def library() -> Any:
+    """The package `deltalake`. Raises InvalidRequest if it is missing, which says how to get it."""
+    try:
+        import deltalake  # noqa: PLC0415 # an extra
+    except ImportError:
+        raise InvalidRequest(
+            "delta: Delta tables need the package deltalake, which this Python lacks; run pip "
+            "install 'joinengine[delta]'"
+        ) from None
+    return deltalake
+
+
+@dataclass
+class DeltaTarget(TableTarget):
+    """The table at `place`, a folder or a URL; made by the first batch if it is missing.
+
+    `schema`: of the results. `partition_by`: the columns of a table that is made.
+    """
+
+    world: World
+    place: str
+    query: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+    fsync: bool = False
+
+    def __post_init__(self) -> None:
+        self._table: Any = None
+        self._seen: bytes | None = None
+        self._identity: str | None = None
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.place
+
+    @property
+    @override
+    def files(self) -> Storage:
+        return self.world.storage(self.place, fsync=self.fsync)
+
+    @override
+    def identity(self) -> str | None:
+        table = loaded(self.place)
+        return None if table is None else str(table.metadata().id)
+
+    @override
+    def make(self) -> str:
+        """Raises InvalidRequest if it has become a table that does not take the results."""
+        if loaded(self.place) is None:
+            self.files.make()
+            with _asking(self.place):
+                library().DeltaTable.create(
+                    self.place,
+                    _delta_schema(self.schema),
+                    mode="ignore",  # another driver may be first
+                    partition_by=list(self.partition_by),
+                    storage_options=_options(self.place),
+                )
+            check_table(self.place, self.schema, self.partition_by, exact=True)
+        found = self.identity()
+        assert found is not None, self.place
+        self._identity = self._identity or found
+        return found
+
+    @override
+    def open(self, generation: int) -> None:
+        """There is nothing to settle: a commit is one entry of the log."""
+        self._table = None
+
+    @override
+    def token(self) -> int:
+        """Read with a handle that knows the newest entry of the log."""
+        self._refresh()
+        found = None if self._table is None else str(self._table.metadata().id)
+        check_same(self.name, self._identity, found)
+        with _asking(self.place):
+            version = self._table.transaction_version(self.query)
+        return NOTHING if version is None else int(version)
+
+    @override
+    def commit(self, batches: Held) -> None:
+        delta, table, newest = library(), self._table, batches[-1][0]
+        required = [one.name for one in table.schema().fields if not one.nullable]
+        actions = list[Any]()
+        for name, stored in shown(self, batches):
+            told = statistics(footer(self.files, name, stored.size_bytes), self.schema)
+            _check_required(self.name, required, told)
+            actions.append(add_action(name, stored, told, self.schema, self.world.now_s()))
+        told_by = {"joinengineQuery": self.query, "joinengineBatch": str(newest)}
+        transaction = delta.Transaction(app_id=self.query, version=newest)
+        properties = delta.CommitProperties(told_by, app_transactions=[transaction])
+        try:
+            table.create_write_transaction(
+                *(actions, "append", table.schema(), table.metadata().partition_columns),
+                commit_properties=properties,
+            )
+        except delta.exceptions.CommitFailedError as error:
+            raise ShutOut(
+                f"delta: {self.name} refused batch {newest} because of a commit of another writer "
+                f"({reason_of(error)}); nothing is lost: start the query again"
+            ) from None
+        except Exception as error:
+            raise OutcomeUnknown(
+                f"delta: {self.name} did not take batch {newest} ({reason_of(error)}); nothing is "
+                "lost: mend the cause, and start the query again"
+            ) from error
+
+    @override
+    def close(self) -> None:
+        self._table = None
+
+    def _refresh(self) -> None:
+        """Read what the log has got since, or the whole table if it is another log.
+
+        A handle does not see that its table was made anew: it would go on behind the end of a log
+        that is shorter now.
+        """
+        with _asking(self.place):
+            if self._table is not None and self._seen is not None and self._entry() == self._seen:
+                self._table.update_incremental()
+            else:
+                self._table = loaded(self.place)
+            self._seen = None if self._table is None else self._entry()
+
+    def _entry(self) -> bytes | None:
+        """The newest entry of the log that the handle knows; None: it is gone."""
+        with suppress(FileNotFoundError):
+            return self.files.at("_delta_log").get(f"{self._table.version():020}.json")
+        return None
+
+
+def loaded(place: str) -> Any:
+    """The table at a folder or a URL, as it is now; None: there is none."""
+    delta = library()
+    with _asking(place):
+        if not is_url(place) and not os.path.isdir(f"{place}/_delta_log"):
+            return None  # the library would make the folder
+        with suppress(delta.exceptions.TableNotFoundError):
+            return delta.DeltaTable(place, storage_options=_options(place))
+    return None
+
+
+def check_table(
+    place: str, schema: pa.Schema, partition_by: Sequence[str], *, exact: bool
+) -> tuple[str, ...]:
+    """The columns by which the table at `place` is partitioned, or will be if it is missing.
+
+    Raises InvalidRequest if the results do not fit the table.
+    """
+    asked = check_partitions(schema, partition_by, exact=exact)
+    ours = {one.name: one for one in _delta_schema(schema).fields}
+    table = loaded(place)
+    found = asked if table is None else tuple(table.metadata().partition_columns)
+    if table is None:
+        _check_others(place)
+    else:
+        _check_features(place, table)
+        columns = {one.name: (one.type, not one.nullable) for one in table.schema().fields}
+        check_columns("delta", place, {name: one.type for name, one in ours.items()}, columns)
+        if asked and asked != found:
+            by = f"by {', '.join(found)}" if found else "by no column"
+            raise InvalidRequest(
+                f"partitionBy: the Delta table {place} is partitioned {by}; give the same columns, "
+                "or leave partitionBy out"
+            )
+        check_partitions(schema, found, exact=True)
+    for name in found:
+        if pa.types.is_binary(schema.field(name).type):
+            raise InvalidRequest(
+                f"partitionBy: {name} is binary, which cannot name a partition of a Delta table; "
+                "cast it to text"
+            )
+    return found
+
+
+def _check_others(place: str) -> None:
+    """Refuse to make a table in a folder of Parquet files."""
+    there = () if is_url(place) or not os.path.isdir(place) else os.listdir(place)
+    strange = next((name for name in there if name.endswith(".parquet")), None)
+    if strange is not None:
+        raise InvalidRequest(
+            f"delta: {place} is no Delta table, but holds Parquet files such as {strange}, which "
+            "would not belong to the table; use another folder, or convert this one to Delta"
+        )
+
+
+def _delta_schema(schema: pa.Schema) -> Any:
+    """The schema of a Delta table with these columns. Raises InvalidRequest for other types."""
+    delta = library()
+    fields = list[Any]()
+    for one in schema:
+        try:
+            fields += delta.Schema.from_arrow(pa.schema([one])).fields
+        except Exception:  # the library knows no narrower one
+            raise InvalidRequest(
+                f"delta: column {one.name} is {one.type}, which Delta tables do not have; cast it"
+            ) from None
+    return delta.Schema(fields)
+
+
+def _check_features(place: str, table: Any) -> None:
+    """Refuse a table that asks more of its writers than adding files."""
+    config, protocol = table.metadata().configuration, table.protocol()
+    asked = [one for one in protocol.writer_features or () if one not in _SERVED]
+    asked += [name for name in config if name.startswith("delta.constraints.")]
+    if config.get("delta.columnMapping.mode", "none") != "none":
+        asked.append("columnMapping")
+    if config.get("delta.enableInCommitTimestamps", "false") == "true":
+        asked.append("inCommitTimestamp")
+    fields = table.schema().fields
+    asked += [f"{key} of column {one.name}" for one in fields for key in _made(one.metadata)]
+    if asked:
+        raise InvalidRequest(
+            f"delta: the table {place} asks of its writers {', '.join(asked)}, which joinengine "
+            "does not do; use another table, or write through Spark with foreachBatch"
+        )
+
+
+def _made(metadata: Mapping[str, Any]) -> list[str]:
+    return [key for key in metadata if key.startswith(_MADE)]
+
+
+def _check_required(name: str, required: Sequence[str], told: Mapping[str, Any]) -> None:
+    """Refuse NULL in a column that must have values."""
+    for column in required:
+        if told["nullCount"].get(column, 0):
+            raise JoinEngineError(
+                f"column {column} of table {name} is NOT NULL, and a result has NULL there; allow "
+                "NULL in the table, and start the query again: nothing is lost"
+            )
+
+
+def _options(place: str) -> dict[str, str]:
+    """What the library does not take from the environment by itself."""
+    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+    return {"allow_http": "true"} if is_url(place) and plain else {}
+
+
+@contextmanager
+def _asking(place: str) -> Iterator[None]:
+    """An error of the library inside becomes one of the engine, in a sentence."""
+    try:
+        yield
+    except JoinEngineError:
+        raise
+    except Exception as error:
+        raise JoinEngineError(
+            f"delta: the table {place} cannot be read or made ({reason_of(error)}); nothing is "
+            "lost: mend the cause, and start the query again"
+        ) from error

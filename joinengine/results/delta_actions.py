@@ -1,0 +1,134 @@
+"""What the log of a Delta table says of a file: its partition, its size and its statistics.
+
+Why statistics: a reader that filters skips the files whose values lie elsewhere.
+Law: the values of a file lie within its statistics. Where a bound is not certain there is none:
+Parquet leaves NaN out of its bounds, and Delta orders it above all numbers.
+Cost: the footer of each file is read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from joinengine.results.folders import NOTHING
+from joinengine.world.storage import Storage, StoredFile
+
+#: Characters of a text in statistics; a longer one is cut below, and is no bound above.
+_TEXT = 64
+#: Bytes at the end of a file that are read first; most footers are shorter.
+_TAIL = 1 << 16
+_MAGIC = b"PAR1"
+
+
+def footer(storage: Storage, name: str, size_bytes: int) -> pq.FileMetaData:
+    """The metadata of a Parquet file; only its end is read."""
+    tail = storage.get_ranges(name, [(max(0, size_bytes - _TAIL), size_bytes)])[0].to_pybytes()
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > len(tail):
+        tail = storage.get_ranges(name, [(size_bytes - length, size_bytes)])[0].to_pybytes()
+    return pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length:]))
+
+
+def partition_values(staged: str, schema: pa.Schema) -> dict[str, str | None]:
+    """Column -> value as Delta writes it, from the Hive folders in the name of a staged file.
+
+    >>> partition_values("g1-x/k=a%2Fb/1.parquet", pa.schema([("k", pa.string())]))
+    {'k': 'a/b'}
+    """
+    values = dict[str, str | None]()
+    for folder in staged.split("/")[1:-1]:
+        label, _, text = folder.partition("=")
+        name = unquote(label)
+        values[name] = None if text == NOTHING else _value(unquote(text), schema.field(name).type)
+    return values
+
+
+def _value(text: str, kind: pa.DataType) -> str:
+    if not (pa.types.is_timestamp(kind) and kind.tz is not None):
+        return text
+    moment, _, fraction = text.partition(".")
+    return f"{moment.replace(' ', 'T')}.{fraction:0<6}Z"
+
+
+def statistics(found: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
+    """What a reader may rely on: rows, and of each plain column its bounds and its NULLs."""
+    least, most = dict[str, Any](), dict[str, Any]()
+    nulls = dict[str, int]()
+    for number in range(found.num_columns):
+        name = found.schema.column(number).path
+        if name not in schema.names or pa.types.is_nested(schema.field(name).type):
+            continue
+        chunks = [found.row_group(n).column(number).statistics for n in range(found.num_row_groups)]
+        if any(one is None or not one.has_null_count for one in chunks):
+            continue
+        nulls[name] = sum(one.null_count for one in chunks)
+        bounded = [one for one in chunks if one.has_min_max]
+        # A chunk without bounds holds NULLs alone, or values that Parquet does not order.
+        if not bounded or any(one.num_values and not one.has_min_max for one in chunks):
+            continue
+        low = _bound(min(one.min for one in bounded), is_upper=False)
+        high = _bound(max(one.max for one in bounded), is_upper=True)
+        least |= {} if low is None else {name: low}
+        most |= {} if high is None else {name: high}
+    return {
+        "numRecords": found.num_rows,
+        "minValues": least,
+        "maxValues": most,
+        "nullCount": nulls,
+    }
+
+
+def _bound(value: Any, *, is_upper: bool) -> Any:
+    """A bound as JSON has it; None: there is none.
+
+    >>> _bound(dt.date(2024, 2, 3), is_upper=True), _bound(1.5, is_upper=True)
+    ('2024-02-03', None)
+    """
+    if isinstance(value, bool | float | bytes):
+        return None
+    if isinstance(value, int | Decimal):
+        return value
+    if isinstance(value, str):
+        if len(value) <= _TEXT:
+            return value
+        return None if is_upper else value[:_TEXT]
+    if isinstance(value, dt.datetime):
+        zone = "" if value.tzinfo is None else "Z"
+        return value.replace(tzinfo=None).isoformat(timespec="microseconds") + zone
+    return value.isoformat() if isinstance(value, dt.date) else None
+
+
+def add_action(
+    name: str, stored: StoredFile, told: Mapping[str, Any], schema: pa.Schema, now_s: float
+) -> Any:
+    """The entry of the log that adds a file; `told`: its statistics."""
+    from deltalake.transaction import AddAction  # noqa: PLC0415 # an extra
+
+    return AddAction(
+        path=name,
+        size=stored.size_bytes,
+        partition_values=partition_values(stored.name, schema),
+        modification_time=int(now_s * 1000),
+        data_change=True,
+        stats=_json(told),
+    )
+
+
+def _json(value: Any) -> str:
+    """JSON in which decimals are numbers with all their digits.
+
+    >>> _json({"most": {"price": Decimal("1.50"), "name": "x"}})
+    '{"most":{"price":1.50,"name":"x"}}'
+    """
+    if isinstance(value, dict):
+        parts = (f"{json.dumps(key)}:{_json(one)}" for key, one in value.items())
+        return "{" + ",".join(parts) + "}"
+    return f"{value:f}" if isinstance(value, Decimal) else json.dumps(value)

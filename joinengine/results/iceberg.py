@@ -1,0 +1,289 @@
+"""An Iceberg table as the target of a query's results, through the package `pyiceberg`.
+
+The token is a property of the table, set in the commit that adds the files: snapshots, whose
+summaries could carry it, are expired by those who care for the table, and a query may be quiet for
+longer. The summary of each snapshot says the same for people.
+
+Law: that of joinengine.results.tokens. A commit names the snapshot after which it comes, so one
+that has slept is refused; the retries of the package would commit it after all, so they are off in
+our handle, and after each conflict the token is read again.
+Cost: a commit writes a manifest, a list of all manifests, and the table's metadata anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from typing_extensions import override
+
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.results.folders import IDENTITY, NOTHING
+from joinengine.results.iceberg_catalog import Catalog, errors
+from joinengine.results.showings import Held
+from joinengine.results.table_columns import check_columns
+from joinengine.results.table_sinks import TableTarget, check_same, shown
+from joinengine.results.tokens import NOTHING as NO_BATCH
+from joinengine.results.tokens import OutcomeUnknown, ShutOut
+from joinengine.world.buckets import SCHEMES, is_url
+from joinengine.world.storage import Storage, StoredFile
+from joinengine.world.world import World
+
+#: How long a catalogue that does not answer is asked again, in seconds.
+PATIENCE_S = 60.0
+#: How often a commit is tried beside those of other writers, and the rest after each, in seconds.
+_TRIALS, _REST_S = 20, 0.05
+#: Units of time by which a table may be partitioned.
+_UNITS = ("year", "month", "day", "hour")
+#: Types whose values tell partitions apart and stand in the statistics of Parquet as they are.
+_PLAIN = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "decimal")
+_MAPPING = "schema.name-mapping.default"
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumn:
+    """A column that partitions a table, by whole values (`identity`) or by a unit of time."""
+
+    column: str
+    unit: str
+
+
+@dataclass
+class IcebergTarget(TableTarget):
+    """The table named `table` in a catalogue. `schema`: of the results."""
+
+    world: World
+    catalog: Catalog
+    table: str
+    query: str
+    schema: pa.Schema
+    fsync: bool = False
+
+    def __post_init__(self) -> None:
+        self._found: Any = None  # the handle with which the token was read
+        self._identity: str | None = None
+        self._data: str | None = None
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.table
+
+    @property
+    @override
+    def files(self) -> Storage:
+        if self._data is None:
+            self._data = data_location(self._asked(self._load))
+        return self.world.storage(_folder(self._data), fsync=self.fsync)
+
+    @override
+    def identity(self) -> str | None:
+        return str(self._asked(self._load).metadata.table_uuid)
+
+    @override
+    def make(self) -> str:
+        """The catalogue's owner makes tables; this one is there."""
+        self._identity = self._identity or self.identity()
+        assert self._identity is not None
+        return self._identity
+
+    @override
+    def open(self, generation: int) -> None:
+        """There is nothing to settle, as a commit is one change of the catalogue; connect anew."""
+        self._found = None
+        self.catalog.forget()
+
+    @override
+    def token(self) -> int:
+        self._found = self._asked(self._load)
+        check_same(self.name, self._identity, str(self._found.metadata.table_uuid))
+        return int(self._found.metadata.properties.get(self._key, NO_BATCH))
+
+    @override
+    def commit(self, batches: Held) -> None:
+        files, newest = shown(self, batches), batches[-1][0]
+        for trial in range(1, _TRIALS + 1):
+            try:
+                self._add(files, newest)
+                return
+            except errors().CommitFailedException as error:
+                self.world.sleep(_REST_S * trial)
+                if self.token() >= batches[0][0] or trial == _TRIALS:
+                    raise ShutOut(
+                        f"iceberg: other writers of {self.name} have changed it before each of "
+                        f"{trial} commits of batch {newest} ({self.catalog.reason(error)}); "
+                        "nothing is lost: start the query again"
+                    ) from None
+            except JoinEngineError:
+                raise
+            except Exception as error:
+                raise OutcomeUnknown(
+                    f"iceberg: {self.name} did not take batch {newest} "
+                    f"({self.catalog.reason(error)}); nothing is lost: mend the cause, and start "
+                    "the query again"
+                ) from error
+
+    @override
+    def close(self) -> None:
+        self._found = None
+
+    @property
+    def _key(self) -> str:
+        """The property of the table that holds the token."""
+        return f"joinengine.batch.{self.query}"
+
+    def _load(self) -> Any:
+        return self.catalog.table(self.table)
+
+    def _asked(self, question: Callable[[], _Answer]) -> _Answer:
+        """An answer of the catalogue, which may be away for a while."""
+        until_s, rest_s = self.world.now_s() + PATIENCE_S, 0.1
+        while True:
+            try:
+                return question()
+            except errors().NoSuchTableError:
+                raise JoinEngineError(
+                    f"iceberg: the table {self.name} is gone from {self.catalog}; restore it, or "
+                    "start with a new checkpointLocation and another table"
+                ) from None
+            except Exception as error:
+                if self.world.now_s() >= until_s:
+                    raise JoinEngineError(
+                        f"iceberg: {self.catalog} did not answer within {PATIENCE_S:.0f} s "
+                        f"({self.catalog.reason(error)}); nothing is lost: start the query again "
+                        "when it does"
+                    ) from error
+            self.catalog.forget()
+            self.world.sleep(rest_s)
+            rest_s = min(2 * rest_s, 2.0)
+
+    def _add(self, files: list[tuple[str, StoredFile]], newest: int) -> None:
+        """Commit files and token, if nobody has changed the table since the handle was made."""
+        table = self._found
+        table.metadata.properties["commit.retry.num-retries"] = "0"  # in this handle alone
+        transaction = table.transaction()
+        told = {self._key: str(newest)}
+        if transaction.table_metadata.name_mapping() is None:  # files have names and no field ids
+            told[_MAPPING] = table.schema().name_mapping.model_dump_json()
+        transaction.set_properties(told)
+        summary = {"joinengine.query": self.query, "joinengine.batch": str(newest)}
+        merged = table.metadata.properties.get("commit.manifest-merge.enabled", "false") == "true"
+        update = transaction.update_snapshot(snapshot_properties=summary)
+        metadata = _measuring(transaction.table_metadata)
+        with update.merge_append() if merged else update.fast_append() as append:
+            for name, stored in files:
+                append.append_data_file(self._data_file(table, metadata, name, stored))
+        transaction.commit_transaction()
+
+    def _data_file(self, table: Any, metadata: Any, name: str, stored: StoredFile) -> Any:
+        """What the table notes of a file: its partition, its size and its statistics."""
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 # an extra
+
+        found = parquet_file_to_data_file(table.io, metadata, f"{data_location(table)}/{name}")
+        folders = stored.name.split("/")[1:-1]
+        is_null = [folder.partition("=")[2] == NOTHING for folder in folders]
+        values = [found.partition[n] for n in range(len(metadata.spec().fields))]
+        if [value is None for value in values] != is_null:
+            raise JoinEngineError(
+                f"iceberg: the partitions of table {self.name} have changed since results were "
+                f"written for batch {stored.name}, or a value cannot name one; give the table its "
+                "former partitioning, and start the query again: nothing is lost"
+            )
+        _check_required(self.name, table.schema(), found)
+        return found
+
+
+def check_table(catalog: Catalog, name: str, schema: pa.Schema) -> list[PartitionColumn]:
+    """The columns by which a table is partitioned.
+
+    Raises InvalidRequest if the catalogue does not answer, and if results do not fit the table.
+    """
+    table = catalog.checked(name)
+    version = table.metadata.format_version
+    if version > 2:
+        raise InvalidRequest(
+            f"iceberg: the table {name} has format version {version}; joinengine writes 1 and 2"
+        )
+    location = data_location(table)
+    if not (is_url(location) or _folder(location).startswith("/")):
+        raise InvalidRequest(
+            f"iceberg: the table {name} lies at {location}; joinengine writes to folders and to "
+            f"{', '.join(SCHEMES)}"
+        )
+    theirs = {one.name: (str(one.field_type), one.required) for one in table.schema().fields}
+    check_columns("iceberg", name, _types(schema), theirs)
+    return [_partition_column(name, table, one) for one in table.spec().fields]
+
+
+def _partition_column(name: str, table: Any, part: Any) -> PartitionColumn:
+    column = table.schema().find_field(part.source_id)
+    unit = str(part.transform)
+    kind = str(column.field_type).partition("(")[0]
+    is_served = unit in _UNITS or (unit == IDENTITY and kind in _PLAIN)
+    if not is_served or column.name not in table.schema().column_names:
+        raise InvalidRequest(
+            f"iceberg: the table {name} is partitioned by {unit} of {column.name} ({kind}); "
+            f"joinengine writes partitions by identity of {', '.join(_PLAIN)} and by "
+            f"{', '.join(_UNITS)}"
+        )
+    return PartitionColumn(column.name, unit)
+
+
+def _types(schema: pa.Schema) -> dict[str, str]:
+    """Column -> its type in Iceberg's words. Raises InvalidRequest for types that it lacks."""
+    from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids  # noqa: PLC0415 # an extra
+
+    found = dict[str, str]()
+    for one in schema:
+        try:
+            (field_of,) = _pyarrow_to_schema_without_ids(pa.schema([one])).fields
+        except Exception:  # the library knows no narrower one
+            raise InvalidRequest(
+                f"iceberg: column {one.name} is {one.type}, which Iceberg tables do not have; cast "
+                "it"
+            ) from None
+        found[one.name] = str(field_of.field_type)
+    return found
+
+
+def data_location(table: Any) -> str:
+    """The folder of a table's data files, as the table writes it."""
+    told = table.metadata.properties.get("write.data.path")
+    return str(told or f"{table.location()}/data").rstrip("/")
+
+
+def _folder(location: str) -> str:
+    """A location as the engine's storage takes it."""
+    return location.removeprefix("file://").removeprefix("file:")
+
+
+def _measuring(metadata: Any) -> Any:
+    """A table's metadata by which files are measured.
+
+    The bounds of partition columns are measured in full, since the value of a partition is read
+    from them. All columns may be NULL: the library goes by what a file says of its columns, and we
+    by the NULLs that it has (`_check_required`).
+    """
+    names = [metadata.schema().find_column_name(one.source_id) for one in metadata.spec().fields]
+    told = {f"write.metadata.metrics.column.{name}": "full" for name in names}
+    schema = metadata.schema()
+    fields = tuple(one.model_copy(update={"required": False}) for one in schema.fields)
+    return metadata.model_copy(
+        update={
+            "properties": {**metadata.properties, **told},
+            "schemas": [type(schema)(*fields, schema_id=schema.schema_id)],
+        }
+    )
+
+
+def _check_required(name: str, schema: Any, found: Any) -> None:
+    """Refuse NULL in a column that must have values."""
+    for column in schema.fields:
+        if column.required and (found.null_value_counts or {}).get(column.field_id, 0):
+            raise JoinEngineError(
+                f"column {column.name} of table {name} is NOT NULL, and a result has NULL there; "
+                "allow NULL in the table, and start the query again: nothing is lost"
+            )

@@ -1,0 +1,84 @@
+"""A sink for functions of the user that take Arrow: a batch as a reader over its staged files.
+
+Why: a batch becomes a DataFrame only through Spark's JVM. Here the driver reads the staged Parquet
+files itself, a piece at a time, so that the function may hand them to any library that takes Arrow.
+
+Law: the function is called for every committed batch in order, for an empty one too, and again for
+the last one if the driver is killed before the next batch is committed.
+Cost: a piece of `READ_ROWS` rows in memory, and over an object store one staged file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from threading import Event
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typing_extensions import override
+
+from joinengine.model.errors import JoinEngineError
+from joinengine.results.merging import TARGET_BYTES
+from joinengine.results.sinks import BatchByBatch
+from joinengine.results.staging import Cutting
+from joinengine.results.targets import SinkTarget, ToParquet
+from joinengine.world.storage import Storage, StoredFile, remove_unnamed, verify
+
+#: Rows of a record batch that a reader yields at most.
+READ_ROWS = 1 << 16
+#: (reader, number of the batch) -> nothing.
+Receiver = Callable[[pa.RecordBatchReader, int], None]
+
+
+@dataclass
+class ReaderSink(BatchByBatch):
+    """`receive` gets each batch's results as an Arrow reader; at-least-once."""
+
+    results: Storage
+    schema: pa.Schema
+    receive: Receiver
+
+    @override
+    def target(self, generation: int) -> SinkTarget:
+        """Results wait in the checkpoint, in files that fit in the driver's memory."""
+        cutting = Cutting(target_bytes=TARGET_BYTES)
+        return ToParquet(self.results.folder, generation, cutting=cutting)
+
+    @override
+    def deliver(self, batch: int, files: Sequence[StoredFile], generation: int) -> None:
+        """Call the function; the reader ends with the call."""
+        over = Event()
+        pieces = _pieces(self.results, files, self.schema, over)
+        try:
+            self.receive(pa.RecordBatchReader.from_batches(self.schema, pieces), batch)
+        finally:
+            over.set()
+
+    @override
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
+        """Remove the results of batches that are delivered."""
+        remove_unnamed(self.results, [stored.name for stored in files], makers)
+
+
+def _pieces(
+    storage: Storage, files: Sequence[StoredFile], schema: pa.Schema, over: Event
+) -> Iterator[pa.RecordBatch]:
+    """The rows of staged files, in their order; an error if read on when it is `over`.
+
+    An end in place of the error would look as if there were no more rows.
+    """
+    for stored in files:
+        _check(over)
+        content = pa.BufferReader(verify(storage, stored, "result file"))
+        for piece in pq.ParquetFile(content).iter_batches(READ_ROWS):
+            _check(over)
+            yield piece if piece.schema.equals(schema) else piece.cast(schema)
+
+
+def _check(over: Event) -> None:
+    if over.is_set():
+        raise JoinEngineError(
+            "foreach_batch_arrow: a reader was read after its function had returned; read it, or "
+            "copy its rows, inside the function"
+        )

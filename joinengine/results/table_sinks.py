@@ -1,0 +1,186 @@
+"""Results for tables whose files a log names (Delta, Iceberg): files of tasks, added by one commit.
+
+Tasks stage files below the folder of the table, where readers of the table do not look. A delivery
+renames them into the table's folder, under names made of batch and query, and then one commit of
+the driver adds them together with the token. So no byte is copied, a delivery that is repeated
+finds the files, and what a lost attempt has left is removed from the staging folder.
+
+Law: that of joinengine.results.tokens; a file is named by the table's log or lies in staging,
+except between the renames and the commit. The checkpoint notes which table it writes: a table of
+the same name that was made anew knows no token, and would get the last batches and no others.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from joinengine.model.errors import CheckpointMismatch, DamagedState, JoinEngineError
+from joinengine.results.showings import Held, still_held
+from joinengine.results.sinks import STAGING, show
+from joinengine.results.staging import visible_name
+from joinengine.results.targets import SinkTarget, ToParquet
+from joinengine.results.tokens import Target, TokenSink
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.storage import Storage, StoredFile, remove_unnamed, verify
+
+#: The note of a checkpoint: the table that it writes.
+NOTE = "table.json"
+
+
+class TableTarget(Target):
+    """A table to which one query adds files. `query`: its id."""
+
+    query: str
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The table, as users name it."""
+
+    @property
+    @abstractmethod
+    def files(self) -> Storage:
+        """The folder of its data files."""
+
+    @abstractmethod
+    def identity(self) -> str | None:
+        """What tells the table from another one of the same name; None: there is no table yet."""
+
+    @abstractmethod
+    def make(self) -> str:
+        """Make the table if it is missing; its identity."""
+
+
+@dataclass
+class TableSink(TokenSink):
+    """A `TokenSink` whose results wait below the folder of the table."""
+
+    to: TableTarget
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._noted = _noted(self.checkpoint)
+        self._is_made = False
+        if self._noted is not None and self._noted[1] != self.to.identity():
+            raise CheckpointMismatch(
+                f"checkpoint {self.checkpoint.location} has delivered its results to another table "
+                f"than {self.to.name}: to {self._noted[0]}, which may have been dropped and made "
+                "anew since; use that table, or start with a new checkpointLocation"
+            )
+
+    @property
+    def staging(self) -> Storage:
+        """Where tasks of the last operator write results."""
+        return staging_of(self.to)
+
+    @override
+    def target(self, generation: int) -> SinkTarget:
+        """Results wait beside the table, which is made if it is missing."""
+        self._make()
+        self.staging.make()
+        return ToParquet(self.staging.folder, generation, self.fsync, self.cutting)
+
+    @override
+    def check_held(self, held: Held, checkpoint: Checkpoint) -> None:
+        """Refuse if what is held back is neither staged here nor renamed already."""
+        for batch, files in still_held(checkpoint, held):
+            for stored in files:
+                visible = name_of(batch, self.to.query, stored.name)
+                if not (self.staging.exists(stored.name) or self.to.files.exists(visible)):
+                    super().check_held(held, checkpoint)
+
+    @override
+    def clean(self, files: Sequence[StoredFile], makers: range) -> None:
+        """Remove what attempts that were killed or lost have left."""
+        remove_unnamed(self.staging, [stored.name for stored in files], makers)
+
+    @override
+    def _deliver(self, batches: Held, generation: int) -> None:
+        if self._noted is None:
+            self._take_over(batches)
+        self._make()
+        super()._deliver(batches, generation)
+
+    def _take_over(self, batches: Held) -> None:
+        """Copy what was staged for the sink that the checkpoint had before.
+
+        It may have delivered these results already: it did so at least once.
+        """
+        before = self.checkpoint.results
+        for stored in (one for _, files in batches for one in files):
+            if self.cutting.partition_by or not before.exists(stored.name):
+                raise CheckpointMismatch(
+                    f"checkpoint {self.checkpoint.location} holds results of its last batch for "
+                    f"the sink that it had before, and {self.to.name} cannot take them; go on with "
+                    "that sink, or start with a new checkpointLocation"
+                )
+            self.staging.make()
+            self.staging.put(stored.name, verify(before, stored, "result file"))
+
+    def _make(self) -> None:
+        """Make the table if it is missing, and note which one it is."""
+        if self._is_made:
+            return
+        identity = self.to.make()
+        if self._noted is None:
+            note = json.dumps({"table": self.to.name, "id": identity}).encode()
+            self.checkpoint.storage.put(NOTE, note)
+            self._noted = self.to.name, identity
+        check_same(self.to.name, self._noted[1], identity)
+        self._is_made = True
+
+
+def name_of(batch: int, query: str, staged: str) -> str:
+    """The name of a staged file in the folder of its table, whose log knows its partition.
+
+    >>> name_of(7, "q", "g1-x/day=1/2.parquet")
+    'part-00000007-q-g1-x-2.parquet'
+    """
+    return visible_name(batch, query, staged).rpartition("/")[2]
+
+
+def staging_of(target: TableTarget) -> Storage:
+    """Where results for a table wait."""
+    return target.files.at(f"{STAGING}/{target.query}")
+
+
+def shown(target: TableTarget, batches: Held) -> list[tuple[str, StoredFile]]:
+    """Rename the staged files of batches into the folder of the table: (name there, the file).
+
+    Raises DamagedState if one is missing that no earlier delivery has renamed.
+    """
+    found = list[tuple[str, StoredFile]]()
+    for batch, files in batches:
+        for stored in files:
+            name = name_of(batch, target.query, stored.name)
+            show(target.files, f"{STAGING}/{target.query}/{stored.name}", name, batch)
+            found.append((name, stored))
+    return found
+
+
+def check_same(name: str, before: str | None, found: str | None) -> None:
+    """Raise an error if a table is another one than before, although it has the same name."""
+    if before != found:
+        raise JoinEngineError(
+            f"table {name} was dropped or made anew while the query delivered to it; what it had "
+            "is not delivered again. Restore the table, or start with a new checkpointLocation"
+        )
+
+
+def _noted(checkpoint: Checkpoint) -> tuple[str, str] | None:
+    """The name and the identity of the table that the checkpoint writes; None: of none yet."""
+    try:
+        about = json.loads(checkpoint.storage.get(NOTE))
+        return str(about["table"]), str(about["id"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError):
+        raise DamagedState(
+            f"{checkpoint.storage.folder}/{NOTE}, which names the table of the results, is "
+            "truncated or was altered; restore it from a copy"
+        ) from None

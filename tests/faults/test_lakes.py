@@ -1,0 +1,223 @@
+"""Deliveries to tables are killed, delayed, repeated at each step: no result is lost or twice."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+from joinengine.model.errors import CheckpointMismatch, JoinEngineError, TakenOver
+from joinengine.results import table_sinks
+from tests.lakes import LAKES, rows_of, table_of
+
+
+class Killed(BaseException):
+    """The driver is gone."""
+
+
+@pytest.fixture(params=LAKES, ids=lambda kind: kind.kind)
+def lake(request, tmp_path):
+    return request.param(tmp_path)
+
+
+def expected(*ends):
+    return rows_of(table_of(range(*ends)))
+
+
+def nothing_else(lake):
+    """Only what the table names is there, and DuckDB reads the same rows."""
+    assert not lake.strays()
+    assert lake.elsewhere().total() == lake.rows().total()
+
+
+def steps_of(sink, call):
+    """Call `call(name)` before and after each step of the deliveries of one driver."""
+    target = sink.to
+    patch = pytest.MonkeyPatch()
+
+    def wrap(thing, name, step):
+        real = getattr(thing, name)
+
+        def called(*args, **kwargs):
+            call(f"before {step}")
+            found = real(*args, **kwargs)
+            call(f"after {step}")
+            return found
+
+        patch.setattr(thing, name, called)
+
+    wrap(target, "open", "open")
+    wrap(target, "token", "token")
+    real_show = table_sinks.show
+
+    def show(output, staged, visible, batch):
+        call(f"before rename {staged[-9:]}")
+        real_show(output, staged, visible, batch)
+        call(f"after rename {staged[-9:]}")
+
+    real_commit = target.commit
+
+    def commit(batches):
+        patch.setattr(table_sinks, "show", show)
+        try:
+            call("before commit")
+            real_commit(batches)
+        finally:
+            patch.setattr(table_sinks, "show", real_show)
+        call("after commit")
+
+    patch.setattr(target, "commit", commit)
+    return patch
+
+
+@contextmanager
+def at_step(sink, number, action):
+    """Inside, `action` runs once: at the step `number` of the driver's deliveries."""
+    seen = []
+
+    def call(name):
+        seen.append(name)
+        if len(seen) == number + 1:
+            action()
+
+    patch = steps_of(sink, call)
+    try:
+        yield seen
+    finally:
+        patch.undo()
+
+
+#: Steps of a delivery of two files: open, token, commit with two renames in it.
+STEPS = 10
+
+
+def test_there_are_so_many_steps(lake):
+    sink, generation = lake.sink()
+    files = lake.stage(sink, generation, range(10))
+    with at_step(sink, -1, None) as seen:
+        sink.deliver(0, files, generation)
+    assert len(seen) == STEPS, seen
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_driver_is_killed_at_a_step(lake, step):
+    sink, generation = lake.sink()
+    sink.deliver(0, lake.stage(sink, generation, range(10)), generation)
+    files = lake.stage(sink, generation, range(10, 20))
+    lost = lake.stage(sink, generation, range(90, 99))  # of an attempt that no manifest names
+
+    def kill():
+        raise Killed
+
+    with at_step(sink, step, kill), pytest.raises(Killed):
+        sink.close()  # so that each step is there
+        sink.deliver(1, files, generation)
+    after, generation = lake.sink()
+    after.deliver(1, files, generation)
+    after.clean(files, range(generation + 1))
+    assert lost
+    assert lake.rows() == expected(20)
+    after.deliver(1, files, generation)
+    assert lake.rows() == expected(20)
+    nothing_else(lake)
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_driver_sleeps_at_a_step_while_another_goes_on(lake, step):
+    old, generation = lake.sink()
+    files = lake.stage(old, generation, range(10))
+
+    def another():
+        new, newer = lake.sink()
+        new.deliver(0, files, newer)
+        more = lake.stage(new, newer, range(10, 20))
+        new.deliver(1, more, newer)
+
+    with at_step(old, step, another):
+        try:
+            old.deliver(0, files, generation)
+        except (TakenOver, JoinEngineError):
+            pass  # it stops
+    assert lake.rows() == expected(20)
+    nothing_else(lake)
+
+
+@pytest.mark.parametrize("step", [4, 5, 7])
+def test_others_append_and_compact_meanwhile(lake, step):
+    sink, generation = lake.sink()
+    sink.deliver(0, lake.stage(sink, generation, range(10)), generation)
+    files = lake.stage(sink, generation, range(10, 20))
+
+    def meanwhile():
+        lake.append(range(20, 25))
+        lake.compact()
+
+    before = set(lake.paths())
+    with at_step(sink, step, meanwhile):
+        sink.close()
+        sink.deliver(1, files, generation)
+    assert not before & set(lake.paths())
+    sink.deliver(1, files, generation)
+    assert lake.rows() == expected(25)
+
+
+def test_a_table_that_is_made_anew_is_refused(lake):
+    sink, generation = lake.sink()
+    sink.deliver(0, lake.stage(sink, generation, range(10)), generation)
+    files = lake.stage(sink, generation, range(10, 20))
+    lake.again()
+    with pytest.raises(JoinEngineError, match="was dropped or made anew while the query"):
+        sink.deliver(1, files, generation)
+    with pytest.raises(CheckpointMismatch, match="has delivered its results to another table"):
+        lake.sink()
+    assert not lake.rows()
+
+
+def test_a_table_that_is_gone_is_named(lake):
+    sink, generation = lake.sink()
+    sink.deliver(0, lake.stage(sink, generation, range(10)), generation)
+    files = lake.stage(sink, generation, range(10, 20))
+    lake.drop()
+    with pytest.raises(JoinEngineError, match=r"table .* (was dropped|is gone|cannot be read)"):
+        sink.deliver(1, files, generation)
+
+
+def test_a_commit_that_fails_is_tried_again_and_then_named(lake, monkeypatch):
+    sink, generation = lake.sink()
+    files = lake.stage(sink, generation, range(10))
+    module = "deltalake.DeltaTable.create_write_transaction"
+    if lake.kind == "iceberg":
+        module = "pyiceberg.table.Transaction.commit_transaction"
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, full)
+        with pytest.raises(JoinEngineError, match=r"did not take batch 0 \(.*No space left"):
+            sink.deliver(0, files, generation)
+    sink.deliver(0, files, generation)
+    assert lake.rows() == expected(10)
+    nothing_else(lake)
+
+
+def test_an_answer_that_is_lost_is_looked_for(lake, monkeypatch):
+    """The commit has happened, and its answer is an error."""
+    sink, generation = lake.sink()
+    files = lake.stage(sink, generation, range(10))
+    kind, name = "deltalake.DeltaTable", "create_write_transaction"
+    if lake.kind == "iceberg":
+        kind, name = "pyiceberg.table.Transaction", "commit_transaction"
+    module, _, of = kind.rpartition(".")
+    owner = getattr(__import__(module, fromlist=[of]), of)
+    real, calls = getattr(owner, name), []
+
+    def loses(*args, **kwargs):
+        real(*args, **kwargs)
+        calls.append(args)
+        raise ConnectionError("connection reset")
+
+    monkeypatch.setattr(owner, name, loses)
+    sink.deliver(0, files, generation)
+    assert len(calls) == 1
+    assert lake.rows() == expected(10)
