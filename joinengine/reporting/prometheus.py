@@ -31,6 +31,7 @@ from joinengine.reporting.progress import whole_s
 from joinengine.reporting.run_report import STEPS
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import PENDING, OperatorState
+from joinengine.state.partitions import Partitions
 from joinengine.state.totals import OperatorTotals
 
 #: Microseconds, in which event time is counted.
@@ -294,6 +295,33 @@ _OPERATOR = (
 )
 
 
+class _OfPartition(NamedTuple):
+    """A figure that each partition of a source has."""
+
+    name: str
+    meaning: str
+    value: Callable[[Partitions, int], float | None]
+
+
+def _newest_of(one: Partitions, partition: int) -> float | None:
+    time_us = one.clocks[partition][0]
+    return time_us / _S if math.isfinite(time_us) else None
+
+
+_PARTITION = (
+    _OfPartition(
+        "joinengine_partition_behind_rows",
+        "Messages of a topic that wait behind the last batch.",
+        lambda one, partition: one.behind.get(partition, 0),
+    ),
+    _OfPartition(
+        "joinengine_partition_newest_timestamp_seconds",
+        "Greatest event time that a partition has brought, in seconds since the epoch.",
+        _newest_of,
+    ),
+)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Figures:
     """One scrape, as a registry asks for it."""
@@ -315,25 +343,16 @@ class _Figures:
 
 
 def _partitions(source: Source) -> Iterator[Metric]:
-    """What waits in the partitions of sources, and how far event time has come there."""
-    labels = ["query", "source", "partition"]
-    behind = GaugeMetricFamily(
-        "joinengine_partition_behind_rows",
-        "Messages of a partition that wait behind the last batch.",
-        labels=labels,
-    )
-    newest = GaugeMetricFamily(
-        "joinengine_partition_newest_timestamp_seconds",
-        "Greatest event time that a partition has brought, in seconds since the epoch.",
-        labels=labels,
-    )
-    for number, one in source.manifest.partitions.items():
-        for partition, (time_us, _) in one.clocks.items():
-            names = [source.query, str(number), str(partition)]
-            behind.add_metric(names, one.behind.get(partition, 0))
-            if math.isfinite(time_us):
-                newest.add_metric(names, time_us / _S)
-    yield from (behind, newest)
+    """What is known of the partitions of sources; nothing if none has any."""
+    for name, meaning, value in _PARTITION:
+        family = GaugeMetricFamily(name, meaning, labels=["query", "source", "partition"])
+        for number, one in source.manifest.partitions.items():
+            for partition in one.clocks:
+                found = value(one, partition)
+                if found is not None:
+                    family.add_metric([source.query, str(number), str(partition)], found)
+        if family.samples:
+            yield family
 
 
 def _operators(source: Source) -> list[_Operator]:

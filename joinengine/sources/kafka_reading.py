@@ -14,7 +14,6 @@ Cost: a chunk holds at most CHUNK_ROWS messages or CHUNK_BYTES.
 from __future__ import annotations
 
 import math
-import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -250,8 +249,8 @@ def _sorted(found: Sequence[Any]) -> dict[int, list[Any]]:
     return parts
 
 
-#: Clients that nobody uses at the moment, by what they read and the process that has made them.
-_free = dict[tuple[int, str, str, str], list[_Client]]()
+#: Clients that nobody uses at the moment, by what they read.
+_free = dict[tuple[str, str, str], list[_Client]]()
 _lock = Lock()
 _timer: Timer | None = None
 
@@ -260,7 +259,7 @@ _timer: Timer | None = None
 def _lent(reading: KafkaReading, at: Mapping[int, int]) -> Iterator[_Client]:
     """A client that stands at these offsets; if it was used without an error it is kept."""
     options = repr(sorted(reading.cluster.options.items()))
-    key = os.getpid(), reading.cluster.servers, options, f"{reading.topic} {reading.loses}"
+    key = reading.cluster.servers, options, f"{reading.topic} {reading.loses}"
     with _lock:
         there = _free.setdefault(key, [])
         fitting = [one for one in there if one.next == at]
@@ -291,7 +290,7 @@ def _close_later() -> None:
 def close_clients() -> None:
     """Close the clients of this process that nobody uses."""
     with _lock:
-        gone = [one for key, ours in _free.items() if key[0] == os.getpid() for one in ours]
+        gone = [one for ours in _free.values() for one in ours]
         _free.clear()
     for one in gone:
         one.close()

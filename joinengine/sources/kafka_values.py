@@ -13,17 +13,22 @@ Cost: JSON some 1.2 us a message of five fields; a message that is refused costs
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
+from numpy.typing import NDArray
 
 from joinengine.model.errors import UnreadableMessage
 from joinengine.model.skipped import Skipped
 from joinengine.model.texts import in_a_line
+from joinengine.sources.kafka_avro import Registry, read_avro
 from joinengine.sources.schemas import cast
 
 #: The columns that `include` adds.
@@ -34,8 +39,6 @@ INCLUDED: dict[str, pa.DataType] = {
     "offset": pa.int64(),
     "timestamp": pa.timestamp("us", "UTC"),
 }
-#: Of so many messages a task names each that it skips; it counts the others.
-MOST_NAMED = 100
 
 
 class ValueFormat(StrEnum):
@@ -45,6 +48,7 @@ class ValueFormat(StrEnum):
     AVRO = "avro"
     ARROW = "arrow"
     RAW = "raw"
+    DEBEZIUM = "debezium"
 
 
 class OnError(StrEnum):
@@ -62,17 +66,25 @@ class Refused(Exception):
 class Decoding:
     """How messages become tuples.
 
-    `payload`: the columns of the value. `include`: what else becomes a column.
+    `payload`: the columns of the value. `include`: what else becomes a column. `avro`: the reader's
+    schema, and `registry` where its writers' are; None: they are the same.
     """
 
     value: ValueFormat = ValueFormat.RAW
     payload: pa.Schema = field(default_factory=lambda: pa.schema([("value", pa.binary())]))
     include: tuple[str, ...] = ()
     on_error: OnError = OnError.FAIL
+    avro: str = ""
+    registry: Registry | None = None
 
 
-#: Values -> their columns. Raises Refused or ArrowException.
-Decode = Callable[[Sequence[bytes], pa.Schema], pa.Table]
+#: Values -> their columns, and how many rows each value has; None: one. Raises Refused and others.
+Decode = Callable[[Sequence[Any], pa.Schema, "Decoding"], tuple[pa.Table, list[int] | None]]
+#: What readers raise for values that they cannot read.
+_UNREADABLE = (
+    *(Refused, pa.ArrowException, ValueError, KeyError, TypeError, EOFError, IndexError),
+    *(OverflowError, struct.error),
+)
 
 
 def decoded(
@@ -87,22 +99,31 @@ def decoded(
     """
     names = {one.name for one in asked}
     payload = pa.schema([one for one in decoding.payload if one.name in names])
-    read = _READ[decoding.value]
-    values = [one.value() for one in messages]
-    good, tables = list[tuple[int, int]](), list[pa.Table]()
-    bad = dict[int, str]()
-    _halved(values, 0, lambda some: read(some, payload), good, tables, bad)
-    if bad:
-        _tell(messages, bad, decoding, skipped)
-        messages = [one for number, one in enumerate(messages) if number not in bad]
-    table = pa.concat_tables(tables) if tables else payload.empty_table()
+    found = _Found()
+    _halved([one.value() for one in messages], 0, payload, decoding, found)
+    if found.bad:
+        _tell(messages, found.bad, decoding, skipped)
+    table = pa.concat_tables(found.tables) if found.tables else payload.empty_table()
     columns = {one.name: _whole(table[one.name], one.type) for one in payload}
+    numbers = np.concatenate(found.numbers) if found.numbers else np.empty(0, np.int64)
+    is_whole = len(numbers) == len(messages) and not found.bad and not found.is_uneven
     for name in decoding.include:
         if name in names:
-            columns[name] = _included(messages, name)
+            values = _included(messages, name)
+            columns[name] = values if is_whole else values.take(pa.array(numbers))
     if not columns:  # steps that name no column still count rows
-        return pa.RecordBatch.from_arrays([pa.nulls(len(messages))], names=[""])
+        return pa.RecordBatch.from_arrays([pa.nulls(len(numbers))], names=[""])
     return pa.RecordBatch.from_pydict(columns)
+
+
+@dataclass
+class _Found:
+    """What has been decoded, the messages that its rows are of, and why others cannot be."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    numbers: list[NDArray[np.int64]] = field(default_factory=list)
+    bad: dict[int, str] = field(default_factory=dict)
+    is_uneven: bool = False
 
 
 def _whole(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
@@ -111,28 +132,25 @@ def _whole(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 
 def _halved(
-    values: Sequence[bytes | None],
-    first: int,
-    read: Callable[[Sequence[Any]], pa.Table],
-    good: list[tuple[int, int]],
-    tables: list[pa.Table],
-    bad: dict[int, str],
+    values: Sequence[Any], first: int, payload: pa.Schema, decoding: Decoding, found: _Found
 ) -> None:
-    """Decode values; those that cannot be decoded are found by halves. `first`: the first's number.
-
-    `bad` gets why, by number.
-    """
+    """Decode values; those that cannot be are found by halves. `first`: the first's number."""
     if not values:
         return
     try:
-        tables.append(read(values))
-    except (Refused, pa.ArrowException, ValueError, KeyError, TypeError, EOFError) as error:
+        table, counts = _READ[decoding.value](values, payload, decoding)
+    except _UNREADABLE as error:
         if len(values) == 1:
-            bad[first] = in_a_line(error)
+            found.bad[first] = in_a_line(error)
             return
         middle = len(values) // 2
-        _halved(values[:middle], first, read, good, tables, bad)
-        _halved(values[middle:], first + middle, read, good, tables, bad)
+        _halved(values[:middle], first, payload, decoding, found)
+        _halved(values[middle:], first + middle, payload, decoding, found)
+        return
+    numbers = np.arange(first, first + len(values), dtype=np.int64)
+    found.is_uneven = found.is_uneven or counts is not None
+    found.tables.append(table)
+    found.numbers.append(numbers if counts is None else np.repeat(numbers, counts))
 
 
 def _tell(
@@ -159,8 +177,39 @@ def _tell(
     ]
 
 
-def _read_json(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
+def _read_json(
+    values: Sequence[Any], payload: pa.Schema, decoding: Decoding
+) -> tuple[pa.Table, None]:
     """The objects that the values are, one row each."""
+    return _objects(values, payload), None
+
+
+def _read_debezium(
+    values: Sequence[Any], payload: pa.Schema, decoding: Decoding
+) -> tuple[pa.Table, None]:
+    """The rows that envelopes insert, with the schema of their values beside them or without."""
+    row = _as_json(payload) if payload.names else _NOTHING
+    change = [pa.field("op", pa.string()), pa.field("after", pa.struct(row))]
+    read = _objects(values, pa.schema([*change, pa.field("payload", pa.struct(change))]))
+    bare, wrapped = read.combine_chunks().to_batches()[0].columns[:2], read["payload"]
+    inner = wrapped.combine_chunks().flatten()
+    ops, after = (pc.coalesce(*both) for both in zip(bare, inner, strict=True))
+    others = pc.unique(ops.filter(pc.invert(pc.is_in(ops.fill_null(""), pa.array(["c", "r"])))))
+    if len(others):
+        raise Refused(
+            f"its op is {others[0].as_py()!r}, and only inserts, c and r, are read: updates and "
+            "deletes are not joined"
+        )
+    if after.null_count:
+        raise Refused("its field after is NULL")
+    if not payload.names:
+        return read, None
+    columns = [one.cast(field.type) for one, field in zip(after.flatten(), payload, strict=True)]
+    return pa.Table.from_arrays(columns, schema=payload), None
+
+
+def _objects(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
+    """The objects that the values are, one row each, with these fields."""
     if None in values:
         raise Refused("it has no value: it is a tombstone")
     lines = values
@@ -197,13 +246,41 @@ def _as_json(payload: pa.Schema) -> pa.Schema:
     return pa.schema(kinds)
 
 
-def _read_raw(values: Sequence[Any], payload: pa.Schema) -> pa.Table:
-    return pa.table({"value": pa.array(values, pa.binary())})
+def _read_raw(
+    values: Sequence[Any], payload: pa.Schema, decoding: Decoding
+) -> tuple[pa.Table, None]:
+    return pa.table({"value": pa.array(values, pa.binary())}), None
+
+
+def _read_avro(
+    values: Sequence[Any], payload: pa.Schema, decoding: Decoding
+) -> tuple[pa.Table, None]:
+    if not payload.names:
+        payload = decoding.payload
+    return read_avro(values, payload, decoding.avro, decoding.registry), None
+
+
+def _read_arrow(
+    values: Sequence[Any], payload: pa.Schema, decoding: Decoding
+) -> tuple[pa.Table, list[int]]:
+    """Each value is a stream of Arrow's, with any number of rows."""
+    if None in values:
+        raise Refused("it has no value: it is a tombstone")
+    tables = [pa.ipc.open_stream(one).read_all() for one in values]
+    counts = [len(one) for one in tables]
+    columns = payload if payload.names else decoding.payload
+    found = [one.select(columns.names).cast(columns) for one in tables]
+    for one in found:
+        one.validate(full=True)
+    return pa.concat_tables(found), counts
 
 
 _READ: dict[ValueFormat, Decode] = {
     ValueFormat.JSON: _read_json,
+    ValueFormat.AVRO: _read_avro,
+    ValueFormat.ARROW: _read_arrow,
     ValueFormat.RAW: _read_raw,
+    ValueFormat.DEBEZIUM: _read_debezium,
 }
 
 

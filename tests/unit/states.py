@@ -60,11 +60,13 @@ def with_state(manifest, state, at=0):
     return replace(manifest, operators=tuple(operators))
 
 
-def advanced(query, manifest, *inputs, now_s=0.0, progress=None):
+def advanced(query, manifest, *inputs, now_s=0.0, progress=None, routed=()):
+    """`routed`: reports of route tasks that tell of partitions."""
+    partitions = clock.partitions_after(manifest.partitions, routed, now_s)
     states = clock.advance(
-        query, manifest.operators, manifest.operators, inputs, progress or {}, now_s
+        *(query, manifest.operators, manifest.operators, inputs, progress or {}, now_s), partitions
     )
-    return replace(manifest, operators=states)
+    return replace(manifest, operators=states, partitions=partitions)
 
 
 def chain(how="inner", upper="10 s"):

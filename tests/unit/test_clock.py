@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -9,6 +10,8 @@ from joinengine.driver import clock
 from joinengine.model.windows import within
 from joinengine.operators.timing import limit_of_side
 from joinengine.state.operator_state import PENDING
+from joinengine.state.partitions import Partitions
+from joinengine.wire.reports import Lag, RouteReport
 from tests.harness import two_way
 from tests.unit.states import (
     LEFT,
@@ -54,6 +57,55 @@ def test_an_idle_side_is_left_out_unless_both_are():
     assert later.operators[0].clock.watermark == 90
     silent = advanced(query, start, now_s=106.0)
     assert silent.operators[0].clock.watermark == 30
+
+
+def partitioned(source, newest, behind, idle_s=5):
+    """What a batch tells of the partitions of a source."""
+    lag = Lag(behind, int(idle_s * 1e6))
+    return RouteReport(0, newest={source: newest}, lags={source: lag})
+
+
+def test_the_slowest_partition_counts_until_it_is_idle():
+    query = two_way(window())
+    told = partitioned(0, {0: 90, 1: 40}, {0: 0, 1: 0})
+    start = advanced(
+        query, manifest_of(query), seen(LEFT, 90), seen(RIGHT, 99), routed=[told], now_s=100.0
+    )
+    assert start.operators[0].clock.watermark == 40
+    again = partitioned(0, {0: 95}, {0: 0, 1: 0})
+    held = advanced(query, start, seen(LEFT, 95), routed=[again], now_s=104.0)
+    assert held.operators[0].clock.watermark == 40
+    aside = advanced(query, held, seen(LEFT, 95), routed=[again], now_s=105.0)
+    assert aside.operators[0].clock.watermark == 95
+    waiting = advanced(query, held, routed=[partitioned(0, {}, {0: 0, 1: 7})], now_s=105.0)
+    assert waiting.operators[0].clock.watermark == 40  # it has something to read
+
+
+def test_a_partition_that_has_brought_nothing_is_waited_for_and_all_idle_ones_are_not():
+    query = two_way(window())
+    told = partitioned(0, {0: 90}, {0: 0, 1: 0})
+    start = advanced(
+        query, manifest_of(query), seen(LEFT, 90), seen(RIGHT, 99), routed=[told], now_s=100.0
+    )
+    assert start.operators[0].clock.watermark == -math.inf
+    silent = advanced(query, start, routed=[partitioned(0, {}, {0: 0, 1: 0})], now_s=109.0)
+    assert silent.operators[0].clock.watermark == 90
+
+
+def test_a_tick_is_due_when_the_slowest_partition_steps_aside():
+    query = two_way(window())
+    told = partitioned(0, {0: 90, 1: 40}, {0: 0, 1: 0})
+    start = advanced(
+        query, manifest_of(query), seen(LEFT, 90), seen(RIGHT, 99), routed=[told], now_s=100.0
+    )
+    kept = with_state(start, holding(start.operators[0], run_of(LEFT, 90)))
+    assert clock.tick_due(query, replace(kept, quiet=False), 101.0) == 105.0
+    assert clock.tick_due(query, replace(kept, quiet=False), 106.0) is None
+
+
+def test_partitions_come_back_from_a_manifest():
+    told = Partitions(5.0, {0: (90.0, 1.5), 3: (-math.inf, 2.5)}, {0: 0, 3: 7})
+    assert Partitions.from_json(json.loads(json.dumps(told.to_json()))) == told
 
 
 def test_progress_of_a_source_moves_the_watermark_without_tuples():

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 from dataclasses import dataclass, field
 
+import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joinengine.model.errors import UnreadableMessage
+from joinengine.model.errors import InvalidRequest, UnreadableMessage
+from joinengine.sources.kafka_avro import Registry, columns_of, schema_text
 from joinengine.sources.kafka_values import INCLUDED, Decoding, OnError, ValueFormat, decoded
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -146,3 +149,117 @@ def test_raw_values_are_as_they_are():
     columns = pa.schema([("value", pa.binary())])
     batch, _ = read(sent(b"\x00{", None, b""), columns, kind=ValueFormat.RAW)
     assert batch["value"].to_pylist() == [b"\x00{", None, b""]
+
+
+def stream_of(rows, schema=COLUMNS):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_table(pa.Table.from_pylist(rows, schema))
+    return sink.getvalue().to_pybytes()
+
+
+def test_arrow_streams_have_any_number_of_rows():
+    two = stream_of([{"id": 1, "name": "a"}, {"id": 2, "name": None}])
+    other = pa.schema([("x", pa.int8())])
+    wide = stream_of([{"id": 3, "x": 1}], pa.schema([*COLUMNS, *other]))
+    messages = sent(two, stream_of([]), b"no", wide, stream_of([{"x": 1}], other))
+    told = {"on_error": OnError.SKIP, "include": ["offset"], "kind": ValueFormat.ARROW}
+    batch, skipped = read(messages, **told)
+    assert batch["id"].to_pylist() == [1, 2, 3]
+    assert batch["offset"].to_pylist() == [0, 0, 3]
+    assert [one.file for one in skipped] == ["clicks[3] offset 2", "clicks[3] offset 4"]
+
+
+RECORD = {
+    "type": "record",
+    "name": "click",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0},
+    ],
+}
+
+
+def record(row, schema=RECORD):
+    sink = io.BytesIO()
+    fastavro.schemaless_writer(sink, fastavro.parse_schema(schema), row)
+    return sink.getvalue()
+
+
+def read_records(messages, registry=None):
+    text = json.dumps(RECORD)
+    columns = columns_of(text)
+    decoding = Decoding(ValueFormat.AVRO, columns, ("offset",), OnError.SKIP, text, registry)
+    skipped = []
+    asked = [*columns, pa.field("offset", pa.int64())]
+    return decoded(messages, decoding, asked, skipped), skipped
+
+
+def test_avro_records_and_those_of_another_schema():
+    at = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    good = record({"id": 1, "name": "x", "at": at})
+    batch, skipped = read_records(sent(good, good[:-1], good + b"\x00", None, good))
+    assert batch.to_pylist() == [
+        {"id": 1, "name": "x", "at": at, "offset": 0},
+        {"id": 1, "name": "x", "at": at, "offset": 4},
+    ]
+    assert [one.file for one in skipped] == [f"clicks[3] offset {n}" for n in (1, 2, 3)]
+
+
+def test_avro_by_a_registry():
+    older = {**RECORD, "fields": RECORD["fields"][:1]}
+    schemas = {7: RECORD, 8: older}
+
+    class Known(Registry):
+        def ask(self, path):
+            return {"schema": json.dumps(schemas[int(path.removeprefix("schemas/ids/"))])}
+
+    at = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    values = [
+        b"\x00\x00\x00\x00\x07" + record({"id": 1, "name": None, "at": at}),
+        b"\x00\x00\x00\x00\x08" + record({"id": 2}, older),
+        b"\x00\x00\x00\x00\x09" + record({"id": 3}, older),
+        record({"id": 4}, older),
+    ]
+    batch, skipped = read_records(sent(*values), Known("http://registry"))
+    assert batch["id"].to_pylist() == [1, 2]
+    assert len(skipped) == 2
+
+
+@pytest.mark.parametrize("schema", ["[", '"int"', {"type": "record", "name": "r"}, 7, None])
+def test_what_is_no_schema_of_avro(schema):
+    with pytest.raises(InvalidRequest, match=r"schema: "):
+        columns_of(schema_text(schema, None, "clicks"))
+
+
+def test_a_registry_that_does_not_answer_tells_no_password():
+    with pytest.raises(InvalidRequest, match=r"schema registry http://127\.0\.0\.1:1 does") as said:
+        schema_text(None, Registry("http://127.0.0.1:1", "me:hunter2"), "clicks")
+    assert "hunter2" not in str(said.value)
+
+
+def change(op, after, wrapped):
+    content = {"before": None, "after": after, "op": op, "source": {"db": "x"}}
+    return json.dumps(
+        {"schema": {"type": "s"}, "payload": content} if wrapped else content
+    ).encode()
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_inserts_of_debezium_are_rows_and_updates_and_deletes_are_refused(wrapped):
+    columns = pa.schema([*COLUMNS, ("d", pa.date32())])
+    row = {"id": 1, "name": "x", "d": "2026-03-01"}
+    good = [change("c", row, wrapped), change("r", {"id": 2}, wrapped)]
+    batch, _ = read(sent(*good), columns, kind=ValueFormat.DEBEZIUM, include=["offset"])
+    assert batch.to_pylist() == [
+        {"id": 1, "name": "x", "d": dt.date(2026, 3, 1), "offset": 0},
+        {"id": 2, "name": None, "d": None, "offset": 1},
+    ]
+    for op, after in (("u", row), ("d", None), ("t", None), (None, row), ("c", None)):
+        messages = sent(*good, change(op, after, wrapped))
+        why = "field after" if op == "c" else rf"its op is {op!r}, and only inserts"
+        with pytest.raises(UnreadableMessage, match=f"offset 2: cannot be read as .*{why}"):
+            read(messages, columns, kind=ValueFormat.DEBEZIUM)
+    with pytest.raises(UnreadableMessage, match=r"offset 2: .*tombstone"):
+        read(sent(*good, None), columns, kind=ValueFormat.DEBEZIUM)

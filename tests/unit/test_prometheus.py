@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from joinengine.model.windows import within
 from joinengine.reporting import prometheus
 from joinengine.reporting.prometheus import Source, answer, text
 from joinengine.spark.query.scraping import scraped
+from joinengine.state.partitions import Partitions
 from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, LocalQuery, two_way
 from tests.unit.metrics import named, same
@@ -107,6 +109,19 @@ def test_a_scrape_says_what_the_totals_the_record_and_the_state_say(query):
     assert found["joinengine_result_latency_seconds", "0.99"] == record.latency_s(0.99) > 0
 
 
+def test_partitions_say_what_waits_and_how_far_they_are(query):
+    source = source_of(query)
+    told = Partitions(5.0, {0: (9e6, 1.0), 3: (-math.inf, 1.0)}, {0: 0, 3: 7})
+    manifest = replace(source.manifest, partitions={1: told})
+    found = values(text(replace(source, manifest=manifest)))
+    ours = {key: value for key, value in found.items() if key[0].startswith("joinengine_partition")}
+    assert ours == {
+        ("joinengine_partition_behind_rows", "0", "1"): 0,
+        ("joinengine_partition_behind_rows", "3", "1"): 7,
+        ("joinengine_partition_newest_timestamp_seconds", "0", "1"): 9,
+    }
+
+
 def test_skews_are_those_of_the_instances(query):
     found = values(text(source_of(query)))
     join = query.records[-1].joins[0]
@@ -181,7 +196,7 @@ def test_a_watermark_ahead_of_all_tuples_has_no_lag(query):
     (one,) = source.manifest.operators
     newest = max(side.newest for side in one.clock.sides)
     ahead = replace(one, clock=SimpleNamespace(sides=one.clock.sides, watermark=newest + 5e6))
-    manifest = SimpleNamespace(totals=source.manifest.totals, operators=[ahead])
+    manifest = replace(source.manifest, operators=(ahead,))
     found = values(text(replace(source, manifest=manifest)))
     assert found["joinengine_watermark_lag_seconds", "0"] == 0.0
 
@@ -201,7 +216,8 @@ FIGURES = (*prometheus._QUERY, *prometheus._OPERATOR)
 
 
 def test_the_page_names_every_figure():
-    same(named("Prometheus") + named("Prometheus", 1), [one.name for one in FIGURES])
+    parts = (*prometheus._QUERY, *prometheus._PARTITION, *prometheus._OPERATOR)
+    same(named("Prometheus") + named("Prometheus", 1), [one.name for one in parts])
     text_ = (DOCS / "metrics.md").read_text()
     for one in FIGURES:
         (row,) = re.findall(rf"^\| `{one.name}` .*$", text_, re.M)

@@ -17,6 +17,7 @@ from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
 from joinengine.model.texts import quoted
 from joinengine.sources.feeds import FeedKind
+from joinengine.sources.kafka_avro import Registry, columns_of, schema_text
 from joinengine.sources.kafka_feed import Topic
 from joinengine.sources.kafka_reading import KafkaReading
 from joinengine.sources.kafka_values import INCLUDED, Decoding, OnError, ValueFormat
@@ -105,9 +106,13 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
     """A stream of the committed messages of a topic, each of which is a row.
 
     `servers`: the brokers, as "host:port", joined by commas.
-    `value`: how values are written. `json`: an object each. `raw`: they become the column `value`.
-    `schema`: the columns of a value, as a StructType or DDL text. A field that a message lacks is
-    NULL, and others are not read.
+    `value`: how values are written. `json`: an object each. `avro`: a record each, of a schema that
+    is given, or after the number of one in the registry `options["schema.registry.url"]`. `arrow`:
+    a stream of Arrow's each, of any number of rows. `debezium`: changes of a table as JSON, of
+    which inserts are read; updates and deletes are messages that cannot be decoded. `raw`: values
+    become the column `value`.
+    `schema`: the columns of a value, as a StructType or DDL text; of Avro the reader's schema, as
+    JSON text or a dict. A field that a message lacks is NULL, and others are not read.
     `start`: where a query begins that has no checkpoint yet: `earliest`, `latest`, partition ->
     offset (partitions that are not named begin at their earliest), or a time (ISO text, datetime,
     or milliseconds). A restart goes on from the checkpoint.
@@ -130,10 +135,15 @@ def kafka_stream(  # noqa: PLR0913 # each is an option by its name
             "kafka_stream: spark is None; pass a session, such as joinengine.session()"
         )
     check_text(topic, "kafka_stream: topic", "'clicks'")
-    client_config(servers, options)
-    cluster = Cluster(servers, dict(options or {}))
+    settings = dict(options or {})
+    registry = _registry(settings)
+    client_config(servers, settings)
+    cluster = Cluster(servers, settings)
     decoding = _decoding(value, schema, include, on_error)
-    check_count(max_rows, "max_rows")
+    if decoding.value is ValueFormat.AVRO:
+        decoding = _with_avro(decoding, schema, registry, topic)
+    if check_count(max_rows, "max_rows") < 1:
+        raise InvalidRequest(f"max_rows: {max_rows} must be at least 1")
     loses = not check_truth(fail_on_data_loss, "fail_on_data_loss")
     idle_us = microseconds(idle, "idle")
     if idle_us < 0:
@@ -155,15 +165,40 @@ def _decoding(value: str, schema: Any, include: Sequence[str], on_error: str) ->
                 f"include: {quoted(name)} is unknown; choose {', '.join(INCLUDED)}"
             )
     payload = _payload(kind, schema)
-    double = [name for name in names if name in payload.names or names.count(name) > 1]
+    _refuse_double(names, payload)
+    return Decoding(kind, payload, tuple(names), one_of(OnError, on_error, "on_error"))
+
+
+def _registry(settings: dict[str, Any]) -> Registry | None:
+    """The schema registry that the options name; the client of Kafka does not know of it."""
+    url = settings.pop("schema.registry.url", None)
+    user = settings.pop("schema.registry.basic.auth.user.info", "")
+    if url is not None and not str(url).startswith(("http://", "https://")):
+        raise InvalidRequest(
+            f"options: schema.registry.url: expected a URL of http or https; found {quoted(url)}"
+        )
+    return None if url is None else Registry(url, user)
+
+
+def _with_avro(decoding: Decoding, schema: Any, registry: Registry | None, topic: str) -> Decoding:
+    """The columns of an Avro schema."""
+    text = schema_text(schema, registry, topic)
+    payload = columns_of(text)
+    _refuse_double(decoding.include, payload)
+    return replace(decoding, payload=payload, avro=text, registry=registry)
+
+
+def _refuse_double(include: Sequence[str], payload: pa.Schema) -> None:
+    double = [name for name in include if name in payload.names or include.count(name) > 1]
     if double:
         raise InvalidRequest(
             f"include: there is a column {double[0]!r} already; leave it out, or rename the field"
         )
-    return Decoding(kind, payload, tuple(names), one_of(OnError, on_error, "on_error"))
 
 
 def _payload(kind: ValueFormat, schema: Any) -> pa.Schema:
+    if kind is ValueFormat.AVRO:
+        return pa.schema([])  # they follow from the schema of Avro's
     if kind is ValueFormat.RAW:
         if schema is not None:
             raise InvalidRequest("schema: value='raw' has one column, value; leave schema out")
@@ -175,7 +210,7 @@ def _payload(kind: ValueFormat, schema: Any) -> pa.Schema:
             "as 'id bigint, at timestamp'"
         )
     for one in payload:
-        if kind is ValueFormat.JSON and _has_map(one.type):
+        if kind in (ValueFormat.JSON, ValueFormat.DEBEZIUM) and _has_map(one.type):
             raise InvalidRequest(
                 f"schema: column {one.name!r} is of type {one.type}, which is not read from JSON; "
                 "give a struct, or leave the column out"
