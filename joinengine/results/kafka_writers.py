@@ -158,7 +158,7 @@ class _Writer:
             compression_type="lz4",
             linger_ms=2,
         )
-        config["delivery.report.only.error"] = True
+        config |= {"delivery.report.only.error": True, "on_delivery": self._note}
         if task.tokens:
             config["transactional.id"] = task.writer
         try:
@@ -215,7 +215,7 @@ class _Writer:
         produce = self._producer.produce
         plain = told.partitions is None and told.headers is None
         for value, key, to, partition, headers in zip(*columns, strict=True):
-            more: dict[str, Any] = {"on_delivery": self._note}
+            more: dict[str, Any] = {}
             if not plain:
                 more |= {} if partition is None else {"partition": partition}
                 more |= {} if headers is None else {"headers": headers}

@@ -48,7 +48,7 @@ FOUND = {
     "a micro-batch not noted": 0,
     "token outside the transaction": TOKENS_FROM + 49,
     "no look before a delivery": TOKENS_FROM + 2,
-    "delivery before the manifest": TOKENS_FROM + 89,
+    "delivery before the manifest": TOKENS_FROM + 7,
     "producer ids per generation": TOKENS_FROM + 11,
 }
 

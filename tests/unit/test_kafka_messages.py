@@ -59,6 +59,17 @@ def test_instants_are_read_back_by_a_reader_with_a_schema():
     assert found.column("at").to_pylist() == [NOON, None]
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_instants_of_all_units_and_zones(unit, zone):
+    kind = pa.timestamp(unit, zone)
+    rows = pa.RecordBatch.from_arrays([pa.array([0, None], pa.int64()).cast(kind)], ["at"])
+    first, second = (json.loads(value)["at"] for value in messages(rows, JSON).values)
+    assert first.startswith("1970-01-01T00:00:00")
+    assert first.endswith("Z") == (zone is not None)
+    assert second is None
+
+
 def test_a_key_is_the_text_of_a_column():
     assert messages(ROWS, Shape(Value.JSON, "t", "n")).keys == [b"1", None]
     assert messages(ROWS, Shape(Value.JSON, "t", "raw")).keys == [b"\x00\xff", None]
