@@ -160,7 +160,7 @@ def _json(rows: pa.RecordBatch) -> pa.Array:
     database = _database()
     database.register("plain_rows", plain)
     try:
-        fields = ", ".join(_field(f) for f in plain.schema)
+        fields = ", ".join(map(_field, rows.schema))
         found = database.sql(f"SELECT json_object({fields}) AS v FROM plain_rows")
         return found.to_arrow_table().column(0).combine_chunks().cast(pa.binary())
     finally:
@@ -178,16 +178,20 @@ def _field(field: pa.Field) -> str:
             f"WHEN isnan({name}) THEN '\"NaN\"'::JSON WHEN {name} > 0 THEN '\"Infinity\"'::JSON "
             "ELSE '\"-Infinity\"'::JSON END"
         )
+    if pa.types.is_timestamp(field.type) and field.type.unit != "ns":
+        return f"{text}, strftime({name}, '%Y-%m-%dT%H:%M:%S.%f{'Z' if field.type.tz else ''}')"
     return f"{text}, {name}"
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Instants as texts; all else as it is."""
-    if pa.types.is_timestamp(column.type):
-        zone = "Z" if column.type.tz else ""
-        column = column.cast(pa.timestamp(column.type.unit, "UTC")) if zone else column
-        return pc.strftime(column, format=f"%Y-%m-%dT%H:%M:%S{zone}")
-    return column
+    """Instants in microseconds without a zone, which DuckDB writes fast; finer ones as texts."""
+    if not pa.types.is_timestamp(column.type):
+        return column
+    if column.type.unit != "ns":
+        return column.cast(pa.timestamp("us"))
+    zone = "Z" if column.type.tz else ""
+    column = column.cast(pa.timestamp("ns", "UTC")) if zone else column
+    return pc.strftime(column, format=f"%Y-%m-%dT%H:%M:%S{zone}")
 
 
 @cache

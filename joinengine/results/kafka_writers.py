@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -117,9 +116,9 @@ def deliver(task: DeliverTask, world: World) -> DeliverReport:
     """
     token = -1
     try:
-        writer = _writer_of(task)
+        writer = _writer_of(task, world)
         token = writer.token
-        writer.send(task, world)
+        writer.send(task)
         return DeliverReport(writer.token)
     except _Gone as gone:
         _writers.pop((task.writer, task.generation), None)
@@ -133,10 +132,10 @@ def deliver(task: DeliverTask, world: World) -> DeliverReport:
 _writers = OrderedDict[tuple[str, int], "_Writer"]()
 
 
-def _writer_of(task: DeliverTask) -> _Writer:
+def _writer_of(task: DeliverTask, world: World) -> _Writer:
     which = task.writer, task.generation
     if task.opens or which not in _writers:
-        _writers[which] = _Writer(task)
+        _writers[which] = _Writer(task, world)
     _writers.move_to_end(which)
     while len(_writers) > _KEPT:
         _writers.popitem(last=False)
@@ -146,7 +145,8 @@ def _writer_of(task: DeliverTask) -> _Writer:
 class _Writer:
     """A producer; `token`: the newest batch that it, or an earlier one with its id, has sent."""
 
-    def __init__(self, task: DeliverTask) -> None:
+    def __init__(self, task: DeliverTask, world: World) -> None:
+        self._world = world
         self._kafka = library()
         self._broker = task.broker
         self._failed: Any = None  # the first error of a message
@@ -158,7 +158,7 @@ class _Writer:
             compression_type="lz4",
             linger_ms=2,
         )
-        config["delivery.report.only.error"] = True
+        config |= {"delivery.report.only.error": True, "on_delivery": self._note}
         if task.tokens:
             config["transactional.id"] = task.writer
         try:
@@ -169,7 +169,7 @@ class _Writer:
         except (self._kafka.KafkaException, ValueError, TypeError) as error:
             raise self._error(error) from None
 
-    def send(self, task: DeliverTask, world: World) -> None:
+    def send(self, task: DeliverTask) -> None:
         """Send the batches above the token; then the token is the last one."""
         left = [(batch, files) for batch, files in task.batches if batch > self.token]
         if not left:
@@ -177,11 +177,11 @@ class _Writer:
         files = [stored for _, staged in left for stored in staged]
         try:
             if not task.tokens:
-                self._produce_all(task, files, world)
+                self._produce_all(task, files)
                 self._flush()
                 return
             self._producer.begin_transaction()
-            self._produce_all(task, files, world)
+            self._produce_all(task, files)
             content = json.dumps({"batch": left[-1][0]}).encode()
             self._producer.produce(task.tokens, content, task.writer.encode(), task.partition)
             self._commit()
@@ -194,8 +194,8 @@ class _Writer:
             self._abort()
             raise
 
-    def _produce_all(self, task: DeliverTask, files: Iterable[StoredFile], world: World) -> None:
-        for chunk in _chunks(task, files, world):
+    def _produce_all(self, task: DeliverTask, files: Iterable[StoredFile]) -> None:
+        for chunk in _chunks(task, files, self._world):
             self._produce(messages(chunk, task.shape), task.shape.topic)
             self._producer.poll(0)
             if self._failed is not None:
@@ -215,7 +215,7 @@ class _Writer:
         produce = self._producer.produce
         plain = told.partitions is None and told.headers is None
         for value, key, to, partition, headers in zip(*columns, strict=True):
-            more: dict[str, Any] = {"on_delivery": self._note}
+            more: dict[str, Any] = {}
             if not plain:
                 more |= {} if partition is None else {"partition": partition}
                 more |= {} if headers is None else {"headers": headers}
@@ -226,7 +226,7 @@ class _Writer:
 
     def _wait_and_produce(self, topic: str, value: Any, key: Any, more: dict[str, Any]) -> None:
         """Too much waits to be sent: let some of it go first."""
-        until = time.monotonic() + PATIENCE_S
+        until = self._world.timer_s() + PATIENCE_S
         while True:
             self._producer.poll(0.1)
             if self._failed is not None:
@@ -234,7 +234,7 @@ class _Writer:
             with suppress(BufferError):
                 self._producer.produce(topic, value, key, **more)
                 return
-            if time.monotonic() > until:
+            if self._world.timer_s() > until:
                 raise self._kafka.KafkaException(
                     self._kafka.KafkaError(self._kafka.KafkaError._TIMED_OUT)
                 )
@@ -251,14 +251,14 @@ class _Writer:
 
     def _commit(self) -> None:
         """Commit. A timeout may be asked again, and says nothing about the outcome."""
-        until = time.monotonic() + PATIENCE_S
+        until = self._world.timer_s() + PATIENCE_S
         while True:
             try:
-                self._producer.commit_transaction(max(until - time.monotonic(), 1.0))
+                self._producer.commit_transaction(max(until - self._world.timer_s(), 1.0))
                 return
             except self._kafka.KafkaException as error:
                 reason = error.args[0]
-                if reason.retriable() and time.monotonic() < until:
+                if reason.retriable() and self._world.timer_s() < until:
                     continue
                 if reason.txn_requires_abort() or reason.name() in _SHUT_OUT:
                     raise

@@ -10,6 +10,7 @@ import pytest
 
 from tests.simulator.__main__ import REGRESSIONS, outcome
 from tests.simulator.bugs import BUGS
+from tests.simulator.targets import TOKENS_FROM
 from tests.simulator.trial import play
 
 SEEDS, FAST, CHUNK = 200, 25, 25
@@ -45,6 +46,10 @@ FOUND = {
     "a callback without a manifest": 32,
     "micro-batches at or below": 70,
     "a micro-batch not noted": 0,
+    "token outside the transaction": TOKENS_FROM + 49,
+    "no look before a delivery": TOKENS_FROM + 2,
+    "delivery before the manifest": TOKENS_FROM + 7,
+    "producer ids per generation": TOKENS_FROM + 11,
 }
 
 
@@ -62,6 +67,15 @@ def test_no_seed_fails(first):
     assert sum(counts["drivers started"] for _, counts, _ in told) > 2 * CHUNK
 
 
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in (6, 12, 18))]
+)
+def test_no_seed_with_a_target_fails(first):
+    told = [outcome(TOKENS_FROM + seed) for seed in range(first, first + 6)]
+    assert not [error for _, error in told if error is not None]
+    assert sum(counts["drivers started"] for counts, _ in told) > 12
+
+
 def test_seeds_that_have_failed_once():
     again = [int(line.split()[0]) for line in REGRESSIONS.read_text().splitlines()]
     assert not [(seed, error) for seed in again if (error := outcome(seed)[1]) is not None]
@@ -69,7 +83,7 @@ def test_seeds_that_have_failed_once():
 
 def test_there_is_a_seed_for_each_planted_bug():
     assert FOUND.keys() == BUGS.keys()
-    assert max(FOUND.values()) < WITHIN
+    assert max(seed % TOKENS_FROM for seed in FOUND.values()) < WITHIN
 
 
 @pytest.mark.parametrize("bug", BUGS)

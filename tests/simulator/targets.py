@@ -7,16 +7,19 @@ of such a delivery are planted here.
 
 from __future__ import annotations
 
+import random
 from contextlib import contextmanager
 from unittest.mock import patch
 
 from joinengine.driver import batch
 from joinengine.results.tokens import NOTHING, OutcomeUnknown, ShutOut, Target
 from tests.reference.target import staged_rows
-from tests.simulator.disk import Broken
+from tests.simulator.disk import DELAYS_S, Broken
 
 #: Seeds from here on are those from 0 on, with a target in the place of an output folder.
 TOKENS_FROM = 1_000_000
+#: How likely a driver is held before a step of a delivery, beside all other faults.
+HELD = 0.05
 
 
 class SimulatedTarget(Target):
@@ -25,8 +28,12 @@ class SimulatedTarget(Target):
     def __init__(self, outside, world, storage):
         self.outside, self.world, self.storage = outside, world, storage
         self.epoch = None
+        # A stream of its own: what other parts draw stays as it was.
+        self.rng = random.Random(f"{world.actor.name} {world.scheduler.digest}")
 
     def _step(self, what, verb="get"):
+        if self.world.faults.left > 0 and self.rng.random() < HELD:
+            self.world.sleep(self.rng.choice(DELAYS_S))
         fault = self.world.step(f"{what} the target", verb)
         if fault == "fails before" and verb == "get":
             raise Broken(5, "injected: the target is away")
