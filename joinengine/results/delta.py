@@ -174,10 +174,10 @@ class DeltaTarget(TableTarget):
         return None
 
 
-def loaded(place: str) -> Any:
-    """The table at a folder or a URL, as it is now; None: there is none."""
+def loaded(place: str, kind: type[JoinEngineError] = JoinEngineError) -> Any:
+    """The table at a folder or a URL, as it is now; None: there is none. Raises `kind`."""
     delta = library()
-    with _asking(place):
+    with _asking(place, kind):
         if not is_url(place) and not os.path.isdir(f"{place}/_delta_log"):
             return None  # the library would make the folder
         with suppress(delta.exceptions.TableNotFoundError):
@@ -194,7 +194,7 @@ def check_table(
     """
     asked = check_partitions(schema, partition_by, exact=exact)
     ours = {one.name: one for one in _delta_schema(schema).fields}
-    table = loaded(place)
+    table = loaded(place, InvalidRequest)
     found = asked if table is None else tuple(table.metadata().partition_columns)
     if table is None:
         _check_others(place)
@@ -282,14 +282,18 @@ def _options(place: str) -> dict[str, str]:
 
 
 @contextmanager
-def _asking(place: str) -> Iterator[None]:
+def _asking(place: str, kind: type[JoinEngineError] = JoinEngineError) -> Iterator[None]:
     """An error of the library inside becomes one of the engine, in a sentence."""
     try:
         yield
     except JoinEngineError:
         raise
     except Exception as error:
-        raise JoinEngineError(
-            f"delta: the table {place} cannot be read or made ({reason_of(error)}); nothing is "
-            "lost: mend the cause, and start the query again"
-        ) from error
+        raise kind(_unread(place, error)) from error
+
+
+def _unread(place: str, error: Exception) -> str:
+    return (
+        f"delta: the table {place} cannot be read or made ({reason_of(error)}); nothing is lost: "
+        "mend the cause, and start the query again"
+    )
