@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from joinengine.spark.query.join_query import JoinQuery
     from joinengine.spark.session.session import session
     from joinengine.spark.sources.inputs import Stream, parquet_stream
+    from joinengine.spark.sources.kafka_streams import KafkaStream, kafka_stream
 
 #: Where each public name lives.
 _HOMES = {
@@ -41,7 +42,9 @@ _HOMES = {
     "JoinEngineError": "model.errors",
     "JoinQuery": "spark.query.join_query",
     "JoinWriter": "api.writer",
+    "KafkaStream": "spark.sources.kafka_streams",
     "Stream": "spark.sources.inputs",
+    "kafka_stream": "spark.sources.kafka_streams",
     "StreamAggregate": "api.aggregates",
     "StreamJoin": "api.joins",
     "TakenOver": "model.errors",
@@ -66,6 +69,7 @@ __all__ = [
     "JoinEngineError",
     "JoinQuery",
     "JoinWriter",
+    "KafkaStream",
     "Stream",
     "StreamAggregate",
     "StreamJoin",
@@ -74,6 +78,7 @@ __all__ = [
     "awaitAnyTermination",
     "band",
     "equi",
+    "kafka_stream",
     "parquet_stream",
     "session",
     "sliding",

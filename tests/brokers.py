@@ -11,9 +11,9 @@ from confluent_kafka.admin import NewTopic
 _numbers = count()
 
 
-def fresh_topic(broker, partitions=1, **config):
+def fresh_topic(broker, partitions=1, *, name=None, **config):
     """The name of a new topic; `config`: its settings, with _ for each dot in a name."""
-    name = f"topic-{os.getpid()}-{next(_numbers)}"
+    name = name or f"topic-{os.getpid()}-{next(_numbers)}"
     settings = {key.replace("_", "."): str(value) for key, value in config.items()}
     made = broker.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
     made[name].result(30)

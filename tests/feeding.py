@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from joinengine.sources.feeds import Feed
+from joinengine.sources.feeds import CountedFeed
 
 
-class Inert(Feed):
+class Inert(CountedFeed):
     """A feed without files or a log; what is left is how far it can be read."""
 
     def check(self):

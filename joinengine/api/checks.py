@@ -16,9 +16,9 @@ from joinengine.model.columns import require_column, require_of
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.keys import Side
 from joinengine.model.windows import Sliding, Window, Within
-from joinengine.sources.feeds import FeedKind
 from joinengine.spark.session import session
-from joinengine.spark.sources.inputs import Source, Stream, Table, delay_of
+from joinengine.spark.sources.inputs import Source, Table, delay_of
+from joinengine.spark.sources.own_streams import OwnStream
 
 #: A stream, and its event-time column.
 Timed = tuple[Source, str]
@@ -26,7 +26,7 @@ Timed = tuple[Source, str]
 
 def check_source(side: Any) -> None:
     """Raise InvalidRequest unless `side` is a stream."""
-    if isinstance(side, (Stream, Table)):
+    if isinstance(side, (OwnStream, Table)):
         return
     if type(side).__module__.startswith("pyspark.sql.connect"):
         session.prepare(side.sparkSession)
@@ -112,9 +112,9 @@ def check_ahead(ahead_us: int | None, name: str, sources: Sequence[Source]) -> N
     if ahead_us is None:
         return
     for source in sources:
-        if isinstance(source, Stream) and source.feed["kind"] == FeedKind.RECORDED:
+        if isinstance(source, OwnStream) and source.is_recorded:
             raise InvalidRequest(
-                f"{name}: max_ahead needs current event times, but {source.feed['path']} is a "
+                f"{name}: max_ahead needs current event times, but {source.place} is a "
                 f"recorded stream; leave max_ahead out"
             )
 

@@ -28,6 +28,8 @@ from joinengine.layouts.versions import Moving
 from joinengine.model.recovery import Durability, Recovery
 from joinengine.reporting.plan_log import PlanLog
 from joinengine.reporting.server import check_host, check_port, check_token
+from joinengine.results.kafka_messages import Value as MessageValue
+from joinengine.results.kafka_target import Guarantee
 from joinengine.spark.query.heartbeat import Takeover
 from joinengine.spark.sources.locations import place
 from joinengine.state.store import StoreSpeed
@@ -38,10 +40,12 @@ _LEAST_MEMORY = 1 << 20
 _LEAST_FILE = 1 << 16
 #: Batches whose results are held back at most: a query that holds back more shows nothing.
 _MOST_HELD = 1_000_000
+#: Each producer has threads, and a transaction in every batch.
+_MOST_PRODUCERS = 64
 
 #: Sinks of ours. A format of Spark takes the options of a query, and whatever Spark's writer takes.
 TABLES = ("delta", "iceberg")
-FORMATS = ("parquet", *TABLES, "noop", "console", "memory")
+FORMATS = ("parquet", *TABLES, "kafka", "noop", "console", "memory")
 SINKS = (*FORMATS, "foreachBatch", "foreach_batch_arrow", "toTable")
 
 
@@ -66,6 +70,7 @@ class Option:
 
 
 _PARQUET = ("parquet",)
+_KAFKA = ("kafka",)
 _ICEBERG = ("iceberg",)
 _SPEED = Value("a rate and a latency: `100 MB/s, 50 ms`", StoreSpeed.of, metavar="RATE,LATENCY")
 _LINES = (
@@ -276,7 +281,7 @@ _LINES = (
         REST,
         "How long results are gathered until one commit delivers them. If not given, each batch "
         "is a commit.",
-        sinks=TABLES,
+        sinks=(*TABLES, *_KAFKA),
         since="0.2",
     ),
     Option(
@@ -327,6 +332,63 @@ _LINES = (
         "The number of rows printed for each batch.",
         "20",
         sinks=("console",),
+    ),
+    Option(
+        "kafka.bootstrap.servers",
+        TEXT,
+        "The brokers, as `host:port`, separated by commas. Every other `kafka.` option goes to "
+        "librdkafka without this prefix, such as `kafka.security.protocol`.",
+        sinks=_KAFKA,
+        since="0.2",
+    ),
+    Option(
+        "topic",
+        TEXT,
+        "The topic for the results. If not given, the column `topic` names the topic of each row.",
+        sinks=_KAFKA,
+        since="0.2",
+    ),
+    Option(
+        "value",
+        choice(MessageValue),
+        "The value of a message: the whole row as a JSON object (`json`), or the column `value` "
+        "(`columns`). If not given: `columns` if the results have only columns of a message, "
+        "else `json`.",
+        sinks=_KAFKA,
+        since="0.2",
+    ),
+    Option(
+        "key",
+        TEXT,
+        "The column whose text is the key of a message, if the value is the whole row. If not "
+        "given, messages have no key.",
+        sinks=_KAFKA,
+        since="0.2",
+    ),
+    Option(
+        "includeHeaders",
+        BOOLEAN,
+        "Whether the column `headers` becomes the headers of a message.",
+        "true",
+        sinks=_KAFKA,
+        since="0.2",
+    ),
+    Option(
+        "delivery",
+        choice(Guarantee),
+        "Whether results are delivered by transactions (`exactly_once`), or without them and "
+        "perhaps again after a restart (`at_least_once`).",
+        "exactly_once",
+        sinks=_KAFKA,
+        since="0.2",
+    ),
+    Option(
+        "producers",
+        count("producers", _MOST_PRODUCERS),
+        "The number of producers, each with transactions of its own. With more than one, a reader "
+        "may see a part of a batch before the rest. If not given: as the checkpoint has it, or 1.",
+        sinks=_KAFKA,
+        since="0.2",
     ),
     Option("truncate", BOOLEAN, "Whether long values are cut.", "true", sinks=("console",)),
 )

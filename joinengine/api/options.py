@@ -15,13 +15,14 @@ from joinengine.exchange.exchange import chosen_exchange
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.reporting.server import Place
+from joinengine.world import kafka_clients
 
 #: Columns, and so no text; the writer keeps them apart.
 PARTITION_BY = "partitionBy"
 #: What only our own sinks of files do; the others Spark's writers of files know, too.
 _OURS_ALONE = ("shared", "overwrite", "targetFileSize", "compactEvery", "commitEvery")
 #: Sink -> how the names of options begin that it hands on to a library.
-PREFIXES = {"iceberg": "catalog."}
+PREFIXES = {"iceberg": "catalog.", "kafka": "kafka."}
 _CANONICAL = {name.lower(): name for name in OPTIONS}
 
 
@@ -39,6 +40,20 @@ def named(key: str, value: Any) -> dict[str, str]:
         raise InvalidRequest(f"option {key}: expected text, a number or a bool, found {value!r}")
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return {_CANONICAL.get(key.lower(), key): text}
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of an option is not to be shown.
+
+    >>> is_secret("liveToken"), is_secret("kafka.sasl.password"), is_secret("topic")
+    (True, True, False)
+    """
+    # What a catalogue takes depends on its kind: a URI may hold a password, too.
+    is_ours = name == "liveToken" or name.startswith(PREFIXES["iceberg"])
+    kafka = PREFIXES["kafka"]
+    return is_ours or (
+        name.lower().startswith(kafka) and kafka_clients.is_secret(name[len(kafka) :])
+    )
 
 
 def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
@@ -80,7 +95,7 @@ def sink_takes(sink: str, name: str) -> bool:
 def check_names(sink: str, options: Iterable[str]) -> None:
     """Refuse options that the sink does not take; formats of Spark judge their own."""
     for name in options:
-        if sink_takes(sink, name) or name.startswith(PREFIXES.get(sink, "\0")):
+        if sink_takes(sink, name) or name.lower().startswith(PREFIXES.get(sink, "\0")):
             continue
         if name in _OURS_ALONE:
             takers = " or ".join(map(repr, OPTIONS[name].sinks))
@@ -96,11 +111,6 @@ def check_names(sink: str, options: Iterable[str]) -> None:
         raise InvalidRequest(
             f"{sink}: option {name!r} is unknown. {hint}The options are {', '.join(known)}"
         )
-
-
-def is_secret(name: str) -> bool:
-    """Whether the value of an option is not to be shown: it may let others in."""
-    return name == "liveToken" or any(map(name.startswith, PREFIXES.values()))
 
 
 def _is_of_all(name: str) -> bool:

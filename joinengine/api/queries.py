@@ -23,7 +23,8 @@ from joinengine.reporting.notebook import operators_html, page_part
 from joinengine.spark.query.frame_sinks import Transform
 from joinengine.spark.session.session import parallelism
 from joinengine.spark.sources import types
-from joinengine.spark.sources.inputs import Source, Stream, Table
+from joinengine.spark.sources.inputs import Source, Table
+from joinengine.spark.sources.own_streams import OwnStream
 
 
 class StreamQuery:
@@ -142,14 +143,14 @@ def number_of(instances: int | None) -> int:
 
 
 def _describe(source: Source) -> str:
-    if isinstance(source, Stream):
-        return f"{source.feed['kind']} {source.feed['path']}{_steps(source)}"
+    if isinstance(source, OwnStream):
+        return f"{source.description}{_steps(source)}"
     if isinstance(source, Table):
         return f"table {source.path}"
     return "table" if checks.is_table(source) else "dataframe"
 
 
-def _steps(source: Stream) -> str:
+def _steps(source: OwnStream) -> str:
     """What happens to the tuples as they are read; the order counts if columns are computed."""
     steps = source.reading.steps
     if not any(isinstance(one, Computed) for one in steps):

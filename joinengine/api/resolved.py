@@ -15,7 +15,8 @@ from joinengine.operators.base import QuerySpec
 from joinengine.sources.schemas import from_text
 from joinengine.spark.query.frame_sinks import Transform
 from joinengine.spark.query.query_folders import checkpoint_at
-from joinengine.spark.sources.inputs import Source, Stream
+from joinengine.spark.sources.inputs import Source
+from joinengine.spark.sources.own_streams import OwnStream
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def as_kept(join: ResolvedJoin, location: str, state: str | None = None) -> Reso
     changed = [
         (stream, columns)
         for stream, columns in streams
-        if isinstance(stream, Stream) and not stream.has_columns(columns)
+        if isinstance(stream, OwnStream) and not stream.has_columns(columns)
     ]
     if join.over is None or not changed:
         return join

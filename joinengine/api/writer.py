@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame
 
 from joinengine.api import options as given
 from joinengine.api.file_sinks import parquet_sink, reader_sink
+from joinengine.api.kafka_sink import kafka_sink
 from joinengine.api.lake_sinks import table_sink
-from joinengine.api.option_table import FORMATS, OPTIONS, TABLES
+from joinengine.api.option_table import FORMATS, OPTIONS
 from joinengine.api.resolved import ResolvedJoin, as_kept
 from joinengine.driver.layout_fit import Naming
 from joinengine.driver.settings import Settings
@@ -71,10 +72,10 @@ class JoinWriter:
         return printed_lines(f"<JoinWriter of {self.of}: {', '.join(told)}; .start() starts it>")
 
     def format(self, source: str) -> JoinWriter:
-        """Choose the sink: `parquet`, `delta`, `iceberg`, `noop`, `console`, `memory`, or another.
+        """Choose the sink: `parquet`, `delta`, `iceberg`, `kafka`, `noop`, `console` or `memory`.
 
-        Any other name is a batch format of Spark. Each result is in a table and in `parquet`
-        exactly once, and in a format of Spark at least once.
+        Any other name is a batch format of Spark. Each result is in `parquet`, in a table and in
+        `kafka` exactly once, and in a format of Spark at least once.
         """
         return replace(self, sink=source)
 
@@ -299,18 +300,20 @@ class JoinWriter:
         self, kind: str, options: dict[str, str], settings: Settings
     ) -> tuple[SinkFactory, Output | None]:
         """What makes the sink, and the folder that it writes; None: it writes none."""
-        join = self.join
-        if kind == "noop" and join.transform is None:
-            return (lambda checkpoint, query: DiscardSink()), None
-        if kind == "parquet":
-            return parquet_sink(join, options, settings, self.partitions, self.name)
-        if kind in TABLES:
-            return table_sink(kind, join, options, settings, self.partitions)
+        join, output = self.join, None
+        match kind:
+            case "noop" if join.transform is None:
+                return (lambda checkpoint, query: DiscardSink()), None
+            case "parquet":
+                return parquet_sink(join, options, settings, self.partitions, self.name)
+            case "delta" | "iceberg":
+                return table_sink(kind, join, options, settings, self.partitions)
+            case "kafka":
+                return kafka_sink(join, options, settings, self.name), None
+            case "memory":
+                return self._memory(), None
         if self.receiver is not None:
             return reader_sink(join, self.receiver), None
-        if kind == "memory":
-            return self._memory(), None
-        output = None
         if self.function is not None:
             write = self.function
         elif self.table is not None:

@@ -12,6 +12,7 @@ from joinengine.operators.base import Operator, QuerySpec, sides_of
 from joinengine.operators.timing import Limit, Upstream
 from joinengine.state.manifest import Manifest
 from joinengine.state.operator_state import Clock, OperatorState, SideClock
+from joinengine.state.partitions import BySource, Partitions
 from joinengine.wire.reports import InputReport, RouteReport
 
 
@@ -22,20 +23,23 @@ def advance(
     inputs: Sequence[InputReport],
     progress: Mapping[int, float],
     now_s: float,
+    partitions: BySource | None = None,
 ) -> tuple[OperatorState, ...]:
     """The states with the clock of the next batch; `before` are those that the batch began with.
 
     An operator's watermark is the least limit over its sides. A side that has brought no tuple
-    with an event time for `idle_after` is left out, unless all are idle. If results of an earlier
+    with an event time for `idle_after` is left out, unless all are idle. Of a source with
+    `partitions` the slowest counts that is not idle. If results of an earlier
     operator may come a batch after their cause, the limit of the batch before is used.
     """
     advanced = list[OperatorState]()
+    slowest = {source: one.slowest(now_s) for source, one in (partitions or {}).items()}
     for operator, state in zip(query.operators, states, strict=True):
         if operator.window is None:
             advanced.append(state)
             continue
         ours = [report for report in inputs if report.operator == operator.index]
-        upstream = Upstream(query.operators, advanced, before, progress)
+        upstream = Upstream(query.operators, advanced, before, progress, slowest)
         clock = _advanced(operator, state.clock, ours, upstream, now_s)
         late = sum(report.late_rows for report in ours)
         advanced.append(replace(state, clock=clock, late_rows=state.late_rows + late))
@@ -118,4 +122,41 @@ def tick_due(query: QuerySpec, manifest: Manifest, now_s: float) -> float | None
         if limit is not None:
             moments = [s.idle_since + limit / 1e6 for s in clock.sides if s.idle_since < math.inf]
             due += [moment for moment in moments if moment > now_s]
+        if operator.window is not None:
+            asides = (one.due(now_s) for one in manifest.partitions.values())
+            due += [moment for moment in asides if moment is not None]
     return min(due, default=None)
+
+
+def partitions_after(before: BySource, reports: Iterable[RouteReport], now_s: float) -> BySource:
+    """The partitions after a batch that was over at `now_s`."""
+    told, newest = dict(before), dict[tuple[int, int], int]()
+    for report in reports:
+        for source, seen in report.newest.items():
+            for number, time in seen.items():
+                newest[source, number] = max(time, newest.get((source, number), time))
+        for source, lag in report.lags.items():
+            old = before[source].clocks if source in before else {}
+            clocks = {number: old.get(number, (-math.inf, now_s)) for number in lag.behind}
+            told[source] = Partitions(lag.idle_us / 1e6, clocks, lag.behind)
+    return {
+        source: Partitions(
+            one.idle_s,
+            {
+                number: _moved(clock, newest.get((source, number)), one.behind[number], now_s)
+                for number, clock in one.clocks.items()
+            },
+            one.behind,
+        )
+        for source, one in told.items()
+    }
+
+
+def _moved(
+    clock: tuple[float, float], time: int | None, waiting: int, now_s: float
+) -> tuple[float, float]:
+    newest, since = clock
+    return (
+        newest if time is None else max(newest, time),
+        now_s if waiting or time is not None else since,
+    )

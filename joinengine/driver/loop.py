@@ -32,6 +32,7 @@ from typing import Any, Protocol
 
 from joinengine.driver.batch import BatchRunner
 from joinengine.sources.feeds import Feed
+from joinengine.sources.places import Place
 from joinengine.state.manifest import Handed, Position
 from joinengine.world.world import World
 
@@ -217,7 +218,7 @@ class Loop:
         """Where the batch ends that is due; None: none is."""
         self._runner.check_alone()
         end, start = self._ends_of_feeds(), self._runner.position
-        if any(at > start.get(source, 0) for source, at in end.items()):
+        if any(feed.is_beyond(end[n], self._start(n, start)) for n, feed in self._feeds.items()):
             return end
         is_due = self._due_s is not None and self._due_s <= self._world.now_s()
         return end if is_due else None
@@ -227,7 +228,11 @@ class Loop:
         start = self._runner.position
         if self._most is None:
             self._look(start)
-        return {source: self._end(source, start.get(source, 0)) for source in self._feeds}
+        return {source: self._end(source, self._start(source, start)) for source in self._feeds}
+
+    def _start(self, source: int, start: Position) -> Place:
+        """Where a batch begins in a source."""
+        return start[source] if source in start else self._feeds[source].begin()
 
     def _look(self, start: Position) -> None:
         """Look for new files, in the feeds that the next batch would read to their end.
@@ -237,7 +242,7 @@ class Loop:
         """
         began_s = self._world.timer_s()
         for source, feed in self._feeds.items():
-            if feed.advance(start.get(source, 0)) >= feed.end():
+            if not feed.is_beyond(feed.end(), feed.advance(self._start(source, start))):
                 feed.discover()
         self._look_s = self._world.timer_s() - began_s
 
@@ -257,16 +262,18 @@ class Loop:
         # What is due at once stays so, even if the clock is set back meanwhile.
         self._due_s = -math.inf if due_s is not None and due_s <= now_s else due_s
 
-    def _end(self, source: int, start: int) -> int:
+    def _end(self, source: int, start: Place) -> Place:
         """Where a batch that begins at `start` ends in a source.
 
         Raises DamagedState if the source's log does not reach so far.
         """
         feed = self._feeds[source]
-        if start > feed.end():
-            feed.row_groups(start, start)  # which another driver may have logged
+        feed.check_reaches(start)
         end = feed.advance(start)
-        return max(end if self._most is None else min(end, self._most[source]), start)
+        if self._most is not None:
+            end = feed.earlier(end, self._most[source])
+        place: Place = feed.later(end, start)
+        return place
 
     def _answer(self, asked: int) -> None:
         """Tell those who had asked before the last look that nothing is left to do."""

@@ -20,6 +20,7 @@ from joinengine.model.keys import Side
 from joinengine.model.skipped import Skipped
 from joinengine.operators.timing import Flow
 from joinengine.state.manifest import Position
+from joinengine.state.partitions import BySource
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,8 @@ class BatchRecord:
     #: where it begins and ends in each source
     start: Position = field(default_factory=dict)
     end: Position = field(default_factory=dict)
+    #: source -> its partitions after the batch, of sources that have any
+    partitions: BySource = field(default_factory=dict)
     #: the micro-batch of Spark's in it; None: there is none
     handed: int | None = None
     #: the whole trigger, Spark's own logs included; known when Spark has told it
@@ -208,6 +211,12 @@ class BatchRecord:
         """The busiest instance of the operator that received most; None: none received anything."""
         largest = max(self.joins, key=lambda join: sum(join.received), default=None)
         return None if largest is None else largest.busiest
+
+    @property
+    def behind_rows(self) -> int | None:
+        """How many messages wait in the sources; None: no source tells."""
+        found = [sum(one.behind.values()) for one in self.partitions.values()]
+        return sum(found) if found else None
 
     def latency_s(self, quantile: float) -> float | None:
         """Seconds from the start of the batch until `quantile` of its results left the tasks."""

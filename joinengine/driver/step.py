@@ -209,11 +209,15 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
         reasons.append(reason)
     last, inputs = opened.last, computed.arrived.inputs
     progress = clock.progress_of(computed.routed.reports)
-    states = clock.advance(query, last.operators, planned, inputs, progress, moment.now_s)
+    partitions = clock.partitions_after(last.partitions, computed.routed.reports, moment.now_s)
+    states = clock.advance(
+        *(query, last.operators, planned, inputs, progress, moment.now_s), partitions
+    )
     named = {stored.name for state in states for stored in state.layouts.history}
     sealed = {name: content for name, content in sealed.items() if name in named}
     counts = {name: interval for name, interval in seen.items() if name in named}
     record = record_of(query, computed, states, reasons, sealed, counts)
+    record.partitions = partitions
     refused = (one.refused for one in inputs if one.refused is not None)
     outcome = Outcome(
         query=last.query,
@@ -231,6 +235,7 @@ def close(program: Program, computed: Computed, moment: Moment) -> Draft:
         skipped=computed.routed.skipped,
         quiet=not any(one.rows for one in inputs),
         handed=opened.handed,
+        partitions=partitions,
     )
     return Draft(computed, outcome, sealed, counts, tuple(reasons), record)
 

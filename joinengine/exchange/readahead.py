@@ -12,8 +12,7 @@ from itertools import chain
 import pyarrow as pa
 
 from joinengine.exchange.route import Portion
-from joinengine.model.skipped import Skipped
-from joinengine.sources.readings import Reading
+from joinengine.sources.projection import Projection
 from joinengine.wire.codec import decode
 from joinengine.wire.reports import RouteReport
 from joinengine.world.world import World
@@ -25,11 +24,12 @@ _File = tuple[int, Iterator[pa.RecordBatch]]
 
 
 def read_portion(
-    readings: Mapping[int, Reading], portion: Portion, skipped: list[Skipped]
+    readings: Mapping[int, Projection], portion: Portion, report: RouteReport
 ) -> Iterator[_File]:
-    """The files of a portion, to be read one after the other; `skipped` gets those left out."""
+    """The files of a portion, to be read one after the other; `report` gets what is left out."""
     for source, groups in portion.files:
-        yield source, readings[source].batches(groups, skipped)
+        seen = report.newest.setdefault(source, {})
+        yield source, readings[source].batches(groups, report.skipped, seen)
 
 
 class ReadAhead:
@@ -39,12 +39,12 @@ class ReadAhead:
     """
 
     def __init__(
-        self, readings: Mapping[int, Reading], portion: bytes, most_bytes: int, world: World
+        self, readings: Mapping[int, Projection], portion: bytes, most_bytes: int, world: World
     ) -> None:
         start = world.timer_s()
         self.portion = portion
-        self._skipped = list[Skipped]()
-        self.files = list(read_portion(readings, decode(portion, Portion), self._skipped))
+        self._found = RouteReport(0)
+        self.files = list(read_portion(readings, decode(portion, Portion), self._found))
         for number, (source, tuples) in enumerate(self.files):
             read = list[pa.RecordBatch]()
             while most_bytes > 0 and (batch := next(tuples, None)) is not None:
@@ -55,6 +55,7 @@ class ReadAhead:
 
     def told(self, report: RouteReport) -> RouteReport:
         """The report of the task that has routed them, with what was found and done here."""
-        report.skipped += self._skipped
+        report.skipped += self._found.skipped
+        report.newest |= self._found.newest
         report.seconds["read"] += self._read_s
         return report

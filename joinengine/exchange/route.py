@@ -17,7 +17,7 @@ from joinengine.exchange.blocks import BlockWriter
 from joinengine.exchange.exchange import Exchange, Through
 from joinengine.exchange.roles import Origin, Role
 from joinengine.kernels.hashing import content_order
-from joinengine.sources.positions import RowGroup
+from joinengine.sources.places import Piece
 from joinengine.wire.reports import RouteReport
 from joinengine.world.world import World
 
@@ -45,9 +45,9 @@ class RoutePlan:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What one route task reads: (source, row groups of one of its files), in this order."""
+    """What one route task reads: (source, pieces to be read in one go), in this order."""
 
-    files: tuple[tuple[int, tuple[RowGroup, ...]], ...]
+    files: tuple[tuple[int, tuple[Piece, ...]], ...]
 
 
 class RouteTask:

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from joinengine.lab.commands import console
 from joinengine.lab.commands.archiving import archive
+from joinengine.lab.commands.loading import load
 from joinengine.lab.commands.pages import report
 from joinengine.lab.commands.running import compare, run
 from joinengine.lab.commands.showing import explain, list_layouts, list_queries, state
@@ -42,7 +43,7 @@ def cli() -> None:
 
 
 for command in (
-    *(run, compare, report, explain, simulate, state),
+    *(run, compare, report, load, explain, simulate, state),
     *(list_layouts, list_queries, cache, archive),
 ):
     cli.add_command(command)

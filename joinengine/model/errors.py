@@ -52,6 +52,14 @@ class DamagedState(JoinEngineError):
     """A file of the checkpoint is missing, truncated or changed; the message names it."""
 
 
+class DataLost(JoinEngineError):
+    """A source no longer has what the query would read next."""
+
+
+class UnreadableMessage(JoinEngineError):
+    """A message of a source cannot be decoded; the text names its topic, partition and offset."""
+
+
 class UnreadableFile(DamagedState):
     """A file of a source cannot be read as it was logged; `reason`: why, without the way on."""
 

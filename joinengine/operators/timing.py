@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -89,13 +89,14 @@ class Upstream:
 
     `operators`: all of the query. `states`: after this batch, of the operators that come before.
     `before`: all states as they were in this batch. `progress`: source -> no earlier event time
-    follows.
+    follows. `slowest`: source -> how far the slowest of its partitions has come that count.
     """
 
     operators: Sequence[Operator]
     states: Sequence[OperatorState]
     before: Sequence[OperatorState]
     progress: Mapping[int, float]
+    slowest: Mapping[int, float] = field(default_factory=dict)
 
 
 def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstream) -> Limit:
@@ -109,6 +110,7 @@ def limit_of_side(operator: Operator, side: Side, newest: float, upstream: Upstr
     assert window is not None
     source, columns, lags = followed(upstream.operators, operator.inputs[side], window.times[side])
     if isinstance(source, FromSource):
+        newest = min(newest, upstream.slowest.get(source.source, math.inf))
         seen = newest - (window.delays_us[side] or 0)
         return Limit(max(seen, upstream.progress.get(source.source, -math.inf)), lags)
     lag = upstream.operators[source.operator].output_lag_us(columns)

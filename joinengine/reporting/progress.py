@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joinengine.driver.figures import FIGURES
@@ -40,6 +40,8 @@ def batch_line(record: BatchRecord) -> str:
     for figure in FIGURES.values():
         count = sum(getattr(join, figure.name) for join in joins)
         parts += [f"{count:,} {figure.words}"] if count and figure.words else []
+    if record.behind_rows:
+        parts.append(f"{record.behind_rows:,} waiting in topics")
     parts += _split_words(joins)
     if record.busiest is not None:
         one = record.busiest
@@ -132,12 +134,14 @@ def outline(about: dict[str, Any], record: BatchRecord) -> dict[str, Any]:
 
 def offsets(record: BatchRecord) -> dict[str, Any]:
     """Where a batch begins and ends, as one source for all of joinengine's own."""
-    start, end = (
-        {str(source): at for source, at in position.items()}
-        for position in (record.start, record.end)
-    )
+    start, end = (_texts(position) for position in (record.start, record.end))
     ends = {"startOffset": start, "endOffset": end, "latestOffset": end}
     return {"description": METRICS, **ends, "metrics": {}}
+
+
+def _texts(place: Any) -> Any:
+    """A place, or places by source, with texts as keys, as JSON has them."""
+    return {str(k): _texts(v) for k, v in place.items()} if isinstance(place, Mapping) else place
 
 
 def _state_operator(name: str, join: OperatorRecord) -> dict[str, Any]:

@@ -304,6 +304,7 @@ class _Figures:
         """A family for each figure; one of which nothing is known has no samples."""
         for ours in _QUERY:
             yield _family(ours, ["query"], [([self.source.query], ours.value(self.source))])
+        yield from _partitions(self.source)
         operators = _operators(self.source)
         for figure in _OPERATOR:
             values = [
@@ -311,6 +312,28 @@ class _Figures:
                 for number, operator in enumerate(operators)
             ]
             yield _family(figure, ["query", "operator"], values)
+
+
+def _partitions(source: Source) -> Iterator[Metric]:
+    """What waits in the partitions of sources, and how far event time has come there."""
+    labels = ["query", "source", "partition"]
+    behind = GaugeMetricFamily(
+        "joinengine_partition_behind_rows",
+        "Messages of a partition that wait behind the last batch.",
+        labels=labels,
+    )
+    newest = GaugeMetricFamily(
+        "joinengine_partition_newest_timestamp_seconds",
+        "Greatest event time that a partition has brought, in seconds since the epoch.",
+        labels=labels,
+    )
+    for number, one in source.manifest.partitions.items():
+        for partition, (time_us, _) in one.clocks.items():
+            names = [source.query, str(number), str(partition)]
+            behind.add_metric(names, one.behind.get(partition, 0))
+            if math.isfinite(time_us):
+                newest.add_metric(names, time_us / _S)
+    yield from (behind, newest)
 
 
 def _operators(source: Source) -> list[_Operator]:

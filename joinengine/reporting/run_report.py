@@ -31,6 +31,8 @@ FORMAT = 2
 STEPS = ("route_s", "join_s", "sink_s", "commit_s", "plan_s")
 #: Packages on which the figures of a run depend.
 _PACKAGES = ("joinengine", "pyspark", "numpy", "pyarrow", "duckdb")
+#: What waits in a partition of a source.
+_BEHIND = pa.struct([("source", pa.int64()), ("partition", pa.int64()), ("rows", pa.int64())])
 #: The columns of `batch_rows`.
 BATCH_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("batch", "input_rows", "output_rows")]
@@ -41,6 +43,7 @@ BATCH_SCHEMA = pa.schema(
     + [("busiest_s", pa.float64())]
     + [("latency_s", pa.struct([("p50", pa.float64()), ("p99", pa.float64())]))]
     + [("skipped_files", pa.list_(pa.string())), ("tasks", pa.string())]
+    + [("behind_rows", pa.int64()), ("behind", pa.list_(_BEHIND))]
 )
 
 
@@ -64,6 +67,12 @@ def batch_rows(record: BatchRecord) -> dict[str, Any]:
         "latency_s": {"p50": record.latency_s(0.5), "p99": record.latency_s(0.99)},
         "skipped_files": [f"{one.file}: {one.reason}" for one in record.skipped],
         "tasks": record.tasks,
+        "behind_rows": record.behind_rows,
+        "behind": [
+            {"source": source, "partition": number, "rows": rows}
+            for source, one in record.partitions.items()
+            for number, rows in one.behind.items()
+        ],
     }
 
 

@@ -27,7 +27,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -42,6 +42,7 @@ from joinengine.sources.listing import (
     SchemaChanges,
     tell_awaited,
 )
+from joinengine.sources.places import Piece
 from joinengine.sources.positions import Entry, Logged, RowGroup, table_of
 from joinengine.sources.schemas import (
     Footer,
@@ -56,10 +57,11 @@ _log = logging.getLogger("joinengine")
 ENDED = math.inf
 #: How long a look that waits for half-written files sleeps before it looks again, in seconds.
 _AGAIN_S = 0.5
+P = TypeVar("P", bound=Piece)
 
 
 class Feed(Protocol):
-    """A stream of row groups; positions count from 0."""
+    """A stream of pieces, which tasks read. The feed alone knows which of two places is later."""
 
     @abstractmethod
     def discover(self, *, wait: bool = False) -> None:
@@ -82,23 +84,87 @@ class Feed(Protocol):
         """Let go of what looking has opened; what is known stays known."""
 
     @abstractmethod
-    def end(self) -> int:
-        """The position after all known row groups."""
+    def begin(self) -> Any:
+        """The place where a query begins that has read nothing."""
 
     @abstractmethod
-    def advance(self, position: int) -> int:
+    def end(self) -> Any:
+        """The place after all that is known."""
+
+    @abstractmethod
+    def advance(self, position: Any) -> Any:
         """The end of the interval that begins at `position`; `position` if nothing follows it."""
+
+    @abstractmethod
+    def is_beyond(self, position: Any, other: Any) -> bool:
+        """Whether anything lies between `other` and a later `position`."""
+
+    @abstractmethod
+    def later(self, position: Any, other: Any) -> Any:
+        """The later of two places."""
+
+    @abstractmethod
+    def earlier(self, position: Any, other: Any) -> Any:
+        """The earlier of two places."""
+
+    @abstractmethod
+    def check_reaches(self, position: Any) -> None:
+        """Raise DamagedState if the feed does not know what lies before a place."""
+
+    @abstractmethod
+    def pieces(self, start: Any, end: Any) -> Sequence[Piece]:
+        """What lies between two places."""
+
+    @abstractmethod
+    def progress(self, position: Any) -> float | None:
+        """Event time (microseconds) below which nothing follows `position`; None: unknown."""
+
+    @abstractmethod
+    def behind(self, position: Any) -> tuple[dict[int, int], int] | None:
+        """Partition -> how many messages wait behind a place; None: it has no partitions.
+
+        And after how many microseconds without a message a partition is idle.
+        """
+
+
+class CountedFeed(Feed):
+    """A stream of row groups, one after another; positions count from 0."""
 
     @abstractmethod
     def row_groups(self, start: int, end: int) -> list[RowGroup]:
         """The row groups between two positions."""
 
-    @abstractmethod
-    def progress(self, position: int) -> float | None:
-        """Event time (microseconds) below which nothing follows `position`; None: unknown."""
+    @override
+    def begin(self) -> int:
+        return 0
+
+    @override
+    def is_beyond(self, position: int, other: int) -> bool:
+        return position > other
+
+    @override
+    def later(self, position: int, other: int) -> int:
+        return max(position, other)
+
+    @override
+    def earlier(self, position: int, other: int) -> int:
+        return min(position, other)
+
+    @override
+    def check_reaches(self, position: int) -> None:
+        if position > self.end():
+            self.row_groups(position, position)  # another driver may have logged them
+
+    @override
+    def pieces(self, start: int, end: int) -> Sequence[Piece]:
+        return self.row_groups(start, end)
+
+    @override
+    def behind(self, position: int) -> None:
+        return None
 
 
-class FolderFeed(Feed):
+class FolderFeed(CountedFeed):
     """The Parquet files of a folder, in the order in which they appeared, or of names or times.
 
     A position counts row groups. An interval is whole row groups, one at least, until
@@ -216,7 +282,7 @@ class FolderFeed(Feed):
         self._logged.add(table_of(entries))
 
 
-class RecordedFeed(Feed):
+class RecordedFeed(CountedFeed):
     """A finite stream that was written interval by interval; a position counts intervals.
 
     `index` is a JSON file: `intervals`, per interval its row groups [file, group, rows], and
@@ -271,10 +337,11 @@ class RecordedFeed(Feed):
 
 
 class FeedKind(StrEnum):
-    """A folder that may get more files, or a stream that was recorded with its intervals."""
+    """A folder that may get more files, a stream recorded with its intervals, or a topic."""
 
     FOLDER = "folder"
     RECORDED = "recorded"
+    KAFKA = "kafka"
 
 
 def open_feed(options: dict[str, Any], footers: Mapping[str, Footer] | None = None) -> Feed:
@@ -292,6 +359,11 @@ def open_feed(options: dict[str, Any], footers: Mapping[str, Footer] | None = No
             return FolderFeed(options["path"], rows, log, expected, footers, ends=ends)
         case FeedKind.RECORDED:
             return RecordedFeed(options["path"])
+        case FeedKind.KAFKA:
+            # It makes a feed of the kind that is defined here.
+            from joinengine.sources.kafka_feed import KafkaFeed  # noqa: PLC0415
+
+            return KafkaFeed(options["topic"], options.get("log"))
 
 
 def expected_of(options: dict[str, Any]) -> Expected:
@@ -308,14 +380,14 @@ def expected_of(options: dict[str, Any]) -> Expected:
     )
 
 
-def fold(groups: Sequence[tuple[int, RowGroup]], parts: int) -> list[list[tuple[int, RowGroup]]]:
-    """(source, row group) pairs in order -> at most `parts` stretches of about equal rows.
+def fold(groups: Sequence[tuple[int, P]], parts: int) -> list[list[tuple[int, P]]]:
+    """(source, piece) pairs in order -> at most `parts` stretches of about equal rows.
 
     >>> [len(part) for part in fold([(0, RowGroup("f", i, 10)) for i in range(5)], 2)]
     [2, 3]
     """
     ends = list(accumulate(group.rows for _, group in groups))
-    folded: list[list[tuple[int, RowGroup]]] = [[] for _ in range(parts)]
+    folded: list[list[tuple[int, P]]] = [[] for _ in range(parts)]
     for (source, group), end in zip(groups, ends, strict=True):
         middle = end - group.rows / 2
         # Files that are skipped have no rows.
@@ -323,17 +395,13 @@ def fold(groups: Sequence[tuple[int, RowGroup]], parts: int) -> list[list[tuple[
     return [part for part in folded if part]
 
 
-def by_file(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
-    """Stretches of row groups that lie in one file."""
-    part = list[RowGroup]()
+def by_file(groups: Sequence[P]) -> Iterator[list[P]]:
+    """Stretches of pieces that are read in one go, such as row groups of one file."""
+    part = list[P]()
     for group in groups:
-        if part and _file_of(part[-1]) != _file_of(group):
+        if part and part[-1].source != group.source:
             yield part
             part = []
         part.append(group)
     if part:
         yield part
-
-
-def _file_of(group: RowGroup) -> tuple[str, int, int, str | None]:
-    return group.file, group.size, group.modified_ns, group.skipped

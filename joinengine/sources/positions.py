@@ -54,6 +54,16 @@ class RowGroup(NamedTuple):
     modified_ns: int = -1
     skipped: str | None = None
 
+    @property
+    def told(self) -> str:
+        """What it stands for if it is skipped."""
+        return self.file
+
+    @property
+    def source(self) -> tuple[str, int, int, str | None]:
+        """What is read in one go: the file."""
+        return self.file, self.size, self.modified_ns, self.skipped
+
 
 def table_of(entries: Sequence[Entry]) -> pa.Table:
     """Entries as FILES."""

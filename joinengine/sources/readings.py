@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import pyarrow as pa
+from typing_extensions import override
 
-from joinengine.model.conditions import Predicate
 from joinengine.model.errors import UnreadableFile
 from joinengine.model.skipped import Skipped
 from joinengine.model.texts import in_a_line
 from joinengine.sources.listing import OnBadFile, check_unchanged, unreadable
 from joinengine.sources.positions import RowGroup
+from joinengine.sources.projection import Projection, Seen
 from joinengine.sources.schemas import (
     as_text,
     cast,
@@ -29,8 +29,6 @@ from joinengine.sources.schemas import (
 )
 from joinengine.sources.sourcefiles import parquet
 from joinengine.sources.transforms import (
-    Step,
-    named,
     needed,
     stepped,
     steps_from_json,
@@ -41,39 +39,24 @@ _READ_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How the tuples of a feed are read: the columns to deliver, and the steps to them.
+class Reading(Projection):
+    """How the tuples of files are read.
 
-    `whole`: the columns of the files, which `steps` may name; None: those of `schema`. `root`:
-    names of folders below it hold values of columns; None: they do not. `zone`: of instants there.
-    `on_bad_file`: what happens at a file that has changed since it was logged, or is damaged.
+    `root`: names of folders below it hold values of columns; None: they do not. `zone`: of instants
+    there. `on_bad_file`: what happens at a file that has changed since it was logged, or is
+    damaged.
     """
 
-    schema: pa.Schema
-    steps: tuple[Step, ...] = ()
-    whole: pa.Schema | None = None
     root: str | None = None
     zone: str = "UTC"
     on_bad_file: OnBadFile = OnBadFile.FAIL
 
-    @property
-    def columns(self) -> pa.Schema:
-        """The columns of the files."""
-        return self.schema if self.whole is None else self.whole
-
-    @property
-    def where(self) -> str | None:
-        """The filters as one text; None: there are none."""
-        texts = [step.text for step in self.steps if isinstance(step, Predicate)]
-        return reduce(lambda one, other: f"({one}) and ({other})", texts) if texts else None
-
-    @property
-    def named(self) -> pa.Schema:
-        """The columns that a further step may name."""
-        return named(self.columns, self.steps)
-
+    @override
     def batches(
-        self, groups: Sequence[RowGroup], skipped: list[Skipped] | None = None
+        self,
+        groups: Sequence[RowGroup],
+        skipped: list[Skipped] | None = None,
+        seen: Seen | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The tuples of row groups that lie in one file.
 

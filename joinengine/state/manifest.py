@@ -12,15 +12,17 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from joinengine.model.skipped import Skipped
+from joinengine.sources.places import Place
 from joinengine.state.operator_state import OperatorState
+from joinengine.state.partitions import BySource
 from joinengine.state.plain_states import Held
 from joinengine.state.totals import Totals
 from joinengine.state.wished import Relayout
 from joinengine.world.storage import StoredFile
 
-#: Source -> how far it has been read: the position in its feed. Sources that are not named are at
+#: Source -> how far it has been read: the place in its feed. Sources that are not named are at
 #: their begin, or are not read by joinengine.
-Position = Mapping[int, int]
+Position = Mapping[int, Place]
 
 
 class Link(NamedTuple):
@@ -94,8 +96,9 @@ class Outcome:
     0: of an earlier version. `position`: where the batch ends in each source. `wishes`: those of
     users that were granted after it. `skipped`: the files of sources that it did not read, and that
     no batch before it has named. `quiet`: whether nothing has arrived. `handed`: the last
-    micro-batch of Spark's that this one or one before it holds; None: none does. Position and
-    wishes are None in a manifest of an earlier version.
+    micro-batch of Spark's that this one or one before it holds; None: none does. `partitions`:
+    how far sources with partitions have come in each. Position and wishes are None in a manifest of
+    an earlier version.
     """
 
     query: str
@@ -111,6 +114,7 @@ class Outcome:
     skipped: tuple[Skipped, ...] = ()
     quiet: bool = True
     handed: Handed | None = None
+    partitions: BySource = field(default_factory=dict)
 
     def named_files(self) -> set[str]:
         """The files in the folder of runs that the manifest names."""

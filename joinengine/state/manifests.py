@@ -37,7 +37,16 @@ from joinengine.model.skipped import Skipped
 from joinengine.state import changes, fence
 from joinengine.state import plain_states as plain
 from joinengine.state.checkpoint import Checkpoint
-from joinengine.state.manifest import NEWEST, NO_MANIFEST, Chain, Handed, Link, Manifest
+from joinengine.state.manifest import (
+    NEWEST,
+    NO_MANIFEST,
+    Chain,
+    Handed,
+    Link,
+    Manifest,
+    Position,
+)
+from joinengine.state.partitions import BySource, Partitions
 from joinengine.state.totals import Totals
 from joinengine.state.wished import Relayout
 from joinengine.world.storage import Storage
@@ -287,7 +296,13 @@ def _around(manifest: Manifest) -> dict[str, Any]:
         "spark": manifest.spark,
         "results": plain.files_to_json(manifest.results),
         "refused": plain.files_to_json(manifest.refused),
-    }
+    } | _partitions_to_json(manifest.partitions)
+
+
+def _partitions_to_json(partitions: BySource) -> dict[str, Any]:
+    """Nothing if no source has any."""
+    found = {source: one.to_json() for source, one in partitions.items()}
+    return {"partitions": found} if found else {}
 
 
 def _from_json(one: _Written, before: Chain | None) -> Manifest:
@@ -320,13 +335,23 @@ def _from_json(one: _Written, before: Chain | None) -> Manifest:
         quiet=told.get("quiet", True),
         handed=_handed_from_json(told),
         spark=told.get("spark", {}),
+        partitions={
+            int(source): Partitions.from_json(one)
+            for source, one in told.get("partitions", {}).items()
+        },
         crc32=one.crc32,
     )
     return replace(found, chain=_chain(one, found, before))
 
 
-def _position_from_json(told: dict[str, int] | None) -> dict[int, int] | None:
-    return None if told is None else {int(source): at for source, at in told.items()}
+def _position_from_json(told: dict[str, Any] | None) -> Position | None:
+    """Numbers that are keys are texts in JSON."""
+    if told is None:
+        return None
+    return {
+        int(source): {int(one): to for one, to in at.items()} if isinstance(at, dict) else at
+        for source, at in told.items()
+    }
 
 
 def _handed_from_json(told: dict[str, Any]) -> Handed | None:

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial
 from operator import attrgetter, eq
-from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -230,8 +230,10 @@ def _choices(kind: Any) -> list[type]:
 
 def _is_choice(kind: Any) -> bool:
     """Whether a value of the union must say which member it is."""
+    if get_origin(kind) not in (Union, UnionType):
+        return False
     members = _choices(kind)
-    return get_origin(kind) is not tuple and len(members) > 1 and all(map(is_dataclass, members))
+    return len(members) > 1 and all(is_dataclass(one) or _is_named(one) for one in members)
 
 
 def _tag(kind: Any, converter: Converter) -> Any:

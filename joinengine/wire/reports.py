@@ -55,6 +55,17 @@ class InputReport:
         self.newest_time = time_us if self.newest_time is None else max(self.newest_time, time_us)
 
 
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Partition -> how many messages wait behind a batch.
+
+    `idle_us`: after so long without any a partition does not hold event time up.
+    """
+
+    behind: dict[int, int]
+    idle_us: int
+
+
 @dataclass(slots=True)
 class RouteReport:
     """One route task: what it read and refused, and its blocks."""
@@ -69,6 +80,10 @@ class RouteReport:
     widths: dict[int, float] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    #: source number -> partition -> greatest event time that it has brought (microseconds)
+    newest: dict[int, dict[int, int]] = field(default_factory=dict)
+    #: source number -> what waits in its partitions, of sources that have any
+    lags: dict[int, Lag] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from joinengine.model.errors import InvalidRequest, JoinEngineError, StoreUnreachable
@@ -132,6 +133,23 @@ def told(
         f"Kafka at {servers} does not answer ({text}); check that a broker runs there, its port, "
         "and that advertised.listeners names an address that this machine reaches"
     )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where brokers are, and how to speak to them; no text of it has a secret."""
+
+    servers: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def config(self, **ours: Any) -> dict[str, Any]:
+        """`client_config`, with settings of joinengine's, which have _ for each dot."""
+        given = client_config(self.servers, self.options)
+        return given | {name.replace("_", "."): value for name, value in ours.items()}
+
+    def told(self, error: Any, topic: str | None = None) -> JoinEngineError:
+        """The engine's sentence for an error of the library."""
+        return told(error, self.servers, self.options, topic)
 
 
 class Heard:

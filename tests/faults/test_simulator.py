@@ -90,9 +90,9 @@ def test_the_same_seed_twice_is_the_same_trace():
 
     It ends hard: with Arrow's threads still there, one ordinary end in some thousands is an abort.
     """
-    ours = play(7).scheduler
+    ours = play(13).scheduler
     program = (
-        "import os; from tests.simulator.trial import play; s = play(7).scheduler; "
+        "import os; from tests.simulator.trial import play; s = play(13).scheduler; "
         "print(s.steps, s.digest, flush=True); os._exit(0)"
     )
     for salt in ("1", "2"):

@@ -70,7 +70,7 @@ def test_merges_lose_nothing_while_keys_move(tmp_path, monkeypatch):
     query = LocalQuery(tmp_path, two_way(None, 4), "qmmp", choice=choice)
     rng = random.Random(2)
     all_left, all_right = [], []
-    for batch in range(60):
+    for batch in range(30):
         left, right = tuples_of(rng, batch, 20, 100 * batch)
         all_left += left
         all_right += right

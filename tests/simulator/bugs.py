@@ -29,6 +29,7 @@ from joinengine.world.storage import remove_unnamed
 from tests.simulator import disk, jobs
 from tests.simulator.log_bugs import LOG_BUGS
 from tests.simulator.loop_bugs import LOOP_BUGS
+from tests.simulator.targets import TOKEN_BUGS
 
 
 def _no_boundary():
@@ -305,4 +306,5 @@ BUGS = LOOP_BUGS | {
     "a plan of the last interval": _plan_of_the_last_interval,
     "results in time": _results_in_time,
     "parts forgotten": _parts_forgotten,
+    **TOKEN_BUGS,
 }

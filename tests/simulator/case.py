@@ -16,6 +16,7 @@ from tests.harness import two_way
 from tests.laws.cases import CHOICES, joined
 from tests.simulator.programs import NEAR, Program
 from tests.simulator.sources import cut
+from tests.simulator.targets import TOKENS_FROM
 
 #: How likely each fault is at a step of a trial that has it.
 RATES = {
@@ -66,6 +67,7 @@ class Case:
     stored: bool = False
     inlined: bool = False  # small runs are in the manifest
     files: tuple | None = None  # per side those of the sources; None: tuples come of themselves
+    tokens: float | None = None  # seconds from one commit at a target to the next; None: no target
     compact: tuple | None = None  # batches whose results are shown together, and bytes of a file
     losses: dict = field(default_factory=dict)
     recovery: Recovery = Recovery.REPLICAS
@@ -74,6 +76,10 @@ class Case:
 
     @classmethod
     def of(cls, seed):
+        if seed >= TOKENS_FROM:
+            rng = random.Random(f"tokens {seed}")
+            every_s = rng.choice([0.0, 0.0, 0.3, 2.0])
+            return replace(cls.of(seed - TOKENS_FROM), tokens=every_s, compact=None)
         rng = random.Random(f"case {seed}")
         kinds = rng.sample(list(RATES), rng.randint(1, len(RATES)))
         window, how = None, "inner"

@@ -28,6 +28,7 @@ from joinengine.operators import Join
 from joinengine.results.compaction import CompactingSink
 from joinengine.results.sinks import STAGING, ParquetSink
 from joinengine.results.staging import Cutting
+from joinengine.results.tokens import TokenSink
 from joinengine.state import fence, manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
@@ -35,6 +36,7 @@ from joinengine.state.run import RunStore
 from joinengine.world.memory import MemoryStorage, MemoryWorld
 from tests.harness import rows
 from tests.invariants import check_places
+from tests.reference.target import Outside
 from tests.simulator import sources, store
 from tests.simulator.case import RATES, Case
 from tests.simulator.cluster import ClusterJobs, obstacle
@@ -42,6 +44,7 @@ from tests.simulator.disk import Broken, Disk, Faults, FaultyWorld
 from tests.simulator.jobs import JobFailed, SimulatedJobs
 from tests.simulator.scheduler import Scheduler, describe
 from tests.simulator.spark import Logs, SparkFailed, SparkQuery
+from tests.simulator.targets import SimulatedTarget
 
 CHECKPOINT, OUT = "checkpoint", "out"
 #: How likely a driver is started with an older copy of Spark's logs.
@@ -75,7 +78,7 @@ class Trial:
         self.state, self.out = place + CHECKPOINT, place + OUT
         self.plain = MemoryStorage(self.out, self.disk.files)
         self.writer = None if self.case.files is None else sources.Writer(self.case, self.disk)
-        self.home = None
+        self.home, self.outside = None, Outside()
         self.spark = Logs()
         self.query, self.choices = self.case.query()
         self.sizes = [len(side) for side in self.case.tuples]
@@ -184,7 +187,7 @@ class Trial:
         jobs.haunted, jobs.cache_folder = self._haunted, world.cache_folder
         actor.generation = 0
         checkpoint = self._checkpoint(world)
-        sink = self._sink(jobs, world)
+        sink = self._sink(jobs, world, checkpoint)
         told = self.query, self.choices, checkpoint, "q", sink, self.case.settings
         runner = BatchRunner(jobs, *told)
         runner.observe(lambda record: self._report(record, actor))
@@ -232,7 +235,10 @@ class Trial:
     def _checkpoint(self, world):
         return Checkpoint.below(CHECKPOINT, self.state, world=world)
 
-    def _sink(self, jobs, world):
+    def _sink(self, jobs, world, checkpoint):
+        if self.case.tokens is not None:
+            target = SimulatedTarget(self.outside, world, checkpoint.results)
+            return TokenSink(checkpoint, target, self.case.tokens)
         if self.case.compact is None:
             return ParquetSink(world.storage(self.out), "q")
         every, target = self.case.compact
@@ -349,6 +355,8 @@ class Trial:
 
     def output(self):
         """The visible results, as a multiset of rows."""
+        if self.case.tokens is not None:
+            return self.outside.rows()
         found = Counter()
         for name in sorted(self.plain.names()):
             if name.endswith(".parquet"):

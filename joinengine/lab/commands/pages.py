@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from joinengine.lab.commands import console
-from joinengine.lab.commands.run_options import PATH, Command, check_file
+from joinengine.lab.commands.generated_options import PATH, Command
+from joinengine.lab.commands.run_options import check_file
 from joinengine.model.errors import InvalidRequest
 
 #: Called with the query as soon as it runs.

@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from joinengine.api.option_table import OPTIONS, Option
-from joinengine.lab.tpch.arrival import TableOrder
+from joinengine.lab.commands.generated_options import (
+    DURATION,
+    PATH,
+    Command,
+    generated_of,
+    stream_options,
+    with_options,
+)
 from joinengine.layouts.layout import LayoutChoice
 from joinengine.model.conditions import Columns, Condition, Equi, Floats, band, equi, theta
-from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.named import one_of
 from joinengine.model.windows import Window, sliding, tumbling, within
 from joinengine.sources.listing import FileOrder
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-class _Duration(click.ParamType[int]):
-    """A duration, in microseconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Take text such as `180s` or `10 minutes`."""
-        try:
-            return value if isinstance(value, int) else microseconds(value)
-        except InvalidRequest as error:
-            self.fail(str(error), param, ctx)
-
-
-DURATION = _Duration()
-PATH = click.Path(path_type=Path)
 LAYOUT_HELP = (
     "The layout; `joinengine layouts` lists them. [default: that of the checkpoint, else auto; "
     "for first-story dlb-h]"
 )
-ZIPF_DEFAULT = "[default: 0.8; Nexmark and skewed-join have hot keys of their own]"
-ZIPF_HELP = f"Zipf exponent of foreign keys. {ZIPF_DEFAULT}"
 
 
 def query_options(command: Command) -> Command:
@@ -54,14 +40,13 @@ def query_options(command: Command) -> Command:
     number = "Number of instances of each operator."
     options = [
         click.option("--instances", type=int, default=8, show_default=True, help=number),
+        stream_options,
+        click.option("--levels", type=PATH, help="ftlb: file of service levels, TOML or JSON."),
         click.option(
-            "--scale",
-            type=float,
-            default=0.1,
-            show_default=True,
-            help="TPC-H scale factor; 1 is 6 million lineitems, or 10 million events of Nexmark.",
+            "--window",
+            type=DURATION,
+            help="Greatest time between two matching rows; q5, topk, nexmark-q8: size of windows.",
         ),
-        *_stream_options(),
         click.option(
             "--aggregators",
             type=int,
@@ -74,52 +59,10 @@ def query_options(command: Command) -> Command:
             show_default=True,
             help="Merge partial results after this many batches.",
         ),
-        click.option(
-            "--text",
-            type=PATH,
-            help="Read the words of topk from this file, instead of generating them.",
-        ),
         click.option("--master", default="local[*]", show_default=True, help="Spark master URL."),
         click.option("--json", "json_path", type=PATH, help="Write the report to this file."),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _stream_options() -> list[Any]:
-    """What the streams of a query of ours are like."""
-    return [
-        click.option("--levels", type=PATH, help="ftlb: file of service levels, TOML or JSON."),
-        click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
-        click.option("--interval-rows", type=int, help="Rows per batch, over all sources."),
-        click.option(
-            "--window",
-            type=DURATION,
-            help="Greatest time between two matching rows; q5, topk, nexmark-q8: size of windows.",
-        ),
-        click.option("--rate", type=float, help="Rows per second of event time; Nexmark: events."),
-        click.option(
-            "--span",
-            type=DURATION,
-            help="How much event time the stream covers. [default: 1280s, q5 1h, Nexmark by rate]",
-        ),
-        click.option(
-            "--order",
-            type=click.Choice([one.value for one in TableOrder]),
-            default=TableOrder.UNIFORM.value,
-            show_default=True,
-            help="When rows of dimension tables arrive: spread over the stream, first, or last.",
-        ),
-        click.option(
-            "--disorder", type=DURATION, default="0s", help="Greatest random delay of a row."
-        ),
-        click.option(
-            "--shift-every",
-            type=DURATION,
-            help="Change the hot keys each time this much event time has passed.",
-        ),
-    ]
+    return with_options(options, command)
 
 
 class _Text(click.ParamType[str]):
@@ -359,27 +302,46 @@ def check_levels(levels: Path | None, layouts: Iterable[LayoutChoice]) -> None:
         )
 
 
+def source_options(command: Command) -> Command:
+    """Where a run reads the streams of a QUERY."""
+    options = [
+        click.option(
+            "--source",
+            type=click.Choice(["files", "kafka"]),
+            default="files",
+            show_default=True,
+            help="Read the streams of QUERY from files, or from the topics to which `joinengine "
+            "load` has sent them.",
+        ),
+        click.option("--servers", metavar="HOST:PORT,..", help="The brokers of --source kafka."),
+    ]
+    return with_options(options, command)
+
+
+def _servers(settings: dict[str, Any]) -> str | None:
+    """The brokers that hold the streams of a query; None: files do."""
+    servers: str | None = settings.get("servers")
+    if settings.get("source") != "kafka":
+        if servers is not None:
+            raise click.UsageError("--servers applies to --source kafka; give both")
+        return None
+    if servers is None:
+        raise click.UsageError("--source kafka needs the brokers; give --servers HOST:PORT")
+    return servers
+
+
 def options_of(settings: dict[str, Any], *, layout: str | None, zipf: float | None) -> Any:
     """The options as a query takes them. Raises click.UsageError where two say the same."""
-    from joinengine.lab.queries import Options  # noqa: PLC0415
     from joinengine.lab.queries.named_query import layout_of  # noqa: PLC0415
 
-    if settings["rate"] is not None and settings["span"] is not None:
-        raise click.UsageError("--rate and --span both set the pace of event time; give only one")
-    return Options(
-        scale=settings["scale"],
-        zipf=zipf,
-        seed=settings["seed"],
-        order=settings["order"],
-        interval_rows=settings["interval_rows"],
-        rate=settings["rate"],
-        span_us=settings["span"],
-        disorder_us=settings["disorder"],
-        shift_us=settings["shift_every"],
+    return replace(
+        generated_of(settings, zipf=zipf),
         window_us=settings["window"],
         layout=layout_of(layout, settings["levels"]),
         instances=settings["instances"],
-        **{name: settings[name] for name in ("aggregators", "merge_every", "text")},
+        aggregators=settings["aggregators"],
+        merge_every=settings["merge_every"],
+        servers=_servers(settings),
         engine={
             option.name: settings[name]
             for name, option in _FLAGS.items()

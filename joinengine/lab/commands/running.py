@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from joinengine.lab.commands import console, sessions
+from joinengine.lab.commands.generated_options import PATH, ZIPF_DEFAULT, ZIPF_HELP
 from joinengine.lab.commands.pages import (
     live_option,
     page_path_of_live,
@@ -22,9 +23,6 @@ from joinengine.lab.commands.pages import (
 )
 from joinengine.lab.commands.run_options import (
     LAYOUT_HELP,
-    PATH,
-    ZIPF_DEFAULT,
-    ZIPF_HELP,
     asked,
     check_file,
     check_levels,
@@ -32,6 +30,7 @@ from joinengine.lab.commands.run_options import (
     options_of,
     own_options,
     query_options,
+    source_options,
 )
 from joinengine.layouts import LAYOUTS
 from joinengine.layouts.key_based import WithinLimit
@@ -113,6 +112,7 @@ _imbalance_option = click.option(
 @live_option
 @engine_options
 @query_options
+@source_options
 def run(
     query: str | None,
     layout: str | None,

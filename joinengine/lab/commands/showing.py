@@ -11,10 +11,9 @@ from typing import Any
 import click
 
 from joinengine.lab.commands import console
+from joinengine.lab.commands.generated_options import PATH, ZIPF_HELP
 from joinengine.lab.commands.run_options import (
     LAYOUT_HELP,
-    PATH,
-    ZIPF_HELP,
     asked,
     check_levels,
     options_of,

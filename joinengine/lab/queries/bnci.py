@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from joinengine import StreamJoin, band, within
 from joinengine.lab.queries.named_query import Options, Query
+from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
-from joinengine.spark.sources.inputs import recorded_stream
 
 COLUMNS = (
     *("l_orderkey", "l_linenumber", "l_partkey", "l_suppkey", "l_quantity", "l_extendedprice"),
@@ -44,8 +44,7 @@ class Bnci(Query):
     @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         """A self-join: the same stream on both sides."""
-        index, schema = recorded.index("lineitem"), recorded.schema("lineitem")
-        items = recorded_stream(spark, index, schema).select(list(COLUMNS))
+        items = table_stream(spark, recorded, "lineitem").select(list(COLUMNS))
         window = None
         if options.window_us is not None:
             ends = {"lower": f"-{options.window_us} us", "upper": f"{options.window_us} us"}

@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from joinengine import StreamJoin, equi, within
 from joinengine.lab.queries.named_query import Options, Query
+from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
 from joinengine.model.windows import Within
-from joinengine.spark.sources.inputs import recorded_stream
 
 TABLES = ("region", "nation", "supplier", "lineitem")
 #: Per join, the key columns: of the rows joined so far, and of the next table.
@@ -45,7 +45,7 @@ class Eq5(Query):
     @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         """A left-deep chain."""
-        streams = [recorded_stream(spark, recorded.index(t), recorded.schema(t)) for t in TABLES]
+        streams = [table_stream(spark, recorded, t) for t in TABLES]
         joined: Any = streams[0]
         for number, (stream, (left, right)) in enumerate(zip(streams[1:], KEYS, strict=True)):
             joined = StreamJoin(

@@ -40,6 +40,7 @@ class Options:
     `losses`: (batch, instance) that is made to lose its state before it. `kills`: batches before
     which an executor is killed. `aggregators` (None: as many as instances) merge partial results
     after every `merge_every` batches. `text`: a file whose words take the place of generated ones.
+    `servers`: the brokers whose topics hold the stream; None: it is read from files.
     `zipf`, `span_us`, `shift_us`: None: the query's own. `engine`: options of the writer as text.
     """
 
@@ -61,6 +62,7 @@ class Options:
     aggregators: int | None = None
     merge_every: int = 1
     text: Path | None = None
+    servers: str | None = None
     engine: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -224,6 +226,11 @@ def skew_of(query: Query, options: Options) -> float | None:
 def check(query: Query, options: Options) -> None:
     """Raise InvalidRequest if `query` cannot be run with these options."""
     query.stream(options)
+    if query.aggregates and options.servers is not None:
+        raise InvalidRequest(
+            f"source: {query.name} aggregates windows, and a topic has no end that would close the "
+            "last of them; leave out --source kafka, or take a query that joins, such as eq5"
+        )
     if query.aggregates:
         for layout in (options.layout, *(layout for _, layout, _ in options.relayouts)):
             if layout is not None:

@@ -12,11 +12,12 @@ from typing_extensions import override
 
 from joinengine.lab.nexmark.auction_stream import AuctionSpec
 from joinengine.lab.queries.named_query import Options, Query
+from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.arrival import TableOrder
 from joinengine.lab.tpch.stream import RecordedStream, check_pace
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
-from joinengine.spark.sources.inputs import Stream, recorded_stream
+from joinengine.spark.sources.own_streams import OwnStream
 
 #: Events of all tables at scale 1, and their rate unless the options say otherwise.
 EVENTS, RATE = 10_000_000, 10_000.0
@@ -58,9 +59,9 @@ class Nexmark(Query):
             shift_us=options.shift_us,
         )
 
-    def columns(self, spark: Any, recorded: RecordedStream, table: str, names: str) -> Stream:
+    def columns(self, spark: Any, recorded: RecordedStream, table: str, names: str) -> OwnStream:
         """A table as a stream of some columns, whose names stand between spaces."""
-        stream = recorded_stream(spark, recorded.index(table), recorded.schema(table))
+        stream = table_stream(spark, recorded, table)
         return stream.select(names.split())
 
     def _check(self, options: Options) -> None:

@@ -23,9 +23,10 @@ from typing_extensions import override
 from joinengine import StreamAggregate, StreamJoin, equi, sliding
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.reach import reachable_table
+from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.generate import tables
 from joinengine.lab.tpch.stream import RecordedStream, StreamSpec
-from joinengine.spark.sources.inputs import recorded_stream, recorded_table
+from joinengine.spark.sources.inputs import recorded_table
 
 REGION = "ASIA"
 HOUR_US = 3_600_000_000
@@ -60,7 +61,7 @@ class Q5(Query):
         """Joins of both streams with tables, the join of the streams, and the aggregation."""
         layout: Any = {"layout": options.layout, "instances": options.instances}
         orders, items = (
-            recorded_stream(spark, recorded.index(name), recorded.schema(name)).select(list(kept))
+            table_stream(spark, recorded, name).select(list(kept))
             for name, kept in (("orders", ORDERS), ("lineitem", ITEMS))
         )
         paths = tables(options.scale, TABLES)

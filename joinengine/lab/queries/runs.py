@@ -24,6 +24,7 @@ from joinengine.kernels.hashing import hash_columns, multiset_checksum
 from joinengine.lab.comparison.verdicts import busiest_s, hot_key, slowest_instance_s
 from joinengine.lab.queries.named_query import Options, Oracle, Query, skew_of
 from joinengine.lab.queries.reach import fetch, reachable, results_place
+from joinengine.lab.queries.topics import in_topics
 from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.model.errors import InvalidRequest
@@ -85,6 +86,8 @@ def run(
     recorded = query.stream(options).record(say)
     if query.generated:
         recorded = reachable(recorded, places.reach or places.state, say)
+    if options.servers is not None:
+        recorded = in_topics(recorded, options.servers, options.interval_rows, query.name)
     with _checkpoint(places.checkpoint) as checkpoint:
         there = checkpoint_at(str(checkpoint), places.state)
         resumed = manifests.newest(there.manifests) is not None
@@ -305,6 +308,7 @@ def _head(query: Query, options: Options, state: str | None = None) -> dict[str,
         "store": _store_words(options),
         "exchange": chosen_exchange(options.engine.get("exchange"), state).value,
         "order": options.order if made else None,
+        "source": "files" if options.servers is None else "kafka",
     }
 
 

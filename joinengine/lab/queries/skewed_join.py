@@ -25,11 +25,11 @@ from typing_extensions import override
 from joinengine import StreamJoin, equi
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
+from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.skew import shuffled
 from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.model.durations import describe
 from joinengine.model.errors import InvalidRequest
-from joinengine.spark.sources.inputs import recorded_stream
 
 #: Keys of the uniform side at scale 1.
 KEYS = 1_000_000
@@ -65,7 +65,7 @@ class SkewedJoin(Query):
     @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         """A self-join: the same stream on both sides."""
-        rows = recorded_stream(spark, recorded.index("sides"), recorded.schema("sides"))
+        rows = table_stream(spark, recorded, "sides")
         rows = rows.select(list(COLUMNS))
         return StreamJoin(
             rows,

@@ -23,9 +23,9 @@ from typing_extensions import override
 from joinengine import StreamJoin, equi, within
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
+from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
 from joinengine.lab.tpch.stream import RecordedStream
-from joinengine.spark.sources.inputs import recorded_stream
 
 STOCKS = 1036
 #: Trades at scale 1.
@@ -56,7 +56,7 @@ class Stock(Query):
     @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
         """A self-join: the same stream on both sides."""
-        trades = recorded_stream(spark, recorded.index("trades"), recorded.schema("trades"))
+        trades = table_stream(spark, recorded, "trades")
         span = options.window_us if options.window_us is not None else WINDOW_US
         return StreamJoin(
             trades,

@@ -26,10 +26,10 @@ from typing_extensions import override
 from joinengine import StreamAggregate, top, windows
 from joinengine.lab.queries.named_query import Options, Query, Recordable
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
+from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.skew import shuffled, zipf_probabilities
 from joinengine.lab.tpch.stream import RecordedStream
 from joinengine.model.errors import InvalidRequest
-from joinengine.spark.sources.inputs import recorded_stream
 
 WORDS = 180_000
 #: Tuples at scale 1.
@@ -62,7 +62,7 @@ class Topk(Query):
 
     @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamAggregate:
-        words = recorded_stream(spark, recorded.index("words"), recorded.schema("words"))
+        words = table_stream(spark, recorded, "words")
         size, slide = _window(options)
         return StreamAggregate(
             words,

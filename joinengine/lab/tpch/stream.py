@@ -74,13 +74,25 @@ class StreamSpec:
 
 
 @dataclass(frozen=True)
+class InTopics:
+    """Where the tables of a stream lie in Kafka too; table -> messages that a batch reads."""
+
+    servers: str
+    batch_rows: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class RecordedStream:
-    """A stream on disk; `reach`: the URL of a copy for tasks, None: they read the disk."""
+    """A stream on disk; `reach`: the URL of a copy for tasks, None: they read the disk.
+
+    `topics`: where tasks read the tables instead; None: from the files.
+    """
 
     folder: Path
     rows: Mapping[str, int]
     span_us: int
     reach: str | None = None
+    topics: InTopics | None = None
 
     def index(self, table: str) -> str:
         """The file that says what the intervals of a table hold; tasks find the others by it."""

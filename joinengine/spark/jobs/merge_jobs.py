@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -28,16 +28,33 @@ class SparkMerge:
 
     def __call__(self, tasks: Sequence[MergeTask]) -> list[MergeReport]:
         """The reports, in the order of the tasks."""
-        context = self.spark.sparkContext
         told = [encode(task) for task in tasks]
-        pool = pool_of(context) if obstacle(context) is None else None
-        if pool is not None and pool.holds:  # a job would wait for its slots
-            try:
-                reports = pool.carry_out(self, "merge", merge_files, [(one,) for one in told])
-            except Failed as error:
-                raise told_by_spark(str(error)) from error
-            if not isinstance(reports, str):
-                return [decode(report, MergeReport) for report in reports]
-        contents = context.parallelize(told, len(tasks))
-        with described(context, f"{called(self.name)}: merge result files"):
-            return [decode(report, MergeReport) for report in contents.map(merge_files).collect()]
+        what = "merge", "merge result files"
+        reports = carried_out(self, self.spark, self.name, what, merge_files, told)
+        return [decode(report, MergeReport) for report in reports]
+
+
+def carried_out(
+    owner: object,
+    spark: SparkSession,
+    name: str | None,
+    what: tuple[str, str],
+    function: Callable[[bytes], bytes],
+    told: Sequence[bytes],
+) -> Sequence[bytes]:
+    """What tasks make of instructions, in their order: those that stay, if any do, or a job's.
+
+    `owner`: who asks, as pools know them; `what`: the name of the function, and what it does.
+    """
+    context = spark.sparkContext
+    pool = pool_of(context) if obstacle(context) is None else None
+    if pool is not None and pool.holds:  # a job would wait for its slots
+        try:
+            reports = pool.carry_out(owner, what[0], function, [(one,) for one in told])
+        except Failed as error:
+            raise told_by_spark(str(error)) from error
+        if not isinstance(reports, str):
+            return reports
+    contents = context.parallelize(told, len(told))
+    with described(context, f"{called(name)}: {what[1]}"):
+        return contents.map(function).collect()

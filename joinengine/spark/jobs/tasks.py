@@ -31,7 +31,8 @@ from joinengine.kernels.allocating import keep_freed_memory
 from joinengine.operators.base import Operator, OperatorTask, carry_out
 from joinengine.operators.desk import TaskHeader
 from joinengine.results.merging import MergeTask, merge
-from joinengine.sources.readings import Reading, conform
+from joinengine.sources.projection import Projection
+from joinengine.sources.readings import conform
 from joinengine.spark.jobs.locality import own_location
 from joinengine.spark.session.daemon import end_quietly
 from joinengine.state.run import RunStore, RunStores
@@ -64,7 +65,7 @@ class RouteGroups:
     Each attempt reads the files in the same order.
     """
 
-    readings: Mapping[int, Reading]
+    readings: Mapping[int, Projection]
 
     def __call__(self, index: int, portions: Iterable[Any]) -> Iterator[bytes]:
         """The task's packets and report; of `portions` one is given under a shuffle."""
@@ -77,7 +78,7 @@ class RouteGroups:
             yield from yielded
 
     def _routed(self, task: RouteTask, portion: Portion) -> Iterator[None]:
-        for source, read in read_portion(self.readings, portion, task.report.skipped):
+        for source, read in read_portion(self.readings, portion, task.report):
             yield from task.add(source, read)
 
 
@@ -90,7 +91,7 @@ class RouteOrders:
     what its instructions say, whoever has committed the one before it, and up to where.
     """
 
-    def __init__(self, readings: Mapping[int, Reading]) -> None:
+    def __init__(self, readings: Mapping[int, Projection]) -> None:
         self._readings = readings
         self._ahead: ReadAhead | None = None
 

@@ -15,7 +15,8 @@ from joinengine.reporting.plan_log import PlanLog
 from joinengine.reporting.server import Place
 from joinengine.spark.query.heartbeat import Takeover
 from joinengine.spark.query.query_folders import Output
-from joinengine.spark.sources.inputs import Source, Stream
+from joinengine.spark.sources.inputs import Source
+from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.state.checkpoint import Checkpoint
 
 
@@ -55,7 +56,7 @@ class Request:
             if isinstance(source, DataFrame) and number not in self.query.tables
         }
 
-    def own_feeds(self, checkpoint: Checkpoint) -> list[tuple[Stream, dict[str, Any]]]:
+    def own_feeds(self, checkpoint: Checkpoint) -> list[tuple[OwnStream, dict[str, Any]]]:
         """The `Stream`s, each with the options of its feed.
 
         Raises InvalidRequest for one whose files cannot be put in the order that is asked for.
@@ -67,5 +68,5 @@ class Request:
                 | {"source": n, "log": checkpoint.sources.at(str(n)).folder},
             )
             for n, stream in enumerate(self.sources)
-            if isinstance(stream, Stream)
+            if isinstance(stream, OwnStream)
         ]

@@ -15,6 +15,7 @@ from joinengine.driver.recovery.demands import standing_by
 from joinengine.exchange.exchange import ExchangeKind
 from joinengine.model.errors import InvalidRequest
 from joinengine.model.recovery import Durability
+from joinengine.operators.base import time_column
 from joinengine.reporting.alerts import Alerts
 from joinengine.reporting.explain import name_of
 from joinengine.reporting.server import PageServer
@@ -42,8 +43,9 @@ from joinengine.spark.session.executors import check_executors
 from joinengine.spark.session.tuning import ARROW_BYTES, ARROW_ROWS, ArrowBatches
 from joinengine.spark.session.warming import warm
 from joinengine.spark.sources.handing_over import Frames, routed_rows
-from joinengine.spark.sources.inputs import Stream, Table, schema_of
+from joinengine.spark.sources.inputs import Table, schema_of
 from joinengine.spark.sources.locations import place
+from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.spark.sources.streams import Streams
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.buckets import is_url
@@ -137,7 +139,7 @@ def _running(
 ) -> Running:
     """The query on the engine's own loop; `runner` has recovered."""
     _ = runner.position  # where an earlier version has kept that elsewhere, it may be gone
-    paths = [str(stream.feed["path"]) for stream, _ in request.own_feeds(checkpoint)]
+    paths = _read_by_tasks(request)
     remote = checkpoint.is_remote or any(map(is_url, paths))
     trigger = _trigger(request)
     rest_s = request.settings.look_every_s or (REMOTE_REST_S if remote else LOCAL_REST_S)
@@ -212,7 +214,7 @@ def _checked_places(request: Request) -> dict[str, str]:
         written["sideOutput"] = place(request.side_output, "sideOutput")
     if request.settings.store_location is not None:
         written["storeLocation"] = request.settings.store_location
-    inputs = [str(s.feed["path"]) for s in request.sources if isinstance(s, Stream)]
+    inputs = _read_by_tasks(request)
     inputs += [str(source.path) for source in request.sources if isinstance(source, Table)]
     check_apart(written, [path for path in inputs if is_url(path) or Path(path).is_dir()])
     for what, folder in written.items():
@@ -222,7 +224,8 @@ def _checked_places(request: Request) -> dict[str, str]:
 
 
 def _read_by_tasks(request: Request) -> list[str]:
-    return [str(one.feed["path"]) for one in request.sources if isinstance(one, Stream)]
+    own = (one for one in request.sources if isinstance(one, OwnStream))
+    return [folder for one in own for folder in one.folders]
 
 
 def _marked(request: Request) -> tuple[Storage, Wanted] | None:
@@ -238,7 +241,10 @@ def _streams(request: Request, checkpoint: Checkpoint) -> Streams:
     own = request.own_feeds(checkpoint)
     return Streams(
         [feed for _, feed in own],
-        {feed["source"]: stream.reading for stream, feed in own},
+        {
+            feed["source"]: stream.timed(time_column(request.query, feed["source"]))
+            for stream, feed in own
+        },
         session.parallelism(request.spark),
         {feed["source"]: stream.footers for stream, feed in own},
     )
@@ -281,8 +287,8 @@ def _runner(
 
 def _columns_of(request: Request) -> dict[int, str]:
     """Source -> the columns of its files, of the streams whose files are looked for."""
-    streams = ((n, one) for n, one in enumerate(request.sources) if isinstance(one, Stream))
-    return {n: one.feed["columns"] for n, one in streams if "columns" in one.feed}
+    own = ((n, one) for n, one in enumerate(request.sources) if isinstance(one, OwnStream))
+    return {n: columns for n, one in own if (columns := one.kept_columns) is not None}
 
 
 def _slots(request: Request) -> list[str]:
@@ -296,6 +302,13 @@ def _slots(request: Request) -> list[str]:
         raise InvalidRequest(NO_EXECUTOR)
     if settings.durability is Durability.BATCH:
         return []
+    for one in request.sources:
+        why = one.why_not_again if isinstance(one, OwnStream) else None
+        if why is not None:
+            raise InvalidRequest(
+                f"durability: 'replicas' needs sources of which a batch can be read again as it "
+                f"was, and {why}; use durability 'batch'"
+            )
     for number, name in enumerate(request.query.sources):
         if number not in request.query.tables and number in request.frames:
             raise InvalidRequest(
@@ -316,7 +329,7 @@ def _tables(request: Request) -> dict[int, DataFrame]:
     frames = dict[int, DataFrame]()
     for number in sorted(request.query.tables):
         table = request.sources[number]
-        assert not isinstance(table, Stream)
+        assert not isinstance(table, OwnStream)
         frame = table.to_df() if isinstance(table, Table) else table
         frames[number] = routed_rows(request.spark, number, frame)
     return frames

@@ -5,32 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import override
 
-from joinengine.model.arguments import check_names, check_text
-from joinengine.model.columns import require_column
 from joinengine.model.conditions import Computed
 from joinengine.model.durations import microseconds
 from joinengine.model.errors import InvalidRequest
-from joinengine.model.habits import STREAM, not_there
 from joinengine.model.named import one_of
-from joinengine.model.spelling import printed_lines
-from joinengine.predicates.computed_columns import compile_column
-from joinengine.predicates.dialect import compile_predicate
 from joinengine.sources.feeds import FeedKind
 from joinengine.sources.listing import FileOrder, OnBadFile, SchemaChanges
 from joinengine.sources.readings import Reading, reading_to_json
 from joinengine.sources.schemas import Footer, as_text, from_text, partition_columns, united
-from joinengine.sources.transforms import named
 from joinengine.spark.session import session
 from joinengine.spark.sources import types
 from joinengine.spark.sources.frames import frame_in_store
 from joinengine.spark.sources.locations import place
+from joinengine.spark.sources.own_streams import OwnStream, chosen, columns_text, names_of
 from joinengine.spark.sources.source import NAME
 from joinengine.world.buckets import is_url
 
@@ -38,55 +32,64 @@ _log = logging.getLogger("joinengine")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Stream:
+class Stream(OwnStream):
     """Parquet files as a stream, made by `parquet_stream`.
 
     Python tasks read the files, so no row passes through the JVM. A stream never changes: its
     methods return new streams.
     """
 
-    spark: Any
-    feed: dict[str, Any]
     reading: Reading
-    #: column -> its type, of columns that would be delivered and cannot
-    unreadable: Mapping[str, pa.DataType] = field(default_factory=dict)
     #: the footers that are known already, by the path of the file
-    footers: Mapping[str, Footer] = field(default_factory=dict, repr=False)
-    #: event-time column -> how late its tuples may be, in microseconds
-    delays: Mapping[str, int] = field(default_factory=dict)
-    #: the columns that `select` has left, and those computed since; None: nobody selected
-    selected: tuple[str, ...] | None = None
-
-    if not TYPE_CHECKING:  # else every name would be one for the type checker
-
-        def __getattr__(self, name: str) -> Any:
-            raise not_there(self, name, STREAM)
-
-    def __repr__(self) -> str:
-        where = "" if self.reading.where is None else f" where {self.reading.where}"
-        return f"<Stream of {self.feed['path']}: {_columns(self.reading.schema)}{where}>"
+    known: Mapping[str, Footer] = field(default_factory=dict, repr=False)
 
     @property
-    def schema(self) -> Any:
-        """The Spark schema of its rows. Raises InvalidRequest for a column that has none."""
-        return types.spark_schema(self.delivered)
+    @override
+    def place(self) -> str:
+        return str(self.feed["path"])
 
     @property
-    def delivered(self) -> pa.Schema:
-        """The columns of its tuples. Raises InvalidRequest, by name, for one without a type."""
-        for name, kind in self.unreadable.items():
-            raise InvalidRequest(
-                f"{self.feed['path']}: column {name!r} is of type {kind}, which Spark lacks; "
-                "write it as another type, or leave it out with .select([...])"
-            )
-        return self.reading.schema
+    @override
+    def folders(self) -> list[str]:
+        return [self.place]
 
+    @property
+    @override
+    def description(self) -> str:
+        return f"{self.feed['kind']} {self.place}"
+
+    @property
+    @override
+    def why_not_again(self) -> str | None:
+        return None
+
+    @property
+    @override
+    def is_recorded(self) -> bool:
+        return bool(self.feed["kind"] == FeedKind.RECORDED)
+
+    @property
+    @override
+    def footers(self) -> Mapping[str, Footer]:
+        return self.known
+
+    @property
+    @override
+    def kept_columns(self) -> str | None:
+        return self.feed.get("columns")
+
+    @override
+    def timed(self, column: str | None) -> Reading:
+        return self.reading
+
+    @override
     def has_columns(self, columns: pa.Schema) -> bool:
         """Whether its files have these columns, or its user has said which they have."""
         return bool(from_text(self.feed["columns"]).equals(columns)) or (
             self.feed["said"] and self.feed["schema_changes"] == SchemaChanges.REFUSE
         )
 
+    @override
     def at_restart(self, kept: pa.Schema) -> Stream:
         """The stream with the columns that a checkpoint keeps; under `add` also with its own."""
         if self.feed["schema_changes"] == SchemaChanges.REFUSE:
@@ -94,6 +97,7 @@ class Stream:
         found = from_text(self.feed["columns"])
         return self.over(united([("checkpoint", kept), *((f.name, pa.schema([f])) for f in found)]))
 
+    @override
     def over(self, columns: pa.Schema) -> Stream:
         """The same stream as if its files had `columns`. Raises InvalidRequest as `select`."""
         readable, others = types.readable_columns(columns)
@@ -108,71 +112,7 @@ class Stream:
                 stream = stream._filtered(step.text, step.zone)
         return stream if self.selected is None else stream.select(*self.selected)
 
-    def where(self, predicate: str) -> Stream:
-        """Keep only rows for which `predicate` is true; the others are dropped as they are read.
-
-        `predicate`: SQL (docs/predicates.md) over the columns of the files and computed columns, in
-        the time zone of the Spark session. Raises InvalidRequest for anything else.
-        """
-        return self._filtered(check_text(predicate, "Stream.where", "'a > 3'"), session.zone())
-
-    def _filtered(self, predicate: str, zone: str) -> Stream:
-        sides, exact = (self.reading.named, pa.schema([])), session.case_sensitive()
-        step = compile_predicate(predicate, sides, "Stream.where", zone, exact=exact)
-        reading = replace(self.reading, steps=(*self.reading.steps, step))
-        return replace(self, reading=reading)
-
-    def withColumn(self, name: str, expression: str) -> Stream:
-        """Add a column, or replace the column that has its name.
-
-        `expression`: SQL (docs/predicates.md) over the columns of the files and computed columns,
-        such as "cast(amount as double)". It is computed as rows are read. Raises InvalidRequest for
-        anything else.
-        """
-        if not check_text(name, "withColumn", "withColumn('day', 'cast(sold_at as date)')"):
-            raise InvalidRequest("withColumn: the name of the column is empty; give one")
-        check_text(expression, f"withColumn: {name}", "'cast(sold_at as date)'")
-        return self._computing(name, expression, session.zone())
-
-    def _computing(self, name: str, expression: str, zone: str) -> Stream:
-        reading, exact = self.reading, session.case_sensitive()
-        same = [n for n in reading.named.names if n.lower() == name.lower()]
-        there = name if exact or not same else same[0]
-        step = compile_column(there, expression, reading.named, zone, exact=exact)
-        shown = named(reading.schema, [step])
-        new = replace(reading, schema=shown, steps=(*reading.steps, step), whole=reading.columns)
-        selected = None if self.selected is None else tuple(shown.names)
-        return replace(self, reading=new, selected=selected)
-
-    def withWatermark(self, column: str, delay: str | timedelta) -> Stream:
-        """Set how late rows may be by the event time `column`, for windows without `delay`.
-
-        Raises InvalidRequest if the column is missing or is no timestamp, or if `delay` is below 0.
-        """
-        exact = session.case_sensitive()
-        found = require_column(self.reading.schema, column, "withWatermark", exact=exact)
-        if not pa.types.is_timestamp(found.type):
-            raise InvalidRequest(
-                f"withWatermark: event time must be a timestamp, and {found.name} is "
-                f"{found.type}; cast it"
-            )
-        delay_us = microseconds(delay, "withWatermark: delay")
-        if delay_us < 0:
-            raise InvalidRequest(f"withWatermark: delay {delay!r} is negative; give 0 s or more")
-        return replace(self, delays={**self.delays, found.name: delay_us})
-
-    def select(self, *columns: str | list[str]) -> Stream:
-        """Keep only these columns, in this order; other columns are not read.
-
-        Raises InvalidRequest for a column that does not exist.
-        """
-        names = _names_of(columns)
-        if not self.unreadable.keys().isdisjoint(names):
-            _ = self.delivered  # says what is wrong with the column
-        narrow = pa.schema(_chosen(self.reading.schema, names))
-        reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
-        return replace(self, reading=reading, unreadable={}, selected=tuple(narrow.names))
-
+    @override
     def in_order(self, column: str | None) -> dict[str, Any]:
         """The options of its feed, with the column by which files are put in order, if one is.
 
@@ -197,6 +137,7 @@ class Stream:
             )
         return self.feed | {"time": found}
 
+    @override
     def to_df(self) -> DataFrame:
         """The same rows as an ordinary streaming DataFrame.
 
@@ -232,11 +173,11 @@ class Table:
     schema: pa.Schema
 
     def __repr__(self) -> str:
-        return f"<Table of {self.path}: {_columns(self.schema)}>"
+        return f"<Table of {self.path}: {columns_text(self.schema)}>"
 
     def select(self, *columns: str | list[str]) -> Table:
         """Keep only these columns. Raises InvalidRequest for a column that does not exist."""
-        return replace(self, schema=pa.schema(_chosen(self.schema, _names_of(columns))))
+        return replace(self, schema=pa.schema(chosen(self.schema, names_of(columns))))
 
     def to_df(self) -> DataFrame:
         """As a DataFrame."""
@@ -246,21 +187,7 @@ class Table:
         return frame
 
 
-Source = Stream | DataFrame | Table
-
-
-def _names_of(columns: tuple[str | list[str], ...]) -> list[str]:
-    """Columns that are named one by one, or in a list."""
-    found = [name for names in columns for name in check_names(names, "select", "select('a', 'b')")]
-    if not found:
-        raise InvalidRequest("select: no column is named; name at least one")
-    return found
-
-
-def _chosen(schema: pa.Schema, names: list[str]) -> list[pa.Field]:
-    """The fields of columns."""
-    exact = session.case_sensitive()
-    return [require_column(schema, name, "select", exact=exact) for name in names]
+Source = OwnStream | DataFrame | Table
 
 
 def parquet_stream(
@@ -323,7 +250,7 @@ def parquet_stream(
         "order": in_order.value,
     }
     reading = Reading(found.readable, root=path, zone=zone, on_bad_file=bad)
-    return Stream(spark, feed, reading, found.others, found.footers)
+    return Stream(spark, feed, reading, found.others, known=found.footers)
 
 
 def _settle_us(settle: str) -> int:
@@ -355,24 +282,18 @@ def recorded_table(spark: SparkSession | None, path: Path | str) -> Table:
     return Table(spark, str(path), types.folder_schema(path))
 
 
-def _columns(schema: pa.Schema) -> str:
-    """Names and types, of a few columns."""
-    told = [printed_lines(f"{field.name} {field.type}") for field in schema]
-    return ", ".join(told[:8]) + (f" and {len(told) - 8} more" if len(told) > 8 else "")
-
-
 def schema_of(source: Source) -> pa.Schema:
     """The Arrow schema of an input."""
     if isinstance(source, Table):
         return source.schema
-    if isinstance(source, Stream):
+    if isinstance(source, OwnStream):
         return source.delivered
     return types.arrow_schema(source.schema, "a streaming DataFrame")
 
 
 def delay_of(source: Source, column: str) -> int | None:
     """The delay of the input's `withWatermark` on `column`, in microseconds; None: it has none."""
-    if isinstance(source, Stream):
+    if isinstance(source, OwnStream):
         return source.delays.get(column)
     if not isinstance(source, DataFrame):
         return None

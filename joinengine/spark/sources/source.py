@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from joinengine.driver.loop import REMOTE_REST_S
 from joinengine.model.skipped import Skipped
-from joinengine.sources.feeds import Feed, by_file, fold, open_feed
+from joinengine.sources.feeds import CountedFeed, Feed, by_file, fold, open_feed
 from joinengine.sources.positions import RowGroup
 from joinengine.spark.session.daemon import end_quietly
 from joinengine.world.buckets import is_url
@@ -140,6 +140,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._reading is None:
             return []
         (feed,) = self._feeds
+        assert isinstance(feed, CountedFeed)
         groups = [(0, group) for group in feed.row_groups(start["feed0"], end["feed0"])]
         parts = fold(groups, self._partitions) if groups else []
         return [_Part([group for _, group in part]) for part in parts]

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from joinengine.exchange.route import Portion
 from joinengine.model.skipped import Skipped
 from joinengine.sources.feeds import Feed, by_file, fold, open_feed
-from joinengine.sources.positions import RowGroup
-from joinengine.sources.readings import Reading
+from joinengine.sources.places import Piece, Place, shared
+from joinengine.sources.projection import Projection
 from joinengine.sources.schemas import Footer
 from joinengine.spark.sources.source import Offset
 from joinengine.state.manifest import Position
-from joinengine.wire.reports import RouteReport
+from joinengine.wire.reports import Lag, RouteReport
 
 
 class Brought(NamedTuple):
@@ -42,7 +42,7 @@ class Streams:
     def __init__(
         self,
         feeds: Sequence[dict[str, Any]],
-        readings: Mapping[int, Reading],
+        readings: Mapping[int, Projection],
         tasks: int,
         footers: Mapping[int, Mapping[str, Footer]] | None = None,
     ) -> None:
@@ -62,26 +62,28 @@ class Streams:
 
         They have about equal rows. Raises DamagedState if a log does not reach so far.
         """
-        report, groups = RouteReport(0), list[tuple[int, RowGroup]]()
-        for source in self.sources:
-            first, last = start.get(source, 0), end.get(source, 0)
-            if last <= first:
+        report, pieces = RouteReport(0), list[tuple[int, Piece]]()
+        for source, feed in self.feeds.items():
+            first, last = (_place(source, feed, position) for position in (start, end))
+            behind = feed.behind(last)
+            if behind is not None:
+                report.lags[source] = Lag(*behind)
+            if not feed.is_beyond(last, first):
                 continue
-            feed = self.feeds[source]
-            for group in feed.row_groups(first, last):
-                if group.skipped is None:
-                    groups.append((source, group))
+            for piece in feed.pieces(first, last):
+                if piece.skipped is None:
+                    pieces.append((source, piece))
                 else:
-                    report.skipped.append(Skipped(group.file, group.skipped))
+                    report.skipped.append(Skipped(piece.told, piece.skipped))
             known = feed.progress(last)
             if known is not None:
                 report.progress[source] = known
-        parts = fold(groups, self._tasks) if groups else []
+        parts = fold(shared(pieces, self._tasks), self._tasks) if pieces else []
         return Brought([_portion(part) for part in parts], report)
 
     def after(self, start: Position) -> Sequence[Portion]:
         """What a batch would bring that begins at `start`, by what is known now."""
-        end = {one: feed.advance(start.get(one, 0)) for one, feed in self.feeds.items()}
+        end = {one: feed.advance(_place(one, feed, start)) for one, feed in self.feeds.items()}
         return self.between(start, end).portions
 
     def position(self, offset: Offset) -> Position:
@@ -103,7 +105,7 @@ class Streams:
     def check_logs(self, position: Position) -> None:
         """Raise DamagedState if a log does not reach as far as a checkpoint has read."""
         for source, feed in self.feeds.items():
-            feed.row_groups(position.get(source, 0), position.get(source, 0))
+            feed.check_reaches(_place(source, feed, position))
 
     def take_over(self, generation: int) -> None:
         """Let the feeds log what they find, for a driver of a generation; log what is there now.
@@ -118,8 +120,12 @@ class Streams:
         return open_feed(options, self._footers.get(options["source"]))
 
 
-def _portion(groups: Sequence[tuple[int, RowGroup]]) -> Portion:
-    """Stretches of row groups of one stream and file, stream by stream."""
+def _place(source: int, feed: Feed, position: Position) -> Place:
+    return position[source] if source in position else feed.begin()
+
+
+def _portion(groups: Sequence[tuple[int, Piece]]) -> Portion:
+    """Stretches of pieces of one stream that are read in one go, stream by stream."""
     sources = dict.fromkeys(source for source, _ in groups)
     return Portion(
         tuple(

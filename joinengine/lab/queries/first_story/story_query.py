@@ -25,9 +25,9 @@ from joinengine.kernels.hashing import mix
 from joinengine.lab.queries.first_story.novelty import StreamNovelty
 from joinengine.lab.queries.named_query import Options, Query
 from joinengine.lab.queries.synthetic import Rows, SyntheticSpec, time_array
+from joinengine.lab.queries.table_streams import table_stream
 from joinengine.lab.tpch.skew import zipf_probabilities
 from joinengine.lab.tpch.stream import RecordedStream
-from joinengine.spark.sources.inputs import recorded_stream
 
 #: Texts at scale 1.
 TEXTS = 2_950_000
@@ -54,7 +54,7 @@ class FirstStory(Query):
 
     @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamNovelty:
-        texts = recorded_stream(spark, recorded.index("texts"), recorded.schema("texts"))
+        texts = table_stream(spark, recorded, "texts")
         return StreamNovelty(
             texts,
             key="lsh",

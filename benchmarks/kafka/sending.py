@@ -1,0 +1,26 @@
+"""Both sides at the same time, in real time, each from a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from benchmarks.kafka.messages import CLICKS_PER_PURCHASE, SIDES
+
+
+def sent_live(
+    servers: str, topics: Mapping[str, str], clicks_per_s: float, seconds: float
+) -> list[int]:
+    """Send for so many seconds; how many messages of each side. `topics`: side -> topic."""
+    rates = dict(zip(SIDES, (clicks_per_s, clicks_per_s / CLICKS_PER_PURCHASE), strict=True))
+    command = [sys.executable, "-m", "benchmarks.kafka.messages", servers]
+    running = [
+        subprocess.Popen(
+            [*command, topics[side], side, str(rates[side]), str(seconds)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for side in SIDES
+    ]
+    return [int(process.communicate()[0]) for process in running]

@@ -1,0 +1,79 @@
+"""`format("kafka")`: its options, and what is refused before a query starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from joinengine.api import options as given
+from joinengine.model.errors import InvalidRequest
+from joinengine.results.kafka_messages import Shape, check_schema, chosen_value
+from joinengine.results.kafka_target import Guarantee, KafkaTarget, Writers, check_note
+from joinengine.results.kafka_writers import Broker
+from joinengine.results.sinks import Sink, SinkFactory
+from joinengine.results.tokens import TokenSink
+from joinengine.spark.jobs.delivery_jobs import SparkDelivery
+from joinengine.world.kafka_clients import check_reachable, library
+
+if TYPE_CHECKING:
+    from joinengine.api.resolved import ResolvedJoin
+    from joinengine.driver.settings import Settings
+    from joinengine.state.checkpoint import Checkpoint
+
+_PREFIX = "kafka."
+_SERVERS = "kafka.bootstrap.servers"
+
+
+def kafka_sink(
+    join: ResolvedJoin, options: Mapping[str, str], settings: Settings, name: str | None
+) -> SinkFactory:
+    """What makes the sink. `name`: of the query.
+
+    Raises InvalidRequest for options or results that do not fit, if no broker answers, or if it
+    has no such topic.
+    """
+    if join.transform is not None:
+        raise InvalidRequest(
+            "transform is not valid with format 'kafka', which delivers without Spark; leave it "
+            "out, or send the frame by .foreachBatch(...)"
+        )
+    if not options.get(_SERVERS, "").strip():
+        raise InvalidRequest(
+            f"kafka: {_SERVERS} is missing; give .option('{_SERVERS}', 'host:port')"
+        )
+    library()
+    broker = Broker(options[_SERVERS], _passed(options))
+    chosen = given.value_of(options, "value")
+    shape = Shape(
+        chosen_value(join.schema) if chosen is None else chosen,
+        options.get("topic"),
+        options.get("key"),
+        given.value_of(options, "includeHeaders"),
+    )
+    check_schema(join.schema, shape)
+    topics = [] if shape.topic is None else [shape.topic]
+    check_reachable(broker.servers, dict(broker.options), topics)
+    asked = given.value_of(options, "producers")
+    exactly_once = given.value_of(options, "delivery") is Guarantee.EXACTLY_ONCE
+    every_s = given.value_of(options, "commitEvery") or 0.0
+
+    def made(checkpoint: Checkpoint, query: str) -> Sink:
+        count = asked or 1
+        if exactly_once:
+            count = check_note(checkpoint, query, broker, shape.topic, asked)
+        carry_out = SparkDelivery(join.spark, name)
+        writers = Writers(count, exactly_once)
+        target = KafkaTarget(checkpoint, query, broker, shape, writers, carry_out)
+        return TokenSink(checkpoint, target, every_s, fsync=settings.fsync)
+
+    return made
+
+
+def _passed(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The settings of librdkafka among the options."""
+    lowered = {key.lower(): text for key, text in options.items() if key != _SERVERS}
+    return tuple(
+        (key.removeprefix(_PREFIX), text)
+        for key, text in lowered.items()
+        if key.startswith(_PREFIX)
+    )

@@ -1,0 +1,103 @@
+"""What the command line asks of generated streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from joinengine.lab.tpch.arrival import TableOrder
+from joinengine.model.durations import microseconds
+from joinengine.model.errors import InvalidRequest
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _Duration(click.ParamType[int]):
+    """A duration, in microseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Take text such as `180s` or `10 minutes`."""
+        try:
+            return value if isinstance(value, int) else microseconds(value)
+        except InvalidRequest as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION = _Duration()
+PATH = click.Path(path_type=Path)
+ZIPF_DEFAULT = "[default: 0.8; Nexmark and skewed-join have hot keys of their own]"
+ZIPF_HELP = f"Zipf exponent of foreign keys. {ZIPF_DEFAULT}"
+
+
+def stream_options(command: Command) -> Command:
+    """What the generated streams of a query are like."""
+    options = [
+        click.option(
+            "--scale",
+            type=float,
+            default=0.1,
+            show_default=True,
+            help="TPC-H scale factor; 1 is 6 million lineitems, or 10 million events of Nexmark.",
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="Random seed."),
+        click.option("--interval-rows", type=int, help="Rows per batch, over all sources."),
+        click.option("--rate", type=float, help="Rows per second of event time; Nexmark: events."),
+        click.option(
+            "--span",
+            type=DURATION,
+            help="How much event time the stream covers. [default: 1280s, q5 1h, Nexmark by rate]",
+        ),
+        click.option(
+            "--order",
+            type=click.Choice([one.value for one in TableOrder]),
+            default=TableOrder.UNIFORM.value,
+            show_default=True,
+            help="When rows of dimension tables arrive: spread over the stream, first, or last.",
+        ),
+        click.option(
+            "--disorder", type=DURATION, default="0s", help="Greatest random delay of a row."
+        ),
+        click.option(
+            "--shift-every",
+            type=DURATION,
+            help="Change the hot keys each time this much event time has passed.",
+        ),
+        click.option(
+            "--text",
+            type=PATH,
+            help="Read the words of topk from this file, instead of generating them.",
+        ),
+    ]
+    return with_options(options, command)
+
+
+def with_options(options: list[Any], command: Command) -> Command:
+    """Options of a command, in the order in which its help lists them."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def generated_of(settings: dict[str, Any], *, zipf: float | None) -> Any:
+    """The options that make a stream. Raises click.UsageError where two say the same."""
+    from joinengine.lab.queries import Options  # noqa: PLC0415
+
+    if settings["rate"] is not None and settings["span"] is not None:
+        raise click.UsageError("--rate and --span both set the pace of event time; give only one")
+    return Options(
+        scale=settings["scale"],
+        zipf=zipf,
+        seed=settings["seed"],
+        order=settings["order"],
+        interval_rows=settings["interval_rows"],
+        rate=settings["rate"],
+        span_us=settings["span"],
+        disorder_us=settings["disorder"],
+        shift_us=settings["shift_every"],
+        text=settings["text"],
+    )

@@ -1,0 +1,58 @@
+"""`joinengine load`: the streams of a query, sent to Kafka."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from joinengine.lab.commands import console
+from joinengine.lab.commands.generated_options import (
+    PATH,
+    ZIPF_HELP,
+    generated_of,
+    stream_options,
+)
+
+
+@click.command()
+@click.argument("query")
+@click.option("--servers", required=True, metavar="HOST:PORT,..", help="Where the brokers are.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Partitions of each topic.",
+)
+@click.option(
+    "--replace", is_flag=True, help="Delete a topic that has other messages, and send all again."
+)
+@click.option("--zipf", type=float, help=ZIPF_HELP)
+@stream_options
+@click.option("--json", "json_path", type=PATH, help="Write what was sent to this file.")
+def load(
+    query: str,
+    servers: str,
+    partitions: int,
+    replace: bool,
+    zipf: float | None,
+    json_path: Path | None,
+    **settings: Any,
+) -> None:
+    """Send the generated streams of QUERY to Kafka: one topic for each table, as JSON.
+
+    `joinengine run QUERY --source kafka`, with the same options, reads the topics.
+    """
+    from joinengine.lab.queries import find  # noqa: PLC0415
+    from joinengine.lab.queries.topics import load as send  # noqa: PLC0415
+    from joinengine.world.kafka_clients import check_reachable  # noqa: PLC0415
+
+    found = find(query)
+    check_reachable(servers, None)  # before the stream is made
+    recorded = found.stream(generated_of(settings, zipf=zipf)).record(console.say)
+    loaded = send(recorded, servers, partitions, anew=replace, say=console.say)
+    for topic, rows in loaded.items():
+        console.tell(f"{topic}: {rows:,} rows")
+    console.write_json(json_path, {"query": query, "servers": servers, "topics": loaded})

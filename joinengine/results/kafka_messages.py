@@ -1,0 +1,199 @@
+"""Rows of results as messages of Kafka: keys, values and the rest, a chunk of rows at a time.
+
+Two shapes: a whole row as one JSON object, or columns named as Spark names those of a message.
+Columns are turned into bytes by Arrow and DuckDB; Python holds one object a message, since Kafka's
+client takes one at a time.
+
+JSON: instants are texts of ISO 8601, bytes are base64, numbers that are none are the texts "NaN",
+"Infinity" and "-Infinity"; NULL is null. Cost: about 0.7 us a row of four columns.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from joinengine.model.errors import InvalidRequest
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(
+        one(kind)
+        for one in (
+            *(pa.types.is_string, pa.types.is_large_string),
+            *(pa.types.is_binary, pa.types.is_large_binary),
+        )
+    )
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _holds(kind: pa.DataType) -> bool:
+    """Whether a column holds headers, as Spark reads them."""
+    if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
+        return False
+    fields = [kind.value_type.field(n) for n in range(kind.value_type.num_fields)]
+    return [f.name for f in fields] == ["key", "value"] and all(_is_text(f.type) for f in fields)
+
+
+#: The columns of a message, as Spark names them, and what each may hold.
+_TEXT = "text or bytes"
+_COLUMNS: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
+    "key": (_TEXT, _is_text),
+    "value": (_TEXT, _is_text),
+    "topic": ("text", _is_string),
+    "partition": ("a 32-bit number", pa.types.is_int32),
+    "headers": ("a list of structs of a text `key` and bytes `value`", _holds),
+}
+
+
+class Value(StrEnum):
+    """What the value of a message is."""
+
+    JSON = "json"
+    COLUMNS = "columns"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a row becomes a message.
+
+    `topic`: of all messages; None: the column of this name says it. `key`: the column that is the
+    key, for values that are whole rows; None: messages have no key. `headers`: whether a column of
+    this name is sent.
+    """
+
+    value: Value
+    topic: str | None = None
+    key: str | None = None
+    headers: bool = True
+
+
+class Messages(NamedTuple):
+    """Messages as columns, all of one length; None: no message has that."""
+
+    values: list[Any]
+    keys: list[Any] | None = None
+    topics: list[Any] | None = None
+    partitions: list[Any] | None = None
+    headers: list[Any] | None = None
+
+
+def chosen_value(schema: pa.Schema) -> Value:
+    """What a value is if nobody says: columns of a message if there are no others, else rows."""
+    names = set(schema.names)
+    return Value.COLUMNS if "value" in names and names <= _COLUMNS.keys() else Value.JSON
+
+
+def check_schema(schema: pa.Schema, shape: Shape) -> None:
+    """Raise InvalidRequest if rows of a schema cannot become messages of a shape."""
+    found = dict(zip(schema.names, schema.types, strict=True))
+    if shape.value is Value.COLUMNS:
+        if "value" not in found:
+            raise InvalidRequest(
+                "value: 'columns' needs a column 'value' of text or bytes, and the results have "
+                f"the columns {', '.join(found)}; give .option('value', 'json')"
+            )
+        for name, kind in found.items():
+            words, fits = _COLUMNS.get(name, ("", lambda kind: False))
+            if not words:
+                raise InvalidRequest(
+                    f"value: 'columns' has no use for the column {name!r}: a message has "
+                    f"{', '.join(_COLUMNS)}; leave the column out, or give .option('value', 'json')"
+                )
+            if not fits(kind):
+                raise InvalidRequest(
+                    f"value: column {name!r} of a message is {words}, and it is {kind}; cast it"
+                )
+    elif shape.key is not None and shape.key not in found:
+        raise InvalidRequest(
+            f"key: the results have no column {shape.key!r}; choose one of {', '.join(found)}"
+        )
+    if shape.topic is None and (shape.value is not Value.COLUMNS or "topic" not in found):
+        raise InvalidRequest("kafka: topic is missing; give .option('topic', name)")
+
+
+def messages(rows: pa.RecordBatch, shape: Shape) -> Messages:
+    """(n,) rows -> n messages, in their order."""
+    if shape.value is Value.JSON:
+        keys = None if shape.key is None else _bytes(rows.column(shape.key)).to_pylist()
+        return Messages(_json(rows).to_pylist(), keys)
+    names = rows.schema.names
+
+    def column(name: str) -> pa.Array | None:
+        return rows.column(name) if name in names else None
+
+    headers = column("headers") if shape.headers else None
+    return Messages(
+        _bytes(rows.column("value")).to_pylist(),
+        *(None if (one := column("key")) is None else _bytes(one).to_pylist(),),
+        *(None if shape.topic or (one := column("topic")) is None else one.to_pylist(),),
+        *(None if (one := column("partition")) is None else one.to_pylist(),),
+        None if headers is None else _headers(headers.to_pylist()),
+    )
+
+
+def _headers(found: Sequence[Any]) -> list[Any]:
+    """As the client takes them: pairs."""
+    return [[tuple(pair.values()) for pair in one] if one else None for one in found]
+
+
+def _bytes(column: pa.Array) -> pa.Array:
+    """Texts and bytes as bytes, all else as the bytes of its text."""
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return column
+    return column.cast(pa.string()).cast(pa.binary())
+
+
+def _json(rows: pa.RecordBatch) -> pa.Array:
+    """(n,) rows -> n JSON objects as bytes."""
+    plain = pa.table([_plain(column) for column in rows.columns], rows.schema.names)
+    database = _database()
+    database.register("plain_rows", plain)
+    try:
+        fields = ", ".join(_field(f) for f in plain.schema)
+        found = database.sql(f"SELECT json_object({fields}) AS v FROM plain_rows")
+        return found.to_arrow_table().column(0).combine_chunks().cast(pa.binary())
+    finally:
+        database.unregister("plain_rows")
+
+
+def _field(field: pa.Field) -> str:
+    name = '"' + field.name.replace('"', '""') + '"'
+    text = "'" + field.name.replace("'", "''") + "'"
+    if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
+        return f"{text}, base64({name})"
+    if pa.types.is_floating(field.type):
+        return (
+            f"{text}, CASE WHEN {name} IS NULL OR isfinite({name}) THEN to_json({name}) "
+            f"WHEN isnan({name}) THEN '\"NaN\"'::JSON WHEN {name} > 0 THEN '\"Infinity\"'::JSON "
+            "ELSE '\"-Infinity\"'::JSON END"
+        )
+    return f"{text}, {name}"
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Instants as texts; all else as it is."""
+    if pa.types.is_timestamp(column.type):
+        zone = "Z" if column.type.tz else ""
+        column = column.cast(pa.timestamp(column.type.unit, "UTC")) if zone else column
+        return pc.strftime(column, format=f"%Y-%m-%dT%H:%M:%S{zone}")
+    return column
+
+
+@cache
+def _database() -> Any:
+    """A database in memory, of this process."""
+    import duckdb  # noqa: PLC0415 # its start costs tasks that send nothing 50 ms
+
+    atexit.register(_database.cache_clear)  # else it says at the end what it has leaked
+    return duckdb.connect(":memory:", config={"threads": 1})

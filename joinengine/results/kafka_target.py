@@ -1,0 +1,238 @@
+"""Kafka as a target: a fixed number of transactional writers for each query, in tasks.
+
+The checkpoint keeps how many there are, the cluster and the topic: with other ids, or in another
+cluster, the tokens of before would not be found, and the last batch would be delivered again.
+
+With one writer a batch is one transaction, which readers see whole. With n a batch is n
+transactions, and a reader may see some of them before the others; each result is still there once,
+and all of a batch before any of the next.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from typing_extensions import override
+
+from joinengine.model.errors import CheckpointMismatch, DamagedState, JoinEngineError
+from joinengine.results.kafka_messages import Shape
+from joinengine.results.kafka_writers import (
+    PATIENCE_S,
+    SHUT_OUT,
+    UNKNOWN,
+    Broker,
+    DeliverReport,
+    DeliverTask,
+)
+from joinengine.results.showings import Held
+from joinengine.results.tokens import NOTHING, OutcomeUnknown, ShutOut, Target
+from joinengine.state.checkpoint import Checkpoint
+from joinengine.world.kafka_clients import library
+
+#: The note of a checkpoint.
+NOTE = "kafka.json"
+#: Settings of the topic of tokens: the newest record of each id stays for ever.
+_COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
+#: Runs tasks, somewhere; returns their reports in the order of the tasks.
+CarryOut = Callable[[Sequence[DeliverTask]], Sequence[DeliverReport]]
+
+
+class Guarantee(StrEnum):
+    """How often a result is delivered."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """`count` writers, each exactly once by transactions, or at least once without."""
+
+    count: int = 1
+    exactly_once: bool = True
+
+
+class KafkaTarget(Target):
+    """The topics of a query. Under `exactly_once` False it keeps no token."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        query: str,
+        broker: Broker,
+        shape: Shape,
+        writers: Writers,
+        carry_out: CarryOut,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._query = query
+        self._broker = broker
+        self._shape = shape
+        self._writers = writers
+        self._carry_out = carry_out
+        self._generation = 0
+        self._token = NOTHING
+
+    @property
+    def tokens(self) -> str:
+        """The topic of the query's tokens; empty without transactions."""
+        return f"joinengine-{self._query}-tokens" if self._writers.exactly_once else ""
+
+    @override
+    def open(self, generation: int) -> None:
+        """Begin transactions anew under all ids, then read their tokens."""
+        if self._writers.exactly_once:
+            self._take()
+        self._generation = generation
+        reports = self._run((), opens=True)
+        self._token = min(report.token for report in reports)
+
+    @override
+    def token(self) -> int:
+        return self._token
+
+    @override
+    def commit(self, batches: Held) -> None:
+        self._run(batches, opens=False)
+        if self._writers.exactly_once:
+            self._token = batches[-1][0]
+
+    @override
+    def close(self) -> None:
+        """Writers stay where the tasks are, and end with them."""
+
+    def _run(self, batches: Held, *, opens: bool) -> Sequence[DeliverReport]:
+        """Let every writer deliver its share. Raises ShutOut or OutcomeUnknown if one says so."""
+        count = self._writers.count
+        reports = self._carry_out(
+            [
+                DeliverTask(
+                    self._broker,
+                    f"{self._query}-{number}",
+                    number,
+                    self.tokens,
+                    self._generation,
+                    opens,
+                    self._shape,
+                    self._checkpoint.results.folder,
+                    dealt(batches, number, count),
+                )
+                for number in range(count)
+            ]
+        )
+        for number, report in enumerate(reports):
+            if report.outcome == SHUT_OUT:
+                raise ShutOut(
+                    f"Kafka at {self._broker.servers} refuses transactional id "
+                    f"{self._query}-{number} ({report.said}): another program uses it, perhaps "
+                    "with a copy of this checkpoint, or a batch takes longer than "
+                    "kafka.transaction.timeout.ms; stop the other one, or raise the timeout"
+                )
+        for report in reports:
+            if report.outcome == UNKNOWN:
+                raise OutcomeUnknown(
+                    f"Kafka has not said whether results were delivered ({report.said}); start "
+                    "the query again, which looks first and delivers nothing twice"
+                )
+        return reports
+
+    def _take(self) -> None:
+        """Make the topic of tokens and note the writers, unless that was done."""
+        if noted(self._checkpoint) is not None:
+            return
+        kafka = library()
+        admin = kafka.admin.AdminClient(self._broker.config())
+        new = kafka.admin.NewTopic(self.tokens, self._writers.count, -1, config=_COMPACTED)
+        try:
+            admin.create_topics([new])[self.tokens].result(PATIENCE_S)
+        except kafka.KafkaException as error:
+            if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._untaken(error) from None
+        about = {
+            "cluster": cluster_of(self._broker),
+            "topic": self._shape.topic,
+            "producers": self._writers.count,
+        }
+        self._checkpoint.storage.put(NOTE, json.dumps(about).encode())
+
+    def _untaken(self, error: Exception) -> JoinEngineError:
+        why = self._broker.told(error, self.tokens)
+        return type(why)(
+            f"{why}. Exactly-once delivery keeps its place in topic {self.tokens}, which must be "
+            "made first; without it give .option('delivery', 'at_least_once')"
+        )
+
+
+def dealt(batches: Held, number: int, count: int) -> Held:
+    """Of each batch the files that writer `number` of `count` delivers: their names say which."""
+    return tuple(
+        (batch, tuple(f for f in files if zlib.crc32(f.name.encode()) % count == number))
+        for batch, files in batches
+    )
+
+
+def noted(checkpoint: Checkpoint) -> dict[str, object] | None:
+    """What the checkpoint notes of its writers; None: nothing was delivered with transactions."""
+    if not checkpoint.storage.exists(NOTE):
+        return None
+    try:
+        about = json.loads(checkpoint.storage.get(NOTE))
+        return {name: about[name] for name in ("cluster", "topic", "producers")}
+    except (ValueError, TypeError, KeyError):
+        raise DamagedState(
+            f"{checkpoint.storage.folder}/{NOTE}, which names the topic of the results, is "
+            "truncated or was altered; restore it from a copy"
+        ) from None
+
+
+def check_note(
+    checkpoint: Checkpoint, query: str, broker: Broker, topic: str | None, count: int | None
+) -> int:
+    """How many writers the query has; `count`: how many are asked for, None: nothing is said.
+
+    Raises CheckpointMismatch if the checkpoint delivers elsewhere or with another number of
+    writers, DamagedState if its tokens are gone.
+    """
+    about = noted(checkpoint)
+    if about is None:
+        return count or 1
+    there = checkpoint.location
+    if count not in (None, about["producers"]):
+        raise CheckpointMismatch(
+            f"producers: checkpoint {there} delivers with {about['producers']}, and {count} are "
+            "asked for; leave the option out, or start with a new checkpointLocation"
+        )
+    if topic != about["topic"]:
+        raise CheckpointMismatch(
+            f"topic: checkpoint {there} delivers to {about['topic']!r}, and {topic!r} is asked "
+            "for; give the same topic, or start with a new checkpointLocation"
+        )
+    if cluster_of(broker) != about["cluster"]:
+        raise CheckpointMismatch(
+            f"kafka.bootstrap.servers: checkpoint {there} delivers to cluster "
+            f"{about['cluster']}, and {broker.servers} belong to another one; give the same "
+            "cluster, or start with a new checkpointLocation"
+        )
+    tokens = f"joinengine-{query}-tokens"
+    kafka = library()
+    found = kafka.admin.AdminClient(broker.config()).list_topics(tokens, timeout=PATIENCE_S)
+    if found.topics[tokens].error is not None:
+        raise DamagedState(
+            f"topic {tokens}, which says what was delivered, is gone; restore it, or start with a "
+            "new checkpointLocation and another topic"
+        )
+    return int(str(about["producers"]))
+
+
+def cluster_of(broker: Broker) -> str:
+    """The id of a cluster, which it keeps for life. Raises as `told` says if nobody answers."""
+    kafka = library()
+    try:
+        found = kafka.admin.AdminClient(broker.config()).list_topics(timeout=PATIENCE_S)
+    except kafka.KafkaException as error:
+        raise broker.told(error) from None
+    return str(found.cluster_id)

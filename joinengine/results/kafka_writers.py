@@ -1,0 +1,349 @@
+"""Transactional producers of Kafka, as tasks keep them: one for each id, with the token it wrote.
+
+A writer is made in three steps. `init_transactions` shuts out all who have used the id before, and
+ends what they have begun. Then the newest token of the id is read. From then on nobody else can
+have written one, so it is known without being read again. A task that finds no writer in its
+process makes one: whatever a late task of an older driver does, it reads the token after it has
+shut others out, and delivers nothing twice.
+
+Each writer has a partition of its own in the topic of tokens, so nobody else's open transaction
+keeps its token from being read.
+
+Law: a batch whose number is not above the token of a writer is not sent by it.
+Cost: a transaction takes 10 to 30 ms; a message about 2 us, one call of the client each.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from joinengine.model.errors import InvalidRequest, JoinEngineError
+from joinengine.results.kafka_messages import Messages, Shape, messages
+from joinengine.world.kafka_clients import client_config, library, told
+from joinengine.world.storage import StoredFile, verify
+from joinengine.world.world import World
+
+#: Rows that are encoded at a time.
+CHUNK_ROWS = 16_384
+#: Bytes of messages that wait to be sent, in KB, and their number, at most.
+_WAITING_KB, _WAITING = 65_536, 200_000
+#: Seconds for a step that needs the broker's answer: as long as a transaction may take by default.
+PATIENCE_S = 60.0
+#: Offsets at the end of a partition of tokens in which one is looked for first.
+_TAIL = 64
+#: Writers that a process keeps.
+_KEPT = 16
+#: Names of errors by which a broker says that another one uses the id.
+_SHUT_OUT = {
+    *("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"),
+    "_FATAL",  # a client that was shut out before says no more
+}
+_TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
+#: What clients say on their own is told by the errors, too.
+_SILENT = logging.getLogger("joinengine.kafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+DONE, UNKNOWN, SHUT_OUT = "done", "unknown", "shut out"
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where messages go: the brokers, and the settings of the client, which hold secrets."""
+
+    servers: str
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def config(self, **ours: Any) -> dict[str, Any]:
+        """The settings of a client; `ours`: further ones, with _ for each dot."""
+        more = {name.replace("_", "."): value for name, value in ours.items()}
+        return {"logger": _SILENT, **more, **client_config(self.servers, dict(self.options))}
+
+    def told(self, error: Any, topic: str | None = None) -> JoinEngineError:
+        """The engine's sentence for an error of the client."""
+        return told(error, self.servers, dict(self.options), topic)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverTask:
+    """What one writer delivers: of each batch its share of the staged files in `folder`.
+
+    `writer`: its transactional id. `partition`: its own in the topic `tokens`; empty: there are no
+    transactions, and no tokens. `generation`: of the driver. `opens`: a writer is made anew.
+    """
+
+    broker: Broker
+    writer: str
+    partition: int
+    tokens: str
+    generation: int
+    opens: bool
+    shape: Shape
+    folder: str
+    batches: tuple[tuple[int, tuple[StoredFile, ...]], ...] = ()
+
+
+@dataclass(slots=True)
+class DeliverReport:
+    """The newest token of a writer, how the delivery went, and what the client said."""
+
+    token: int
+    outcome: str = DONE
+    said: str = ""
+
+
+class _Gone(Exception):
+    """The writer can do no more: `outcome` says what became of its transaction."""
+
+    def __init__(self, outcome: str, said: object) -> None:
+        super().__init__(str(said))
+        self.outcome = outcome
+
+
+def deliver(task: DeliverTask, world: World) -> DeliverReport:
+    """Carry one task out.
+
+    Raises InvalidRequest for what no repetition mends, StoreUnreachable for a broker that is away,
+    DamagedState for a staged file that is not what was sealed.
+    """
+    token = -1
+    try:
+        writer = _writer_of(task)
+        token = writer.token
+        writer.send(task, world)
+        return DeliverReport(writer.token)
+    except _Gone as gone:
+        _writers.pop((task.writer, task.generation), None)
+        return DeliverReport(token, gone.outcome, str(gone))
+    except BaseException:
+        _writers.pop((task.writer, task.generation), None)
+        raise
+
+
+#: (transactional id, generation) -> its writer in this process.
+_writers = OrderedDict[tuple[str, int], "_Writer"]()
+
+
+def _writer_of(task: DeliverTask) -> _Writer:
+    which = task.writer, task.generation
+    if task.opens or which not in _writers:
+        _writers[which] = _Writer(task)
+    _writers.move_to_end(which)
+    while len(_writers) > _KEPT:
+        _writers.popitem(last=False)
+    return _writers[which]
+
+
+class _Writer:
+    """A producer; `token`: the newest batch that it, or an earlier one with its id, has sent."""
+
+    def __init__(self, task: DeliverTask) -> None:
+        self._kafka = library()
+        self._broker = task.broker
+        self._failed: Any = None  # the first error of a message
+        self.token = -1
+        config = task.broker.config(
+            enable_idempotence=True,
+            queue_buffering_max_kbytes=_WAITING_KB,
+            queue_buffering_max_messages=_WAITING,
+            compression_type="lz4",
+            linger_ms=2,
+        )
+        config["delivery.report.only.error"] = True
+        if task.tokens:
+            config["transactional.id"] = task.writer
+        try:
+            self._producer = self._kafka.Producer(config)
+            if task.tokens:
+                self._producer.init_transactions(PATIENCE_S)
+                self.token = read_token(task.broker, task.tokens, task.partition)
+        except (self._kafka.KafkaException, ValueError, TypeError) as error:
+            raise self._error(error) from None
+
+    def send(self, task: DeliverTask, world: World) -> None:
+        """Send the batches above the token; then the token is the last one."""
+        left = [(batch, files) for batch, files in task.batches if batch > self.token]
+        if not left:
+            return
+        files = [stored for _, staged in left for stored in staged]
+        try:
+            if not task.tokens:
+                self._produce_all(task, files, world)
+                self._flush()
+                return
+            self._producer.begin_transaction()
+            self._produce_all(task, files, world)
+            content = json.dumps({"batch": left[-1][0]}).encode()
+            self._producer.produce(task.tokens, content, task.writer.encode(), task.partition)
+            self._commit()
+            self.token = left[-1][0]
+        except self._kafka.KafkaException as error:
+            raise self._error(error) from None
+        except _Gone:
+            raise
+        except BaseException:
+            self._abort()
+            raise
+
+    def _produce_all(self, task: DeliverTask, files: Iterable[StoredFile], world: World) -> None:
+        for chunk in _chunks(task, files, world):
+            self._produce(messages(chunk, task.shape), task.shape.topic)
+            self._producer.poll(0)
+            if self._failed is not None:
+                raise self._kafka.KafkaException(self._failed)
+
+    def _produce(self, told: Messages, topic: str | None) -> None:
+        """One call a message, which is all that the client has."""
+        nothing = [None] * len(told.values)
+        columns = [one or nothing for one in told]
+        if topic is not None:
+            columns[2] = [topic] * len(nothing)
+        elif None in columns[2]:
+            raise InvalidRequest(
+                "topic: a row has NULL in column 'topic'; give .option('topic', name), or exclude "
+                "such rows with where="
+            )
+        produce = self._producer.produce
+        plain = told.partitions is None and told.headers is None
+        for value, key, to, partition, headers in zip(*columns, strict=True):
+            more: dict[str, Any] = {"on_delivery": self._note}
+            if not plain:
+                more |= {} if partition is None else {"partition": partition}
+                more |= {} if headers is None else {"headers": headers}
+            try:
+                produce(to, value, key, **more)
+            except BufferError:
+                self._wait_and_produce(to, value, key, more)
+
+    def _wait_and_produce(self, topic: str, value: Any, key: Any, more: dict[str, Any]) -> None:
+        """Too much waits to be sent: let some of it go first."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            self._producer.poll(0.1)
+            if self._failed is not None:
+                raise self._kafka.KafkaException(self._failed)
+            with suppress(BufferError):
+                self._producer.produce(topic, value, key, **more)
+                return
+            if time.monotonic() > until:
+                raise self._kafka.KafkaException(
+                    self._kafka.KafkaError(self._kafka.KafkaError._TIMED_OUT)
+                )
+
+    def _note(self, error: Any, message: Any) -> None:
+        if error is not None and self._failed is None:
+            self._failed = error
+
+    def _flush(self) -> None:
+        left = self._producer.flush(PATIENCE_S)
+        if self._failed is not None or left:
+            timeout = self._kafka.KafkaError(self._kafka.KafkaError._TIMED_OUT)
+            raise self._kafka.KafkaException(self._failed or timeout)
+
+    def _commit(self) -> None:
+        """Commit. A timeout may be asked again, and says nothing about the outcome."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._producer.commit_transaction(max(until - time.monotonic(), 1.0))
+                return
+            except self._kafka.KafkaException as error:
+                reason = error.args[0]
+                if reason.retriable() and time.monotonic() < until:
+                    continue
+                if reason.txn_requires_abort() or reason.name() in _SHUT_OUT:
+                    raise
+                raise _Gone(UNKNOWN, self._broker.told(error)) from None
+
+    def _abort(self) -> None:
+        """End the transaction, if the client still can; else the next writer with this id does."""
+        with suppress(Exception):
+            self._producer.purge()
+            self._producer.abort_transaction(PATIENCE_S)
+
+    def _error(self, error: Exception) -> Exception:
+        """What became of a transaction that an error of the client has ended; it is aborted."""
+        self._producer_poll()
+        reason = error.args[0] if error.args else error
+        name = getattr(reason, "name", str)()
+        if name in _SHUT_OUT:
+            return _Gone(SHUT_OUT, self._broker.told(error))
+        if hasattr(self, "_producer"):
+            self._abort()
+        cause = self._failed or error
+        code = getattr(cause, "name", lambda: name)()
+        if _TOO_LARGE & {name, code}:
+            return InvalidRequest(
+                f"Kafka at {self._broker.servers} takes no message as large as one of the results "
+                "is; raise max.message.bytes of the topic, and .option('kafka.message.max.bytes', "
+                "bytes), or leave out large columns"
+            )
+        if code == "INVALID_TRANSACTION_TIMEOUT":
+            return InvalidRequest(
+                f"Kafka at {self._broker.servers} allows no transaction as long as "
+                "kafka.transaction.timeout.ms asks for; lower it, or raise "
+                "transaction.max.timeout.ms of the brokers"
+            )
+        return self._broker.told(cause)
+
+    def _producer_poll(self) -> None:
+        """Let the client say why messages have failed."""
+        with suppress(Exception):
+            self._producer.poll(0)
+
+
+def read_token(broker: Broker, topic: str, partition: int) -> int:
+    """The newest committed token in a partition of the topic of tokens; -1: there is none.
+
+    Whoever reads has shut out all who write there; else it is only what was true once.
+    """
+    kafka = library()
+    config = broker.config(
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        enable_partition_eof=True,
+        fetch_wait_max_ms=10,  # its end is what is waited for
+    )
+    consumer = kafka.Consumer({**config, "group.id": "joinengine"})
+    try:
+        place = kafka.TopicPartition(topic, partition)
+        low, high = consumer.get_watermark_offsets(place, timeout=PATIENCE_S, cached=False)
+        for start in dict.fromkeys((max(low, high - _TAIL), low)):
+            consumer.assign([kafka.TopicPartition(topic, partition, start)])
+            tokens = [json.loads(content)["batch"] for content in _to_end(consumer, kafka)]
+            if tokens:
+                return int(max(tokens))
+        return -1
+    finally:
+        consumer.close()
+
+
+def _to_end(consumer: Any, kafka: Any) -> Iterator[bytes]:
+    while True:
+        message = consumer.poll(PATIENCE_S)
+        if message is None:
+            raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
+        if message.error() is None:
+            yield message.value()
+        elif message.error().code() == kafka.KafkaError._PARTITION_EOF:
+            return
+        else:
+            raise kafka.KafkaException(message.error())
+
+
+def _chunks(
+    task: DeliverTask, files: Iterable[StoredFile], world: World
+) -> Iterator[pa.RecordBatch]:
+    storage = world.storage(task.folder)
+    for stored in files:
+        content = pa.BufferReader(verify(storage, stored, "result file"))
+        yield from pq.ParquetFile(content).iter_batches(CHUNK_ROWS)

@@ -1,0 +1,328 @@
+"""The feed of a topic of Kafka: how far its partitions can be read, and how far a batch reads.
+
+A place says partition -> next offset; a partition that it lacks is read from its begin. The first
+place is resolved once, at the first start of a query, and kept beside its checkpoint; after that
+manifests say where it goes on. Consumer groups and their offsets are not used.
+
+Law: a batch reads committed messages alone: nothing beyond the last stable offset is in a place.
+What is not there any more is never passed over in silence.
+Cost: a look is one request, of a millisecond or so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from typing_extensions import override
+
+from joinengine.model.errors import DataLost, InvalidRequest, JoinEngineError, StoreUnreachable
+from joinengine.sources.feeds import Feed
+from joinengine.sources.kafka_planning import Offsets, planned
+from joinengine.sources.places import OffsetRange
+from joinengine.world.kafka_clients import PATIENCE_S, Cluster, check_reachable, library
+from joinengine.world.world import MACHINE
+
+_log = logging.getLogger("joinengine")
+#: How often a look also asks for partitions, their begins, and the topic's identity, in seconds.
+_TOPIC_S = 2.0
+#: How long brokers may be away before the query ends, in seconds.
+_AWAY_S = 60.0
+_KEPT = "start.json"
+#: Why a range is skipped.
+GONE = "was removed before it was read"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What a stream reads: a topic of a cluster, from where, and how much of it in a batch.
+
+    `start`: earliest, latest, partition -> offset, or a time in milliseconds. `loses`: whether
+    offsets that are gone are counted and passed over; else they end the query. `idle_us`: after so
+    long without a message a partition holds no watermark up.
+    """
+
+    cluster: Cluster
+    name: str
+    start: str | int | Offsets = "latest"
+    max_rows: int = 1_000_000
+    loses: bool = False
+    idle_us: int = 10_000_000
+
+
+@dataclass
+class _There:
+    """What the last look has found: partition -> its first offset, and the end of the stable."""
+
+    begins: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    #: the topic's identity, which a topic of the same name that is made later does not have
+    identity: str = ""
+
+
+class _Plan(NamedTuple):
+    start: Offsets
+    end: Offsets
+    until_ms: int
+
+
+class KafkaFeed(Feed):
+    """A topic as a stream of ranges of offsets; `log`: the folder of its start, None: not kept."""
+
+    def __init__(self, topic: Topic, log: str | None) -> None:
+        self._topic = topic
+        self._storage = None if log is None else MACHINE.storage(log)
+        self._admin: Any = None
+        self._there = _There()
+        self._begin: dict[int, int] | None = None
+        self._identity = ""
+        self._asked_s = self._heard_s = -1e9
+        self._is_away = False
+        #: the last plan that did not reach the end: from where, to where, and to which moment
+        self._plan = _Plan({}, {}, 0)
+
+    @override
+    def discover(self, *, wait: bool = False) -> None:
+        """Ask how far partitions can be read.
+
+        Raises StoreUnreachable if no broker has answered for a minute, DataLost as `check`.
+        """
+        now_s = MACHINE.timer_s()
+        try:
+            self._look(whole=wait or now_s - self._asked_s >= _TOPIC_S)
+        except StoreUnreachable as error:
+            if wait or now_s - self._heard_s > _AWAY_S:
+                raise
+            if not self._is_away:
+                _log.warning("joinengine: %s; waiting for it", error)
+            self._is_away = True
+            return
+        self._heard_s, self._is_away = now_s, False
+
+    def _look(self, *, whole: bool) -> None:
+        if whole:
+            self._look_at_topic()
+            self._there.begins = self._offsets(self._there.ends, "earliest")
+            self._asked_s = MACHINE.timer_s()
+        self._there.ends |= self._offsets(self._there.ends, "latest")
+
+    def _look_at_topic(self) -> None:
+        """Ask which partitions there are, and whether this is still the same topic."""
+        kafka, name = library(), self._topic.name
+        names = kafka.TopicCollection([name])
+        found = self._asked(
+            self._client().describe_topics(names, request_timeout=PATIENCE_S)[name].result
+        )
+        there = self._there
+        there.identity = str(found.topic_id)
+        numbers = sorted(one.id for one in found.partitions)
+        there.ends = {one: there.ends.get(one, 0) for one in numbers}
+        if self._identity and there.identity != self._identity:
+            raise DataLost(
+                f"topic {name!r} was deleted and made again since the query began; start the query "
+                "with a new checkpointLocation"
+            )
+
+    def _offsets(self, partitions: Iterable[int], at: str | int) -> dict[int, int]:
+        """Partition -> an offset: `earliest`, `latest` of the stable, or the first since a time.
+
+        A time after all messages means the end.
+        """
+        kafka = library()
+        spec = kafka.admin.OffsetSpec
+        kinds = {"earliest": spec.earliest, "latest": spec.latest}
+        wanted = spec.for_timestamp(at) if isinstance(at, int) else kinds[at]()
+        asked = {kafka.TopicPartition(self._topic.name, one): wanted for one in partitions}
+        committed = kafka.IsolationLevel.READ_COMMITTED
+        futures = self._client().list_offsets(
+            asked, isolation_level=committed, request_timeout=PATIENCE_S
+        )
+        found = {
+            one.partition: self._asked(future.result).offset for one, future in futures.items()
+        }
+        return {one: self._there.ends[one] if to < 0 else to for one, to in found.items()}
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        """What a request brings; its error in the engine's words."""
+        try:
+            return ask()
+        except library().KafkaException as error:
+            raise self._topic.cluster.told(error, self._topic.name) from None
+
+    def _client(self) -> Any:
+        if self._admin is None:
+            self._admin = library().admin.AdminClient(self._topic.cluster.config())
+        return self._admin
+
+    @override
+    def check(self) -> None:
+        """Raise what a start would: no broker, no topic, a start that is not there, data lost."""
+        self._resolve()
+
+    @override
+    def take_over(self, generation: int) -> None:
+        """Keep where the query begins, if that is not kept yet."""
+        self._resolve()
+        if self._storage is not None and not self._storage.exists(_KEPT):
+            self._storage.make()
+            content = {"identity": self._identity, "offsets": self._begin}
+            if not self._storage.create(_KEPT, json.dumps(content).encode()):
+                self._begin = None  # another driver was faster
+                self._resolve()
+
+    def _resolve(self) -> None:
+        """Find out where the query begins."""
+        if self._begin is not None:
+            return
+        if self._storage is not None and self._storage.exists(_KEPT):
+            kept = json.loads(self._storage.get(_KEPT))
+            self._identity = kept["identity"]
+            self._reach()
+            self._begin = {int(one): at for one, at in kept["offsets"].items()}
+        else:
+            self._reach()
+            self._identity = self._there.identity
+            self._begin = self._started()
+
+    def _reach(self) -> None:
+        """Look for the first time. Raises InvalidRequest if nobody answers."""
+        cluster = self._topic.cluster
+        check_reachable(cluster.servers, cluster.options, [self._topic.name])
+        self._look(whole=True)
+        self._heard_s = MACHINE.timer_s()
+
+    def _started(self) -> dict[int, int]:
+        """The offsets that `start` means now."""
+        start, there = self._topic.start, self._there
+        if start == "latest":
+            return dict(there.ends)
+        if start == "earliest":
+            return dict(there.begins)
+        if isinstance(start, Mapping):
+            return there.begins | self._checked(start)
+        assert isinstance(start, int)
+        return self._offsets(there.ends, start)
+
+    def _checked(self, start: Offsets) -> dict[int, int]:
+        there, name = self._there, self._topic.name
+        for one, at in start.items():
+            if one not in there.ends:
+                raise InvalidRequest(
+                    f"start: topic {name!r} has no partition {one}; it has {len(there.ends)}"
+                )
+            if not there.begins[one] <= at <= there.ends[one]:
+                raise InvalidRequest(
+                    f"start: partition {one} of {name!r} has the offsets {there.begins[one]} to "
+                    f"{there.ends[one]}; found {at}"
+                )
+        return dict(start)
+
+    @override
+    def tidy(self) -> None:
+        """Nothing is ever written."""
+
+    @override
+    def close(self) -> None:
+        """Let go of the client."""
+        self._admin = None
+
+    @override
+    def begin(self) -> dict[int, int]:
+        self._resolve()
+        assert self._begin is not None
+        return dict(self._begin)
+
+    @override
+    def end(self) -> dict[int, int]:
+        self._resolve()
+        return dict(self._there.ends)
+
+    @override
+    def advance(self, position: Offsets) -> dict[int, int]:
+        start = self._full(position)
+        end = {one: max(to, start[one]) for one, to in self.end().items()}
+        last = self._plan
+        if start == last.start and last.end:
+            return dict(last.end)  # what has come since does not change it
+        low = last.until_ms if start == last.end else 0
+        times, most = (low, int(MACHINE.now_s() * 1e3) + 1), self._topic.max_rows
+        found, until = planned(start, end, most, times, lambda time: self._offsets(end, time))
+        if found != end:
+            self._plan = _Plan(start, found, until)
+        return dict(found)
+
+    def _full(self, position: Offsets) -> dict[int, int]:
+        """A place with the partitions that have come since: they begin where they begin."""
+        first = self._there.begins
+        return {one: position.get(one, first.get(one, 0)) for one in self.end()}
+
+    @override
+    def is_beyond(self, position: Offsets, other: Offsets) -> bool:
+        start = self._full(other)
+        return any(to > start.get(one, 0) for one, to in position.items())
+
+    @override
+    def later(self, position: Offsets, other: Offsets) -> dict[int, int]:
+        return {
+            one: max(to, other.get(one, 0)) for one, to in (dict(other) | dict(position)).items()
+        }
+
+    @override
+    def earlier(self, position: Offsets, other: Offsets) -> dict[int, int]:
+        """Of the partitions in both: one that is in one alone was not there yet."""
+        return {one: min(to, other[one]) for one, to in position.items() if one in other}
+
+    @override
+    def check_reaches(self, position: Offsets) -> None:
+        """Raise DataLost if a partition ends before a place, or has lost what comes next."""
+        self._resolve()
+        there, name = self._there, self._topic.name
+        for one, at in position.items():
+            if one not in there.ends or at > there.ends[one]:
+                self._look(whole=True)  # another driver may have read on
+            if one not in there.ends or at > there.ends[one]:
+                raise DataLost(
+                    f"topic {name!r}: partition {one} ends at offset {there.ends.get(one, 0)}, and "
+                    f"the query has read up to {at}: the topic was made again, or has lost "
+                    "messages; start the query with a new checkpointLocation"
+                )
+            if at < there.begins.get(one, 0) and not self._topic.loses:
+                raise lost(name, one, at, there.begins[one])
+
+    @override
+    def pieces(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+        """The ranges between two places; what is gone is one of its own, with the reason."""
+        found, name, first = list[OffsetRange](), self._topic.name, self._full(start)
+        for one in sorted(end):
+            at, to, begin = first.get(one, 0), end[one], self._there.begins.get(one, 0)
+            if at < begin and at < to:
+                if not self._topic.loses:
+                    raise lost(name, one, at, begin)
+                gone, at = at, min(begin, to)
+                found.append(OffsetRange(name, one, gone, at, GONE))
+            if at < to:
+                found.append(OffsetRange(name, one, at, to))
+        return found
+
+    @override
+    def behind(self, position: Offsets) -> tuple[dict[int, int], int]:
+        place = self._full(position)
+        waiting = {one: max(to - place[one], 0) for one, to in self.end().items()}
+        return waiting, self._topic.idle_us
+
+    @override
+    def progress(self, position: Offsets) -> float | None:
+        """Unknown: a topic never ends, and its messages may come in any order."""
+        return None
+
+
+def lost(topic: str, partition: int, first: int, begin: int) -> JoinEngineError:
+    """The error of messages that are gone before they were read."""
+    return DataLost(
+        f"topic {topic!r}: offsets {first} to {begin - 1} of partition {partition} were removed "
+        "before they were read; give the topic a longer retention, or pass over what is lost with "
+        "fail_on_data_loss=False"
+    )

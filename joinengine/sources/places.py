@@ -1,0 +1,80 @@
+"""Places in sources, and the pieces between two of them that tasks read.
+
+A place is a count where a source is one line of things, such as the row groups of a folder. Of a
+topic of Kafka it says how far each partition has been read: partition -> next offset.
+
+A *piece* is what cannot be told apart any more from outside: a row group, or a range of offsets of
+a partition. Long ranges are cut where tasks share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+from joinengine.sources.positions import RowGroup
+
+#: How far a source has been read.
+Place = int | Mapping[int, int]
+#: Ranges are not cut into fewer rows: each part costs a request of its own.
+_FEWEST_ROWS = 8_192
+
+
+class OffsetRange(NamedTuple):
+    """The offsets of a partition from `first` up to `end`, which is outside.
+
+    `skipped`: why they are not read.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    skipped: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many messages there are at most: not every offset has one."""
+        return 0 if self.skipped else self.end - self.first
+
+    @property
+    def told(self) -> str:
+        """The range as people name it."""
+        return f"{self.topic}[{self.partition}] offsets {self.first} to {self.end - 1}"
+
+    @property
+    def source(self) -> tuple[str]:
+        """What is read in one go: the partitions of a topic."""
+        return (self.topic,)
+
+    def part(self, start: int, stop: int) -> Self:
+        """The offsets from the `start`-th to the `stop`-th, which is outside."""
+        return self._replace(first=self.first + start, end=self.first + stop)
+
+
+Piece = RowGroup | OffsetRange
+
+
+def shared(pieces: Sequence[tuple[int, Piece]], parts: int) -> list[tuple[int, Piece]]:
+    """(source, piece) pairs, with pieces that may be cut where `parts` parts of equal rows end.
+
+    >>> [(one.first, one.end) for _, one in shared([(0, OffsetRange("t", 0, 5, 40_005))], 2)]
+    [(5, 20005), (20005, 40005)]
+    """
+    total = sum(piece.rows for _, piece in pieces)
+    if total < parts * _FEWEST_ROWS:
+        return list(pieces)
+    ends = [total * part // parts for part in range(parts + 1)]
+    found, begin = list[tuple[int, Piece]](), 0
+    for source, piece in pieces:
+        end = begin + piece.rows
+        if isinstance(piece, OffsetRange):
+            cuts = [begin, *(at for at in ends if begin < at < end), end]
+            found += [
+                (source, piece.part(start - begin, stop - begin)) for start, stop in pairwise(cuts)
+            ]
+        else:
+            found.append((source, piece))
+        begin = end
+    return found

@@ -1,0 +1,210 @@
+"""Topics of Kafka as streams that joinengine's own tasks read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import override
+
+from joinengine.model.arguments import check_count, check_names, check_text, check_truth
+from joinengine.model.durations import microseconds
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.named import one_of
+from joinengine.model.texts import quoted
+from joinengine.sources.feeds import FeedKind
+from joinengine.sources.kafka_feed import Topic
+from joinengine.sources.kafka_reading import KafkaReading
+from joinengine.sources.kafka_values import INCLUDED, Decoding, OnError, ValueFormat
+from joinengine.spark.sources import types
+from joinengine.spark.sources.own_streams import OwnStream
+from joinengine.world.kafka_clients import Cluster, check_reachable, client_config
+
+_STARTS = "'earliest', 'latest', {partition: offset}, or a time such as '2026-03-01T12:00:00Z'"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KafkaStream(OwnStream):
+    """A topic of Kafka as a stream, made by `kafka_stream`.
+
+    Python tasks read the topic, so no row passes through the JVM. A stream never changes: its
+    methods return new streams.
+    """
+
+    reading: KafkaReading
+
+    @property
+    @override
+    def place(self) -> str:
+        return f"topic {self.reading.topic} at {self.reading.cluster.servers}"
+
+    @property
+    @override
+    def folders(self) -> list[str]:
+        return []
+
+    @property
+    @override
+    def description(self) -> str:
+        """Not the servers, which a cluster may change."""
+        return f"{FeedKind.KAFKA} {self.reading.topic}"
+
+    @property
+    @override
+    def why_not_again(self) -> str | None:
+        return f"topic {self.reading.topic!r} may be compacted or lose messages meanwhile"
+
+    @override
+    def has_columns(self, columns: pa.Schema) -> bool:
+        return True
+
+    @override
+    def at_restart(self, kept: pa.Schema) -> KafkaStream:
+        return self
+
+    @override
+    def over(self, columns: pa.Schema) -> KafkaStream:
+        return self
+
+    @override
+    def in_order(self, column: str | None) -> dict[str, Any]:
+        return dict(self.feed)
+
+    @override
+    def timed(self, column: str | None) -> KafkaReading:
+        return replace(self.reading, time=column)
+
+    @override
+    def to_df(self) -> DataFrame:
+        """Refused: Spark has a Kafka source of its own."""
+        raise InvalidRequest(
+            "to_df: a DataFrame over a topic is Spark's own Kafka source: use "
+            "spark.readStream.format('kafka'), or this stream in a join"
+        )
+
+
+def kafka_stream(  # noqa: PLR0913 # each is an option by its name
+    spark: SparkSession,
+    servers: str,
+    topic: str,
+    *,
+    value: str = "json",
+    schema: Any = None,
+    start: str | int | dt.datetime | Mapping[int, int] = "earliest",
+    max_rows: int = 1_000_000,
+    include: Sequence[str] = (),
+    on_error: str = "fail",
+    fail_on_data_loss: bool = True,
+    idle: str | dt.timedelta = "10 s",
+    options: Mapping[str, Any] | None = None,
+) -> KafkaStream:
+    """A stream of the committed messages of a topic, each of which is a row.
+
+    `servers`: the brokers, as "host:port", joined by commas.
+    `value`: how values are written. `json`: an object each. `raw`: they become the column `value`.
+    `schema`: the columns of a value, as a StructType or DDL text. A field that a message lacks is
+    NULL, and others are not read.
+    `start`: where a query begins that has no checkpoint yet: `earliest`, `latest`, partition ->
+    offset (partitions that are not named begin at their earliest), or a time (ISO text, datetime,
+    or milliseconds). A restart goes on from the checkpoint.
+    `max_rows`: a batch has at most about so many messages; partitions are then read up to the same
+    time.
+    `include`: further columns: `key`, `headers`, `partition`, `offset`, `timestamp`.
+    `on_error`: a message that cannot be decoded ends the query with an error that names it
+    (`fail`), or is left out and named in the metrics (`skip`).
+    `fail_on_data_loss`: whether messages that are gone before they were read end the query; else
+    they are named in the metrics.
+    `idle`: a partition that has brought nothing for so long does not hold the watermark up.
+    `options`: settings of librdkafka, such as `security.protocol`. Secrets among them are shown
+    nowhere.
+
+    Raises InvalidRequest if no broker answers within some seconds, if it refuses the credentials,
+    if there is no such topic, and for wrong arguments.
+    """
+    if spark is None:
+        raise InvalidRequest(
+            "kafka_stream: spark is None; pass a session, such as joinengine.session()"
+        )
+    check_text(topic, "kafka_stream: topic", "'clicks'")
+    client_config(servers, options)
+    cluster = Cluster(servers, dict(options or {}))
+    decoding = _decoding(value, schema, include, on_error)
+    check_count(max_rows, "max_rows")
+    loses = not check_truth(fail_on_data_loss, "fail_on_data_loss")
+    idle_us = microseconds(idle, "idle")
+    if idle_us < 0:
+        raise InvalidRequest(f"idle: {idle!r} is negative; give 0 s or more")
+    read = Topic(cluster, topic, _started(start), max_rows, loses, idle_us)
+    check_reachable(servers, cluster.options, [topic])
+    columns = pa.schema([*decoding.payload, *((name, INCLUDED[name]) for name in decoding.include)])
+    reading = KafkaReading(columns, cluster=cluster, topic=topic, decoding=decoding, loses=loses)
+    return KafkaStream(spark, {"kind": FeedKind.KAFKA.value, "topic": read}, reading)
+
+
+def _decoding(value: str, schema: Any, include: Sequence[str], on_error: str) -> Decoding:
+    """How messages become tuples. Raises InvalidRequest for arguments that do not go together."""
+    kind = one_of(ValueFormat, value, "value")
+    names = check_names(list(include), "include", "include=['key']") if include else ()
+    for name in names:
+        if name not in INCLUDED:
+            raise InvalidRequest(
+                f"include: {quoted(name)} is unknown; choose {', '.join(INCLUDED)}"
+            )
+    payload = _payload(kind, schema)
+    double = [name for name in names if name in payload.names or names.count(name) > 1]
+    if double:
+        raise InvalidRequest(
+            f"include: there is a column {double[0]!r} already; leave it out, or rename the field"
+        )
+    return Decoding(kind, payload, tuple(names), one_of(OnError, on_error, "on_error"))
+
+
+def _payload(kind: ValueFormat, schema: Any) -> pa.Schema:
+    if kind is ValueFormat.RAW:
+        if schema is not None:
+            raise InvalidRequest("schema: value='raw' has one column, value; leave schema out")
+        return Decoding().payload
+    payload = types.said_columns(schema)
+    if payload is None:
+        raise InvalidRequest(
+            f"schema: value={kind.value!r} needs the columns; give a StructType or DDL text, such "
+            "as 'id bigint, at timestamp'"
+        )
+    for one in payload:
+        if kind is ValueFormat.JSON and _has_map(one.type):
+            raise InvalidRequest(
+                f"schema: column {one.name!r} is of type {one.type}, which is not read from JSON; "
+                "give a struct, or leave the column out"
+            )
+    return payload
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return any(_has_map(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _started(start: Any) -> str | int | dict[int, int]:
+    """What `start` means: a word, a time in milliseconds, or offsets."""
+    if start in ("earliest", "latest"):
+        return str(start)
+    if isinstance(start, Mapping) and start:
+        if all(type(one) is int and type(at) is int and at >= 0 for one, at in start.items()):
+            return dict(start)
+    elif isinstance(start, dt.datetime):
+        return int(start.timestamp() * 1e3)
+    elif type(start) is int and start >= 0:
+        return start
+    elif isinstance(start, str):
+        try:
+            found = dt.datetime.fromisoformat(start)
+        except ValueError:
+            raise InvalidRequest(f"start: expected {_STARTS}; found {quoted(start)}") from None
+        zoned = found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+        return int(zoned.timestamp() * 1e3)
+    raise InvalidRequest(f"start: expected {_STARTS}; found {quoted(start)}")

@@ -1,0 +1,215 @@
+"""Streams that joinengine's own tasks read, whatever they read: filters, columns, watermarks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from joinengine.model.arguments import check_names, check_text
+from joinengine.model.columns import require_column
+from joinengine.model.durations import microseconds
+from joinengine.model.errors import InvalidRequest
+from joinengine.model.habits import STREAM, not_there
+from joinengine.model.spelling import printed_lines
+from joinengine.predicates.computed_columns import compile_column
+from joinengine.predicates.dialect import compile_predicate
+from joinengine.sources.projection import Projection
+from joinengine.sources.schemas import Footer
+from joinengine.sources.transforms import named
+from joinengine.spark.session import session
+from joinengine.spark.sources import types
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OwnStream(ABC):
+    """A stream that Python tasks read, so that no row passes through the JVM.
+
+    It never changes: its methods return new streams.
+    """
+
+    spark: Any
+    #: the options of its feed, as plain values
+    feed: dict[str, Any]
+    reading: Projection
+    #: column -> its type, of columns that would be delivered and cannot
+    unreadable: Mapping[str, pa.DataType] = field(default_factory=dict)
+    #: event-time column -> how late its tuples may be, in microseconds
+    delays: Mapping[str, int] = field(default_factory=dict)
+    #: the columns that `select` has left, and those computed since; None: nobody selected
+    selected: tuple[str, ...] | None = None
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where its tuples come from, as people name it."""
+
+    @property
+    @abstractmethod
+    def folders(self) -> list[str]:
+        """The folders and URLs that it reads."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """Its kind and place, as checkpoints keep them."""
+
+    @property
+    @abstractmethod
+    def why_not_again(self) -> str | None:
+        """Why a batch of it cannot be read again as it was; None: it can."""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it is a replay, whose event times may be of any time."""
+        return False
+
+    @property
+    def footers(self) -> Mapping[str, Footer]:
+        """What is known already of files, by their paths."""
+        return {}
+
+    @property
+    def kept_columns(self) -> str | None:
+        """The columns of its files, as a checkpoint keeps them; None: it does not look for them."""
+        return None
+
+    @abstractmethod
+    def has_columns(self, columns: pa.Schema) -> bool:
+        """Whether its source has these columns, or its user has said which it has."""
+
+    @abstractmethod
+    def at_restart(self, kept: pa.Schema) -> Self:
+        """The stream with the columns that a checkpoint keeps."""
+
+    @abstractmethod
+    def over(self, columns: pa.Schema) -> Self:
+        """The same stream as if its source had `columns`. Raises InvalidRequest as `select`."""
+
+    @abstractmethod
+    def in_order(self, column: str | None) -> dict[str, Any]:
+        """The options of its feed; `column`: its event time in the query, None: that of none."""
+
+    @abstractmethod
+    def timed(self, column: str | None) -> Projection:
+        """How it is read in a query with this event time."""
+
+    @abstractmethod
+    def to_df(self) -> DataFrame:
+        """The same rows as an ordinary streaming DataFrame."""
+
+    if not TYPE_CHECKING:  # else every name would be one for the type checker
+
+        def __getattr__(self, name: str) -> Any:
+            raise not_there(self, name, STREAM)
+
+    def __repr__(self) -> str:
+        where = "" if self.reading.where is None else f" where {self.reading.where}"
+        return (
+            f"<{type(self).__name__} of {self.place}: {columns_text(self.reading.schema)}{where}>"
+        )
+
+    @property
+    def schema(self) -> Any:
+        """The Spark schema of its rows. Raises InvalidRequest for a column that has none."""
+        return types.spark_schema(self.delivered)
+
+    @property
+    def delivered(self) -> pa.Schema:
+        """The columns of its tuples. Raises InvalidRequest, by name, for one without a type."""
+        for name, kind in self.unreadable.items():
+            raise InvalidRequest(
+                f"{self.place}: column {name!r} is of type {kind}, which Spark lacks; "
+                "write it as another type, or leave it out with .select([...])"
+            )
+        return self.reading.schema
+
+    def where(self, predicate: str) -> Self:
+        """Keep only rows for which `predicate` is true; the others are dropped as they are read.
+
+        `predicate`: SQL (docs/predicates.md) over the columns of the files and computed columns, in
+        the time zone of the Spark session. Raises InvalidRequest for anything else.
+        """
+        return self._filtered(check_text(predicate, "Stream.where", "'a > 3'"), session.zone())
+
+    def _filtered(self, predicate: str, zone: str) -> Self:
+        sides, exact = (self.reading.named, pa.schema([])), session.case_sensitive()
+        step = compile_predicate(predicate, sides, "Stream.where", zone, exact=exact)
+        reading = replace(self.reading, steps=(*self.reading.steps, step))
+        return replace(self, reading=reading)
+
+    def withColumn(self, name: str, expression: str) -> Self:
+        """Add a column, or replace the column that has its name.
+
+        `expression`: SQL (docs/predicates.md) over the columns of the files and computed columns,
+        such as "cast(amount as double)". It is computed as rows are read. Raises InvalidRequest for
+        anything else.
+        """
+        if not check_text(name, "withColumn", "withColumn('day', 'cast(sold_at as date)')"):
+            raise InvalidRequest("withColumn: the name of the column is empty; give one")
+        check_text(expression, f"withColumn: {name}", "'cast(sold_at as date)'")
+        return self._computing(name, expression, session.zone())
+
+    def _computing(self, name: str, expression: str, zone: str) -> Self:
+        reading, exact = self.reading, session.case_sensitive()
+        same = [n for n in reading.named.names if n.lower() == name.lower()]
+        there = name if exact or not same else same[0]
+        step = compile_column(there, expression, reading.named, zone, exact=exact)
+        shown = named(reading.schema, [step])
+        new = replace(reading, schema=shown, steps=(*reading.steps, step), whole=reading.columns)
+        selected = None if self.selected is None else tuple(shown.names)
+        return replace(self, reading=new, selected=selected)
+
+    def withWatermark(self, column: str, delay: str | timedelta) -> Self:
+        """Set how late rows may be by the event time `column`, for windows without `delay`.
+
+        Raises InvalidRequest if the column is missing or is no timestamp, or if `delay` is below 0.
+        """
+        exact = session.case_sensitive()
+        found = require_column(self.reading.schema, column, "withWatermark", exact=exact)
+        if not pa.types.is_timestamp(found.type):
+            raise InvalidRequest(
+                f"withWatermark: event time must be a timestamp, and {found.name} is "
+                f"{found.type}; cast it"
+            )
+        delay_us = microseconds(delay, "withWatermark: delay")
+        if delay_us < 0:
+            raise InvalidRequest(f"withWatermark: delay {delay!r} is negative; give 0 s or more")
+        return replace(self, delays={**self.delays, found.name: delay_us})
+
+    def select(self, *columns: str | list[str]) -> Self:
+        """Keep only these columns, in this order; other columns are not read.
+
+        Raises InvalidRequest for a column that does not exist.
+        """
+        names = names_of(columns)
+        if not self.unreadable.keys().isdisjoint(names):
+            _ = self.delivered  # says what is wrong with the column
+        narrow = pa.schema(chosen(self.reading.schema, names))
+        reading = replace(self.reading, schema=narrow, whole=self.reading.columns)
+        return replace(self, reading=reading, unreadable={}, selected=tuple(narrow.names))
+
+
+def names_of(columns: tuple[str | list[str], ...]) -> list[str]:
+    """Columns that are named one by one, or in a list."""
+    found = [name for names in columns for name in check_names(names, "select", "select('a', 'b')")]
+    if not found:
+        raise InvalidRequest("select: no column is named; name at least one")
+    return found
+
+
+def chosen(schema: pa.Schema, names: list[str]) -> list[pa.Field]:
+    """The fields of columns."""
+    exact = session.case_sensitive()
+    return [require_column(schema, name, "select", exact=exact) for name in names]
+
+
+def columns_text(schema: pa.Schema) -> str:
+    """Names and types, of a few columns."""
+    told = [printed_lines(f"{field.name} {field.type}") for field in schema]
+    return ", ".join(told[:8]) + (f" and {len(told) - 8} more" if len(told) > 8 else "")

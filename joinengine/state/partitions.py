@@ -1,0 +1,65 @@
+"""How far event time has come in each partition of a source, and which partitions count.
+
+Why: a source with partitions brings tuples of each in order, and those of several in none. If the
+greatest event time of all decided what is late, the rows of a partition that is read later would
+be. So the least of the partitions' decides. A partition that brings nothing does not hold the
+others up for ever: after `idle_s` it steps aside, if there is nothing in it to read.
+
+Law: a partition that has something to read, or has brought something lately, is not passed by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """The partitions of a source, by number.
+
+    `clocks`: greatest event time (microseconds), and since when nothing has come (seconds since the
+    epoch). `behind`: how many messages wait.
+    """
+
+    idle_s: float
+    clocks: Mapping[int, tuple[float, float]]
+    behind: Mapping[int, int]
+
+    def slowest(self, now_s: float) -> float:
+        """The least event time of those that count; no limit if none does."""
+        active = [newest for newest, since in self.clocks.values() if now_s - since < self.idle_s]
+        return min(active, default=math.inf)
+
+    def due(self, now_s: float) -> float | None:
+        """When the slowest steps aside, and so moves the watermark; None: never."""
+        newest = max((one for one, _ in self.clocks.values()), default=-math.inf)
+        moments = [
+            since + self.idle_s
+            for one, since in self.clocks.values()
+            if one < newest and since + self.idle_s > now_s
+        ]
+        return min(moments, default=None)
+
+    def to_json(self) -> list[Any]:
+        """As it stands in a manifest."""
+        rows = [
+            [number, None if math.isinf(newest) else newest, since, self.behind.get(number, 0)]
+            for number, (newest, since) in self.clocks.items()
+        ]
+        return [self.idle_s, rows]
+
+    @classmethod
+    def from_json(cls, told: list[Any]) -> Partitions:
+        """The other way."""
+        clocks, behind = dict[int, tuple[float, float]](), dict[int, int]()
+        for number, newest, since, waiting in told[1]:
+            clocks[number] = -math.inf if newest is None else newest, since
+            behind[number] = waiting
+        return cls(told[0], clocks, behind)
+
+
+#: Source -> its partitions, of sources that have any.
+BySource = Mapping[int, Partitions]

@@ -1,0 +1,215 @@
+"""Results reach an outside system once, whoever is killed or asleep, and whatever it answers."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from joinengine.driver.settings import Settings
+from joinengine.model.errors import CheckpointMismatch, TakenOver
+from joinengine.results.sinks import DiscardSink
+from joinengine.results.tokens import OutcomeUnknown, TokenSink
+from joinengine.world.memory import MemoryWorld
+from tests.harness import InlineJobs, Killed, LocalQuery, two_way
+from tests.laws.cases import matched, relaxed, skewed_batches, streams, usable
+from tests.reference.target import Outside, ReferenceTarget
+
+STEPS = (
+    *("routed", "joined", "opening", "opened"),
+    *("reading the token", "committing", "delivered"),
+)
+NOWHERE = "/nowhere/query"
+BATCHES = [(left[:24], right[:24]) for left, right in skewed_batches(9)]
+SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 400)]
+kills = st.sets(st.tuples(st.integers(0, 6), st.sampled_from(STEPS)), max_size=4)
+outcomes = st.lists(st.sampled_from(["ok", "done", "lost"]), max_size=6)
+
+
+class ToOutside(LocalQuery):
+    """A query whose results go to `outside`, together for `every_s` seconds of its world."""
+
+    def __init__(self, world, outside, every_s=0.0, outcomes=None, **settings):
+        self.outside, self.every_s, self.outcomes = outside, every_s, outcomes
+        jobs = InlineJobs(world=world)
+        super().__init__(
+            NOWHERE, two_way(None, 2), "hash", jobs=jobs, settings=Settings(**settings)
+        )
+
+    def _sink(self):
+        def step(name):
+            self.jobs.step(name)  # as it is then
+
+        results = self.checkpoint.results
+        self.target = ReferenceTarget(self.outside, results, step, self.outcomes)
+        return TokenSink(self.checkpoint, self.target, self.every_s)
+
+
+def later(world, seconds):
+    """Let time pass in a world whose clock ticks 1024 times a second."""
+    world.readings += int(1024 * seconds)
+
+
+def feed(query, number, batch, killed, kills):
+    """One batch, as Spark repeats it; a step of it that is in `kills` is the end, once."""
+
+    def step(name):
+        if (number, name) in kills - killed:
+            killed.add((number, name))
+            raise Killed
+
+    alive = True
+    while True:
+        query.jobs.step = step
+        try:
+            if not alive:
+                query.restart()
+            return query.run_tuples(number, *batch)
+        except Killed:
+            alive = False
+
+
+def go_on(query, most, pause_s=0.0):
+    """Ask for batches as Spark does after a start: the last batch may come again."""
+    first = max(query.runner.manifest.batch, 0)
+    for number in range(first, min(first + most, len(BATCHES))):
+        query.run_tuples(number, *BATCHES[number])
+        later(query.world, pause_s)
+
+
+@relaxed
+@given(
+    batches=streams(max_rows=12),
+    kills=kills,
+    every_s=st.sampled_from([0.0, 2.5]),
+    outcomes=outcomes,
+)
+@example(batches=BATCHES, kills={(2, "delivered")}, every_s=0.0, outcomes=[])
+@example(batches=BATCHES, kills={(2, "delivered")}, every_s=2.5, outcomes=["done", "lost"])
+def test_each_result_is_delivered_once(batches, kills, every_s, outcomes):
+    world, outside, killed = MemoryWorld(), Outside(), set()
+    query = ToOutside(world, outside, every_s, outcomes)
+    for number, batch in enumerate(batches):
+        feed(query, number, batch, killed, kills)
+        later(world, 1.0)
+    query.jobs.step = lambda name: None
+    query.runner.finish()
+    assert outside.rows() == matched(*usable(batches, None), None)
+
+
+@pytest.mark.parametrize("seed", [*range(40), *SLOW])
+def test_a_driver_that_slept_delivers_nothing_twice(seed):
+    """One driver sleeps at a step, others take over, go on for a while, and it wakes up."""
+    rng, world, outside = random.Random(seed), MemoryWorld(), Outside()
+    pauses = rng.choice([0.0, 1.0])
+    tired, where = rng.randrange(1, 6), rng.choice(STEPS)
+    most, asleep = rng.choice([0, 1, 2, 3, 9]), []
+
+    def other():
+        told = rng.choice([0.0, 0.0, 1.5, 2.5]), rng.choices(["ok", "done", "lost"], k=2)
+        return ToOutside(world, outside, *told)
+
+    def step(name):
+        if name == where and not asleep and first.runner.manifest.batch >= tired - 1:
+            asleep.append(name)
+            go_on(other(), most, pauses)
+
+    first = other()
+    first.jobs.step = step
+    with suppress(TakenOver):
+        go_on(first, len(BATCHES), pauses)
+    last = other()
+    go_on(last, len(BATCHES), pauses)
+    last.runner.finish()
+    assert outside.rows() == matched(*usable(BATCHES, None), None)
+
+
+@pytest.mark.parametrize("every_s", [0.0, 2.5])
+def test_a_late_driver_that_opens_the_target_stops_and_the_newer_one_goes_on(every_s):
+    """The newer driver is shut out in the middle of a delivery, opens again, and delivers."""
+    world, outside = MemoryWorld(), Outside()
+    first = ToOutside(world, outside, every_s)
+    first.run_tuples(0, *BATCHES[0])
+    second, late = ToOutside(world, outside, every_s), []
+
+    def step(name):
+        if name == "committing" and not late:
+            late.append(name)
+            first.target.open(first.runner.generation)
+
+    second.jobs.step = step
+    go_on(second, len(BATCHES), 1.0)
+    second.runner.finish()
+    assert late
+    assert outside.rows() == matched(*usable(BATCHES, None), None)
+    with pytest.raises(TakenOver):
+        first.runner._sink.deliver(0, [None], first.runner.generation)
+
+
+def test_a_target_that_is_away_loses_nothing():
+    world, outside = MemoryWorld(), Outside()
+    query = ToOutside(world, outside, outcomes=["ok", "away"])
+    query.run_tuples(0, *BATCHES[0])
+    with pytest.raises(OSError, match="away"):
+        query.run_tuples(1, *BATCHES[1])
+    assert [through for through, _ in outside.commits] == [0]
+    query.restart()
+    go_on(query, len(BATCHES))
+    assert outside.rows() == matched(*usable(BATCHES, None), None)
+
+
+def test_an_outcome_that_stays_unknown_ends_the_query():
+    query = ToOutside(MemoryWorld(), Outside(), outcomes=["lost"] * 4)
+    with pytest.raises(OutcomeUnknown):
+        query.run_tuples(0, *BATCHES[0])
+
+
+def test_results_are_committed_together_by_the_clock():
+    world, outside = MemoryWorld(), Outside()
+    query = ToOutside(world, outside, every_s=2.5)
+    for number in range(6):
+        later(world, 1.0)
+        query.run_tuples(number, *BATCHES[number])
+    assert [through for through, _ in outside.commits] == [2, 5]
+    query.run_tuples(6, *BATCHES[6])
+    due_in = query.runner.tick_due(world.now_s()) - world.now_s()
+    assert due_in == pytest.approx(2.5, abs=0.5)
+    later(world, 2.5)
+    query.run_tuples(7, [], [])  # the tick
+    assert [through for through, _ in outside.commits] == [2, 5, 7]
+    assert not query.checkpoint.results.names()
+    assert query.runner.tick_due(world.now_s()) is None
+    assert outside.rows() == matched(*usable(BATCHES[:7], None), None)
+
+
+def test_a_batch_without_results_makes_no_commit():
+    world, outside = MemoryWorld(), Outside()
+    query = ToOutside(world, outside)
+    query.run_tuples(0, *BATCHES[0])
+    query.run_tuples(1, [], [])
+    assert [through for through, _ in outside.commits] == [0]
+
+
+def test_another_sink_may_follow_once_all_is_delivered():
+    world, outside = MemoryWorld(), Outside()
+    query = ToOutside(world, outside, every_s=99.0)
+    query.run_tuples(0, *BATCHES[0])
+    held = (*query.runner.manifest.held, (0, query.runner.manifest.results))
+    with pytest.raises(CheckpointMismatch, match="holds back results of the batches 0 to 0"):
+        DiscardSink().check_held(held, query.checkpoint)
+    query.runner.finish()
+    DiscardSink().check_held(held, query.checkpoint)
+    assert outside.rows() == matched(*usable(BATCHES[:1], None), None)
+
+
+def test_results_that_another_sink_holds_back_are_not_taken_for_its_own():
+    world = MemoryWorld()
+    held = LocalQuery(
+        NOWHERE, two_way(None, 2), "hash", jobs=InlineJobs(world=world), compact=(5, 1 << 30)
+    )
+    held.run_tuples(0, *BATCHES[0])
+    with pytest.raises(CheckpointMismatch, match="holds back results of the batches 0 to 0"):
+        ToOutside(world, Outside(), every_s=99.0)

@@ -1,0 +1,233 @@
+"""Topics of a real broker joined, restarted and killed between batches, and compared with truth."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import traceback
+from collections import Counter
+
+import pyarrow.dataset as ds
+import pytest
+
+from joinengine import InvalidRequest, StreamJoin, equi, kafka_stream
+from joinengine.model.errors import UnreadableMessage
+from tests.brokers import fresh_topic, produce
+from tests.waiting import soon
+
+pytestmark = pytest.mark.spark
+LEFT, RIGHT = "id bigint, lv int", "rid bigint, rv string"
+
+PROGRAM = """
+import sys
+from joinengine import StreamJoin, equi, kafka_stream, session
+servers, left, right, root = sys.argv[1:]
+spark = session(master="local[1]")
+sides = [kafka_stream(spark, servers, left, schema="id bigint, lv int", max_rows=300),
+         kafka_stream(spark, servers, right, schema="rid bigint, rv string", max_rows=300)]
+writer = StreamJoin(*sides, on=equi("id", "rid"), instances=2).writeStream.format("parquet")
+writer = writer.option("checkpointLocation", root + "/checkpoint").option("path", root + "/out")
+writer.start().awaitTermination()
+"""
+
+
+class Topics:
+    """Two topics, of which a partition of the right one gets nothing; key 0 is hot."""
+
+    def __init__(self, broker):
+        self.broker, self.rows = broker, ([], [])
+        self.left, self.right = fresh_topic(broker, 3), fresh_topic(broker, 2)
+
+    def add(self, n):
+        first = len(self.rows[0])
+        keys = [0 if i % 5 == 0 else i % 97 for i in range(first, first + n)]
+        left = [(key, i) for i, key in enumerate(keys, first)]
+        right = [(i % 97, f"é {i}\n") for i in range(first, first + n // 3)]
+        for number, partition in ((0, left[0::2]), (2, left[1::2])):
+            self._send(self.left, ("id", "lv"), partition, number)
+        self._send(self.right, ("rid", "rv"), right, 1)
+        self.rows[0].extend(left)
+        self.rows[1].extend(right)
+
+    def _send(self, topic, names, rows, partition):
+        texts = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
+        produce(self.broker, topic, texts, partition=partition)
+
+    def joined(self):
+        return Counter(
+            (*left, *right)
+            for left in self.rows[0]
+            for right in self.rows[1]
+            if left[0] == right[0]
+        )
+
+
+def found_in(folder):
+    table = ds.dataset(folder).to_table(columns=["id", "lv", "rid", "rv"])
+    return Counter(zip(*table.to_pydict().values(), strict=True))
+
+
+@pytest.fixture
+def topics(broker):
+    made = Topics(broker)
+    made.add(700)
+    return made
+
+
+@pytest.fixture
+def started(spark, broker, topics, tmp_path):
+    """Starts the join; `more`: arguments of both streams."""
+
+    def start(finite=True, **more):
+        left = kafka_stream(spark, broker.servers, topics.left, schema=LEFT, **more)
+        right = kafka_stream(spark, broker.servers, topics.right, schema=RIGHT, **more)
+        writer = StreamJoin(left, right, on=equi("id", "rid"), instances=4).writeStream.format(
+            "parquet"
+        )
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = writer.option("path", str(tmp_path / "out"))
+        query = (writer.trigger(availableNow=True) if finite else writer).start()
+        if finite:
+            query.awaitTermination()
+        return query
+
+    return start
+
+
+def test_two_topics_are_joined_over_restarts(each_exchange, topics, started, tmp_path):
+    first = started(max_rows=200)
+    assert len(first.recentProgress) > 3
+    assert found_in(tmp_path / "out") == topics.joined()
+    topics.add(300)
+    started()
+    assert found_in(tmp_path / "out") == topics.joined()
+    running = started(finite=False)
+    topics.add(10)
+    running.processAllAvailable()
+    ends = json.loads(running.lastProgress["sources"][-1]["endOffset"])
+    assert ends == {"0": {"0": 505, "1": 0, "2": 505}, "1": {"0": 0, "1": 336}}
+    running.stop()
+    truth = topics.joined()
+    assert found_in(tmp_path / "out") == truth
+    assert sum(truth.values()) > 1000
+
+
+def test_a_driver_that_is_killed_loses_and_repeats_nothing(broker, topics, started, tmp_path):
+    args = [broker.servers, topics.left, topics.right, str(tmp_path)]
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM, *args], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(3):
+            topics.add(2000)
+        manifests = tmp_path / "checkpoint" / "joinengine" / "manifest"
+        soon(lambda: len(list(manifests.glob("*"))) > 3 if manifests.exists() else False, 60)
+    finally:
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+    topics.add(100)
+    soon(lambda: _started(started))
+    assert found_in(tmp_path / "out") == topics.joined()
+
+
+def _started(started):
+    started()
+    return True
+
+
+def test_bad_messages_end_the_query_by_name_or_are_told(broker, topics, started, tmp_path):
+    produce(broker, topics.left, [b"no json"], partition=0)
+    query = started(finite=False)
+    said = rf"topic '{topics.left}', partition 0, offset 350: cannot be read as json .*on_error"
+    with pytest.raises(UnreadableMessage, match=said):
+        query.awaitTermination()
+    again = started(on_error="skip")
+    assert found_in(tmp_path / "out") == topics.joined()
+    (told,) = [one for row in again.metrics()["skipped_files"].to_pylist() for one in row]
+    assert told.startswith(f"{topics.left}[0] offset 350: cannot be read as json")
+
+
+def test_what_nobody_may_see_is_nowhere(broker, topics, started, tmp_path, caplog, spark):
+    secrets = {"sasl.password": "hunter2-a", "sasl.username": "hunter2-b", "ssl.key.password": "x"}
+    produce(broker, topics.left, [b"no json"], partition=0)
+    stream = kafka_stream(spark, broker.servers, topics.left, schema=LEFT, options=secrets)
+    assert "hunter2" not in f"{stream} {stream!r} {stream.reading!r} {stream.feed!r}"
+    query = started(finite=False, options=secrets)
+    with pytest.raises(UnreadableMessage) as failed:
+        query.awaitTermination()
+    assert "hunter2" not in "".join(traceback.format_exception(failed.value))
+    query = started(options=secrets, on_error="skip")
+    said = [
+        query.explain(),
+        str(query.lastProgress),
+        str(query.metrics()),
+        query.story(),
+        query.progress(),
+    ]
+    assert "hunter2" not in "".join(map(str, said)) + caplog.text
+    files = [one for one in tmp_path.rglob("*") if one.is_file()]
+    assert len(files) > 5
+    assert not [one for one in files if b"hunter2" in one.read_bytes()]
+
+
+def test_what_waits_is_told_for_each_partition(topics, started):
+    query = started(max_rows=200)
+    rows = query.metrics()["behind"].to_pylist()
+    assert {(one["source"], one["partition"]) for one in rows[0]} == {
+        *((0, 0), (0, 1), (0, 2)),
+        *((1, 0), (1, 1)),
+    }
+    waiting = query.metrics()["behind_rows"].to_pylist()
+    assert waiting[0] > 400
+    assert waiting == sorted(waiting, reverse=True)
+    assert waiting[-1] == 0
+
+
+def test_what_cannot_be_asked_of_a_topic(broker, topics, spark, tmp_path):
+    left = kafka_stream(spark, broker.servers, topics.left, schema=LEFT)
+    right = kafka_stream(spark, broker.servers, topics.right, schema=RIGHT)
+    with pytest.raises(InvalidRequest, match=r"to_df: .*Spark's own Kafka source"):
+        left.to_df()
+    writer = StreamJoin(left, right, on=equi("id", "rid")).writeStream.format("noop")
+    writer = writer.option("durability", "replicas").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(InvalidRequest, match="needs sources of which a batch can be read again"):
+        writer.start()
+    wrong = [
+        (dict(schema=None), "needs the columns"),
+        (dict(schema="a map<string,int>"), "which is not read from JSON"),
+        (dict(value="raw", schema="a int"), "has one column, value"),
+        (dict(value="xml"), "value: 'xml' is unknown"),
+        (dict(include=["what"]), "include: 'what' is unknown"),
+        (dict(schema="key int", include=["key"]), "there is a column 'key' already"),
+        (dict(start="yesterday"), "start: expected"),
+        (dict(start={0: -1}), "start: expected"),
+        (dict(idle="-1 s"), "is negative"),
+        (dict(max_rows=0), "max_rows"),
+        (dict(options={"group.id": "x"}), "sets 'group.id' itself"),
+    ]
+    for change, said in wrong:
+        with pytest.raises(InvalidRequest, match=said):
+            kafka_stream(spark, broker.servers, topics.left, **{"schema": LEFT, **change})
+    with pytest.raises(InvalidRequest, match="has no topic 'nowhere'"):
+        kafka_stream(spark, broker.servers, "nowhere", schema=LEFT)
+
+
+def test_steps_and_included_columns(broker, topics, spark, tmp_path):
+    left = kafka_stream(
+        spark, broker.servers, topics.left, schema=LEFT, include=["partition", "offset"]
+    )
+    left = left.where("lv % 2 = 0").withColumn("twice", "lv * 2")
+    left = left.select("id", "twice", "partition", "offset")
+    right = kafka_stream(spark, broker.servers, topics.right, schema=RIGHT).select("rid")
+    writer = StreamJoin(left, right, on=equi("id", "rid"), instances=2).writeStream
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).format("parquet")
+    writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+    found = ds.dataset(tmp_path / "out").to_table().to_pylist()
+    truth = Counter(
+        (key, 2 * value, 0 if value % 2 == 0 else 2, value // 2)
+        for key, value in topics.rows[0]
+        for other, _ in topics.rows[1]
+        if key == other and value % 2 == 0
+    )
+    assert Counter((r["id"], r["twice"], r["partition"], r["offset"]) for r in found) == truth
+    assert sum(truth.values()) > 100
