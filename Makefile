@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-all durations chaos bench bench-auto bench-peers bench-kernels bench-files bench-planners bench-scale bench-workers bench-long bench-papers docs dist golden pictures lint types fmt clean
+.PHONY: help setup demo kafka-demo test test-all durations chaos bench bench-auto bench-peers bench-kafka bench-kernels bench-files bench-planners bench-scale bench-workers bench-long bench-papers docs dist golden pictures lint types fmt clean
 
 help:  ## list the jobs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,6 +27,11 @@ $(READY): pyproject.toml constraints.txt tools/ensure-java
 demo: $(READY)  ## a hot key by the clock: Spark, Spark salted by hand, hash, the default (out/demo)
 	@echo "demo: one product has 30 % of views and purchases; nothing is emulated"
 	$(BIN)/python -m benchmarks.demo --out out/demo
+
+kafka-demo: $(READY)  ## a broker, two topics joined into a third one and a Delta table, checked (out/kafka-demo)
+	@tools/ensure-kafka >/dev/null
+	@echo "kafka-demo: messages are sent for a minute; then topics and table are compared with DuckDB"
+	$(BIN)/python -m benchmarks.kafka.demo --out out/kafka-demo
 
 # One process has the Spark session, the others run what needs none (tests/conftest.py). Tests wait
 # half their time for programs that they have started, so there is one process more than cores.
@@ -71,6 +76,12 @@ bench-auto: $(READY)  ## the default beside eight single layouts, in forty cells
 bench-peers: $(READY)  ## against Spark's own stream join and DuckDB (out/peers); QUICK=1: a tenth; ONLY=part,..
 	@echo "bench-peers: orders join lineitem within an interval; nine parts, some two hours"
 	$(BIN)/python -m benchmarks.peers --out out/peers $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+
+bench-kafka: $(READY)  ## topics joined, beside Spark's Kafka source and join (out/kafka)
+	@tools/ensure-kafka >/dev/null
+	@tools/ensure-jars spark-kafka >/dev/null
+	@echo "bench-kafka: rows per second flat out, then milliseconds from topic to topic; ten minutes"
+	$(BIN)/python -m benchmarks.kafka --out out/kafka
 
 bench-kernels: $(READY)  ## hashing, scattering, sorting, probing, expanding; a join task of many instances
 	@echo "bench-kernels: rows per second of the array kernels, ms per instance of a join task"

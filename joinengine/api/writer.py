@@ -300,20 +300,28 @@ class JoinWriter:
         self, kind: str, options: dict[str, str], settings: Settings
     ) -> tuple[SinkFactory, Output | None]:
         """What makes the sink, and the folder that it writes; None: it writes none."""
-        join, output = self.join, None
+        join = self.join
+        factory: SinkFactory
         match kind:
-            case "noop" if join.transform is None:
-                return (lambda checkpoint, query: DiscardSink()), None
             case "parquet":
                 return parquet_sink(join, options, settings, self.partitions, self.name)
             case "delta" | "iceberg":
                 return table_sink(kind, join, options, settings, self.partitions)
             case "kafka":
-                return kafka_sink(join, options, settings, self.name), None
+                factory = kafka_sink(join, options, settings, self.name)
             case "memory":
-                return self._memory(), None
-        if self.receiver is not None:
-            return reader_sink(join, self.receiver), None
+                factory = self._memory()
+            case "foreach_batch_arrow" if self.receiver is not None:
+                factory = reader_sink(join, self.receiver)
+            case "noop" if join.transform is None:
+                factory = lambda checkpoint, query: DiscardSink()  # noqa: E731
+            case _:
+                return self._of_frames(kind, options)
+        return factory, None
+
+    def _of_frames(self, kind: str, options: dict[str, str]) -> tuple[SinkFactory, Output | None]:
+        """What makes a sink that takes DataFrames, and the folder that it writes."""
+        join, output = self.join, None
         if self.function is not None:
             write = self.function
         elif self.table is not None:
