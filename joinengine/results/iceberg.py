@@ -23,7 +23,7 @@ from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.results.folders import IDENTITY, NOTHING
 from joinengine.results.iceberg_catalog import Catalog, errors
 from joinengine.results.showings import Held
-from joinengine.results.table_columns import check_columns
+from joinengine.results.table_fit import check_columns
 from joinengine.results.table_sinks import TableTarget, check_same, shown
 from joinengine.results.tokens import NOTHING as NO_BATCH
 from joinengine.results.tokens import OutcomeUnknown, ShutOut
