@@ -151,6 +151,8 @@ class DeltaLake(Lake):
 
     def compact(self):
         self.opened().optimize.compact()
+
+    def vacuum(self):
         self.opened().vacuum(0, dry_run=False, enforce_retention_duration=False)
 
     def drop(self):

@@ -12,7 +12,6 @@ Cost: looking reads two entries of the log, and those of other writers; a commit
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,10 +24,11 @@ from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.results.delta_actions import add_action, footer, statistics
 from joinengine.results.folders import check_partitions
 from joinengine.results.showings import Held
-from joinengine.results.table_columns import check_columns, reason_of
+from joinengine.results.table_fit import check_columns, reason_of
 from joinengine.results.table_sinks import TableTarget, check_same, shown
 from joinengine.results.tokens import NOTHING, OutcomeUnknown, ShutOut
-from joinengine.world.buckets import is_url
+from joinengine.world.buckets import is_plain, is_url
+from joinengine.world.local import LocalStorage
 from joinengine.world.storage import Storage
 from joinengine.world.world import World
 
@@ -174,11 +174,11 @@ class DeltaTarget(TableTarget):
         return None
 
 
-def loaded(place: str) -> Any:
-    """The table at a folder or a URL, as it is now; None: there is none."""
+def loaded(place: str, kind: type[JoinEngineError] = JoinEngineError) -> Any:
+    """The table at a folder or a URL, as it is now; None: there is none. Raises `kind`."""
     delta = library()
-    with _asking(place):
-        if not is_url(place) and not os.path.isdir(f"{place}/_delta_log"):
+    with _asking(place, kind):
+        if not is_url(place) and not LocalStorage(place).exists("_delta_log"):
             return None  # the library would make the folder
         with suppress(delta.exceptions.TableNotFoundError):
             return delta.DeltaTable(place, storage_options=_options(place))
@@ -194,7 +194,7 @@ def check_table(
     """
     asked = check_partitions(schema, partition_by, exact=exact)
     ours = {one.name: one for one in _delta_schema(schema).fields}
-    table = loaded(place)
+    table = loaded(place, InvalidRequest)
     found = asked if table is None else tuple(table.metadata().partition_columns)
     if table is None:
         _check_others(place)
@@ -220,7 +220,7 @@ def check_table(
 
 def _check_others(place: str) -> None:
     """Refuse to make a table in a folder of Parquet files."""
-    there = () if is_url(place) or not os.path.isdir(place) else os.listdir(place)
+    there = () if is_url(place) else LocalStorage(place).names()
     strange = next((name for name in there if name.endswith(".parquet")), None)
     if strange is not None:
         raise InvalidRequest(
@@ -277,19 +277,22 @@ def _check_required(name: str, required: Sequence[str], told: Mapping[str, Any])
 
 def _options(place: str) -> dict[str, str]:
     """What the library does not take from the environment by itself."""
-    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
-    return {"allow_http": "true"} if is_url(place) and plain else {}
+    return {"allow_http": "true"} if is_url(place) and is_plain() else {}
 
 
 @contextmanager
-def _asking(place: str) -> Iterator[None]:
+def _asking(place: str, kind: type[JoinEngineError] = JoinEngineError) -> Iterator[None]:
     """An error of the library inside becomes one of the engine, in a sentence."""
     try:
         yield
     except JoinEngineError:
         raise
     except Exception as error:
-        raise JoinEngineError(
-            f"delta: the table {place} cannot be read or made ({reason_of(error)}); nothing is "
-            "lost: mend the cause, and start the query again"
-        ) from error
+        raise kind(_unread(place, error)) from error
+
+
+def _unread(place: str, error: Exception) -> str:
+    return (
+        f"delta: the table {place} cannot be read or made ({reason_of(error)}); nothing is lost: "
+        "mend the cause, and start the query again"
+    )

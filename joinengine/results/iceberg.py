@@ -23,7 +23,7 @@ from joinengine.model.errors import InvalidRequest, JoinEngineError
 from joinengine.results.folders import IDENTITY, NOTHING
 from joinengine.results.iceberg_catalog import Catalog, errors
 from joinengine.results.showings import Held
-from joinengine.results.table_columns import check_columns
+from joinengine.results.table_fit import check_columns
 from joinengine.results.table_sinks import TableTarget, check_same, shown
 from joinengine.results.tokens import NOTHING as NO_BATCH
 from joinengine.results.tokens import OutcomeUnknown, ShutOut
@@ -164,7 +164,7 @@ class IcebergTarget(TableTarget):
         """Commit files and token, if nobody has changed the table since the handle was made."""
         table = self._found
         table.metadata.properties["commit.retry.num-retries"] = "0"  # in this handle alone
-        transaction = table.transaction()
+        transaction = _transaction(table)
         told = {self._key: str(newest)}
         if transaction.table_metadata.name_mapping() is None:  # files have names and no field ids
             told[_MAPPING] = table.schema().name_mapping.model_dump_json()
@@ -258,6 +258,28 @@ def data_location(table: Any) -> str:
 def _folder(location: str) -> str:
     """A location as the engine's storage takes it."""
     return location.removeprefix("file://").removeprefix("file:")
+
+
+def _transaction(table: Any) -> Any:
+    """A transaction that applies its changes to the metadata once, and not at every look.
+
+    The library copies all metadata, with every snapshot, some 16 times in a commit.
+    """
+    from pyiceberg.table import Transaction  # noqa: PLC0415 # an extra
+
+    class Remembering(Transaction):  # type: ignore[misc]
+        """A transaction that keeps its metadata until it has another change."""
+
+        _kept: tuple[Any, Any] = (None, None)
+
+        @property
+        def table_metadata(self) -> Any:
+            """The metadata with the changes so far."""
+            if self._kept[0] is not self._updates:
+                self._kept = self._updates, super().table_metadata
+            return self._kept[1]
+
+    return Remembering(table)
 
 
 def _measuring(metadata: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from joinengine.model.errors import InvalidRequest
-from joinengine.results.table_columns import reason_of
+from joinengine.results.table_fit import reason_of
 
 #: Properties whose values messages may show.
 _OPEN = ("type", "warehouse")

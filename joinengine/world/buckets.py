@@ -124,6 +124,11 @@ def library() -> Any:
     return obstore
 
 
+def is_plain() -> bool:
+    """Whether the environment names an object store that speaks without TLS."""
+    return os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+
+
 @lru_cache(maxsize=16)
 def store_of(bucket: str, process: int) -> Any:
     """The client of a bucket; each process has its own, because connections do not survive a fork.
@@ -133,10 +138,9 @@ def store_of(bucket: str, process: int) -> Any:
     library()
     from obstore.store import from_url  # noqa: PLC0415
 
-    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
     return from_url(
         bucket,
-        client_options={"timeout": "10s", "connect_timeout": "3s", "allow_http": plain},
+        client_options={"timeout": "10s", "connect_timeout": "3s", "allow_http": is_plain()},
         retry_config={
             "max_retries": 100,
             "retry_timeout": timedelta(seconds=PATIENCE_S),

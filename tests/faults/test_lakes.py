@@ -117,9 +117,10 @@ def test_a_driver_is_killed_at_a_step(lake, step):
     after.clean(files, range(generation + 1))
     assert lost
     assert lake.rows() == expected(20)
+    nothing_else(lake)
+    lake.compact()  # else the log would not hold a file twice
     after.deliver(1, files, generation)
     assert lake.rows() == expected(20)
-    nothing_else(lake)
 
 
 @pytest.mark.parametrize("step", range(STEPS))
@@ -132,6 +133,8 @@ def test_a_driver_sleeps_at_a_step_while_another_goes_on(lake, step):
         new.deliver(0, files, newer)
         more = lake.stage(new, newer, range(10, 20))
         new.deliver(1, more, newer)
+        nothing_else(lake)
+        lake.compact()  # else the log would not hold a file twice
 
     with at_step(old, step, another):
         try:
@@ -139,7 +142,7 @@ def test_a_driver_sleeps_at_a_step_while_another_goes_on(lake, step):
         except (TakenOver, JoinEngineError):
             pass  # it stops
     assert lake.rows() == expected(20)
-    nothing_else(lake)
+    assert lake.elsewhere() == dict.fromkeys(range(20), 1)
 
 
 @pytest.mark.parametrize("step", [4, 5, 7])
@@ -151,6 +154,8 @@ def test_others_append_and_compact_meanwhile(lake, step):
     def meanwhile():
         lake.append(range(20, 25))
         lake.compact()
+        if lake.kind == "delta" and step < 5:  # no file of the delivery is in the folder yet
+            lake.vacuum()
 
     before = set(lake.paths())
     with at_step(sink, step, meanwhile):
