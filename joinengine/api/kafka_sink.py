@@ -11,7 +11,7 @@ from joinengine.results.kafka_messages import Shape, check_schema, chosen_value
 from joinengine.results.kafka_target import Guarantee, KafkaTarget, Writers, check_note
 from joinengine.results.kafka_writers import Broker
 from joinengine.results.sinks import Sink, SinkFactory
-from joinengine.results.tokens import TokenSink
+from joinengine.results.token_sinks import TokenSink
 from joinengine.spark.jobs.delivery_jobs import SparkDelivery
 from joinengine.world.kafka_clients import check_reachable, library
 

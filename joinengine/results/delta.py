@@ -5,7 +5,7 @@ newest batch, of each application, here each query. The log refuses a commit who
 seen a newer version of its application; a fresh handle would commit a version again. So `token`
 reads with the handle that `commit` then uses.
 
-Law: that of joinengine.results.tokens. A commit beside those of other writers is no conflict:
+Law: that of joinengine.results.token_sinks. A commit beside those of other writers is no conflict:
 files are only added. A file whose path is in the log already is not there twice.
 Cost: looking reads two entries of the log, and those of other writers; a commit writes one.
 """
@@ -26,7 +26,7 @@ from joinengine.results.folders import check_partitions
 from joinengine.results.showings import Held
 from joinengine.results.table_fit import check_columns, reason_of
 from joinengine.results.table_sinks import TableTarget, check_same, shown
-from joinengine.results.tokens import NOTHING, OutcomeUnknown, ShutOut
+from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut
 from joinengine.world.buckets import is_plain, is_url
 from joinengine.world.local import LocalStorage
 from joinengine.world.storage import Storage

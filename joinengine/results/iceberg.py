@@ -4,8 +4,8 @@ The token is a property of the table, set in the commit that adds the files: sna
 summaries could carry it, are expired by those who care for the table, and a query may be quiet for
 longer. The summary of each snapshot says the same for people.
 
-Law: that of joinengine.results.tokens. A commit names the snapshot after which it comes, so one
-that has slept is refused; the retries of the package would commit it after all, so they are off in
+Law: that of joinengine.results.token_sinks. A commit names the snapshot after which it comes, so
+one that has slept is refused; the retries of the package would commit it after all, so they are off in
 our handle, and after each conflict the token is read again.
 Cost: a commit writes a manifest, a list of all manifests, and the table's metadata anew.
 """
@@ -25,8 +25,8 @@ from joinengine.results.iceberg_catalog import Catalog, errors
 from joinengine.results.showings import Held
 from joinengine.results.table_fit import check_columns
 from joinengine.results.table_sinks import TableTarget, check_same, shown
-from joinengine.results.tokens import NOTHING as NO_BATCH
-from joinengine.results.tokens import OutcomeUnknown, ShutOut
+from joinengine.results.token_sinks import NOTHING as NO_BATCH
+from joinengine.results.token_sinks import OutcomeUnknown, ShutOut
 from joinengine.world.buckets import SCHEMES, is_url
 from joinengine.world.storage import Storage, StoredFile
 from joinengine.world.world import World

@@ -29,7 +29,7 @@ from joinengine.results.kafka_writers import (
     DeliverTask,
 )
 from joinengine.results.showings import Held
-from joinengine.results.tokens import NOTHING, OutcomeUnknown, ShutOut, Target
+from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut, Target
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.kafka_clients import library
 

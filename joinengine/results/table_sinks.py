@@ -5,7 +5,7 @@ renames them into the table's folder, under names made of batch and query, and t
 the driver adds them together with the token. So no byte is copied, a delivery that is repeated
 finds the files, and what a lost attempt has left is removed from the staging folder.
 
-Law: that of joinengine.results.tokens; a file is named by the table's log or lies in staging,
+Law: that of joinengine.results.token_sinks; a file is named by the table's log or lies in staging,
 except between the renames and the commit. The checkpoint notes which table it writes: a table of
 the same name that was made anew knows no token, and would get the last batches and no others.
 """
@@ -24,7 +24,7 @@ from joinengine.results.showings import Held, still_held
 from joinengine.results.sinks import STAGING, show
 from joinengine.results.staging import visible_name
 from joinengine.results.targets import SinkTarget, ToParquet
-from joinengine.results.tokens import Target, TokenSink
+from joinengine.results.token_sinks import Target, TokenSink
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.world.storage import Storage, StoredFile, remove_unnamed, verify
 

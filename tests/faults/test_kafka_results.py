@@ -26,7 +26,7 @@ from joinengine.results.kafka_writers import (
     deliver,
     read_token,
 )
-from joinengine.results.tokens import ShutOut, TokenSink
+from joinengine.results.token_sinks import ShutOut, TokenSink
 from joinengine.wire.codec import decode, encode
 from joinengine.world.world import MACHINE
 from tests.brokers import consume, fresh_topic

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from joinengine.driver.settings import Settings
 from joinengine.model.errors import CheckpointMismatch, TakenOver
 from joinengine.results.sinks import DiscardSink
-from joinengine.results.tokens import OutcomeUnknown, TokenSink
+from joinengine.results.token_sinks import OutcomeUnknown, TokenSink
 from joinengine.world.memory import MemoryWorld
 from tests.harness import InlineJobs, Killed, LocalQuery, two_way
 from tests.laws.cases import matched, relaxed, skewed_batches, streams, usable

@@ -1,6 +1,6 @@
 """An outside system with transactions, in memory: what a target of the engine's has to do at least.
 
-Slow twin of the targets of `joinengine.results.tokens`. It can be away, and it can fail to say
+Slow twin of the targets of `joinengine.results.token_sinks`. It can be away, and it can fail to say
 whether a commit has happened.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from joinengine.results.tokens import NOTHING, OutcomeUnknown, ShutOut, Target
+from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut, Target
 from joinengine.world.storage import Storage, verify
 
 

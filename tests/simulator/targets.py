@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from joinengine.driver import batch
-from joinengine.results.tokens import NOTHING, OutcomeUnknown, ShutOut, Target
+from joinengine.results.token_sinks import NOTHING, OutcomeUnknown, ShutOut, Target
 from tests.reference.target import staged_rows
 from tests.simulator.disk import DELAYS_S, Broken
 

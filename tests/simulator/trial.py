@@ -28,7 +28,7 @@ from joinengine.operators import Join
 from joinengine.results.compaction import CompactingSink
 from joinengine.results.sinks import STAGING, ParquetSink
 from joinengine.results.staging import Cutting
-from joinengine.results.tokens import TokenSink
+from joinengine.results.token_sinks import TokenSink
 from joinengine.state import fence, manifests
 from joinengine.state.checkpoint import Checkpoint
 from joinengine.state.manifest import Manifest
