@@ -5,8 +5,8 @@ summaries could carry it, are expired by those who care for the table, and a que
 longer. The summary of each snapshot says the same for people.
 
 Law: that of joinengine.results.token_sinks. A commit names the snapshot after which it comes, so
-one that has slept is refused; the retries of the package would commit it after all, so they are off in
-our handle, and after each conflict the token is read again.
+one that has slept is refused; the retries of the package would commit it after all, so they are off
+in our handle, and after each conflict the token is read again.
 Cost: a commit writes a manifest, a list of all manifests, and the table's metadata anew.
 """
 

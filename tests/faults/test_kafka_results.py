@@ -198,7 +198,8 @@ def outage(broker, seconds):
     return thread
 
 
-@pytest.mark.parametrize("seconds", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [2, 20])
 def test_a_broker_that_comes_back_has_each_result_once(tmp_path, broker, seconds):
     topic, threads = fresh_topic(broker), []
     query = start(tmp_path, broker, topic)
@@ -231,7 +232,8 @@ go_on(query)
 """
 
 
-@pytest.mark.parametrize("where", ["sent", pytest.param("committed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["sent", "committed"])
 def test_a_process_is_killed(tmp_path, broker, where):
     topic = fresh_topic(broker)
     told = [sys.executable, "-c", PROGRAM, str(tmp_path), broker.servers, topic]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.brokers import consume, fresh_topic, produce
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_has_what_it_has_acknowledged(broker):
     topic = fresh_topic(broker, 2)
     produce(broker, topic, [b"one", b"two", None], keys=[b"a", b"b", b"a"])

@@ -199,6 +199,7 @@ def test_a_topic_that_is_made_again_is_another(broker, tmp_path, monkeypatch):
         feed_of(broker, topic).check_reaches({0: 10})
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_away_is_waited_for(broker, caplog):
     topic = fresh_topic(broker)
     produce(broker, topic, values(0, 5))
