@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.brokers import fresh_topic, produce
 from tests.stream.cases import called, no_session
 
 pytestmark = pytest.mark.spark
@@ -41,3 +42,59 @@ def test_topics_of_another_stream_are_not_taken(joinengine, broker):
     at = ("--source", "kafka", "--servers", broker.servers)
     done = joinengine("run", "eq5", *at, "--scale", 0.002, "--seed", 11, code=2)
     assert "joinengine load eq5" in done.stderr
+
+
+#: A side as messages, and the same as the options of the command line.
+CLICKS = [{"user": n % 40, "at": f"2026-01-01T00:{n // 60:02}:{n % 60:02}Z"} for n in range(600)]
+BUYS = [{"buyer": n % 40, "bought": f"2026-01-01T00:0{n % 10}:30Z"} for n in range(100)]
+COLUMNS = (
+    "--left-schema",
+    "user int, at timestamp",
+    "--right-schema",
+    "buyer int, bought timestamp",
+)
+JOIN = ("--on", "user=buyer", "--within", "at,bought,0 s,5 minutes", "--delay", "1 hour")
+
+
+@pytest.fixture
+def own(broker):
+    """(left, right): two topics of one's own."""
+    names = fresh_topic(broker, 2), fresh_topic(broker)
+    for name, rows in zip(names, (CLICKS, BUYS), strict=True):
+        produce(broker, name, [json.dumps(row) for row in rows])
+    return ("--left", f"kafka:{names[0]}", "--right", f"kafka:{names[1]}")
+
+
+def test_topics_of_ones_own_are_joined_and_compared(joinengine, broker, own, tmp_path):
+    told = ("--servers", broker.servers, "--validate", "--json", tmp_path / "report.json")
+    joinengine("run", *own, *COLUMNS, *JOIN, *told)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["valid"] is True
+    assert report["input_rows"] == 700
+    assert report["output_rows"] > 500
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ((*COLUMNS, *JOIN), "needs the brokers; give --servers"),
+        (("--servers", "127.0.0.1:1", *JOIN), "needs the columns of its messages"),
+        (("--servers", "127.0.0.1:1", *COLUMNS, *JOIN), "does not answer"),
+    ],
+)
+def test_a_topic_of_ones_own_that_cannot_be_read_is_refused(home, options, sentence):
+    sides = ("--left", "kafka:clicks", "--right", "kafka:buys")
+    assert sentence in called(home, no_session, "run", *sides, *options, code=2).stderr
+
+
+def test_what_topics_of_ones_own_do_not_serve(home, broker, own):
+    at = ("--servers", broker.servers)
+    for more, sentence in (
+        (("--how", "left"), "will never match"),
+        (("--right", "/tmp", "--right-schema", "x int"), "--right-schema applies to kafka:TOPIC"),
+    ):
+        options = (*own, *COLUMNS[:2], *JOIN, *at, *more)
+        options = options if "--right-schema" in options else (*options, *COLUMNS[2:])
+        assert sentence in called(home, no_session, "run", *options, code=2).stderr
+    compared = called(home, no_session, "compare", *own, *COLUMNS, *JOIN, code=2)
+    assert "joinengine run also takes topics" in compared.stderr

@@ -101,8 +101,15 @@ def engine_options(command: Command, but: str | None = None) -> Command:
 
 #: Options of a join of one's own folders, in the words of `StreamJoin`: name, metavar, help.
 OWN = (
-    ("left", "FOLDER", "Left side, instead of QUERY: a folder or URL of your own Parquet files."),
-    ("right", "FOLDER", "Right side: a folder or URL of your own Parquet files."),
+    (
+        "left",
+        "FOLDER",
+        "Left side, instead of QUERY: a folder or URL of your own Parquet files; `run` also takes "
+        "kafka:TOPIC.",
+    ),
+    ("right", "FOLDER", "Right side: a folder or URL of your own Parquet files; or kafka:TOPIC."),
+    ("left-schema", "DDL", "Columns of the messages of kafka:TOPIC: id bigint, at timestamp."),
+    ("right-schema", "DDL", "The same of the right side."),
     ("on", "A=B,..", "Key columns as left=right. A name alone means that both sides have it."),
     (
         "floats",
@@ -181,17 +188,36 @@ def asked(query: str | None, settings: dict[str, Any], *, ends: bool = True) -> 
                 f"--{option} applies to the generated streams of a QUERY, not to your own files; "
                 f"leave it out"
             )
-    return _folders(given, ends=ends)
+    return _folders(given, settings.get("servers"), ends=ends)
 
 
-def _folders(given: dict[str, Any], *, ends: bool) -> Any:
-    from joinengine.lab.queries.user_folders import Folders  # noqa: PLC0415
+def _side(option: str, given: dict[str, Any], servers: str | None) -> Any:
+    """A folder, or a topic."""
+    from joinengine.lab.queries.topic_side import PREFIX, topic_side  # noqa: PLC0415
     from joinengine.spark.sources.locations import place  # noqa: PLC0415
 
+    columns = given[f"{option}-schema"]
+    if given[option].startswith(PREFIX):
+        if "servers" not in click.get_current_context().params:
+            raise InvalidRequest(
+                f"{option}: {click.get_current_context().info_name} takes folders, found "
+                f"{given[option]}; joinengine run also takes topics"
+            )
+        return topic_side(option, given[option], servers, columns)
+    if columns is not None:
+        raise click.UsageError(f"--{option}-schema applies to kafka:TOPIC; leave it out")
+    return place(given[option], option)
+
+
+def _folders(given: dict[str, Any], servers: str | None, *, ends: bool) -> Any:
+    from joinengine.lab.queries.user_folders import Folders  # noqa: PLC0415
+
+    sides = {option: _side(option, given, servers) for option in ("left", "right")}
+    if servers is not None and not any(hasattr(side, "topic") for side in sides.values()):
+        raise click.UsageError("--servers applies to --source kafka and kafka:TOPIC; give one")
     suffixes = None if given["suffixes"] is None else _parts("suffixes", given["suffixes"], "L,R")
     return Folders(
-        left=place(given["left"], "left"),
-        right=place(given["right"], "right"),
+        **sides,
         on=_condition(given),
         within=_window(given),
         how=given["how"] or "inner",
@@ -313,7 +339,11 @@ def source_options(command: Command) -> Command:
             help="Read the streams of QUERY from files, or from the topics to which `joinengine "
             "load` has sent them.",
         ),
-        click.option("--servers", metavar="HOST:PORT,..", help="The brokers of --source kafka."),
+        click.option(
+            "--servers",
+            metavar="HOST:PORT,..",
+            help="The brokers of --source kafka, or of kafka:TOPIC.",
+        ),
     ]
     return with_options(options, command)
 
@@ -322,7 +352,7 @@ def _servers(settings: dict[str, Any]) -> str | None:
     """The brokers that hold the streams of a query; None: files do."""
     servers: str | None = settings.get("servers")
     if settings.get("source") != "kafka":
-        if servers is not None:
+        if servers is not None and settings.get("left") is None:
             raise click.UsageError("--servers applies to --source kafka; give both")
         return None
     if servers is None:

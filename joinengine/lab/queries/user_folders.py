@@ -1,4 +1,4 @@
-"""A join of two folders of the user's: Parquet files, read in the order in which they appeared.
+"""A join of two folders or topics of the user's: files are read in the order of their appearance.
 
 What generated queries get from their streams comes from the files here: the number of rows, and the
 intervals, which are cut so that both sides are read at the same pace (a side with a tenth of the
@@ -14,11 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 from typing_extensions import override
 
 from joinengine import StreamJoin, parquet_stream
 from joinengine.lab.queries.named_query import Options, Oracle, Query
 from joinengine.lab.queries.oracle import join_sql, numbered, table_of
+from joinengine.lab.queries.topic_side import TopicSide
 from joinengine.lab.tpch.generate import Say, silent
 from joinengine.lab.tpch.stream import RecordedStream, default_interval_rows
 from joinengine.model.conditions import Columns, Condition
@@ -34,6 +36,7 @@ from joinengine.sources.sourcefiles import exists, find, parquet_files
 from joinengine.spark.session import session
 from joinengine.spark.sources import types
 from joinengine.spark.sources.inputs import Stream
+from joinengine.spark.sources.own_streams import OwnStream
 from joinengine.world.buckets import is_url
 from joinengine.world.world import MACHINE
 
@@ -45,14 +48,14 @@ _HEAD_ROWS = 1000
 
 @dataclass(frozen=True)
 class Folders(Query):
-    """A join of two folders; the fields after them are the arguments of `StreamJoin`.
+    """A join of two folders or topics; the fields after them are the arguments of `StreamJoin`.
 
     `ends`: no file will follow, so the last interval lets the watermark go to the end of time, and
     every unmatched tuple becomes a result. `order`: in which files are read.
     """
 
-    left: Path | str
-    right: Path | str
+    left: Path | str | TopicSide
+    right: Path | str | TopicSide
     on: Condition | Columns
     within: Window | None = None
     how: str = "inner"
@@ -63,7 +66,7 @@ class Folders(Query):
     order: FileOrder = FileOrder.MODIFIED
     ends: bool = True
 
-    summary = "two folders of Parquet files"
+    summary = "two folders of Parquet files, or two topics"
     source = "your own"
     generated = False
     zipf = None
@@ -81,11 +84,29 @@ class Folders(Query):
         Raises InvalidRequest for a folder without Parquet files, and for whatever `StreamJoin` does
         not serve.
         """
-        for option, folder in (("left", self.left), ("right", self.right)):
-            _check_folder(option, folder)
+        for option, side in self._sides:
+            if isinstance(side, TopicSide):
+                side.check()
+            else:
+                _check_folder(option, side)
         listed = _Listed(self)
-        self.build(None, listed.record(), options).query()
+        if self._has_topics:  # the columns are checked once there is a session to read them with
+            if self.how not in ("inner", "left_semi"):
+                raise InvalidRequest(
+                    f"how: a run over topics ends without knowing which rows of {self.how!r} will "
+                    "never match; take inner or left_semi, or start the join from a program"
+                )
+        else:
+            self.build(None, listed.record(), options).query()
         return listed
+
+    @property
+    def _sides(self) -> tuple[tuple[str, Path | str | TopicSide], ...]:
+        return ("left", self.left), ("right", self.right)
+
+    @property
+    def _has_topics(self) -> bool:
+        return any(isinstance(side, TopicSide) for _, side in self._sides)
 
     @override
     def build(self, spark: Any, recorded: RecordedStream, options: Options) -> StreamJoin:
@@ -98,7 +119,7 @@ class Folders(Query):
                 max(1, -(-recorded.rows[side] // intervals)),
                 asked=options.interval_rows is not None,
             )
-            for side, folder in (("left", self.left), ("right", self.right))
+            for side, folder in self._sides
         )
         return StreamJoin(
             left,
@@ -117,31 +138,39 @@ class Folders(Query):
     @override
     def oracle(self, recorded: RecordedStream, options: Options) -> Oracle:
         """SQL over the tuples as the streams read them: types, folders' names, and zone."""
-        join = self.build(None, recorded, options).query().operators[0]
+        spark = SparkSession.getActiveSession() if self._has_topics else None
+        join = self.build(spark, recorded, options).query().operators[0]
         assert isinstance(join, Join)
         tables = {
             table_of(side): pa.RecordBatchReader.from_batches(
-                numbered(join, side), _tuples(folder, join.schemas[side], numbered(join, side))
+                numbered(join, side),
+                _tuples(spark, folder, join.schemas[side], numbered(join, side)),
             )
-            for side, folder in zip(Side, (self.left, self.right), strict=True)
+            for side, (_, folder) in zip(Side, self._sides, strict=True)
         }
-        files = (file for folder in (self.left, self.right) for file in find(str(folder)))
+        # Messages may come at any time: what DuckDB has made of them is not kept.
+        files = [] if self._has_topics else [f for _, one in self._sides for f in find(str(one))]
         return Oracle(join_sql(join), tables, tuple(files))
 
     def head(self, place: str) -> Folders:
         """The same join of the first rows of each side, with all its columns, below `place`."""
         copies, storage = dict[str, str](), MACHINE.storage(place)
-        for side, source in (("left", self.left), ("right", self.right)):
+        for side, source in self._sides:
+            assert not isinstance(source, TopicSide), "compare takes no topics"
             columns = types.folder_columns(source, None, OnBadFile.FAIL).readable
-            first = next(_tuples(source, columns, columns), None)
+            first = next(_tuples(None, source, columns, columns), None)
             kept = columns.empty_table() if first is None else pa.table(first[:_HEAD_ROWS])
             with storage.output(f"{side}/head.parquet") as sink:
                 pq.write_table(kept, sink)
             copies[side] = f"{place}/{side}/head.parquet"
         return replace(self, left=copies["left"], right=copies["right"])
 
-    def _stream(self, spark: Any, folder: Path | str, rows: int, *, asked: bool) -> Stream:
+    def _stream(
+        self, spark: Any, folder: Path | str | TopicSide, rows: int, *, asked: bool
+    ) -> OwnStream:
         """One side; nobody who has not `asked` for intervals of `rows` is warned of row groups."""
+        if isinstance(folder, TopicSide):
+            return folder.stream(spark, rows)
         if spark is None:
             found = types.folder_columns(folder, None, OnBadFile.FAIL)
             feed = {"kind": "folder", "path": str(folder), "rows_per_interval": rows}
@@ -162,16 +191,24 @@ class _Listed:
     def record(self, say: Say = silent) -> RecordedStream:
         """The rows of both sides, by the footers of the files."""
         rows = dict[str, int]()
-        for side, folder in (("left", self.query.left), ("right", self.query.right)):
+        for side, folder in self.query._sides:
+            if isinstance(folder, TopicSide):
+                rows[side] = folder.rows()
+                continue
             footers, faults = survey(folder)
             for path, fault in faults.items():
                 raise InvalidRequest(f"{side}: {path} {fault}; remove it from the folder")
             rows[side] = sum(sum(footer.rows) for footer in footers.values())
-        return RecordedStream(Path(self.query.left), rows, 0)
+        return RecordedStream(Path(str(self.query.left)), rows, 0)
 
 
-def _tuples(folder: Path | str, schema: pa.Schema, named: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The columns `schema` of all tuples of a folder, under the names of `named`."""
+def _tuples(
+    spark: Any, folder: Path | str | TopicSide, schema: pa.Schema, named: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The columns `schema` of all tuples of a side, under the names of `named`."""
+    if isinstance(folder, TopicSide):
+        yield from folder.tuples(spark, schema, named)
+        return
     feed = FolderFeed(str(folder), 1, None)
     feed.discover()
     reading = Reading(schema, root=str(folder), zone=session.zone())
