@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.kafka.broker import Broker
-from benchmarks.kafka.messages import CLICKS_PER_PURCHASE, SIDES, recorded, send
+from benchmarks.kafka.messages import CLICKS_PER_PURCHASE, NAMES, SIDES, recorded, send
 from benchmarks.kafka.systems import BATCH_ROWS, SYSTEMS, topic_of
 from benchmarks.kafka.topics import make
 
@@ -102,24 +102,17 @@ def _write(folder: Path, counts: dict[str, int], span_s: float) -> None:
         (folder / side).mkdir()
         texts = [message.value for message in recorded(side, count, span_s)]
         for number, first in enumerate(range(0, count, BATCH_ROWS[side])):
-            rows = _decoded(texts[first : first + BATCH_ROWS[side]])
+            rows = _decoded(side, texts[first : first + BATCH_ROWS[side]])
             path = folder / side / f"{number:05d}.parquet"
             pq.write_table(rows, path, row_group_size=BATCH_ROWS[side] // 4)
 
 
-def _decoded(texts: list[bytes]) -> pa.Table:
+def _decoded(side: str, texts: list[bytes]) -> pa.Table:
     from pyarrow import json as arrow_json  # noqa: PLC0415
 
     rows = arrow_json.read_json(pa.BufferReader(b"\n".join(texts)))
-    columns = dict(zip(rows.column_names, rows.columns, strict=True))
-    return pa.table(
-        {
-            name: column.cast(pa.timestamp("us", "UTC"))
-            if pa.types.is_timestamp(column.type)
-            else column
-            for name, column in columns.items()
-        }
-    )
+    at = rows.column_names.index(NAMES[side][1])
+    return rows.set_column(at, NAMES[side][1], rows.column(at).cast(pa.timestamp("us", "UTC")))
 
 
 def _latency(broker: Broker, rate: float, seconds: float, folder: Path) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from joinengine import StreamJoin, equi, kafka_stream, session, within
 #: Matches of the first seconds are left out: the first batch starts processes.
 WARM_S = 5.0
 PARTITIONS, INSTANCES = 2, 8
+#: Messages a second of the hot user.
+_HOT = 60.0
 
 
 class Watcher(threading.Thread):
@@ -84,7 +86,8 @@ def measured(broker: Broker, rate: float, seconds: float, folder: Path) -> dict[
     watcher.start()
     begin_s = time.time()
     clicks = rate * CLICKS_PER_PURCHASE / (CLICKS_PER_PURCHASE + 1)
-    sent = sent_live(broker.servers, topics, clicks, seconds)
+    # Twice the rate makes four times the matches of a user, and they have to be sent, too.
+    sent = sent_live(broker.servers, topics, clicks, seconds, part=_HOT / rate)
     query.processAllAvailable()
     query.stop()
     watcher.end()

@@ -1,8 +1,9 @@
 """Clicks and purchases as JSON, of which one user has a part; after SHIFT_S it is another one.
 
-    python -m benchmarks.kafka.messages SERVERS TOPIC SIDE RATE SECONDS
+    python -m benchmarks.kafka.messages SERVERS TOPIC SIDE RATE SECONDS PART
 
-sends a side in real time, RATE messages a second, whose event time is the time of sending.
+sends a side in real time, RATE messages a second, whose event time is the time of sending; one user
+has PART of them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NAMES = {
     "clicks": ("user_id", "clicked_at", "page"),
     "purchases": ("buyer_id", "bought_at", "amount"),
 }
-#: A click has so many purchases after it; of both the hot user has PART, among USERS.
+#: So many clicks come on a purchase; of both the hot user has PART, among USERS.
 CLICKS_PER_PURCHASE, PART, USERS = 5, 0.03, 100_000
 SHIFT_S = 20
 #: A purchase matches a click of the same user that is at most so long before it, in seconds.
@@ -50,10 +51,12 @@ def hot_user(time_us: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, An
     return USERS + time_us // (SHIFT_S * 1_000_000) % 1000
 
 
-def drawn(side: str, times_us: np.ndarray[Any, Any], rng: np.random.Generator) -> Iterator[Message]:
-    """Messages of a side at these times."""
+def drawn(
+    side: str, times_us: np.ndarray[Any, Any], rng: np.random.Generator, part: float = PART
+) -> Iterator[Message]:
+    """Messages of a side at these times, of which the hot user has `part`."""
     key, time_name, value = NAMES[side]
-    is_hot = rng.random(len(times_us)) < PART
+    is_hot = rng.random(len(times_us)) < part
     users = np.where(is_hot, hot_user(times_us), rng.integers(0, USERS, len(times_us)))
     texts = np.datetime_as_string(times_us.astype("datetime64[us]"), unit="us")
     numbers = rng.integers(0, 1000, len(times_us))
@@ -91,14 +94,14 @@ def send(servers: str, topic: str, messages: Iterator[Message]) -> int:
     return count
 
 
-def send_live(servers: str, topic: str, side: str, rate: float, seconds: float) -> int:
+def send_live(servers: str, topic: str, side: str, rate: float, seconds: float, part: float) -> int:
     """Send a side as it happens: every 10 ms the messages of the time that has passed."""
     client, rng = producer(servers), np.random.default_rng()
     begin, sent = time.time(), 0
     while (now := time.time()) - begin < seconds:
         due = int((now - begin) * rate) - sent
         times = np.full(due, int(now * 1e6), np.int64)
-        for message in drawn(side, times, rng):
+        for message in drawn(side, times, rng, part):
             client.produce(topic, message.value, message.key, timestamp=message.time_ms)
         sent += due
         client.poll(0)
@@ -109,4 +112,4 @@ def send_live(servers: str, topic: str, side: str, rate: float, seconds: float) 
 
 if __name__ == "__main__":
     told = sys.argv[1:]
-    print(send_live(told[0], told[1], told[2], float(told[3]), float(told[4])))
+    print(send_live(told[0], told[1], told[2], *map(float, told[3:])))

@@ -6,18 +6,25 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from benchmarks.kafka.messages import CLICKS_PER_PURCHASE, SIDES
+from benchmarks.kafka.messages import CLICKS_PER_PURCHASE, PART, SIDES
 
 
 def sent_live(
-    servers: str, topics: Mapping[str, str], clicks_per_s: float, seconds: float
+    servers: str,
+    topics: Mapping[str, str],
+    clicks_per_s: float,
+    seconds: float,
+    part: float = PART,
 ) -> list[int]:
-    """Send for so many seconds; how many messages of each side. `topics`: side -> topic."""
+    """Send for so many seconds; how many messages of each side. `topics`: side -> topic.
+
+    `part`: what the hot user has of both.
+    """
     rates = dict(zip(SIDES, (clicks_per_s, clicks_per_s / CLICKS_PER_PURCHASE), strict=True))
     command = [sys.executable, "-m", "benchmarks.kafka.messages", servers]
     running = [
         subprocess.Popen(
-            [*command, topics[side], side, str(rates[side]), str(seconds)],
+            [*command, topics[side], side, str(rates[side]), str(seconds), str(part)],
             stdout=subprocess.PIPE,
             text=True,
         )

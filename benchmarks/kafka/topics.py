@@ -30,6 +30,8 @@ def reader(servers: str, topic: str, start: int = OFFSET_BEGINNING) -> tuple[Con
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            "fetch.queue.backoff.ms": 5,
+            "fetch.wait.max.ms": 10,
         }
     )
     partitions = consumer.list_topics(topic, timeout=_ANSWERS_S).topics[topic].partitions
@@ -42,7 +44,7 @@ def messages(servers: str, topic: str) -> Iterator[Any]:
     consumer, left = reader(servers, topic)
     ended = set[int]()
     while len(ended) < left:
-        for message in consumer.consume(10_000, 1.0):
+        for message in consumer.consume(10_000, 0.1):
             if message.error() is None:
                 yield message
             elif message.error().code() == KafkaError._PARTITION_EOF:

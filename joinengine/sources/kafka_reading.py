@@ -41,6 +41,13 @@ CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 64 << 20
 _WAIT_S = 0.01
 #: So long nothing may come before the broker counts as away, in seconds.
 _AWAY_S = 60.0
+#: How a client fetches ahead: up to 16 MB, and at once when there is room again. Unless it is told
+#: so, it looks for room once a second, and stands still for most of the time.
+_FETCHING = {
+    "queued.max.messages.kbytes": 16_384,
+    "fetch.queue.backoff.ms": 5,
+    "fetch.wait.max.ms": 10,
+}
 #: A client that nobody has used for so long is closed, in seconds.
 _IDLE_S = 60.0
 
@@ -107,7 +114,7 @@ class _Client:
                 isolation_level="read_committed",
                 auto_offset_reset="error",
             )
-            | {"queued.max.messages.kbytes": 16_384, "fetch.wait.max.ms": 10}
+            | _FETCHING
             | dict(reading.cluster.options)
         )
         #: partition -> the offset that comes next, and messages that nobody has asked for yet
