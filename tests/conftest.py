@@ -33,6 +33,12 @@ OF_THEIR_OWN = (
     *("test_archive.py", "test_kafka_pipeline.py", "test_reach.py"),
     *("test_spark_page.py", "test_watched.py", "test_wheel.py"),
 )
+#: Files whose tests share what takes long to make: a program's run, a server, a generated stream.
+SHARING = (
+    *("test_disks.py", "test_shuffled.py", "test_resident.py", "test_remote.py"),
+    *("faults/test_fence.py", "test_lakes_remote.py", "test_chaos.py", "test_tpch.py"),
+    *("test_scaling.py", "test_prometheus.py"),
+)
 #: Why tests of topics are skipped.
 NO_KAFKA = "needs Kafka, which tools/ensure-kafka fetches from Maven Central"
 #: Where Linux keeps files in memory.
@@ -75,7 +81,7 @@ def share_of(nodeid):
     if "/test_kafka" in file and "tests/stream/" not in file:
         return "one broker"
     if "tests/stream/" not in file:
-        return nodeid
+        return file if file.endswith(SHARING) else nodeid
     return file if file.endswith(OF_THEIR_OWN) else "one session"
 
 

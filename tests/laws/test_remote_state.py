@@ -80,7 +80,14 @@ def written(monkeypatch):
 
 @pytest.mark.parametrize(
     ("layout", "inlined"),
-    [("hash", True), ("mnrt", False), ("dynamic", True), ("ftlb", False)],
+    [
+        ("hash", True),
+        ("ftlb", False),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("mnrt", False), ("dynamic", True))
+        ),
+    ],
     indirect=["inlined"],
 )
 def test_results_are_those_of_the_nested_loop(world, layout, inlined):
@@ -206,7 +213,7 @@ def test_each_batch_tells_what_tasks_have_found_in_their_caches(world, written):
     assert max(one.size_bytes for one in stored.values()) < warm.run_file_bytes
 
 
-@pytest.mark.parametrize("layout", ["mnrt", "mixed"])
+@pytest.mark.parametrize("layout", ["mnrt", pytest.param("mixed", marks=pytest.mark.slow)])
 def test_slices_that_move_are_read_by_ranges(world, written, monkeypatch, layout):
     """Each task has an executor, and a cache, of its own."""
     monkeypatch.setattr(run, "SAVED_BYTES", 0)
@@ -269,7 +276,9 @@ def stated(tasks):
     return {row[0]: int(row[head.index(f"{tasks} tasks")]) for row in cells if row[0] in ROWS}
 
 
-@pytest.mark.parametrize("tasks", [2, pytest.param(4, marks=pytest.mark.slow), 8])
+@pytest.mark.parametrize(
+    "tasks", [2, *(pytest.param(tasks, marks=pytest.mark.slow) for tasks in (4, 8))]
+)
 def test_requests_of_a_batch_are_those_of_the_documentation(world, tasks, monkeypatch):
     jobs = InlineJobs(parallelism=tasks, world=world)
     query = LocalQuery("/query", two_way(None, 8), "hash", jobs=jobs)
