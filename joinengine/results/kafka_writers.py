@@ -47,6 +47,8 @@ _SHUT_OUT = {
     *("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"),
     "_FATAL",  # a client that was shut out before says no more
 }
+#: What becomes of messages that are not sent any more, since the transaction has failed.
+_DROPPED = {"_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 #: What clients say on their own is told by the errors, too.
 _SILENT = logging.getLogger("joinengine.kafka")
@@ -240,7 +242,8 @@ class _Writer:
                 )
 
     def _note(self, error: Any, message: Any) -> None:
-        if error is not None and self._failed is None:
+        """Note the first failure; messages that wait behind one are dropped, which says nothing."""
+        if error is not None and self._failed is None and error.name() not in _DROPPED:
             self._failed = error
 
     def _flush(self) -> None:
