@@ -13,7 +13,7 @@ from tests.simulator.bugs import BUGS
 from tests.simulator.targets import TOKENS_FROM
 from tests.simulator.trial import play
 
-SEEDS, FAST, CHUNK = 200, 25, 25
+SEEDS, FAST, CHUNK = 200, 10, 10
 #: A planted bug is found within so many seeds, and first by these. If what follows from a seed has
 #: changed, `python -m tests.simulator --bug NAME --seeds 400` finds them anew.
 WITHIN = 400

@@ -50,7 +50,8 @@ def seconds(text):
     return datetime.fromisoformat(text).timestamp()
 
 
-@pytest.mark.parametrize("starts", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("starts", [1, 2])
 def test_topics_are_joined_and_a_second_start_adds_only_what_is_new(broker, tmp_path, starts):
     make(broker, 2, *SIDES, "matches")
     command = [sys.executable, EXAMPLE, broker.servers, tmp_path / "checkpoint", "--once"]
