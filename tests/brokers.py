@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from itertools import count
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
+
+from benchmarks.kafka.topics import messages
 
 _numbers = count()
 
@@ -29,28 +31,7 @@ def produce(broker, topic, values, keys=None, **settings):
     assert producer.flush(30) == 0
 
 
-def consume(broker, topic, *, committed=True):
-    """All messages of a topic, partition by partition; of `committed` transactions alone."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.servers,
-            "group.id": "tests",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-        }
-    )
-    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in partitions])
-    found, ended = [], set()
-    while len(ended) < len(partitions):
-        message = consumer.poll(30)
-        assert message is not None, f"{topic}: nothing for 30 s"
-        if message.error() is None:
-            found.append(message)
-        elif message.error().code() == KafkaError._PARTITION_EOF:
-            ended.add(message.partition())
-        else:
-            raise AssertionError(message.error())
-    consumer.close()
+def consume(broker, topic):
+    """All committed messages of a topic, partition by partition."""
+    found = messages(broker.servers, topic)
     return sorted(found, key=lambda one: (one.partition(), one.offset()))

@@ -42,10 +42,11 @@ def _tell(watcher: Watcher) -> None:
     """Print a line every few seconds, until the watcher has ended."""
     while watcher.is_alive():
         time.sleep(_PRINTED_S)
-        if watcher.came_s and watcher.came_s[-1] > time.time() - _PRINTED_S:
-            p50, p99 = watcher.late_ms(50, 99, after_s=watcher.came_s[-1] - _PRINTED_S)
+        newest_s = watcher.matches[-1][0] if watcher.matches else 0.0
+        if newest_s > time.time() - _PRINTED_S:
+            p50, p99 = watcher.late_ms(50, 99, after_s=newest_s - _PRINTED_S)
             console.print(
-                f"{len(watcher.came_s):>9,} matches; from a message to its matches {p50:.0f} ms "
+                f"{len(watcher.matches):>9,} matches; from a message to its matches {p50:.0f} ms "
                 f"(99 %: {p99:.0f}); the newest: {watcher.newest}"
             )
 
@@ -139,10 +140,11 @@ def _type(kind: str) -> str:
 def _draw(watcher: Watcher, begin_s: float, query: Any, path: Path) -> None:
     """Matches a second, how late they came, and the busy seconds of each instance."""
     figure, (rates, late, busy) = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-    came = np.array(watcher.came_s) - begin_s
+    came, late_s = np.array(watcher.matches).T
+    came = came - begin_s
     rates.hist(came, bins=np.arange(0.0, came.max() + 1.0, 1.0))
     rates.set_ylabel("matches a second")
-    late.hist(np.minimum(np.array(watcher.late_s) * 1e3, 1000), bins=50)
+    late.hist(np.minimum(late_s * 1e3, 1000), bins=50)
     late.set_xlabel("ms from a message to its matches (1,000: or more)")
     seconds = np.sum([one.joins[-1].busy_s for one in query.batches()], axis=0)
     busy.bar(np.arange(len(seconds)), seconds)

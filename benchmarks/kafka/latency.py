@@ -28,7 +28,8 @@ class Watcher(threading.Thread):
 
     def __init__(self, servers: str, topic: str) -> None:
         super().__init__(daemon=True)
-        self.came_s, self.late_s = list[float](), list[float]()
+        #: of each match when it came, and how late; one list, since others read it meanwhile
+        self.matches = list[tuple[float, float]]()
         self.newest = ""
         self._consumer, _ = reader(servers, topic)
         self._is_over = False
@@ -41,9 +42,8 @@ class Watcher(threading.Thread):
             for message in found:
                 row = json.loads(message.value())
                 last = max(row[NAMES[side][1]] for side in SIDES).rstrip("Z")
-                self.came_s.append(now_s)
                 sent_us = np.datetime64(last, "us").astype(np.int64)
-                self.late_s.append(now_s - float(sent_us) / 1e6)
+                self.matches.append((now_s, now_s - float(sent_us) / 1e6))
             if found:
                 self.newest = found[-1].value().decode()
         self._consumer.close()
@@ -51,16 +51,16 @@ class Watcher(threading.Thread):
     def end(self) -> None:
         """Stop reading, once what is committed by now is read."""
         seen = -1
-        while seen != len(self.came_s):
-            seen = len(self.came_s)
+        while seen != len(self.matches):
+            seen = len(self.matches)
             time.sleep(0.5)
         self._is_over = True
         self.join()
 
     def late_ms(self, *percent: float, after_s: float = 0.0) -> list[float]:
         """How late matches came, of those after a time: percentiles in milliseconds."""
-        late = np.array(self.late_s)[np.array(self.came_s) >= after_s]
-        return [float(one) for one in np.percentile(late, percent) * 1e3]
+        late_s = [late_s for came_s, late_s in list(self.matches) if came_s >= after_s]
+        return [float(one) for one in np.percentile(late_s, percent) * 1e3]
 
 
 def matches_of(servers: str, topics: dict[str, str]) -> StreamJoin:
@@ -93,4 +93,4 @@ def measured(broker: Broker, rate: float, seconds: float, folder: Path) -> dict[
     watcher.end()
     p50, p90, p99 = watcher.late_ms(50, 90, 99, after_s=begin_s + WARM_S)
     late = {"p50_ms": p50, "p90_ms": p90, "p99_ms": p99}
-    return {"rate": rate, "sent": sum(sent), "matches": len(watcher.came_s), **late}
+    return {"rate": rate, "sent": sum(sent), "matches": len(watcher.matches), **late}

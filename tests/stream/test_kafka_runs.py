@@ -18,10 +18,13 @@ def test_a_query_reads_its_streams_from_topics(joinengine, broker, tmp_path):
     at = ("--servers", broker.servers)
     joinengine("load", "eq5", *at, *STREAM, "--partitions", 3)
     told = ("--validate", "--json", tmp_path / "report.json")
+    told += ("--checkpoint", tmp_path / "checkpoint")
     joinengine("run", "eq5", "--source", "kafka", *at, *STREAM, "--layout", "mnrt", *told)
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["source"], report["valid"], report["late_rows"]) == ("kafka", True, 0)
     assert report["output_rows"] > 5000
+    # Only topics have a first place that is kept: the files of the stream are there, too.
+    assert len(list((tmp_path / "checkpoint").rglob("sources/*/start.json"))) == 4
     assert len(report["batches"]) > 5
 
 
